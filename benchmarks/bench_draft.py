@@ -42,8 +42,8 @@ def _moments(first: str, steps: np.ndarray, unit: str) -> pd.DatetimeIndex:
 
 
 def draft(path: str) -> None:
-    from fedsyn.data.cells import read_cells
-    from fedsyn.schema.draft import draft_columns
+    from fedsyn.table.data.cells import read_cells
+    from fedsyn.table.schema.draft import draft_columns
 
     start = time.process_time()
     cells = read_cells(path)

@@ -23,21 +23,21 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.counting.marginals import count
-from fedsyn.counting.stored import StoreFacts
+from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader
+from fedsyn.crypto.fhe.ckks import CkksComputation, CkksReader
+from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store, ckks_for_store
+from fedsyn.crypto.fhe.products import ColumnLayout, Columns, NaiveProducts, Products
+from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
+from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.domain import Domain
-from fedsyn.fhe.bfv import BfvComputation, BfvReader
-from fedsyn.fhe.ckks import CkksComputation, CkksReader
-from fedsyn.fhe.parameters import Parameters, bfv_for_store, ckks_for_store
-from fedsyn.fhe.products import ColumnLayout, Columns, NaiveProducts, Products
-from fedsyn.fhe.seal import Encryptor, SecretKeys
-from fedsyn.fhe.slots import NoiseRanges, SlotLayout
-from fedsyn.flower import Message
-from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
+from fedsyn.nodes.flower import Message
+from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.runs import engines
 from fedsyn.runs.prepare import split_tables
 from fedsyn.selection.terms import Terms
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.stored import StoreFacts
 
 
 def timed(step: Callable[[], Any]) -> tuple[Any, float]:

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.counting.marginals import count
-from fedsyn.data import load_dataset
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import GumConfig, Measurement, consistent, estimate, model_size, synthesize
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.data import load_dataset
 
 Make = Callable[[list[Measurement]], np.ndarray]
 

@@ -23,18 +23,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.bench_request import _processes, _tree, free_port
-from fedsyn.flower.launch import environment, tool
+from fedsyn.nodes.flower.launch import environment, tool
 
 SCHEMA = "columns:\n  age: {kind: integer, lower: 18, upper: 90, bins: 9}\n  smoker: {kind: boolean}\n"
 NAMES = ("north", "south", "lake")
 #: What a command line has, what it is called, first match first.
 KINDS = (
     ("flower-superexec", "SuperLink's helper"),
-    ("fedsyn.flower.superlink", "SuperLink"),
+    ("fedsyn.nodes.flower.superlink", "SuperLink"),
     ("flower-superlink", "SuperLink"),
     ("deploy link", "deploy link"),
-    ("fedsyn.node.worker", "node: worker"),
-    ("fedsyn.node.link", "node: link"),
+    ("fedsyn.nodes.node.worker", "node: worker"),
+    ("fedsyn.nodes.node.link", "node: link"),
     ("node serve", "node: supervisor"),
     ("flower-supernode", "SuperNode"),
 )
@@ -80,7 +80,7 @@ class Started:
 
 def fedsyn(started: Started) -> None:
     """A federation as its people start it."""
-    cli, folder = [sys.executable, "-m", "fedsyn.cli"], started.folder
+    cli, folder = [sys.executable, "-m", "fedsyn.front.cli"], started.folder
     (folder / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
     init = ["deploy", "init", "--holders", *NAMES, "--operator-host", "localhost", "--port", str(free_port())]
     options = ["--schema", str(folder / "schema.yaml"), "--approval", "always", "--out", str(folder / "study")]

@@ -19,10 +19,10 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
-from fedsyn.counting.marginals import count
-from fedsyn.counting.workload import downward_closure, random_kway
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate, model_size, pass_cost
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import downward_closure, random_kway
 
 T = TypeVar("T")
 

@@ -36,16 +36,16 @@ import pyarrow as pa
 import pyarrow.compute  # before the clock starts
 import pyarrow.parquet as pq
 
-from fedsyn.counting.marginals import count, count_blocks
-from fedsyn.counting.workload import random_kway
-from fedsyn.data import encoded_blocks
-from fedsyn.data.spool import RowSpool
 from fedsyn.inference import Model
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run
 from fedsyn.runs.synthesis import write_synthetic
-from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.counting.marginals import count, count_blocks
+from fedsyn.table.counting.workload import random_kway
+from fedsyn.table.data import encoded_blocks
+from fedsyn.table.data.spool import RowSpool
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 ROW_GROUP = 1_000_000
 STAGES = ("encode", "count", "write")

@@ -19,11 +19,11 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
-from fedsyn.counting.marginals import count, count_one_way, count_sparse_many
-from fedsyn.counting.workload import downward_closure, random_kway
-from fedsyn.data import load_dataset, open_client_rows, write_encoded
 from fedsyn.domain import Domain
 from fedsyn.errors import DataError
+from fedsyn.table.counting.marginals import count, count_one_way, count_sparse_many
+from fedsyn.table.counting.workload import downward_closure, random_kway
+from fedsyn.table.data import load_dataset, open_client_rows, write_encoded
 
 ROWS = 50_000
 ADULT_32 = (32, 9, 32, 16, 16, 7, 15, 6, 5, 2, 32, 32, 32, 42, 2)

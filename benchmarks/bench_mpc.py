@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsyn.mpc import Session, deal, in_threads, received
+from fedsyn.crypto.mpc import Session, deal, in_threads, received
 
 _MPYC = """
 import sys, time

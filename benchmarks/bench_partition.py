@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.counting.workload import random_kway
-from fedsyn.data.partition import PartitionInput
 from fedsyn.domain import Domain
 from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.registry import partitioner as make_partitioner
+from fedsyn.table.counting.workload import random_kway
+from fedsyn.table.data.partition import PartitionInput
 
 SHAPE = (85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2)
 

@@ -26,10 +26,10 @@ import numpy as np
 import pandas as pd
 
 from fedsyn.config import RunConfig
-from fedsyn.data import load_dataset
 from fedsyn.loading import parse_config
 from fedsyn.runs.engines import run
-from fedsyn.schema import Schema
+from fedsyn.table.data import load_dataset
+from fedsyn.table.schema import Schema
 
 WAYS = ("32 equal bins, public bounds", "32 equal bins, largest value", "private")
 _ROWS = 20_000

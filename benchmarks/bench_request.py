@@ -27,7 +27,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.flower.launch import environment, tool
+from fedsyn.nodes.flower.launch import environment, tool
 
 SCHEMA = """
 columns:
@@ -126,9 +126,9 @@ class Cpu:
 def _kind(root: str, command: str) -> str:
     if root == "SuperLink":
         return "server app" if "flwr-serverapp" in command or "superexec" in command else "SuperLink"
-    if "fedsyn.node.worker" in command:
+    if "fedsyn.nodes.node.worker" in command:
         return "worker"
-    if "fedsyn.node.link" in command:
+    if "fedsyn.nodes.node.link" in command:
         return "link"
     return root
 
@@ -215,7 +215,7 @@ class Federation:
         subprocess.run(key, check=True)
         text = NODE.format(number=number, port=self.port)
         (folder / "node.yaml").write_text(text, encoding="utf-8")
-        cli = [sys.executable, "-m", "fedsyn.cli", "node"]
+        cli = [sys.executable, "-m", "fedsyn.front.cli", "node"]
         subprocess.run(
             [*cli, "init-ledger", str(folder / "node.yaml")],
             env=self.environment,
@@ -226,7 +226,7 @@ class Federation:
 
     def run(self) -> None:
         out = self.folder / "out"
-        command = [sys.executable, "-m", "fedsyn.cli", "run", str(self.folder / "run.yaml"), "--out", str(out)]
+        command = [sys.executable, "-m", "fedsyn.front.cli", "run", str(self.folder / "run.yaml"), "--out", str(out)]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(done.stdout + done.stderr)

@@ -28,12 +28,12 @@ from benchmarks.peers import adapter  # noqa: E402
 from benchmarks.peers.peer_cell import PEERS  # noqa: E402
 from experiments.held_out.held_cells import AIM, DELTA, METRICS, WORKLOAD, Cache, Cell, code_hash, fitted, run_cell  # noqa: E402
 from experiments.held_out.held_tables import rows_of  # noqa: E402
-from fedsyn.counting.candidates import build_workload  # noqa: E402
 from fedsyn.errors import FedsynError  # noqa: E402
 from fedsyn.evaluation.base import EvaluationInput  # noqa: E402
 from fedsyn.evaluation.real.metrics import evaluate  # noqa: E402
-from fedsyn.flower.grid import InProcessGrid  # noqa: E402
+from fedsyn.nodes.flower.grid import InProcessGrid  # noqa: E402
 from fedsyn.registry import contract_class, mechanisms  # noqa: E402
+from fedsyn.table.counting.candidates import build_workload  # noqa: E402
 
 #: The real tables of the judging side with 500 training rows or more, one of each family.
 TABLES = ("adult", "magic", "shoppers", "compas", "diabetes", "abalone", "insurance", "randhie")

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedsyn.errors import RunError
-from fedsyn.flower.launch import environment, submit, tool, wait
-from fedsyn.flower.watching import SuperLink
+from fedsyn.nodes.flower.launch import environment, submit, tool, wait
+from fedsyn.nodes.flower.watching import SuperLink
 
 
 def run_simulation(

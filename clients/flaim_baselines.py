@@ -15,9 +15,9 @@ from fedsyn.privacy import PrivacyStatement, Release, Scales, gaussian_rho, sigm
 from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
+from fedsyn.protocol.wire.holder import Call
+from fedsyn.protocol.wire.requests import AskRequest, CandidateIndices, Layout, Request
 from fedsyn.settings import Node
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Request
 
 
 class FlaimRandomOptions(FlaimOptions):

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedsyn.aggregation import Contribution
-from fedsyn.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy
@@ -26,11 +25,12 @@ from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
+from fedsyn.protocol.wire.holder import Call
+from fedsyn.protocol.wire.requests import Layout, PairIndices, Request, SumRequest
 from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, all_pairs, indif
 from fedsyn.selection.scores import Penalty
 from fedsyn.settings import Node
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, PairIndices, Request, SumRequest
+from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
 
 #: Of a weight, so that a weighted count stays far below 2^53.
 LARGEST_WEIGHT = 1 << 16

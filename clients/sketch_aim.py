@@ -18,8 +18,6 @@ from pydantic import Field, model_validator
 
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
-from fedsyn.counting.marginals import count
-from fedsyn.counting.residues import cost, dimensions, times_cells
 from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference.capacity import Capacity
@@ -29,13 +27,15 @@ from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, largest_measured, most_cells
+from fedsyn.protocol.wire.envelope import Arrays
+from fedsyn.protocol.wire.holder import Call
+from fedsyn.protocol.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
-from fedsyn.wire.envelope import Arrays
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.residues import cost, dimensions, times_cells
 
 #: What is summed, for the statement.
 SUMS = (
@@ -450,7 +450,7 @@ class Residues(SumRequest):
         """The vector moves by exactly S in L2, for every row and whatever the groups.
 
         A row is in one cell of each marginal, and adds c G R e to the vector there: e the unit table of that cell, R
-        the projection of `fedsyn.counting.residues`, whose columns all have the squared norm dimensions / G. So
+        the projection of `fedsyn.table.counting.residues`, whose columns all have the squared norm dimensions / G. So
         S^2 = sum of (c G)^2 dimensions / G = sum of c^2 G dimensions. No entry moves by more than c G.
         """
         if len(self.weights) != len(self.cliques):

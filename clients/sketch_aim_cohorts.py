@@ -21,7 +21,7 @@ from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.common import Marginals
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Planned
-from fedsyn.wire.requests import CandidateIndices, Layout, SumRequest
+from fedsyn.protocol.wire.requests import CandidateIndices, Layout, SumRequest
 
 #: Largest of the integer weights by which one request gives its marginals different noise.
 FINEST = 16

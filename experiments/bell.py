@@ -53,7 +53,7 @@ from fedsyn.aggregation.secagg.primitives import (
 from fedsyn.aggregation.secagg.size import hypergeometric_tail
 from fedsyn.aggregation.secure import SecureAggregation, read_cohort, read_place, write_cohort
 from fedsyn.errors import ProtocolError
-from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
+from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec, to_json
 
 KEYS, SHARES, MASKED, AGREE, UNMASK = "keys", "shares", "masked", "agree", "unmask"
 STATE = "bell"  # what a client remembers of the sum that is under way, in the holder's state

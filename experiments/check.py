@@ -25,12 +25,12 @@ import numpy as np
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, FedsynError
+from fedsyn.evaluation.report.sweep_charts import Point
+from fedsyn.evaluation.report.tables import plus_minus
 from fedsyn.registry import contract_class
-from fedsyn.report.sweep_charts import Point
-from fedsyn.report.tables import plus_minus
-from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
-from fedsyn.sweep.results import UNSET, Results, Summary
-from fedsyn.sweep.tables import summary_table
+from fedsyn.runs.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
+from fedsyn.runs.sweep.results import UNSET, Results, Summary
+from fedsyn.runs.sweep.tables import summary_table
 
 HERE = Path(__file__).resolve().parent
 Where = dict[str, Any]  # dotted key of a resolved configuration -> value
@@ -238,8 +238,8 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 def draw(outcome: Outcome, expected: Expected, path: Path) -> None:
     """One axes per panel: lines over a numeric x, otherwise points; error bars are one standard deviation."""
-    from fedsyn.report.figures import file_spec, write_chart
-    from fedsyn.report.sweep_charts import against
+    from fedsyn.evaluation.report.figures import file_spec, write_chart
+    from fedsyn.evaluation.report.sweep_charts import against
 
     drawn: list[Any] = []
     for panel in expected.panels:

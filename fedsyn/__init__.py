@@ -27,14 +27,14 @@ from typing import TYPE_CHECKING, Any
 from fedsyn.version import __version__
 
 if TYPE_CHECKING:
-    from fedsyn.analysis.combining import combine
-    from fedsyn.analysis.whole import analyse
     from fedsyn.config import RunConfig
+    from fedsyn.evaluation.analysis.combining import combine
+    from fedsyn.evaluation.analysis.whole import analyse
     from fedsyn.front.running import RunResult, run
     from fedsyn.front.synthesizer import Synthesizer, load
     from fedsyn.loading import load_config, parse_config
     from fedsyn.runs.directory import load_model
-    from fedsyn.schema import Schema
+    from fedsyn.table.schema import Schema
     from fedsyn.testing import check_mechanism
 
 __all__ = [
@@ -57,11 +57,11 @@ __all__ = [
 _MODULES = {
     "RunConfig": "fedsyn.config",
     "RunResult": "fedsyn.front.running",
-    "Schema": "fedsyn.schema",
+    "Schema": "fedsyn.table.schema",
     "Synthesizer": "fedsyn.front.synthesizer",
-    "analyse": "fedsyn.analysis.whole",
+    "analyse": "fedsyn.evaluation.analysis.whole",
     "check_mechanism": "fedsyn.testing",
-    "combine": "fedsyn.analysis.combining",
+    "combine": "fedsyn.evaluation.analysis.combining",
     "load": "fedsyn.front.synthesizer",
     "load_config": "fedsyn.loading",
     "load_model": "fedsyn.runs.directory",

@@ -248,7 +248,7 @@ def read_cards(document: dict[str, Any], folder: Path) -> None:
 
 def names_file(source: str) -> bool:
     """Whether a data source is a file's name, and not that of a registered, generated or downloaded table."""
-    from fedsyn.data.opening import SUFFIXES
+    from fedsyn.table.data.opening import SUFFIXES
 
     return not source.startswith(("openml:", "sklearn:")) and ("/" in source or source.lower().endswith(SUFFIXES))
 

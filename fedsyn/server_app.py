@@ -13,9 +13,9 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
-from fedsyn.flower import Context, Grid, ServerApp
-from fedsyn.flower.patient import patient
-from fedsyn.flower.watching import add_to_log
+from fedsyn.nodes.flower import Context, Grid, ServerApp
+from fedsyn.nodes.flower.patient import patient
+from fedsyn.nodes.flower.watching import add_to_log
 from fedsyn.output import no_tracebacks, reason, say
 from fedsyn.runs.directory import default_out, new_out, record_error
 from fedsyn.runs.finish import finish
@@ -26,7 +26,7 @@ from fedsyn.runs.returned import lines_of, packed
 from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.runs.serve import serve, told_what_was_spent
 from fedsyn.runs.submitted import Place, can_resume, require_resumable
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 no_tracebacks()  # only Flower's own process for a ServerApp imports this module
 app = ServerApp()

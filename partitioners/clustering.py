@@ -24,9 +24,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from fedsyn.data.cache import cache_dir
-from fedsyn.data.partition import Partitioner, PartitionInput, fill_small_clients, group_rows
 from fedsyn.errors import ConfigError
+from fedsyn.table.data.cache import cache_dir
+from fedsyn.table.data.partition import Partitioner, PartitionInput, fill_small_clients, group_rows
 
 # UMAP needs a neighbourhood: below this many rows the embedding is the first two principal components.
 _FEWEST_ROWS_FOR_UMAP = 16

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedsyn.data.partition import Partitioner, PartitionInput, apportion, fill_small_clients
+from fedsyn.table.data.partition import Partitioner, PartitionInput, apportion, fill_small_clients
 
 
 class Dirichlet(Partitioner):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsyn.data.partition import Partitioner, PartitionInput
+from fedsyn.table.data.partition import Partitioner, PartitionInput
 
 
 class Iid(Partitioner):

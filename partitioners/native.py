@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from fedsyn.data.partition import Partitioner, PartitionInput, group_rows
 from fedsyn.errors import DataError
+from fedsyn.table.data.partition import Partitioner, PartitionInput, group_rows
 
 
 class Native(Partitioner):

@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from fedsyn.data.partition import Partitioner, PartitionInput, apportion, fill_small_clients
 from fedsyn.errors import DataError
+from fedsyn.table.data.partition import Partitioner, PartitionInput, apportion, fill_small_clients
 
 
 class Subpopulation(Partitioner):

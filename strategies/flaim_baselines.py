@@ -15,7 +15,7 @@ from fedsyn.plugins.strategies.flaim import Flaim
 from fedsyn.privacy import Scales
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.wire.requests import AskRequest, Sum
+from fedsyn.protocol.wire.requests import AskRequest, Sum
 
 
 class FlaimRandom(Flaim):

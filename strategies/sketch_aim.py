@@ -14,8 +14,6 @@ from math import pi, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.groups import Groups
-from fedsyn.counting.residues import cost
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import Glimpse
 from fedsyn.inference import Measurement
@@ -35,12 +33,14 @@ from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, CohortBudget
 from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.protocol.strategy import Protocol
+from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.planning import Errors, Plan, Planner
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.views import ModelView
-from fedsyn.wire.requests import Sum, Summed
+from fedsyn.table.counting.groups import Groups
+from fedsyn.table.counting.residues import cost
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _CRUMBS = 1e-12
@@ -307,7 +307,7 @@ class SketchAim(ByCohorts):
     # What is asked for ------------------------------------------------------------------------------------------------
     #
     # In groups of values where the plan has them (`fedsyn/selection/resolution.py`), without what the parts say
-    # (`fedsyn/counting/residues.py`). A clique keeps the groups of its first measurement.
+    # (`fedsyn/table/counting/residues.py`). A clique keeps the groups of its first measurement.
 
     @cached_property
     def resolutions(self) -> Resolutions:

@@ -20,7 +20,7 @@ from fedsyn.plugins.clients.sketch_aim import FirstLook
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, CohortBudget, MeasureAll
 from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.wire.requests import Sum, Summed
+from fedsyn.protocol.wire.requests import Sum, Summed
 
 
 class Pool:

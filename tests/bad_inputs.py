@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn import cli
+from fedsyn.front import cli
 
 #: Cells of the tables that no message may quote.
 SECRETS = ("4711-diagnosis", "88123.77", "1903-02-03")

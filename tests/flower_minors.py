@@ -5,10 +5,10 @@
 The minor of this Python's own environment is tested as it is. For each other one a small environment is made beside
 it: that minor's `flwr` alone, before everything else that is installed here. So the tests run on the same NumPy and
 the same Ray, and only Flower differs; where its other requirements differ from what is installed, that is said.
-Before the tests come Flower's private names (fedsyn/flower/private.py): a minor that lacks some is not tested further,
-and they are named. A newer minor than those allowed is tried in a copy of the tree that allows it. A minor that cannot
-be installed (no index, no wheel) is named in the end: it was not tested. Exit code 0 if no test failed on an allowed
-minor, and at least one of them was tested.
+Before the tests come Flower's private names (fedsyn/nodes/flower/private.py): a minor that lacks some is not tested
+further, and they are named. A newer minor than those allowed is tried in a copy of the tree that allows it. A minor
+that cannot be installed (no index, no wheel) is named in the end: it was not tested. Exit code 0 if no test failed on
+an allowed minor, and at least one of them was tested.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from planted_faults import copied
 
-from fedsyn.flower.minors import KNOWN
+from fedsyn.nodes.flower.minors import KNOWN
 
 ROOT = Path(__file__).resolve().parents[1]
 #: A test file that names one of these touches Flower.
@@ -36,7 +36,7 @@ REST = "zz-rest.pth"
 
 #: The command `fedsyn` of an environment.
 COMMAND = """#!{python}
-from fedsyn.cli import main
+from fedsyn.front.cli import main
 
 if __name__ == "__main__":
     main()
@@ -88,7 +88,7 @@ def allowing(minor: str, folder: Path) -> Path:
     tree = folder / "tree"
     copied(tree)
     (tree / "tests" / "unit" / "flower" / "test_flower_minors.py").unlink()  # says which are allowed
-    file = tree / "fedsyn" / "flower" / "minors.py"
+    file = tree / "fedsyn" / "nodes" / "flower" / "minors.py"
     known = ", ".join(map(str, (*KNOWN, tuple(map(int, minor.split("."))))))
     text, count = re.subn(r"(?m)^KNOWN = .*$", f"KNOWN = ({known})", file.read_text(encoding="utf-8"))
     if count != 1:
@@ -105,7 +105,7 @@ def broken(python: Path, tree: Path, options: list[str]) -> str:
     print(f"== Flower {flower_of(python)}", flush=True)
     for line in unmet(python):
         print(f"   not met: {line}", flush=True)
-    code = "from fedsyn.flower import private; print(*private.missing(), sep='\\n')"
+    code = "from fedsyn.nodes.flower import private; print(*private.missing(), sep='\\n')"
     command = [str(python), "-c", code]
     done = subprocess.run(command, env=variables, cwd=tree, capture_output=True, text=True, check=False)
     lacks = [line for line in (done.stderr if done.returncode else done.stdout).splitlines() if line.strip()]

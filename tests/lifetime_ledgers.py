@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedsyn.lifetime.node_lines import RunFacts
-from fedsyn.lifetime.party_ledger import PartyLedger
+from fedsyn.nodes.lifetime.node_lines import RunFacts
+from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 
 ONE = PrivacyBudget(1.0, 1e-6)

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.counting.marginals import count
-from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.selection.indif import all_pairs
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.testing.schemas import AwkwardTable
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 DELTA = 1e-5
 

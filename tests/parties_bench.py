@@ -10,21 +10,21 @@ import numpy as np
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
-from fedsyn.counting.marginals import count
-from fedsyn.counting.stored import StoredLayout
-from fedsyn.lifetime.party_ledger import PartyLedger
-from fedsyn.parties.checks import Host
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
-from fedsyn.parties.local import LocalParties
-from fedsyn.parties.policy import Policy
-from fedsyn.parties.sealing import seal_deal
+from fedsyn.front.testing.harness import config_of
+from fedsyn.front.testing.schemas import awkward_table
+from fedsyn.nodes.lifetime.party_ledger import PartyLedger
+from fedsyn.nodes.parties.checks import Host
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
+from fedsyn.nodes.parties.local import LocalParties
+from fedsyn.nodes.parties.policy import Policy
+from fedsyn.nodes.parties.sealing import seal_deal
 from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget, SelectionNoise
 from fedsyn.privacy.selection import DRAWING
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
-from fedsyn.testing.harness import config_of
-from fedsyn.testing.schemas import awkward_table
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.stored import StoredLayout
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from fedsyn.front.testing.harness import Exchange, Outcome
+from fedsyn.nodes.service.identities import simulated_identities
+from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.service.identities import simulated_identities
-from fedsyn.testing.harness import Exchange, Outcome
-from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
-from fedsyn.wire.holder import Holder
 
 
 class Client:

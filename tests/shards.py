@@ -24,16 +24,16 @@ MOST = 20  # minutes
 CHECK = (
     "unit/test_arrows.py",
     "unit/test_wording.py",
-    "unit/counting",
+    "unit/table/counting",
     "unit/inference",
-    "unit/lifetime",
+    "unit/nodes/lifetime",
     "unit/privacy",
     "unit/selection",
-    "unit/wire",
+    "unit/protocol/wire",
 )
 SLOW: dict[str, tuple[str, ...]] = {
     "rooms": (),
-    "conformance": ("unit/testing",),
+    "conformance": ("unit/front/testing",),
     "figures": ("audit", "golden", "property", "statistical"),
     "runs": (
         "e2e/test_constrained_runs.py",

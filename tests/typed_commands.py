@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fedsyn import cli
+from fedsyn.front import cli
 
 
 @dataclass

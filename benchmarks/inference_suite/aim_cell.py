@@ -45,7 +45,7 @@ def fedsyn_run(head: Settings, codes: np.ndarray, settings: Settings) -> Callabl
 
     from fedsyn.loading import parse_config
     from fedsyn.runs.engines import run
-    from fedsyn.schema import CategoricalColumn, Schema
+    from fedsyn.table.schema import CategoricalColumn, Schema
 
     frame = pd.DataFrame({name: codes[:, i] for i, name in enumerate(head["attributes"])})
     columns = {

@@ -30,8 +30,8 @@ import numpy as np
 from benchmarks.inference_suite import tables
 from benchmarks.inference_suite.aim_cell import LIBRARIES
 from benchmarks.inference_suite.cells import run_cell
-from fedsyn.counting.workload import random_kway
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.table.counting.workload import random_kway
 
 _LARGEST = 200_000  # cells of a workload's clique
 

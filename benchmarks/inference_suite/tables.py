@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.counting.marginals import count
-from fedsyn.data import load_dataset
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import model_size, pass_cost
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.data import load_dataset
 
 #: Tables from FEDSYN_DATA (32 equal-width bins), and generated ones by their number of columns.
 REAL = ("adult", "magic", "intrusion")

@@ -252,8 +252,8 @@ def options() -> str:
 
 def services() -> str:
     """The files of a node and of a party, with their policies."""
-    from fedsyn.node.file import NodeFile
-    from fedsyn.parties.policy import PartyFile
+    from fedsyn.nodes.node.file import NodeFile
+    from fedsyn.nodes.parties.policy import PartyFile
 
     lines = [
         "# Every key of node.yaml and party.yaml",
@@ -300,11 +300,11 @@ def metrics() -> str:
 
 def schema() -> str:
     """Every key of a schema."""
-    from fedsyn.schema import Schema
-    from fedsyn.schema import rules as constraints
-    from fedsyn.schema.aside import ASIDE
-    from fedsyn.schema.base import ColumnBase
-    from fedsyn.schema.columns import KINDS
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema import rules as constraints
+    from fedsyn.table.schema.aside import ASIDE
+    from fedsyn.table.schema.base import ColumnBase
+    from fedsyn.table.schema.columns import KINDS
 
     own = ("aside", "derived", "table", "open", "columns", "constraints")
     lines = [
@@ -349,9 +349,9 @@ def schema() -> str:
 
 def _kinds(kinds: dict[str, Any]) -> list[str]:
     """A section of each kind of column; what a family shares stands once."""
-    from fedsyn.schema.base import ColumnBase
-    from fedsyn.schema.binned import BinnedColumn
-    from fedsyn.schema.columns import CategoricalColumn
+    from fedsyn.table.schema.base import ColumnBase
+    from fedsyn.table.schema.binned import BinnedColumn
+    from fedsyn.table.schema.columns import CategoricalColumn
 
     lines = [
         "## Ordered kinds",
@@ -386,8 +386,8 @@ def _forms(text: str) -> list[str]:
 
 def fields() -> str:
     """Every field of every message, and why its receiver need not trust it."""
+    from fedsyn.protocol.wire.fields import CHAPTERS
     from fedsyn.registry import client_class, mechanisms
-    from fedsyn.wire.fields import CHAPTERS
 
     names: dict[str, str] = {}
     for name in mechanisms():
@@ -399,8 +399,8 @@ def fields() -> str:
         "A server may send anything. Each field of what a node, a client, a computing party or a crypto party gets is",
         "*derived* by its receiver from the configuration that it pinned, and compared; or *bounded*: whatever passes",
         "the check costs what the receiver's own ledger says; or it is *the sender's word*, and the last column says",
-        "what a lie buys. `tests/unit/wire/test_fields.py` finds the fields in the code, fails on one that is missing",
-        "here, and names an attack on every word. Who colludes with whom is in [privacy](../privacy.md),",
+        "what a lie buys. `tests/unit/protocol/wire/test_fields.py` finds the fields in the code, fails on one that is",
+        "missing here, and names an attack on every word. Who colludes with whom is in [privacy](../privacy.md),",
         "[secure sums](../secure_sums.md), [parties](../parties.md) and [fhe](../fhe.md).",
         "",
     ]
@@ -422,7 +422,7 @@ def fields() -> str:
 
 def commands() -> str:
     """Every command with its arguments and options."""
-    from fedsyn.cli import app
+    from fedsyn.front.cli import app
 
     lines = [
         "# Every command",

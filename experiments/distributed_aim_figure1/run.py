@@ -19,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn import yamlio
-from fedsyn.counting.candidates import Candidates, build_workload
-from fedsyn.counting.marginals import count
 from fedsyn.errors import FedsynError
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
@@ -29,6 +27,8 @@ from fedsyn.randomness import Randomness
 from fedsyn.runs.prepare import split_tables
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.candidates import Candidates, build_workload
+from fedsyn.table.counting.marginals import count
 
 Array = npt.NDArray[np.float64]
 Result = dict[tuple[str, str, float, int], float]  # scores, mechanism, epsilon, k -> mean overlap
@@ -155,7 +155,7 @@ def draw_plot(document: dict[str, Any], results: Result, path: Path) -> None:
     """One panel per set of scores and epsilon: overlap against k."""
     import altair as alt
 
-    from fedsyn.report.figures import write_chart
+    from fedsyn.evaluation.report.figures import write_chart
 
     rows = [
         {"k": k, "overlap": results[name, mechanism, epsilon, k], "mechanism": mechanism, "scores": name, "ε": epsilon}

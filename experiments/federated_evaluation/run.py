@@ -29,17 +29,17 @@ import numpy.typing as npt
 
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
-from fedsyn.counting.candidates import build_workload
-from fedsyn.data import encode_file
 from fedsyn.evaluation.base import EvaluationInput, column_ranges
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.queries import QUERIES, QUERY_SEED, random_queries
+from fedsyn.evaluation.report.html import read_facts
 from fedsyn.loading import parse_config
-from fedsyn.report.html import read_facts
 from fedsyn.runs.directory import FEDERATED_FILE
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_tables
-from fedsyn.schema import Schema
+from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.data import encode_file
+from fedsyn.table.schema import Schema
 
 HERE = Path(__file__).resolve().parent
 Codes = npt.NDArray[np.integer]

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from fedsyn import yamlio
-from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.errors import FedsynError
 from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.loading import parse_config
 from fedsyn.runs.prepare import split_tables
+from fedsyn.table.counting.workload import Workload, all_kway
 
 
 def total_variation(source: str, partition: dict[str, Any], seed: int, clients: int) -> float:
@@ -80,7 +80,7 @@ def draw(values: list[dict[str, Any]], means: list[float], path: Path) -> None:
     """Our means and the paper's numbers side by side."""
     import altair as alt
 
-    from fedsyn.report.figures import write_chart
+    from fedsyn.evaluation.report.figures import write_chart
 
     pairs = zip(values, means, strict=True)
     rows = [

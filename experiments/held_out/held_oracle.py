@@ -21,14 +21,14 @@ import numpy.typing as npt
 from experiments.held_out.held_cells import Assignments, Cell, code_hash, measures
 from experiments.held_out.held_tables import rows_of
 from fedsyn.config import RunConfig
-from fedsyn.counting.marginals import count
-from fedsyn.counting.residues import cost, residue
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import Measurement, Model
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.randomness import Randomness
 from fedsyn.selection.planning import Errors, Plan, Planner
 from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.residues import cost, residue
 
 #: How much of the workload's cliques an oracle sees, and how bold it is: with a boldness of 4 it reckons with a quarter
 #: of the noise's variance, so it takes more marginals than the planner would. Four settings; AIM has six.

@@ -44,7 +44,7 @@ class Table:
         name: of it.
         kind: where it comes from: 'registered', 'statsmodels' or 'planted'.
         family: tables that share rows are one family; its own name where it shares none.
-        options: of `fedsyn.data.load_dataset`, or of the maker.
+        options: of `fedsyn.table.data.load_dataset`, or of the maker.
     """
 
     name: str
@@ -129,7 +129,7 @@ def rows_of(name: str) -> Rows:
 
 
 def _from_registry(table: Table) -> tuple[npt.NDArray[np.integer], Domain]:
-    from fedsyn.data import load_dataset
+    from fedsyn.table.data import load_dataset
 
     options = dict(table.options)
     binary = options.pop("binary", False)
@@ -174,7 +174,7 @@ def available(name: str) -> bool:
     """Whether the table is at hand: nothing is fetched."""
     if TABLES[name].kind != "registered":
         return True
-    from fedsyn.data import describe
+    from fedsyn.table.data import describe
 
     origin, folder = describe(name).origin, Path(os.environ.get("FEDSYN_DATA", ""))
     return bool(origin.sklearn or origin.statsmodels) or (folder / f"{name}.csv.gz").is_file()

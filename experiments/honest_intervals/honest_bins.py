@@ -11,8 +11,8 @@ import numpy as np
 from experiments.honest_intervals.honest_estimands import ESTIMANDS, Estimand, linear, logistic
 from experiments.honest_intervals.honest_populations import ADULT
 from experiments.honest_intervals.honest_runs import truth
-from fedsyn.data import load_dataset
-from fedsyn.schema import Schema
+from fedsyn.table.data import load_dataset
+from fedsyn.table.schema import Schema
 
 BINS = (8, 16, 32)
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from experiments.honest_intervals.honest_populations import Floats, Population, counts
-from fedsyn.counting.residues import residue
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.posterior import Posterior
 from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.table.counting.residues import residue
 
 # Rows of the pool that stands for the model when rows are drawn from it independently.
 _POOL = 10

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.honest_intervals.honest_report import interval
-from fedsyn.report.figures import write_chart
+from fedsyn.evaluation.report.figures import write_chart
 
 TERM = "days ~ [severity] + age"
 _WHERE = {

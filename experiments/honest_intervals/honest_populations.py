@@ -60,7 +60,7 @@ def counts(
 @cache
 def adult() -> Population:
     """Adult in the bins of its schema."""
-    from fedsyn.data import load_dataset
+    from fedsyn.table.data import load_dataset
 
     dataset = load_dataset("adult", bins=_BINS)
     whole, schema = dataset.schema.domain, dataset.schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.analysis import combine
+from fedsyn.evaluation.analysis import combine
 
 _TABLES, _QUANTITIES = 20, 40_000
 # Beside those that `fedsyn sample --tables 20` draws: fewer tables, and smaller ones.

@@ -15,7 +15,7 @@ from experiments.held_out import held_cells
 from experiments.honest_intervals.honest_draws import DRAWINGS, Seen
 from experiments.honest_intervals.honest_estimands import ESTIMANDS, Estimand, pairs_of
 from experiments.honest_intervals.honest_populations import POPULATIONS, Population, counts
-from fedsyn.analysis import Combined, combine
+from fedsyn.evaluation.analysis import Combined, combine
 from fedsyn.inference import Model
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.registry import strategy_class

@@ -30,7 +30,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.residues import residue
 from fedsyn.domain import Domain
 from fedsyn.errors import InputError
 from fedsyn.inference.evidence import Evidence
@@ -39,6 +38,7 @@ from fedsyn.inference.measurements import merge
 from fedsyn.inference.model import Model
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.randomness import RandomSource
+from fedsyn.table.counting.residues import residue
 
 Floats = npt.NDArray[np.float64]
 #: Cells of the whole table, at most: every step of the sampler looks at all of them.

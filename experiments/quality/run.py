@@ -25,10 +25,10 @@ import numpy.typing as npt
 from experiments.held_out.held_cells import WORKLOAD, Cell, fitted, spread
 from experiments.held_out.held_tables import TABLES, available, row_counts, rows_of
 from fedsyn import yamlio
-from fedsyn.counting.candidates import build_workload
-from fedsyn.counting.marginals import count
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality, predict_quality
 from fedsyn.inference import Evidence
+from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.counting.marginals import count
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
+from fedsyn.protocol.wire.holder import Call
+from fedsyn.protocol.wire.requests import Layout, Request, Summed
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.planning import Errors, Plan
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.sketches import Sketcher, clique_key, make_sketcher, splitmix64
 from fedsyn.selection.views import ModelView
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, Request, Summed
 
 # Marginals of an evenly divided run.
 _EVEN = 20

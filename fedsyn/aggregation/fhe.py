@@ -8,8 +8,8 @@ recover when one of them drops out. In exchange two roles must not collude, the 
 every hidden vector, the other one its pad (docs/fhe.md compares this with `secagg`).
 
 Additions alone need no more: a sum of such ciphertexts is one under the sum of their keys, and opens for exactly those
-keys. `fedsyn.parties.boxes` proves that a server that deviates has nothing else from it; a lattice ciphertext in its
-place would bind nobody, and be sixty times as long.
+keys. `fedsyn.nodes.parties.boxes` proves that a server that deviates has nothing else from it; a lattice ciphertext in
+its place would bind nobody, and be sixty times as long.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fedsyn.aggregation.base import Aggregation, ClientSum, Contributors, Server
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise
-from fedsyn.wire.envelope import Arrays, Reply, SumSpec, check_message
-from fedsyn.wire.requests import Summed
+from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec, check_message
+from fedsyn.protocol.wire.requests import Summed
 
 _AT_ONCE, _LEAST = 2**30, 2**10  # bytes of vectors in memory at once (they are added up as they come), of one at least
 _BOX = 256  # bytes, at most

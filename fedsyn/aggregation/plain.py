@@ -19,10 +19,10 @@ from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, DistributedNoise, Release
 from fedsyn.privacy.against import Reads
+from fedsyn.protocol.wire.envelope import Arrays, SumSpec, check_message
+from fedsyn.protocol.wire.requests import Summed
+from fedsyn.protocol.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector
 from fedsyn.settings import AggregationNode
-from fedsyn.wire.envelope import Arrays, SumSpec, check_message
-from fedsyn.wire.requests import Summed
-from fedsyn.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector
 
 
 class PlainAggregation(Aggregation):

@@ -31,10 +31,10 @@ from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.privacy import DistributedNoise
+from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec, check_message, to_json
+from fedsyn.protocol.wire.holder import MOST_PARTITIONS
+from fedsyn.protocol.wire.requests import Summed
 from fedsyn.settings import AggregationNode
-from fedsyn.wire.envelope import Arrays, Stage, SumSpec, check_message, to_json
-from fedsyn.wire.holder import MOST_PARTITIONS
-from fedsyn.wire.requests import Summed
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import CommitteeClient, Established, Setup, SetupServer, SumFacts

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
+from fedsyn.table.counting.workload import Workload
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedsyn.schema import BinnedColumn, Schema
+    from fedsyn.table.schema import BinnedColumn, Schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class ColumnRange:
 
 def column_ranges(schema: Schema) -> dict[str, ColumnRange]:
     """The range of each ordered column; every other attribute is categorical, also where its categories are numbers."""
-    from fedsyn.schema import BinnedColumn
+    from fedsyn.table.schema import BinnedColumn
 
     return {
         name: ColumnRange(bin_middles(column), *column.span)
@@ -58,7 +58,7 @@ def label_values(schema: Schema, label: str) -> np.ndarray | None:
         integers), or the categories where all of them are numbers; NaN for the missing category. None for
         other columns.
     """
-    from fedsyn.schema import BinnedColumn
+    from fedsyn.table.schema import BinnedColumn
 
     column = schema.columns[label]
     if isinstance(column, BinnedColumn):
@@ -71,7 +71,7 @@ def label_values(schema: Schema, label: str) -> np.ndarray | None:
 
 def raw_numbers(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
     """The ordered columns before binning: (n, len(ranges)) float32, in the order of `column_ranges`; NaN: missing."""
-    from fedsyn.schema import BinnedColumn
+    from fedsyn.table.schema import BinnedColumn
 
     columns = [
         column.numbers(frame[name], schema.missing_text)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fedsyn.schema import BinnedColumn, Column
+from fedsyn.table.schema import BinnedColumn, Column
 
 
 def axis_labels(column: Column) -> tuple[str, ...]:
     """The value of each code, or the lower edge of its bin; dates as dates.
 
-    >>> from fedsyn.schema import NumericColumn
+    >>> from fedsyn.table.schema import NumericColumn
     >>> axis_labels(NumericColumn(lower=0, upper=9, bins=3, dtype="integer", missing=True))
     ('0', '4', '7', 'missing')
     """

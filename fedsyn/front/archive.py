@@ -20,10 +20,10 @@ from fedsyn.bounded import MOST_BYTES, MOST_ROUND_BYTES, Archive, json_lines, js
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.errors import DataError
 from fedsyn.evaluation.predicted import PredictedQuality
+from fedsyn.evaluation.report.readme import readme
+from fedsyn.evaluation.report.run_page import RunFacts
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.loading import released_config
-from fedsyn.report.readme import readme
-from fedsyn.report.run_page import RunFacts
 from fedsyn.runs.directory import (
     MOST_MODEL_BYTES,
     OLD_NAMES,
@@ -35,7 +35,7 @@ from fedsyn.runs.directory import (
 )
 from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.published import published_config
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 from fedsyn.version import __version__
 
 #: Largest size of each member, in bytes after unpacking. A model of 2^27 cells is of the size of the first.

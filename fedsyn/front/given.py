@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import ConfigError, DataError, SchemaError
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from fedsyn.front.synthesizer import Synthesizer, load
 from fedsyn.loading import find_schema, load_config, parse_config, written_out
 from fedsyn.runs.engines import run as run_config
 from fedsyn.runs.serve import Progress
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 if TYPE_CHECKING:
     from fedsyn.runs.prepare import Table

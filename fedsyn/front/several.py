@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedsyn.analysis.tables import FACTS, FACTS_FILE
 from fedsyn.config import FORMAT
 from fedsyn.errors import InputError
+from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE
 from fedsyn.front.archive import Release
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
 from fedsyn.randomness import Randomness
 from fedsyn.runs.synthesis import BATCH, batches, write_synthetic
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -22,7 +22,7 @@ from fedsyn.inference import AnyModel
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -28,12 +28,12 @@ from itertools import combinations
 
 import numpy as np
 
-from fedsyn.counting.reductions import dot
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference.hierarchy import HierarchicalMeasurement, NormalEquations
 from fedsyn.inference.measurements import Measurement, least_variance_total, merge
 from fedsyn.inference.model import from_rank_order
 from fedsyn.inference.triangulation import axes_of
+from fedsyn.table.counting.reductions import dot
 
 Tables = dict[Clique, np.ndarray]
 

@@ -5,8 +5,8 @@ of S and sums to zero along each. With independent noise of one sigma in every c
 independent, and those of S in two measurements estimate the same numbers. So the least squares over all tables (which
 need not be positive) are, effect by effect, the inverse-variance means (Xiao et al. 2024, ResidualPlanner, sec. 4).
 
-Residues (`fedsyn.counting.residues`) have the effects of two attributes and more, with the same noise. Where groups of
-values were counted it is the same on the grid of the groups. One-way marginals of values and of groups
+Residues (`fedsyn.table.counting.residues`) have the effects of two attributes and more, with the same noise. Where
+groups of values were counted it is the same on the grid of the groups. One-way marginals of values and of groups
 are put together by least squares; effects of more attributes only where their groups are the same.
 """
 
@@ -17,8 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.workload import subsets
 from fedsyn.inference.grids import Grid
+from fedsyn.table.counting.workload import subsets
 
 Floats = npt.NDArray[np.float64]
 

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.heads import packed_head, total_of
 from fedsyn.inference.mixture import MixtureModel
 from fedsyn.inference.model import Model
 from fedsyn.randomness import RandomSource
+from fedsyn.table.counting.marginals import count
 
 _FORMAT = "rows 1"
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.groups import sums_of_groups
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference.measurements import Merged
 from fedsyn.inference.model import FitInfo, Model, from_rank_order, to_rank_order
 from fedsyn.inference.triangulation import axes_of, maximal
+from fedsyn.table.counting.groups import sums_of_groups
 
 if TYPE_CHECKING:
     from fedsyn.inference.fitting import EstimateConfig

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.groups import Groups, group_of_cells, sums_of_groups
-from fedsyn.counting.residues import dimensions, residue
 from fedsyn.domain import Clique
 from fedsyn.inference.triangulation import Axes
+from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
+from fedsyn.table.counting.residues import dimensions, residue
 
 # What is measured: a clique, its groups, whether the values are residues.
 _Key = tuple[int, bytes, bool]
@@ -31,8 +31,8 @@ class Measurement:
         groups: of each attribute of the clique, the group of each value, 0 to its number of groups: `values` are then
             the counts of groups, in the groups' shape. None: each value is its own.
         share: of the federation's rows, those that were counted; the values stand for all of them. A fit ignores it.
-        beyond: `values` are what the counts have beyond their one-way marginals and total (`fedsyn.counting.residues`),
-            up to noise that says nothing of them either. Of two attributes or more.
+        beyond: `values` are what the counts have beyond their one-way marginals and total
+            (`fedsyn.table.counting.residues`), up to noise that says nothing of them either. Of two attributes or more.
     """
 
     clique: Clique

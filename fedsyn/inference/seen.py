@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.groups import sums_of_groups
+from fedsyn.table.counting.groups import sums_of_groups
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.residues import cost
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
+from fedsyn.table.counting.residues import cost
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedsyn.counting.reductions import dot
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.seen import Seen
+from fedsyn.table.counting.reductions import dot
 
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10

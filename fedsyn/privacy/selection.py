@@ -6,7 +6,7 @@ the largest is that mechanism. Here the noise on score i is X_i + Y_i, one vecto
 each entry a standard Gumbel variable times `scale` = 2 (Δ + 2) / ε, rounded to an integer. Only the index is opened.
 
 *What is assumed.* At most one party is corrupted: of the two that draw, one is honest. Its source cannot be predicted,
-and the computation reveals nothing but the index (`fedsyn.mpc`).
+and the computation reveals nothing but the index (`fedsyn.crypto.mpc`).
 
 *Proof.* Let the honest vector be X, and fix Y, whatever it is: drawn by an honest party, or chosen by a corrupted one
 from what it knows, which does not depend on X nor, beyond what was released before, on the rows.

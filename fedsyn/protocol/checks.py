@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from fedsyn.config import RunConfig
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.inference.capacity import require_room
-from fedsyn.schema import Schema
+from fedsyn.table.counting.workload import Workload
+from fedsyn.table.schema import Schema
 
 
 def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None:

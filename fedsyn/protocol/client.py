@@ -20,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
+from fedsyn.aggregation.store import ClientDeal, make_store
+from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig
-from fedsyn.counting.marginals import count_one_way, count_sparse_many
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError, Unable
-from fedsyn.flower import NumPyClient
-from fedsyn.flower.bridge import FitClient
+from fedsyn.nodes.flower import NumPyClient
+from fedsyn.nodes.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, gaussian_rho
 from fedsyn.protocol.cohorts import take_part_of
 from fedsyn.protocol.common import Cap, Evaluate, RowCounts, told
@@ -40,12 +41,11 @@ from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
 from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.protocol.sizing import CAP, require_cap
 from fedsyn.protocol.stored import Answers, unused_requests
+from fedsyn.protocol.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
+from fedsyn.protocol.wire.holder import Call, Holder
+from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.selection.views import ModelView
-from fedsyn.store import ClientDeal, make_store
-from fedsyn.store.crypto import CryptoKey
-from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
-from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.requests import Layout, Request
+from fedsyn.table.counting.marginals import count_one_way, count_sparse_many
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = tuple[Arrays, dict[str, Any]]

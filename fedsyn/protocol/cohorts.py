@@ -20,9 +20,9 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.joining import sampled
+from fedsyn.protocol.wire.holder import Call, Holder
+from fedsyn.protocol.wire.requests import Request
 from fedsyn.settings import FederationNode
-from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.requests import Request
 
 #: Of a holder's state: the rounds in which it has taken part.
 ROUNDS = "rounds"

@@ -19,8 +19,8 @@ from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.capping import grid, place
 from fedsyn.protocol.contract import Contract as BaseContract
-from fedsyn.wire.holder import MOST_PARTITIONS
-from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
+from fedsyn.protocol.wire.holder import MOST_PARTITIONS
+from fedsyn.protocol.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
 
 _log = logging.getLogger("fedsyn")
 _LARGEST_COUNT = 2.0**53

@@ -11,12 +11,10 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
+from fedsyn.aggregation.store import Store, make_store
 from fedsyn.config import RunConfig, parse_options
-from fedsyn.counting.candidates import Candidates, build_workload
-from fedsyn.counting.stored import StoredLayout, StoreFacts, stored_cliques
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
-from fedsyn.finding.facts import Finding
 from fedsyn.privacy import (
     AUTO,
     ROW,
@@ -34,12 +32,14 @@ from fedsyn.protocol.capping import cap_of
 from fedsyn.protocol.checks import check_columns, check_federated_evaluation, check_open, check_unit
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Foreseen, Planned
+from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.protocol.wording import GENERAL, General, of_clients, public_facts
 from fedsyn.randomness import Randomness
-from fedsyn.schema import Schema
 from fedsyn.settings import Node
-from fedsyn.store import Store, make_store
-from fedsyn.wire.requests import Layout, Request
+from fedsyn.table.counting.candidates import Candidates, build_workload
+from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
+from fedsyn.table.finding.facts import Finding
+from fedsyn.table.schema import Schema
 
 
 class Contract:

@@ -13,10 +13,12 @@ from typing import Any, TypeVar
 
 from fedsyn.aggregation import Aggregation, ServerSum
 from fedsyn.aggregation.base import Enough
+from fedsyn.aggregation.store import Store
+from fedsyn.aggregation.store.crypto import SumRun, sums_with
 from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError
-from fedsyn.flower import Grid
-from fedsyn.flower.loop import OwnLoop
+from fedsyn.nodes.flower import Grid
+from fedsyn.nodes.flower.loop import OwnLoop
 from fedsyn.privacy import Ledger, Release
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
@@ -32,11 +34,9 @@ from fedsyn.protocol.room import require_feasible
 from fedsyn.protocol.sizing import found_cap, released_sizes
 from fedsyn.protocol.stored import Keeper
 from fedsyn.protocol.waiting import GONE, Announcer, Told, at_least, log_waiting, require_whole
+from fedsyn.protocol.wire.envelope import Arrays, Envelope, Reply, Stage
+from fedsyn.protocol.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 from fedsyn.randomness import Randomness
-from fedsyn.store import Store
-from fedsyn.store.crypto import SumRun, sums_with
-from fedsyn.wire.envelope import Arrays, Envelope, Reply, Stage
-from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 
 Steps = Generator[Yielded, Any, Any]
 Parsed = TypeVar("Parsed")

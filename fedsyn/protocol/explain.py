@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedsyn.aggregation import Aggregation, Limits
+from fedsyn.aggregation.store import Store
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.output import plain
@@ -18,9 +19,8 @@ from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
 from fedsyn.protocol.common import Cap, Evaluate, RowCounts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
-from fedsyn.schema import Schema
-from fedsyn.store import Store
-from fedsyn.wire.requests import Request
+from fedsyn.protocol.wire.requests import Request
+from fedsyn.table.schema import Schema
 
 #: Kind of a request -> what it means for a data holder.
 KINDS = {

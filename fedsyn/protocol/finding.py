@@ -1,9 +1,9 @@
 """The client's side of finding what is private in an open schema: three sums of counts, and what came out of them.
 
 Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
-may be asked follows from its own schema and configuration alone (`fedsyn.finding.facts`): it refuses anything else,
-anything twice or out of order, a prefix that begins with none of those that it was asked about before, and more than
-`privacy.schema_share` of the budget.
+may be asked follows from its own schema and configuration alone (`fedsyn.table.finding.facts`): it refuses anything
+else, anything twice or out of order, a prefix that begins with none of those that it was asked about before, and more
+than `privacy.schema_share` of the budget.
 
 Why a server gains nothing by telling a client of other pieces than it released: the pieces fix a public schema, and
 every mechanism is private under any public schema, chosen however the server likes. They are public knowledge to the
@@ -23,19 +23,19 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
-from fedsyn.finding.facts import Finding
-from fedsyn.finding.prefixes import SYMBOLS, level_counts
-from fedsyn.finding.universe import histogram
 from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, Join, Rows, Sizes, TableClient, answers, shared_contract
 from fedsyn.protocol.common import Cap, RowCounts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.sizing import CAP
-from fedsyn.schema.own_rows import OwnRows
-from fedsyn.wire.envelope import Arrays, Envelope
-from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.requests import AskRequest, Layout, Request, SumRequest
+from fedsyn.protocol.wire.envelope import Arrays, Envelope
+from fedsyn.protocol.wire.holder import Call, Holder
+from fedsyn.protocol.wire.requests import AskRequest, Layout, Request, SumRequest
+from fedsyn.table.finding.facts import Finding
+from fedsyn.table.finding.prefixes import SYMBOLS, level_counts
+from fedsyn.table.finding.universe import histogram
+from fedsyn.table.schema.own_rows import OwnRows
 
 #: Of the holder's state: what it was asked of its open columns, the prefixes that it was asked about last, and what was
 #: found.

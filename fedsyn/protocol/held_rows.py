@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.privacy import Unit, kept_rows
-from fedsyn.wire.holder import Holder
+from fedsyn.protocol.wire.holder import Holder
 
 #: Where a holder's state keeps the secrets that its coins are keyed by: of rows kept out, and of a cap on rows.
 APART, KEPT = "rows apart", "kept_rows"

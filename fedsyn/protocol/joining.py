@@ -11,14 +11,14 @@ import numpy as np
 
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.flower import Grid
-from fedsyn.flower.patient import PatientGrid
+from fedsyn.nodes.flower import Grid
+from fedsyn.nodes.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.record import Missing, Waiting
 from fedsyn.protocol.waiting import NO_REPLY, Announcer, Told, reasons
-from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
-from fedsyn.wire.holder import MOST_PARTITIONS
-from fedsyn.wire.requests import Summed
+from fedsyn.protocol.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
+from fedsyn.protocol.wire.holder import MOST_PARTITIONS
+from fedsyn.protocol.wire.requests import Summed
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0

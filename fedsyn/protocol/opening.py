@@ -18,22 +18,22 @@ import numpy.typing as npt
 from fedsyn.aggregation import Aggregation, make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.errors import RunError, SchemaError
-from fedsyn.finding.bins import Cells, cuts
-from fedsyn.finding.facts import RangeColumn
-from fedsyn.finding.grid import allot, range_noise
-from fedsyn.finding.prefixes import SYMBOLS, PrefixTree
-from fedsyn.finding.universe import FALSE_ALARM, significant_range, threshold
-from fedsyn.flower import Grid
 from fedsyn.inference.hierarchy import HierarchicalMeasurement, least_squares
+from fedsyn.nodes.flower import Grid
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.finding import Close, FindBins, FindCategories, FindRanges, finding_of
 from fedsyn.protocol.record import Observer
 from fedsyn.protocol.recorder import Journal
+from fedsyn.protocol.wire.requests import Ask, Sum, Summed, SumRequest, Yielded
 from fedsyn.randomness import Randomness
-from fedsyn.schema import Schema
-from fedsyn.wire.requests import Ask, Sum, Summed, SumRequest, Yielded
+from fedsyn.table.finding.bins import Cells, cuts
+from fedsyn.table.finding.facts import RangeColumn
+from fedsyn.table.finding.grid import allot, range_noise
+from fedsyn.table.finding.prefixes import SYMBOLS, PrefixTree
+from fedsyn.table.finding.universe import FALSE_ALARM, significant_range, threshold
+from fedsyn.table.schema import Schema
 
 # Of the budget for columns of numbers: ranges are four numbers a column at most, bins are the rest.
 _RANGE_SHARE = 0.25

@@ -48,8 +48,8 @@ import numpy as np
 from fedsyn.errors import RunError
 from fedsyn.privacy import Release
 from fedsyn.protocol.record import RoundCosts, RoundRecord
-from fedsyn.wire.envelope import Arrays, Reply, to_json
-from fedsyn.wire.requests import Ask, Sum, Summed
+from fedsyn.protocol.wire.envelope import Arrays, Reply, to_json
+from fedsyn.protocol.wire.requests import Ask, Sum, Summed
 
 #: JSON values and arrays.
 Entry = Mapping[str, Any]

@@ -14,11 +14,11 @@ from dataclasses import replace
 
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.flower import Grid
+from fedsyn.nodes.flower import Grid
 from fedsyn.protocol.joining import AGAIN, Participant, read_join
 from fedsyn.protocol.record import Missing, Waiting
 from fedsyn.protocol.waiting import GONE, Announcer, Told
-from fedsyn.wire.envelope import Reply
+from fedsyn.protocol.wire.envelope import Reply
 
 ABSENT = -1  # the node of a client that has not come back
 _REPLY = 30.0  # seconds that a node gets to say who it is

@@ -12,21 +12,21 @@ import math
 from collections.abc import Iterable, Iterator
 
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
+from fedsyn.aggregation.store import Store
 from fedsyn.config import FederationNode
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.federated.question import MOST_ROWS
 from fedsyn.evaluation.federated.statistics import UNIT
-from fedsyn.finding.facts import Finding
-from fedsyn.finding.grid import MOST_CELLS, tree
-from fedsyn.finding.prefixes import FOLLOWED, SYMBOLS
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.common import Evaluate, RowCounts, Rows
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, ForeseenSum
-from fedsyn.store import Store
-from fedsyn.wire.envelope import check_message
-from fedsyn.wire.requests import Layout
+from fedsyn.protocol.wire.envelope import check_message
+from fedsyn.protocol.wire.requests import Layout
+from fedsyn.table.finding.facts import Finding
+from fedsyn.table.finding.grid import MOST_CELLS, tree
+from fedsyn.table.finding.prefixes import FOLLOWED, SYMBOLS
 
 # Standard deviations of a cohort's size that chance never makes (2^-100).
 _FAR = 12.0

@@ -18,7 +18,7 @@ from fedsyn.protocol.capping import left_out
 from fedsyn.protocol.common import Cap, Join, RowCounts, Rows, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.joining import Participant
-from fedsyn.wire.requests import Ask, Request, Sum, Summed, Yielded
+from fedsyn.protocol.wire.requests import Ask, Request, Sum, Summed, Yielded
 
 #: Of the holder's state: with how many rows it takes part, where that was found.
 CAP = "cap"

@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.flower.direct import chunks
+from fedsyn.aggregation.store import ServedRun, Store, StoreServer
+from fedsyn.nodes.flower.direct import chunks
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.common import Cap, Evaluate, RowCounts, Rows
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import RoundCosts, RoundRecord
-from fedsyn.randomness import Randomness
-from fedsyn.store import ServedRun, Store, StoreServer
-from fedsyn.wire.requests import (
+from fedsyn.protocol.wire.requests import (
     Choose,
     ChooseRequest,
     Deal,
@@ -36,6 +35,7 @@ from fedsyn.wire.requests import (
     SomeCandidates,
     Summed,
 )
+from fedsyn.randomness import Randomness
 
 
 class Answers(DealRequest):

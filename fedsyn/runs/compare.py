@@ -12,7 +12,7 @@ from typing import Any
 from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.evaluation.real.metrics import all_metrics
-from fedsyn.report.html import read_facts
+from fedsyn.evaluation.report.html import read_facts
 
 _NEEDED = ("config.yaml", "ledger.json", "metrics.json")
 # Settings that say where a run happened, and not what it was.

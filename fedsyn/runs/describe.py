@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.config import RunConfig
-from fedsyn.counting.candidates import build_workload
 from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.registry import partitioner
 from fedsyn.runs.prepare import randomness_of, split_tables
+from fedsyn.table.counting.candidates import build_workload
 
 
 def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str, float | int | str]:
@@ -20,7 +20,7 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
         config: the run's configuration.
         plot: PNG file to draw.
     """
-    from fedsyn.data.partition import PartitionInput
+    from fedsyn.table.data.partition import PartitionInput
 
     tables = split_tables(config)
     codes, schema, parts = tables.train, tables.schema, tables.parts
@@ -29,7 +29,7 @@ def describe_partition(config: RunConfig, plot: Path | None = None) -> dict[str,
     workload = build_workload(config.workload, domain)
     heterogeneity = client_heterogeneity(codes, domain, workload, parts)
     if plot is not None:
-        from fedsyn.report.plots import plot_partition
+        from fedsyn.evaluation.report.plots import plot_partition
 
         node = config.federation.partition
         chosen = partitioner(node.name, **node.options)

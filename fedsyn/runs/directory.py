@@ -18,9 +18,9 @@ from fedsyn.bounded import Arrays, json_of, open_file
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, DataError, FedsynError, InputError, RunError
+from fedsyn.evaluation.report.html import read_facts
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
 from fedsyn.protocol.record import Waiting
-from fedsyn.report.html import read_facts
 
 # A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
 COMPARISON_FILE = "comparison.json"

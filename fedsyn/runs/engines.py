@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.flower.grid import InProcessGrid
+from fedsyn.nodes.flower.grid import InProcessGrid
+from fedsyn.nodes.service.identities import load_operator_key
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
 from fedsyn.runs.deployment import run_elsewhere, superlink_of
@@ -23,12 +24,11 @@ from fedsyn.runs.serve import Progress, serve, told_what_was_spent
 from fedsyn.runs.stores import run_store
 from fedsyn.runs.submitted import Submitted, give_up, require_free, require_resumable
 from fedsyn.runs.synthesis import require_room
-from fedsyn.service.identities import load_operator_key
 from fedsyn.settings import RayNode
 
 if TYPE_CHECKING:
     from fedsyn.runs.prepare import Table
-    from fedsyn.schema import Schema
+    from fedsyn.table.schema import Schema
 
 _APP = "fedsyn.runs.holders:app"
 
@@ -203,8 +203,8 @@ def simulation_grid(config: RunConfig, prepared: Prepared) -> Iterator[InProcess
 def _ray_grid(
     config: RunConfig, prepared: Prepared, nodes: Sequence[Mapping[str, Any]], run_config: Mapping[str, str]
 ) -> InProcessGrid:
-    from fedsyn.flower.ray_cluster import Cluster, Needs
-    from fedsyn.flower.ray_grid import RayGrid
+    from fedsyn.nodes.flower.ray_cluster import Cluster, Needs
+    from fedsyn.nodes.flower.ray_grid import RayGrid
     from fedsyn.runs.holders import app, packed_store
 
     settings = config.runtime.ray or RayNode()

@@ -6,16 +6,16 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.config import RunConfig
-from fedsyn.data import encode_file
 from fedsyn.errors import ConfigError
+from fedsyn.evaluation.report.html import read_facts
 from fedsyn.registry import strategy_class
-from fedsyn.report.html import read_facts
 from fedsyn.runs.deployment import Progress, run_elsewhere, superlink_of
 from fedsyn.runs.directory import FEDERATED_FILE
 from fedsyn.runs.engines import simulation_grid
 from fedsyn.runs.given_table import ask, with_federated_evaluation
 from fedsyn.runs.prepare import prepare
 from fedsyn.runs.stores import run_store
+from fedsyn.table.data import encode_file
 
 
 def evaluate_table(config: RunConfig, table: Path, out: Path, progress: Progress | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import FEDERATED_FILE, write_json
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.synthesis import write_synthetic
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
 _SAMPLE_SEED = 20_262  # public: which rows of a very large table are compared

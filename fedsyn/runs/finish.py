@@ -93,7 +93,7 @@ def evaluation_input(
     synthetic: npt.NDArray[np.integer] | None,
 ) -> EvaluationInput:
     """A simulation's real rows beside its model and synthetic rows."""
-    from fedsyn.data import EncodedTable
+    from fedsyn.table.data import EncodedTable
 
     table, schema = EncodedTable(prepared.folder), prepared.schema
     return EvaluationInput(

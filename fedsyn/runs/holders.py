@@ -35,27 +35,27 @@ import numpy.typing as npt
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import CellError, ConfigError, DataError, NodeError
-from fedsyn.finding.facts import Finding
-from fedsyn.flower import Context
-from fedsyn.flower.bridge import read_state, write_state
-from fedsyn.flower.direct import TableApp
+from fedsyn.nodes.flower import Context
+from fedsyn.nodes.flower.bridge import read_state, write_state
+from fedsyn.nodes.flower.direct import TableApp
+from fedsyn.nodes.service.identities import load_identities, simulated_identities
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.finding import FOUND, FindingClient
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.open_tables import read_own
 from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
 from fedsyn.runs.run_config import config_of, store_of
-from fedsyn.schema import Schema
-from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 from fedsyn.selection.views import PooledView
-from fedsyn.service.identities import load_identities, simulated_identities
-from fedsyn.wire.holder import Holder
+from fedsyn.table.finding.facts import Finding
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 
 if TYPE_CHECKING:
     from flwr.client import Client
 
-    from fedsyn.data.encoded import EncodedTable
+    from fedsyn.table.data.encoded import EncodedTable
 
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode
@@ -171,7 +171,7 @@ def packed_store(folder: Path) -> dict[str, Any]:
 
 def take_store(packed: Mapping[str, Any]) -> None:
     """Lets this process' clients use the given table wherever their run names its folder. The last one is kept."""
-    from fedsyn.data.encoded import EncodedTable
+    from fedsyn.table.data.encoded import EncodedTable
 
     if packed["folder"] not in _given:
         domain = Domain.described(packed["domain"])
@@ -184,7 +184,7 @@ def take_store(packed: Mapping[str, Any]) -> None:
 @lru_cache(maxsize=4)
 def _open_store(folder: str, modified: int) -> Stored:
     """The clients' shared table, mapped once per process, and the hash of its schema."""
-    from fedsyn.data.encoded import EncodedTable
+    from fedsyn.table.data.encoded import EncodedTable
 
     schema = Schema.load(Path(folder) / "schema.yaml")
     own = read_own(Path(folder))
@@ -194,7 +194,7 @@ def _open_store(folder: str, modified: int) -> Stored:
 @lru_cache(maxsize=2)
 def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
     """The clients' shared table, encoded once per process by what a client keeps of what was found."""
-    from fedsyn.data.encoded import EncodedTable
+    from fedsyn.table.data.encoded import EncodedTable
 
     stored = _store(folder)
     assert stored.schema is not None
@@ -288,7 +288,7 @@ def load_rows(
 
     `key`: file with the key of a sealed table; its rows are decrypted in memory only.
     """
-    from fedsyn.data.stream import encode_file, encode_open_file
+    from fedsyn.table.data.stream import encode_file, encode_open_file
 
     schema, options = Schema.load(schema_file), {"key_file": key} if key is not None else None
     schema.require_approved()

@@ -43,8 +43,8 @@ from typing import IO, Any
 import numpy as np
 
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.nodes.service.files import sync_folder
 from fedsyn.privacy import Ledger
-from fedsyn.service.files import sync_folder
 from fedsyn.version import __version__
 
 FOLDER = "journal"

@@ -18,16 +18,16 @@ import numpy.typing as npt
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, SchemaError
-from fedsyn.finding.facts import Finding
 from fedsyn.inference.capacity import require_room
 from fedsyn.protocol.checks import check_open
 from fedsyn.protocol.room import require_feasible
 from fedsyn.registry import contract_class
-from fedsyn.schema import Schema
-from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
+from fedsyn.table.finding.facts import Finding
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
 
 if TYPE_CHECKING:
-    from fedsyn.data.row_files import RowFiles
+    from fedsyn.table.data.row_files import RowFiles
 
 Codes = npt.NDArray[np.integer]
 
@@ -135,7 +135,7 @@ def forget_found(folder: Path) -> None:
 
 def write_found(folder: Path, schema: Schema, files: RowFiles) -> None:
     """The tables of a folder, encoded by the schema that was found."""
-    from fedsyn.data import EncodedTable, write_encoded
+    from fedsyn.table.data import EncodedTable, write_encoded
 
     table, found = EncodedTable(folder), found_in(folder)
     codes = closed_codes(schema, table.pooled(), read_own(folder))

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.service.identities import load_operator_key
+from fedsyn.nodes.service.identities import load_operator_key
 
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg.primitives import Identity
     from fedsyn.config import RunConfig
-    from fedsyn.schema import Schema
+    from fedsyn.table.schema import Schema
 
 FORMAT = 1
 _KEY = 32  # bytes of an Ed25519 key

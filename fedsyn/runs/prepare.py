@@ -17,9 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
-from fedsyn.data.encoded import write_encoded
-from fedsyn.data.row_files import RowFiles
-from fedsyn.data.spool import RowSpool, forget, taken
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation.base import column_ranges, label_values, raw_numbers
 from fedsyn.evaluation.real.metrics import validate_metrics
@@ -27,14 +24,17 @@ from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
 from fedsyn.runs import open_tables
-from fedsyn.schema import Schema
-from fedsyn.schema.own_rows import NOTHING_OWN, OwnRows, own_rows
-from fedsyn.schema.streaming import Block
+from fedsyn.table.data.encoded import write_encoded
+from fedsyn.table.data.row_files import RowFiles
+from fedsyn.table.data.spool import RowSpool, forget, taken
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.own_rows import NOTHING_OWN, OwnRows, own_rows
+from fedsyn.table.schema.streaming import Block
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedsyn.data.partition import Partitioner
+    from fedsyn.table.data.partition import Partitioner
 
     #: Rows that a caller has in memory: one table, or one of each client.
     Table: TypeAlias = pd.DataFrame | Sequence[pd.DataFrame]
@@ -126,7 +126,7 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
         require_files(config.data, source=False)
         schema = Schema.load(config.data.schema_file)
     else:
-        from fedsyn.data import dataset_names, describe
+        from fedsyn.table.data import dataset_names, describe
 
         if config.data.source not in dataset_names():
             raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
@@ -207,7 +207,7 @@ def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt
 
 def _roles(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """(n,) masks of the training rows and of the held-out rows; neither: outside the sample."""
-    from fedsyn.data.split import draw_test_rows
+    from fedsyn.table.data.split import draw_test_rows
 
     randomness = Randomness(data.split_seed)
     used = np.ones(rows, dtype=bool)
@@ -230,7 +230,7 @@ def partition(
     own: OwnRows = NOTHING_OWN,
 ) -> list[npt.NDArray[np.int64]]:
     """Row indices of each client; one client with every row for a central mechanism."""
-    from fedsyn.data.partition import PartitionInput
+    from fedsyn.table.data.partition import PartitionInput
 
     if contract_class(config.mechanism.name).central or config.federation.columns is not None:
         return [np.arange(len(codes))]  # with columns split over holders, each opens its own columns of all rows
@@ -290,7 +290,7 @@ class _Source(NamedTuple):
 
 def _encode(data: DataNode, table: Table | None = None, given: Schema | None = None) -> Encoded:
     """Encodes a source block by block, so that a table larger than memory can be used."""
-    from fedsyn.data.stream import check_rows
+    from fedsyn.table.data.stream import check_rows
 
     source = _files(data, given) if table is None else None
     source = source or (_holders(data, table, given) if isinstance(table, Sequence) else _loaded(data, table, given))
@@ -324,8 +324,8 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
 
 def _files(data: DataNode, given: Schema | None) -> _Source | None:
     """A source that is a file, or one of each client; None for every other source."""
-    from fedsyn.data import file_source
-    from fedsyn.data.stream import row_count
+    from fedsyn.table.data import file_source
+    from fedsyn.table.data.stream import row_count
 
     found = [file_source(path, **_described(data, given)) for path in data.holders or [data.source]]
     files = [file for file in found if file is not None]
@@ -340,7 +340,7 @@ def _files(data: DataNode, given: Schema | None) -> _Source | None:
 
 def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) -> _Source:
     """A table in memory, or one that is loaded whole."""
-    from fedsyn.data import load_dataset
+    from fedsyn.table.data import load_dataset
 
     dataset = load_dataset(data.source if table is None else table, **_described(data, given))
     dataset.schema.require_approved()
@@ -381,7 +381,7 @@ def randomness_of(config: RunConfig) -> Randomness:
 
 def public_schema(config: RunConfig) -> Schema:
     """The run's schema, without reading a row. Raises SchemaError if only the table could tell."""
-    from fedsyn.data import SynthFSOptions, dataset_names, describe, synthfs_schema
+    from fedsyn.table.data import SynthFSOptions, dataset_names, describe, synthfs_schema
 
     data = config.data
     if data.schema_file is not None:

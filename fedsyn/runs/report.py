@@ -20,13 +20,13 @@ from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.scores import Grouping, association, shares
+from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
+from fedsyn.evaluation.report.html import read_facts, read_rounds
+from fedsyn.evaluation.report.readme import readme
+from fedsyn.evaluation.report.run_page import RunFacts, alarms, run_page
+from fedsyn.evaluation.report.tables import latex_table, number
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
-from fedsyn.report.charts import MOST_MARGINALS, Links, Marginal
-from fedsyn.report.html import read_facts, read_rounds
-from fedsyn.report.readme import readme
-from fedsyn.report.run_page import RunFacts, alarms, run_page
-from fedsyn.report.tables import latex_table, number
 from fedsyn.runs.directory import (
     COMPARISON_FILE,
     FEDERATED_FILE,
@@ -41,7 +41,7 @@ from fedsyn.runs.directory import (
 from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.published import published_config
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
 Scales = Mapping[str, Mapping[str, float | None]]
@@ -180,7 +180,7 @@ def write_run_page(
 
 
 def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
-    """What the page of a run warns of (`fedsyn.report.run_page.alarms`), to be said aloud, too."""
+    """What the page of a run warns of (`fedsyn.evaluation.report.run_page.alarms`), to be said aloud, too."""
     if not (out / "model.npz").is_file():
         return []
     model, found = load_model(out / "model.npz"), load_comparison(out)
@@ -241,7 +241,7 @@ def _shown_config(config: RunConfig, out: Path, public: bool) -> str:
 
 def _first_rows(file: Path, schema: Schema) -> Codes:
     """Codes of the first rows of a synthetic table."""
-    from fedsyn.data import encoded_blocks
+    from fedsyn.table.data import encoded_blocks
 
     blocks: list[Codes] = []
     for block in encoded_blocks(file, schema):

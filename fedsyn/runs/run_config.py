@@ -19,7 +19,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config, parse_config
 
 if TYPE_CHECKING:
-    from fedsyn.schema import Schema
+    from fedsyn.table.schema import Schema
 
 #: The folder of the app: the checkout, or where Flower unpacked what was submitted.
 APP_DIR = Path(__file__).resolve().parents[2]
@@ -90,7 +90,7 @@ def store_of(run_config: Mapping[str, Any]) -> Path:
     """Folder of a simulation's encoded table; for `flwr run` typed by hand, one that both sides derive."""
     if run_config.get("store"):
         return Path(str(run_config["store"]))
-    from fedsyn.data.cache import cache_dir
+    from fedsyn.table.data.cache import cache_dir
 
     named = json.dumps([str(run_config.get(key, "")) for key in ("config", "set")])
     return cache_dir() / "stores" / hashlib.sha256(named.encode()).hexdigest()[:24]

@@ -19,12 +19,12 @@ from typing import BinaryIO, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.data.spool import RowSpool
-from fedsyn.data.writers import table_writer
 from fedsyn.errors import ConfigError
 from fedsyn.inference import AnyModel, EmpiricalModel, Model
 from fedsyn.randomness import Randomness
-from fedsyn.schema import Schema
+from fedsyn.table.data.spool import RowSpool
+from fedsyn.table.data.writers import table_writer
+from fedsyn.table.schema import Schema
 
 #: Rows of a batch. Part of the result: a smaller table has the same rows whatever becomes of this.
 BATCH = 1 << 19

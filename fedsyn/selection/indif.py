@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, ndtri
 
-from fedsyn.counting.marginals import count, count_sparse_many
-from fedsyn.counting.reductions import dot
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.selection.sketches import Sketcher, clique_key, sign_bits, splitmix64, squared_distance
+from fedsyn.table.counting.marginals import count, count_sparse_many
+from fedsyn.table.counting.reductions import dot
 
 Kind = Literal["signs", "gaussian", "none"]
 KINDS: tuple[Kind, ...] = ("signs", "gaussian", "none")

@@ -20,11 +20,11 @@ from math import log, pi
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.groups import sums_of_groups
-from fedsyn.counting.residues import cost
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection.groups import equal_groups
 from fedsyn.selection.views import effective_cells
+from fedsyn.table.counting.groups import sums_of_groups
+from fedsyn.table.counting.residues import cost
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]
@@ -92,7 +92,7 @@ class Resolutions:
     Args:
         domain: of the table.
         mass: each attribute's one-way distribution, from released values.
-        beyond: whether residues are measured (`fedsyn.counting.residues`); else counts.
+        beyond: whether residues are measured (`fedsyn.table.counting.residues`); else counts.
     """
 
     def __init__(self, domain: Domain, mass: Mapping[str, npt.NDArray[np.floating]], *, beyond: bool = False) -> None:

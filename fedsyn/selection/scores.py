@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.candidates import Candidates
-from fedsyn.counting.distances import flat_counts, flat_layout, touched_distances
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection import views
 from fedsyn.selection.views import MarginalView, ModelView, flat_cells
+from fedsyn.table.counting.candidates import Candidates
+from fedsyn.table.counting.distances import flat_counts, flat_layout, touched_distances
+from fedsyn.table.counting.marginals import count
 
 Penalty = Literal["cells", "effective"]
 

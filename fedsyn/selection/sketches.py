@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.marginals import count_sparse_many
-from fedsyn.counting.reductions import dot
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection.groups import Grouping, group_counts, unpack_grouping
 from fedsyn.selection.lookups import Lookups
+from fedsyn.table.counting.marginals import count_sparse_many
+from fedsyn.table.counting.reductions import dot
 
 KINDS = ("interactions", "groups", "signs")
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

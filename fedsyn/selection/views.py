@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import InferenceNode
-from fedsyn.counting.distances import FlatLayout
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Model, model_size, pass_cost
+from fedsyn.table.counting.distances import FlatLayout
+from fedsyn.table.counting.marginals import count
 
 # Marginals of more cells than this are not formed to be read at a few cells: single cells are computed instead.
 DENSE_CELLS = 4_000_000

@@ -36,13 +36,13 @@ import numpy.typing as npt
 import pytest
 
 from fedsyn.config import RunConfig
+from fedsyn.front.testing.harness import Draw, Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.privacy import Release
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.randomness import OsRandom, Randomness
 from fedsyn.registry import contract_class
-from fedsyn.schema import NumericColumn, Schema
-from fedsyn.testing.harness import Draw, Federation, Outcome, config_of, execute, finished
-from fedsyn.testing.schemas import AwkwardTable
+from fedsyn.table.schema import NumericColumn, Schema
 
 Values = npt.NDArray[np.float64]
 CLIENTS = 2

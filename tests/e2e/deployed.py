@@ -109,7 +109,7 @@ class Deployed:
     def call(self, *words: str, timeout: float = 900, code: int | None = 0) -> subprocess.CompletedProcess[str]:
         """A command of fedsyn, on the operator's machine; its exit code must be `code`, if one is named."""
         done = subprocess.run(
-            [*self._prefix("link"), sys.executable, "-m", "fedsyn.cli", *words],
+            [*self._prefix("link"), sys.executable, "-m", "fedsyn.front.cli", *words],
             env=self._environment("operator"),
             cwd=self.folder,
             capture_output=True,
@@ -126,7 +126,7 @@ class Deployed:
         """A command of fedsyn that goes on; its output is in NAME.log."""
         with (self.folder / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [*self._prefix(name), sys.executable, "-m", "fedsyn.cli", *words],
+                [*self._prefix(name), sys.executable, "-m", "fedsyn.front.cli", *words],
                 env=self._environment(name, tree),
                 cwd=cwd or self.folder,
                 stdout=log,

@@ -96,12 +96,14 @@ class Machines:
             (own / "node.key").chmod(0o600)
             (own / "node.yaml").write_text(NODE.format(number=number, port=self.port), encoding="utf-8")
             self.node_command(number, "init-ledger")
-        self._start(f"node-{number}", [sys.executable, "-m", "fedsyn.cli", "node", "serve", str(own / "node.yaml")])
+        self._start(
+            f"node-{number}", [sys.executable, "-m", "fedsyn.front.cli", "node", "serve", str(own / "node.yaml")]
+        )
 
     def node_command(self, number: int, word: str, *more: str) -> str:
         """What `fedsyn node WORD` prints on a holder's machine."""
         file = str(self.folder / f"node-{number}" / "node.yaml")
-        command = [sys.executable, "-m", "fedsyn.cli", "node", word, file, *more]
+        command = [sys.executable, "-m", "fedsyn.front.cli", "node", word, file, *more]
         return subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True).stdout
 
     def _start(self, name: str, command: list[str], home: str = "node-home") -> None:
@@ -130,7 +132,16 @@ class Machines:
 
     def run(self, out: Path, *more: str) -> subprocess.Popen[str]:
         """`fedsyn run`, under way."""
-        command = [sys.executable, "-m", "fedsyn.cli", "run", str(self.folder / "run.yaml"), "--out", str(out), *more]
+        command = [
+            sys.executable,
+            "-m",
+            "fedsyn.front.cli",
+            "run",
+            str(self.folder / "run.yaml"),
+            "--out",
+            str(out),
+            *more,
+        ]
         return subprocess.Popen(
             command, env=self.environment, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

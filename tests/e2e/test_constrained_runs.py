@@ -19,8 +19,8 @@ from fedsyn.errors import ConfigError
 from fedsyn.loading import parse_config
 from fedsyn.runs.directory import load_model
 from fedsyn.runs.engines import run
-from fedsyn.schema import Schema
-from fedsyn.schema.constraints import check
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.constraints import check
 
 COLUMNS: dict[str, Any] = {
     "sex": {"kind": "categorical", "categories": ["male", "female"], "other": False},

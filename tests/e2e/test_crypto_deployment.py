@@ -16,7 +16,7 @@ from test_engines import read_lines
 
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
-from fedsyn.service.identities import new_identity
+from fedsyn.nodes.service.identities import new_identity
 
 pytest.importorskip("tenseal")
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]

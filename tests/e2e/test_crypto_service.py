@@ -30,39 +30,39 @@ from loopback import BIN, environment, free_port, stop
 from fedsyn import yamlio
 from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
+from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig, RuntimeNode, load_options
-from fedsyn.counting.marginals import count
+from fedsyn.crypto.fhe.parameters import Parameters
+from fedsyn.crypto.fhe.plan import computation_of, layout_of, parameters_of
+from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
+from fedsyn.crypto.fhe.slots import NoiseRanges
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.fhe.parameters import Parameters
-from fedsyn.fhe.plan import computation_of, layout_of, parameters_of
-from fedsyn.fhe.question import Asked, Sums
-from fedsyn.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
-from fedsyn.fhe.slots import NoiseRanges
-from fedsyn.lifetime.party_ledger import PartyLines, read_party_lines
-from fedsyn.parties import connect, messages
-from fedsyn.parties.boxes import Pads, of_deal, of_sum, opening_of, seal_box
-from fedsyn.parties.crypto import pooled_noise
-from fedsyn.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, TotalOrder, sealed_for
-from fedsyn.parties.lines import LINE, LOST, TAG, cut
-from fedsyn.parties.local import LocalCryptoParty
-from fedsyn.parties.questions import asked_blobs, sums_blobs
-from fedsyn.parties.remote_crypto import RemoteCryptoParty
-from fedsyn.parties.sealing import DealFacts
-from fedsyn.parties.serving import METHOD
+from fedsyn.front.testing.bench import equal_arrays
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.schemas import awkward_table
+from fedsyn.nodes.lifetime.party_ledger import PartyLines, read_party_lines
+from fedsyn.nodes.parties import connect, messages
+from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, opening_of, seal_box
+from fedsyn.nodes.parties.crypto import pooled_noise
+from fedsyn.nodes.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, TotalOrder, sealed_for
+from fedsyn.nodes.parties.lines import LINE, LOST, TAG, cut
+from fedsyn.nodes.parties.local import LocalCryptoParty
+from fedsyn.nodes.parties.questions import asked_blobs, sums_blobs
+from fedsyn.nodes.parties.remote_crypto import RemoteCryptoParty
+from fedsyn.nodes.parties.sealing import DealFacts
+from fedsyn.nodes.parties.serving import METHOD
+from fedsyn.nodes.service.identities import simulated_identities
+from fedsyn.nodes.service.party_keys import load_credentials
+from fedsyn.nodes.service.tls import channel_to
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
+from fedsyn.protocol.wire.envelope import Arrays
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
-from fedsyn.service.identities import simulated_identities
-from fedsyn.service.party_keys import load_credentials
-from fedsyn.service.tls import channel_to
 from fedsyn.settings import PartyCard
-from fedsyn.store.crypto import CryptoKey
-from fedsyn.testing.bench import equal_arrays
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.envelope import Arrays
+from fedsyn.table.counting.marginals import count
 
 pytest.importorskip("tenseal")
 
@@ -122,7 +122,7 @@ class CryptoServices:
         (self.folder / NAME / "party.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
 
     def keygen(self, name: str, *options: str) -> None:
-        from fedsyn.cli import app
+        from fedsyn.front.cli import app
 
         app(["party", "keygen", str(self.folder / name), "--name", name, *options], standalone_mode=False)
 

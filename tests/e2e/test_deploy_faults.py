@@ -295,7 +295,7 @@ def test_new_keys_and_a_removed_holder_in_a_running_federation(federation: Deplo
     """South makes keys of its own, and hill is removed, while the SuperLink runs; it is restarted in between."""
     federation.end("south")
     subprocess.run(
-        [sys.executable, "-m", "fedsyn.cli", "node", "new-keys", "node.yaml"],
+        [sys.executable, "-m", "fedsyn.front.cli", "node", "new-keys", "node.yaml"],
         cwd=federation.holder("south"),
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         check=True,

@@ -12,12 +12,12 @@ import pandas as pd
 import pytest
 from loopback import BIN, Federation, federation_of
 
-from fedsyn.counting.workload import all_kway
-from fedsyn.data import encode_file
 from fedsyn.evaluation.federated.intervals import HolderSums
 from fedsyn.evaluation.federated.statistics import Entries, vector
 from fedsyn.runs.federated_evaluation import question_about
-from fedsyn.schema import Schema
+from fedsyn.table.counting.workload import all_kway
+from fedsyn.table.data import encode_file
+from fedsyn.table.schema import Schema
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 

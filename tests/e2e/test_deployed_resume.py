@@ -14,8 +14,8 @@ import pytest
 from loopback import BIN
 from resuming import Machines, ended, rounds, wait_for
 
-from fedsyn.lifetime.node_ledger import NodeLedger
-from fedsyn.node.file import load_node_file
+from fedsyn.nodes.lifetime.node_ledger import NodeLedger
+from fedsyn.nodes.node.file import load_node_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
@@ -80,7 +80,7 @@ def test_a_killed_superlink_costs_nothing_but_time(machines: Machines, tmp_path:
     machines.kill("node-1")
     check_stopped(ended(run), "has not answered for 6 s")
     again = subprocess.run(
-        [sys.executable, "-m", "fedsyn.cli", "run", str(machines.folder / "run.yaml"), "--out", str(out)],
+        [sys.executable, "-m", "fedsyn.front.cli", "run", str(machines.folder / "run.yaml"), "--out", str(out)],
         env=machines.environment,
         capture_output=True,
         text=True,
@@ -125,7 +125,7 @@ def test_the_directory_comes_back_from_another_machine(machines: Machines, tmp_p
     """The starter has a disk of its own: a mount that no other process sees."""
     out, copy = tmp_path / "mine" / "out", tmp_path / "copy"
     (tmp_path / "mine").mkdir()
-    command = f"{sys.executable} -m fedsyn.cli run {tmp_path}/run.yaml --out {out}"
+    command = f"{sys.executable} -m fedsyn.front.cli run {tmp_path}/run.yaml --out {out}"
     script = f"mount -t tmpfs none {tmp_path}/mine && {command} && ls -A {out} && cp -r {out} {copy}"
     done = subprocess.run(
         ["unshare", "--mount", "sh", "-c", script],

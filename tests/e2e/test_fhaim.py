@@ -13,16 +13,16 @@ import pytest
 from scipy import stats
 from test_engines import fedsyn_run
 
-from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.front.testing.bench import equal_arrays
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import load_config, parse_config
 from fedsyn.privacy import DistributedNoise, _noise
 from fedsyn.protocol.stored import Keeper
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_tables
-from fedsyn.testing.bench import equal_arrays
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
-from fedsyn.testing.schemas import awkward_table
+from fedsyn.table.counting.marginals import count
 
 pytest.importorskip("tenseal")
 pytestmark = pytest.mark.xdist_group("fhe")
@@ -220,8 +220,8 @@ def test_what_a_holder_receives_does_not_depend_on_the_other_ones_columns(split:
 @pytest.fixture
 def views(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     """What the crypto party decrypts, with what it was asked for; and what it answers."""
-    from fedsyn.fhe.bfv import BfvReader
-    from fedsyn.parties.crypto import KeyHolder
+    from fedsyn.crypto.fhe.bfv import BfvReader
+    from fedsyn.nodes.parties.crypto import KeyHolder
 
     seen: dict[str, list[Any]] = {"slots": [], "answers": []}
     slots = BfvReader.slots
@@ -283,8 +283,8 @@ def test_what_is_opened_carries_the_clients_noise(views: dict[str, list[Any]]) -
 def test_the_server_holds_no_key_and_no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its state in the middle of a run: from the store's server half no secret key can be reached but through the
     crypto party that a simulation plays, and no array in it has the exact counts."""
-    from fedsyn.fhe.seal import SecretKeys
-    from fedsyn.store.fhe_server import FheServer
+    from fedsyn.aggregation.store.fhe_server import FheServer
+    from fedsyn.crypto.fhe.seal import SecretKeys
 
     found: list[Any] = []
     opened = FheServer.open

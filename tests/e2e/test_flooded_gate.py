@@ -21,12 +21,12 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from loopback import free_port
 
-from fedsyn.deploy.init import init
-from fedsyn.deploy.link import agree, control_of
-from fedsyn.deploy.plan import Plan
-from fedsyn.deploy.supervised import SuperLink
-from fedsyn.flower.fleet_client import Contact, connect, load_key
-from fedsyn.flower.fleet_client import Place as NodePlace
+from fedsyn.nodes.deploy.init import init
+from fedsyn.nodes.deploy.link import agree, control_of
+from fedsyn.nodes.deploy.plan import Plan
+from fedsyn.nodes.deploy.supervised import SuperLink
+from fedsyn.nodes.flower.fleet_client import Contact, connect, load_key
+from fedsyn.nodes.flower.fleet_client import Place as NodePlace
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 #: Times the memory that it had before: a hundred TLS connections with 64 KiB each cost it 0.3.

@@ -49,7 +49,7 @@ SERVER = """
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.wire.requests import Sum
+from fedsyn.protocol.wire.requests import Sum
 from halves.client import PairsClient
 
 
@@ -71,7 +71,7 @@ EXTRAS = """
 import numpy as np
 
 from fedsyn.evaluation.base import Metric
-from fedsyn.data.partition import Partitioner
+from fedsyn.table.data.partition import Partitioner
 
 
 class Blocks(Partitioner):
@@ -127,7 +127,7 @@ def fedsyn(folder: Path, *arguments: str, installed: bool = True) -> subprocess.
     paths = [str(folder / "site")] if installed else []
     paths += [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p]
     return subprocess.run(
-        [sys.executable, "-m", "fedsyn.cli", *arguments],
+        [sys.executable, "-m", "fedsyn.front.cli", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True,

@@ -111,7 +111,7 @@ def test_a_run_survives_the_death_of_every_part_of_its_nodes(nodes: Nodes) -> No
 
     def killer() -> None:
         nodes.until(lambda: nodes.asked(0) >= 4)
-        kill(nodes.processes(0, "fedsyn.node.worker"))
+        kill(nodes.processes(0, "fedsyn.nodes.node.worker"))
         dead.append("worker")
         nodes.until(lambda: nodes.asked(1) >= 6)
         whole = nodes.processes(1)
@@ -121,7 +121,7 @@ def test_a_run_survives_the_death_of_every_part_of_its_nodes(nodes: Nodes) -> No
         nodes.start(1)
         dead.append("node")
         nodes.until(lambda: nodes.asked(2) >= 8)
-        kill(nodes.processes(2, "fedsyn.node.link"))
+        kill(nodes.processes(2, "fedsyn.nodes.node.link"))
         dead.append("link")
 
     thread = threading.Thread(target=killer, daemon=True)

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from exports import PERSONAL, write_hospital
 
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -46,7 +46,7 @@ constraints:
 
 def typed(folder: Path, *arguments: str, code: int = 0) -> str:
     """A command in a folder of one's own; its standard output."""
-    command = [sys.executable, "-m", "fedsyn.cli", *arguments]
+    command = [sys.executable, "-m", "fedsyn.front.cli", *arguments]
     done = subprocess.run(
         command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
     )

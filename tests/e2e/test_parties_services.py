@@ -24,24 +24,24 @@ from loopback import BIN, environment, free_port, stop
 
 from fedsyn import yamlio
 from fedsyn.config import RunConfig, load_options
-from fedsyn.counting.marginals import count
-from fedsyn.counting.stored import StoredLayout
 from fedsyn.errors import RunError
-from fedsyn.lifetime.party_ledger import PartyLines, read_party_lines
-from fedsyn.parties import messages
-from fedsyn.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
-from fedsyn.parties.lines import LINE, LOST, TAG, cut
-from fedsyn.parties.remote import RemoteParties
-from fedsyn.parties.sealing import seal_deal
-from fedsyn.parties.serving import METHOD
+from fedsyn.front.testing.harness import config_of
+from fedsyn.front.testing.schemas import awkward_table
+from fedsyn.nodes.lifetime.party_ledger import PartyLines, read_party_lines
+from fedsyn.nodes.parties import messages
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
+from fedsyn.nodes.parties.lines import LINE, LOST, TAG, cut
+from fedsyn.nodes.parties.remote import RemoteParties
+from fedsyn.nodes.parties.sealing import seal_deal
+from fedsyn.nodes.parties.serving import METHOD
+from fedsyn.nodes.service.party_keys import load_credentials
+from fedsyn.nodes.service.tls import channel_to
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
-from fedsyn.service.party_keys import load_credentials
-from fedsyn.service.tls import channel_to
 from fedsyn.settings import PartyCard
-from fedsyn.testing.harness import config_of
-from fedsyn.testing.schemas import awkward_table
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.stored import StoredLayout
 
 NAMES = ("alder", "birch", "cedar")
 TABLE = awkward_table("missing_values")
@@ -87,7 +87,7 @@ class Services:
         self.start(*NAMES)
 
     def keygen(self, name: str, *options: str) -> None:
-        from fedsyn.cli import app
+        from fedsyn.front.cli import app
 
         app(["party", "keygen", str(self.folder / name), "--name", name, *options], standalone_mode=False)
 

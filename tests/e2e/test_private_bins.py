@@ -12,7 +12,7 @@ import pytest
 from loopback import Federation, federation_of
 
 from fedsyn.runs.directory import load_model
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]
 

@@ -74,11 +74,11 @@ def model_digests() -> dict[str, str]:
 
     The noise on a score hides its last bits from the choice that a run makes, so these are looked at here.
     """
-    from fedsyn.counting.reductions import norm
     from fedsyn.domain import Domain
     from fedsyn.inference import EstimateConfig, Measurement, estimate
     from fedsyn.selection.indif import Noisy, Projection, indif_squared
     from fedsyn.selection.sketches import Sketcher, squared_distance
+    from fedsyn.table.counting.reductions import norm
 
     rng = np.random.default_rng(0)
     domain = Domain(tuple("abcdefg"), (90, 40, 85, 15, 30, 70, 12))

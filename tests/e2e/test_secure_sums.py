@@ -16,15 +16,15 @@ from loopback import Federation as Loopback
 from scipy import stats
 from test_engines import assert_same_result, fedsyn_run, read_lines, without_times
 
-from fedsyn.flower import Message
-from fedsyn.flower.messages import read_reply
+from fedsyn.front.testing.bench import equal_arrays
+from fedsyn.front.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, garble, vanish
+from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.loading import load_config
+from fedsyn.nodes.flower import Message
+from fedsyn.nodes.flower.messages import read_reply
+from fedsyn.nodes.service.identities import new_identity
 from fedsyn.runs.engines import run
-from fedsyn.schema import CategoricalColumn, Column, Schema
-from fedsyn.service.identities import new_identity
-from fedsyn.testing.bench import equal_arrays
-from fedsyn.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, garble, vanish
-from fedsyn.testing.schemas import AwkwardTable
+from fedsyn.table.schema import CategoricalColumn, Column, Schema
 
 pytestmark = pytest.mark.xdist_group("flower")
 

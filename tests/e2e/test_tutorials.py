@@ -39,7 +39,7 @@ def follow(page: str, folder: Path, files: list[str]) -> str:
             for line in block.splitlines():
                 words = shlex.split(line, comments=True)
                 assert words[0] == "fedsyn"
-                printed.append(_call([sys.executable, "-m", "fedsyn.cli", *words[1:]], folder))
+                printed.append(_call([sys.executable, "-m", "fedsyn.front.cli", *words[1:]], folder))
     assert next(names, None) is None
     return "\n".join(printed)
 

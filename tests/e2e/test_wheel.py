@@ -48,7 +48,9 @@ def test_it_holds_what_an_empty_folder_needs(wheel: Path) -> None:
         assert {f"fedsyn/plugins/{folder}/{path.name}" for path in (ROOT / folder).glob("*.py")} <= names
     for path in (ROOT / "configs").rglob("*.yaml"):
         assert f"fedsyn/app/{path.relative_to(ROOT).as_posix()}" in names
-    assert {f"fedsyn/data/registry/{path.name}" for path in (ROOT / "fedsyn/data/registry").glob("*.yaml")} <= names
+    assert {
+        f"fedsyn/table/data/registry/{path.name}" for path in (ROOT / "fedsyn/table/data/registry").glob("*.yaml")
+    } <= names
     assert {"fedsyn/py.typed", "fedsyn/app/pyproject.toml"} <= names
     assert not [name for name in names if "test" in name.split("/")[-1] and name.startswith("tests")]
 
@@ -65,7 +67,7 @@ def test_it_runs_from_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
     where = "import fedsyn; print(fedsyn.__file__)"
     found = subprocess.run([sys.executable, "-c", where], cwd=here, env=environment, capture_output=True, text=True)
     assert str(tmp_path / "installed") in found.stdout
-    command = [sys.executable, "-m", "fedsyn.cli", "demo", "--out", "out"]
+    command = [sys.executable, "-m", "fedsyn.front.cli", "demo", "--out", "out"]
     done = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert "may be released" in done.stdout

@@ -8,8 +8,8 @@ import gzip
 import numpy as np
 import pytest
 
-from fedsyn.counting.marginals import count
-from fedsyn.data import describe, load_dataset
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.data import describe, load_dataset
 
 # Rows, columns, and the published count of each label value (for a regression: of the first label codes,
 # none).

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsyn.counting.workload import Workload, all_kway
-from fedsyn.data.partition import PartitionInput
 from fedsyn.domain import Domain
 from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.registry import partitioner as make_partitioner
+from fedsyn.table.counting.workload import Workload, all_kway
+from fedsyn.table.data.partition import PartitionInput
 
 pytestmark = pytest.mark.xdist_group("golden_heterogeneity")
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from fedsyn.counting.marginals import count
-from fedsyn.data import load_dataset
 from fedsyn.domain import Domain
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.selection.indif import Noisy, Projection, all_pairs, indif_squared, root
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.data import load_dataset
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

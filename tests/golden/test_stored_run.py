@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 import fedsyn
-from fedsyn.cli import app
 from fedsyn.config import FORMAT
 from fedsyn.errors import ConfigError, DataError
-from fedsyn.report.html import read_facts, read_rounds
+from fedsyn.evaluation.report.html import read_facts, read_rounds
+from fedsyn.front.cli import app
 from fedsyn.runs.directory import load_metrics
-from fedsyn.sweep.report import report_folder
+from fedsyn.runs.sweep.report import report_folder
 
 STORED = Path(__file__).parent / "run_format_1"
 

@@ -1,8 +1,8 @@
 """Upgrade and rollback: each version reads what the other one left, or refuses it in a sentence.
 
-`party_format_1/ledger.jsonl` was written by `fedsyn.parties.book.Book` of commit LAST: two runs, the second without an
-end, as a kill leaves it. The tests that are marked slow run that commit's own code on files of today's, and the other
-way round.
+`party_format_1/ledger.jsonl` was written by `fedsyn.nodes.parties.book.Book` of commit LAST: two runs, the second
+without an end, as a kill leaves it. The tests that are marked slow run that commit's own code on files of today's, and
+the other way round.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import pytest
 
 import fedsyn
 from fedsyn.errors import BudgetExceeded, ConfigError
-from fedsyn.lifetime.party_ledger import PartyLedger, read_party_lines
-from fedsyn.parties.policy import load_party_file
+from fedsyn.nodes.lifetime.party_ledger import PartyLedger, read_party_lines
+from fedsyn.nodes.parties.policy import load_party_file
 from fedsyn.privacy import PrivacyBudget
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +81,7 @@ def last(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def typed(sources: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """`fedsyn ...` of a version."""
-    command = [sys.executable, "-m", "fedsyn.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "fedsyn.front.cli", *map(str, arguments)]
     environment = os.environ | {"PYTHONPATH": str(sources), "COLUMNS": "200"}
     done = subprocess.run(command, env=environment, cwd=sources, capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
@@ -107,7 +107,7 @@ def test_a_run_directory_is_read_by_the_other_version(last: Path, tmp_path: Path
     assert done.returncode == 0, done.stderr
     ledger = json.loads((out / "ledger.json").read_text("utf-8"))
     code = (
-        "import fedsyn, json; from fedsyn.report.html import read_facts; from pathlib import Path\n"
+        "import fedsyn, json; from fedsyn.evaluation.report.html import read_facts; from pathlib import Path\n"
         f"out = Path({str(out)!r}); model = fedsyn.load_model(out / 'model.npz')\n"
         "ledger = read_facts(out / 'ledger.json'); config = fedsyn.load_config(out / 'config.yaml')\n"
         "print(json.dumps([model.total, ledger['epsilon'], config.mechanism.name]))"
@@ -133,8 +133,8 @@ def test_a_partys_ledger_goes_to_and_fro_between_versions(last: Path, tmp_path: 
     ledger, spent = tmp_path / "ledger.jsonl", 0.0
     for number, sources in enumerate((last, ROOT, last, ROOT)):
         run = f"{number:064x}"
-        ledgers = "fedsyn.lifetime.party_ledger import PartyLedger as Book"
-        ledgers = ledgers if sources == ROOT else "fedsyn.parties.book import Book"
+        ledgers = "fedsyn.nodes.lifetime.party_ledger import PartyLedger as Book"
+        ledgers = ledgers if sources == ROOT else "fedsyn.nodes.parties.book import Book"
         code = (
             f"from pathlib import Path; from {ledgers}; from fedsyn.privacy import PrivacyBudget\n"
             f"book = Book(Path({str(ledger)!r}), PrivacyBudget(4.0, 1e-5)); print(repr(book.spent))\n"

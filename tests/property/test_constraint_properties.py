@@ -13,8 +13,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from fedsyn.errors import SchemaError
-from fedsyn.schema import Schema, compiled
-from fedsyn.schema.constraints import check
+from fedsyn.table.schema import Schema, compiled
+from fedsyn.table.schema.constraints import check
 
 COMPARED = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt}
 

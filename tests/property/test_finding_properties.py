@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.finding.bins import Cells, cuts
-from fedsyn.finding.facts import Finding
-from fedsyn.finding.grid import allot, divisible, grid, tree
-from fedsyn.finding.prefixes import PrefixTree, is_word, level_counts
-from fedsyn.finding.universe import histogram, significant_range, universe
-from fedsyn.schema import BinnedColumn, Schema
+from fedsyn.table.finding.bins import Cells, cuts
+from fedsyn.table.finding.facts import Finding
+from fedsyn.table.finding.grid import allot, divisible, grid, tree
+from fedsyn.table.finding.prefixes import PrefixTree, is_word, level_counts
+from fedsyn.table.finding.universe import histogram, significant_range, universe
+from fedsyn.table.schema import BinnedColumn, Schema
 
 whole_numbers = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=30)
 numbers = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=30)

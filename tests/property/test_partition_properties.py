@@ -5,11 +5,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedsyn.data.partition import PartitionInput, apportion, check_partition, fill_small_clients
 from fedsyn.domain import Domain
 from fedsyn.plugins.partitioners.subpopulation import _home_clients, _merge_neighbours
 from fedsyn.registry import PARTITIONERS
 from fedsyn.registry import partitioner as make_partitioner
+from fedsyn.table.data.partition import PartitionInput, apportion, check_partition, fill_small_clients
 
 OPTIONS = {
     "iid": st.just({}),

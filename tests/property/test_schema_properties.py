@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fedsyn.data import read_table
-from fedsyn.schema import (
+from fedsyn.front.testing.schemas import awkward_tables
+from fedsyn.table.data import read_table
+from fedsyn.table.schema import (
     BooleanColumn,
     CategoricalColumn,
     CodeColumn,
@@ -28,8 +29,7 @@ from fedsyn.schema import (
     TextColumn,
     TimeColumn,
 )
-from fedsyn.schema.values import written
-from fedsyn.testing.schemas import awkward_tables
+from fedsyn.table.schema.values import written
 
 SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Line ends inside a cell are legal CSV but depend on the writer's platform; lone surrogates are not UTF-8.

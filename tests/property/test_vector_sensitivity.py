@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.sketch_aim_ablation.variant import VariantClient, VariantContract, Weighed
-from fedsyn.counting.residues import cost
 from fedsyn.domain import Domain
+from fedsyn.front.testing.harness import config_of
+from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.plugins.clients.sketch_aim import FirstLook, Residues, Sketches
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, MeasureAll
+from fedsyn.protocol.wire.requests import Layout
 from fedsyn.selection.groups import grouping_keys
-from fedsyn.testing.harness import config_of
-from fedsyn.testing.schemas import awkward_names, awkward_table
-from fedsyn.wire.requests import Layout
+from fedsyn.table.counting.residues import cost
 
 VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
 ROUNDING = 1.0 + 1e-12

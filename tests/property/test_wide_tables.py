@@ -9,12 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fedsyn.counting.distances as distances
-import fedsyn.counting.marginals as marginals
 import fedsyn.selection.scores as scores
-from fedsyn.counting.marginals import count, count_sparse_many, dense_to_sparse
-from fedsyn.counting.pairs import count_pairs
-from fedsyn.counting.stored import StoredLayout, stored_cliques
+import fedsyn.table.counting.distances as distances
+import fedsyn.table.counting.marginals as marginals
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
 from fedsyn.inference.extension import Extension
@@ -30,6 +27,9 @@ from fedsyn.inference.triangulation import (
 from fedsyn.plugins.strategies.privsyn import gum_config
 from fedsyn.selection.scores import contained_in, l1_distances
 from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.marginals import count, count_sparse_many, dense_to_sparse
+from fedsyn.table.counting.pairs import count_pairs
+from fedsyn.table.counting.stored import StoredLayout, stored_cliques
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -146,7 +146,7 @@ def test_products_count_pairs(seed: int):
     domain = a_domain(rng, int(rng.integers(2, 9)))
     codes = a_table(rng, domain, int(rng.integers(0, 50)))
     pairs = [tuple(int(i) for i in rng.permutation(len(domain))[:2]) for _ in range(int(rng.integers(1, 20)))]
-    from fedsyn.counting import pairs as module
+    from fedsyn.table.counting import pairs as module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_ROWS", 7)

@@ -8,7 +8,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from inference_reference import CASES, all_cliques, broadcast, domain_of, marginal
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain, Zeros
 from fedsyn.errors import InputError
 from fedsyn.inference import (
@@ -21,6 +20,7 @@ from fedsyn.inference import (
     model_size,
     synthesize,
 )
+from fedsyn.table.counting.marginals import count
 
 
 @st.composite

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from fedsyn.crypto.fhe import bfv
+from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader
+from fedsyn.crypto.fhe.parameters import bfv_for_store
+from fedsyn.crypto.fhe.question import Asked
+from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
+from fedsyn.crypto.fhe.slots import NoiseRanges, Piece, SlotLayout
 from fedsyn.domain import Domain
-from fedsyn.fhe import bfv
-from fedsyn.fhe.bfv import BfvComputation, BfvReader
-from fedsyn.fhe.parameters import bfv_for_store
-from fedsyn.fhe.question import Asked
-from fedsyn.fhe.seal import Encryptor, SecretKeys
-from fedsyn.fhe.slots import NoiseRanges, Piece, SlotLayout
 from fedsyn.selection.terms import Terms
 
 pytest.importorskip("tenseal")

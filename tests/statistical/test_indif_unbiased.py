@@ -14,14 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
+from fedsyn.front.testing.harness import Federation, config_of, execute
+from fedsyn.front.testing.schemas import AwkwardTable, awkward_table
 from fedsyn.plugins.strategies.heterofedsyn import FedPrivSyn
 from fedsyn.registry import MECHANISMS, Entry
-from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.selection.indif import Noisy, Projection, all_pairs, distance_squared, indif_squared
-from fedsyn.testing.harness import Federation, config_of, execute
-from fedsyn.testing.schemas import AwkwardTable, awkward_table
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 LIMIT = 5.0
 DOMAIN = Domain(("a", "b"), (6, 4))

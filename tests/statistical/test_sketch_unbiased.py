@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from experiments.sketch_aim_ablation.variant import CountSketch, Signs
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.selection.groups import grouping_of
 from fedsyn.selection.sketches import Interactions, Sketcher, squared_distance
+from fedsyn.table.counting.marginals import count
 
 DRAWS = 4000
 DOMAIN = Domain(("a", "b"), (12, 15))

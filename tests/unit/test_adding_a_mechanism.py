@@ -23,7 +23,7 @@ FILES = {text.partition("\n")[0].removeprefix("# "): text for language, text in 
 def typed(line: str, folder: Path, *, fails: bool = False) -> str:
     """Output of a command of the page, typed in `folder` after the page's `export`; with this tree's fedsyn."""
     words = shlex.split(line)
-    commands = {"fedsyn": [sys.executable, "-m", "fedsyn.cli"], "python": [sys.executable]}
+    commands = {"fedsyn": [sys.executable, "-m", "fedsyn.front.cli"], "python": [sys.executable]}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)]), "COLUMNS": "100"}
     done = subprocess.run(
         commands.get(words[0], words[:1]) + words[1:],

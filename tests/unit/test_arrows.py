@@ -18,35 +18,36 @@ PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
 # From the top down. A module imports from its own room and from the rows below it; rooms of one row do not know each
 # other. The longest name that fits says where a module stands.
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("fedsyn.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
+    ("fedsyn.front.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
     ("fedsyn",),  # the public face: fedsyn/__init__.py alone
-    ("fedsyn.testing", "fedsyn.front"),
-    ("fedsyn.deploy",),
-    ("fedsyn.sweep", "fedsyn.node"),
+    ("fedsyn.testing",),
+    ("fedsyn.front.testing", "fedsyn.front"),
+    ("fedsyn.nodes.deploy",),
+    ("fedsyn.runs.sweep", "fedsyn.nodes.node"),
     ("fedsyn.runs",),
-    ("fedsyn.report", "fedsyn.loading", "fedsyn.analysis"),
+    ("fedsyn.evaluation.report", "fedsyn.loading", "fedsyn.evaluation.analysis"),
     ("fedsyn.plugins.strategies", "fedsyn.plugins.partitioners"),
     ("fedsyn.plugins.clients",),
     ("fedsyn.protocol",),
-    ("fedsyn.store",),
-    ("fedsyn.parties",),
-    ("fedsyn.lifetime",),
-    ("fedsyn.service",),
-    ("fedsyn.aggregation", "fedsyn.flower"),
-    ("fedsyn.wire", "fedsyn.fhe", "fedsyn.evaluation"),
-    ("fedsyn.selection", "fedsyn.finding"),
+    ("fedsyn.aggregation.store",),
+    ("fedsyn.nodes.parties",),
+    ("fedsyn.nodes.lifetime",),
+    ("fedsyn.nodes.service",),
+    ("fedsyn.aggregation", "fedsyn.nodes.flower"),
+    ("fedsyn.protocol.wire", "fedsyn.crypto.fhe", "fedsyn.evaluation"),
+    ("fedsyn.selection", "fedsyn.table.finding"),
     ("fedsyn.inference",),
-    ("fedsyn.counting",),
-    ("fedsyn.data",),
-    ("fedsyn.schema",),
+    ("fedsyn.table.counting",),
+    ("fedsyn.table.data",),
+    ("fedsyn.table.schema",),
     ("fedsyn.config", "fedsyn.registry"),
     ("fedsyn.settings",),
     ("fedsyn.privacy",),
-    ("fedsyn.domain", "fedsyn.mpc", "fedsyn.randomness"),
+    ("fedsyn.domain", "fedsyn.crypto.mpc", "fedsyn.randomness"),
     ("fedsyn.yamlio",),
     ("fedsyn.bounded",),
     ("fedsyn.errors",),
-    ("fedsyn.output", "fedsyn.version", "fedsyn.plugins"),
+    ("fedsyn.output", "fedsyn.version", "fedsyn.plugins", "fedsyn.nodes", "fedsyn.crypto", "fedsyn.table"),
 )
 
 # Plug-ins: the core names their classes by path and imports none of them.
@@ -238,11 +239,11 @@ def test_functions_are_short() -> None:
     ("importer", "line", "imported"),
     [
         ("fedsyn/inference/gum.py", "from fedsyn.selection import scores", "fedsyn.selection.scores"),
-        ("fedsyn/wire/messages.py", "from fedsyn.aggregation.base import Summed", "fedsyn.aggregation.base"),
+        ("fedsyn/protocol/wire/messages.py", "from fedsyn.aggregation.base import Summed", "fedsyn.aggregation.base"),
         ("clients/aim.py", "import fedsyn.plugins.strategies.aim", "fedsyn.plugins.strategies.aim"),
         ("fedsyn/server_app.py", "def f():\n    from fedsyn.client_app import app", "fedsyn.client_app"),
-        ("fedsyn/data/sources.py", "if TYPE_CHECKING:\n    from fedsyn import run", "fedsyn"),
-        ("fedsyn/finding/__init__.py", "from fedsyn.selection.scores import l1", "fedsyn.selection.scores"),
+        ("fedsyn/table/data/sources.py", "if TYPE_CHECKING:\n    from fedsyn import run", "fedsyn"),
+        ("fedsyn/table/finding/__init__.py", "from fedsyn.selection.scores import l1", "fedsyn.selection.scores"),
     ],
 )
 def test_an_arrow_against_the_order_is_found(importer: str, line: str, imported: str) -> None:

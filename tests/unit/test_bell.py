@@ -11,8 +11,8 @@ import pytest
 from experiments.bell import Bell, Bonawitz, degree_and_threshold
 from fedsyn import aggregation
 from fedsyn.errors import Lost
-from fedsyn.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, vanish
-from fedsyn.testing.schemas import awkward_table
+from fedsyn.front.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.schemas import awkward_table
 
 
 def run(kind: type | None, faults: Mapping[int, Fault] | None = None, **node: Any) -> Outcome:

@@ -25,12 +25,12 @@ import pytest
 import yaml
 from test_docs import parse
 
-from fedsyn.cli import app
-from fedsyn.flower.minors import KNOWN
-from fedsyn.node.file import NodeFile
-from fedsyn.parties.policy import PartyFile
-from fedsyn.schema import Schema
-from fedsyn.service.health import Budget, Health, Metrics, Requests, pages_of
+from fedsyn.front.cli import app
+from fedsyn.nodes.flower.minors import KNOWN
+from fedsyn.nodes.node.file import NodeFile
+from fedsyn.nodes.parties.policy import PartyFile
+from fedsyn.nodes.service.health import Budget, Health, Metrics, Requests, pages_of
+from fedsyn.table.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -314,9 +314,9 @@ def test_the_nodes_keys_can_rest_encrypted() -> None:
 def printed_metrics() -> set[str]:
     """Names of every metric that a node, a SuperLink and a party print."""
     told, budget = set[str](), Budget(0.0, 1.0, 1e-6, 0)
-    for service, what, file in (("node", "requests", "node/link"), ("party", "orders", "parties/serving")):
+    for service, what, file in (("node", "requests", "nodes/node/link"), ("party", "orders", "nodes/parties/serving")):
         told |= {*Health(service, "x", (), Requests(what, "outcome"), budget, figures=_figures(file)).metrics()}
-    return told | {*Health("link", "x", (), figures=_figures("deploy/link")).metrics()}
+    return told | {*Health("link", "x", (), figures=_figures("nodes/deploy/link")).metrics()}
 
 
 def _figures(file: str) -> Metrics:

@@ -12,11 +12,11 @@ import pytest
 import typer
 import yaml
 
-from fedsyn.cli import app
 from fedsyn.config import RunConfig
+from fedsyn.front.cli import app
 from fedsyn.loading import load_config
 from fedsyn.registry import MECHANISMS
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(

@@ -27,8 +27,8 @@ import fedsyn
 from fedsyn import yamlio
 from fedsyn.bounded import MOST_LINES, json_lines, json_of, read_bytes
 from fedsyn.errors import ConfigError, DataError, InputError, SchemaError
-from fedsyn.schema import Schema
-from fedsyn.sweep.report import report_folder
+from fedsyn.runs.sweep.report import report_folder
+from fedsyn.table.schema import Schema
 
 MEGABYTES, SECONDS = 500, 20
 SCHEMA = """\
@@ -163,8 +163,8 @@ def test_all_yaml_is_read_by_one_reader() -> None:
     from test_arrows import sources
 
     found = {path for path, text in sources().items() if "import yaml" in text.replace("import yamlio", "")}
-    assert found == {"fedsyn/yamlio.py", "fedsyn/schema/review.py"}
-    assert "yaml.load" not in sources()["fedsyn/schema/review.py"], "it writes"
+    assert found == {"fedsyn/yamlio.py", "fedsyn/table/schema/review.py"}
+    assert "yaml.load" not in sources()["fedsyn/table/schema/review.py"], "it writes"
 
 
 # Archives ------------------------------------------------------------------------------------------------------------
@@ -332,7 +332,9 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
         ["schema", "show", folder / "schema.yaml"],
     ]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-    code = "import sys\nfrom fedsyn.cli import app\nfor words in {}:\n    try: app(words, standalone_mode=False)\n"
+    code = (
+        "import sys\nfrom fedsyn.front.cli import app\nfor words in {}:\n    try: app(words, standalone_mode=False)\n"
+    )
     code += "    except (SystemExit, Exception) as error: print('ended:', error)\n"
     code += "import fedsyn\nmodel = fedsyn.load({!r})\nmodel.report()\nmodel.save({!r})\nfedsyn.load({!r})\n"
     whole = code.format([list(map(str, each)) for each in commands], str(model), str(tmp_path / "2"), str(folder))
@@ -342,7 +344,7 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
     assert done.stdout.count("imports no module that a file names") == 2, "explain says so, of either"
     assert (folder / "report.html").stat().st_size > 1000 and "ended: evil" not in done.stdout
     ours = subprocess.run(
-        [sys.executable, "-m", "fedsyn.cli", "run", str(folder / "config.yaml"), "--out", str(tmp_path / "own")],
+        [sys.executable, "-m", "fedsyn.front.cli", "run", str(folder / "config.yaml"), "--out", str(tmp_path / "own")],
         env=environment,
         capture_output=True,
         text=True,
@@ -352,7 +354,7 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
 
 
 def test_a_card_or_roster_of_others_is_read_within_bounds(tmp_path: Path) -> None:
-    from fedsyn.service.identities import load_identities, new_identity
+    from fedsyn.nodes.service.identities import load_identities, new_identity
 
     new_identity(tmp_path / "key")
     (tmp_path / "roster.yaml").write_text(_merged(9), encoding="utf-8")

@@ -146,7 +146,9 @@ def test_a_traceback_is_made_in_one_place() -> None:
             )
             if named or called:
                 found.add(path)
-    assert found == {"fedsyn/output.py", "fedsyn/cli/ending.py"}, "the second is FEDSYN_DEBUG=1 of the command line"
+    assert found == {"fedsyn/output.py", "fedsyn/front/cli/ending.py"}, (
+        "the second is FEDSYN_DEBUG=1 of the command line"
+    )
 
 
 def test_one_module_prints() -> None:
@@ -185,15 +187,15 @@ def test_what_writes_markdown_escapes_it() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".md")
     }
     fills = {path for path in named if "filled(" in sources()[path]}
-    assert fills | set(listed) == named >= {"fedsyn/report/readme.py", "fedsyn/deploy/init.py"}
+    assert fills | set(listed) == named >= {"fedsyn/evaluation/report/readme.py", "fedsyn/nodes/deploy/init.py"}
 
 
 def test_what_is_put_into_a_template_is_text() -> None:
     """A name in a README neither commands a terminal nor makes a link, a heading or HTML; a value is never left out."""
     values = {"federation": f"a](http://x) <script>{HOSTILE}\n# b", "port": 1, "hosts": "h", "schema": True}
     values |= {"parties": ["[p](q)"], "warnings": "w", "wheel": None, "digest": None, "fhe": False}
-    text = filled("deploy", "operator.md", **values)
+    text = filled("nodes/deploy", "operator.md", **values)
     assert plain(text) == text and "<script>" not in text and "\n# b" not in text
     assert "](http" not in text.replace("\\]", "") and r"\[p\](q)" in text
     with pytest.raises(UndefinedError, match="parties"):
-        filled("deploy", "operator.md", **{name: value for name, value in values.items() if name != "parties"})
+        filled("nodes/deploy", "operator.md", **{name: value for name, value in values.items() if name != "parties"})

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.marginals import SparseMarginal, count_sparse_many
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.evaluation.federated.boxes import Boxes
 from fedsyn.evaluation.learners.trees import Trees
+from fedsyn.table.counting.marginals import SparseMarginal, count_sparse_many
+from fedsyn.table.counting.workload import Workload
 
 #: Rows of the table that are compared: of a larger one so many are drawn.
 MOST_ROWS = 200_000

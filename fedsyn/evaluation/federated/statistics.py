@@ -34,8 +34,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.marginals import SparseMarginal, count_sparse_many
 from fedsyn.evaluation.federated.question import TableQuestion
+from fedsyn.table.counting.marginals import SparseMarginal, count_sparse_many
 
 #: What one row moves the most precise entries by, and in what parts of a row thresholds are cut.
 UNIT, PARTS = 64, 1 << 12

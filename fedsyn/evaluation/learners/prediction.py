@@ -7,12 +7,12 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
 from fedsyn.evaluation.base import EvaluationInput, label_values, sample_rows
 from fedsyn.evaluation.learners.boosting import auc, rmse
 from fedsyn.evaluation.real.scores import Codes
-from fedsyn.schema import Schema
+from fedsyn.table.counting.workload import Workload
+from fedsyn.table.schema import Schema
 
 MOST_ROWS = 10_000  # of each kind: enough for 100 trees of depth 4
 MOST_CLASSES = 8  # classes beyond these, the rarest, count as one

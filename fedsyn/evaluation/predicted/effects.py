@@ -27,9 +27,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import norm
 
-from fedsyn.counting.groups import Groups, group_of_cells
-from fedsyn.counting.residues import cost, residue
-from fedsyn.counting.workload import downward_closure, subsets
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted.beliefs import MOST, Beliefs, believed
 from fedsyn.inference.empirical import EmpiricalModel
@@ -37,6 +34,9 @@ from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
 from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.table.counting.groups import Groups, group_of_cells
+from fedsyn.table.counting.residues import cost, residue
+from fedsyn.table.counting.workload import downward_closure, subsets
 
 Floats = npt.NDArray[np.float64]
 #: A model whose marginals can be formed.

@@ -26,12 +26,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincinv, gammaln, ndtr
 
-from fedsyn.counting.marginals import groups_within
-from fedsyn.counting.workload import subsets
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, Glimpse, Released, Scenario, Source
 from fedsyn.inference.evidence import Evidence
 from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.marginals import groups_within
+from fedsyn.table.counting.workload import subsets
 
 Floats = npt.NDArray[np.float64]
 #: Cells of the marginals that are formed at the same time.

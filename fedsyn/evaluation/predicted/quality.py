@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincinv, gammaln
 
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Glimpse, Scenario, Source
 from fedsyn.evaluation.predicted.errors import Predicted, Predictor
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
+from fedsyn.table.counting.workload import Workload
 
 Floats = npt.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fedsyn.evaluation.base import sample_rows
 from fedsyn.evaluation.real.scores import Codes, Floats, places
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 MOST_ATTACKED = 1000  # rows of each kind
 _COMPARISONS = 300_000_000  # of one cell with another, by which the synthetic rows are limited

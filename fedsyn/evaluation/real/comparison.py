@@ -23,7 +23,7 @@ from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.learners.prediction import Prediction, prediction
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.scores import Codes, Floats, Grouping, association, closeness, places, shares, shift
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsyn.counting.marginals import count, groups_within
-from fedsyn.counting.workload import Workload, random_kway
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.base import EvaluatedModel, EvaluationInput
+from fedsyn.table.counting.marginals import count, groups_within
+from fedsyn.table.counting.workload import Workload, random_kway
 
 # Dense marginals that are held at the same time; 4 million cells are 32 MB.
 _CELLS_AT_ONCE = 1 << 22

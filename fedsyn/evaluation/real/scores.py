@@ -1,7 +1,7 @@
 """Scores of single columns and of pairs of columns: how far two tables of codes are apart.
 
-Everything is counted by `fedsyn.counting`. For pairs, a column of more than 20 codes is read in 20 groups, so that a
-cell holds rows enough to be compared: bins and ordered categories in runs of about equally many real rows, other
+Everything is counted by `fedsyn.table.counting`. For pairs, a column of more than 20 codes is read in 20 groups, so
+that a cell holds rows enough to be compared: bins and ordered categories in runs of about equally many real rows, other
 categories by frequency among the real rows, the rarest together. A missing value stays a code of its own.
 """
 
@@ -15,9 +15,9 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.domain import Domain
-from fedsyn.schema import BinnedColumn, Schema
+from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
+from fedsyn.table.schema import BinnedColumn, Schema
 
 MOST_GROUPS = 20
 _NOTHING = 1e-12  # shares below it, which only models have, count as none

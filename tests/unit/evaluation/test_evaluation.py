@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.base import EvaluationInput, label_values
@@ -16,6 +15,7 @@ from fedsyn.evaluation.learners.boosting import _classify
 from fedsyn.evaluation.real import marginals as marginal_metrics
 from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.evaluation.real.metrics import METRICS, evaluate, validate_metrics
+from fedsyn.table.counting.workload import Workload, all_kway
 
 DOMAIN = Domain(("a", "b", "c", "y"), (3, 4, 2, 2))
 
@@ -229,7 +229,7 @@ def test_rmse_leaves_missing_labels_out() -> None:
 
 
 def test_label_values_are_middles_of_bins_or_numeric_categories() -> None:
-    from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+    from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
     schema = Schema(
         columns={
@@ -330,7 +330,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
     from fedsyn.loading import load_config
     from fedsyn.runs.engines import run
     from fedsyn.runs.prepare import split_rows
-    from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+    from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"x": rng.random(300) ** 3, "y": rng.random(300), "z": rng.choice(["u", "v"], 300)})

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
-from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation.base import ColumnRange, EvaluationInput
 from fedsyn.evaluation.learners import efficacy as module
 from fedsyn.evaluation.learners.boosting import f1_of_classes
 from fedsyn.evaluation.learners.efficacy import features
 from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.table.counting.workload import all_kway
 
 pytest.importorskip("xgboost", reason="XGBoost is an extra")
 

@@ -4,13 +4,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation.base import ColumnRange, EvaluationInput, column_ranges, raw_numbers, sample_rows
 from fedsyn.evaluation.real import queries as range_queries
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.queries import QUERIES, RangeQueries, random_queries
-from fedsyn.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.counting.workload import all_kway
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 SCHEMA = Schema(
     columns={

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import RunError
 from fedsyn.evaluation.base import ColumnRange, EvaluationInput
 from fedsyn.evaluation.real import transport as module
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.transport import pair_distance
+from fedsyn.table.counting.workload import all_kway
 
 pytest.importorskip("ot", reason="POT is an extra")
 

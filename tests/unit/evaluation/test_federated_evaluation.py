@@ -13,7 +13,6 @@ import pytest
 from halves import asked
 from scipy.stats import binom
 
-from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
 from fedsyn.evaluation.base import EvaluationInput
@@ -23,17 +22,18 @@ from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
 from fedsyn.evaluation.federated.statistics import Entries, vector
 from fedsyn.evaluation.learners.trees import MOST_CLASSES, Trees, train_trees
 from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.front.testing.harness import config_of, execute, federation_of, finished
+from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.loading import parse_config
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.common import Evaluate
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.engines import run
 from fedsyn.runs.federated_evaluation import question_about
-from fedsyn.testing.harness import config_of, execute, federation_of, finished
-from fedsyn.testing.schemas import awkward_names, awkward_table
-from fedsyn.wire.holder import Holder
+from fedsyn.table.counting.workload import Workload, all_kway
 
 SHAPES = [(2,), (1, 3), (3, 2, 4), (5, 1, 2, 2), (2, 30)]
 
@@ -484,9 +484,9 @@ def test_what_cannot_be_asked_is_refused() -> None:
 
 def test_a_run_says_how_good_its_table_is(tmp_path: Path) -> None:
     """The written table is the one that was asked about, and the figures hold."""
-    from fedsyn.data import encode_file
     from fedsyn.runs.prepare import prepare
-    from fedsyn.schema import Schema
+    from fedsyn.table.data import encode_file
+    from fedsyn.table.schema import Schema
 
     config = parse_config(
         {
@@ -508,7 +508,7 @@ def test_a_run_says_how_good_its_table_is(tmp_path: Path) -> None:
     schema = Schema.load(tmp_path / "out" / "schema.yaml")
     made = encode_file(tmp_path / "out" / "synthetic.csv", schema)
     prepared = prepare(config, tmp_path / "rows")
-    from fedsyn.data import EncodedTable
+    from fedsyn.table.data import EncodedTable
 
     data = EvaluationInput(
         train=EncodedTable(prepared.folder).pooled(),
@@ -528,7 +528,7 @@ def test_a_table_that_was_made_elsewhere_can_be_judged(tmp_path: Path) -> None:
     """By the command; the mechanism of the configuration releases nothing."""
     from typer.testing import CliRunner
 
-    from fedsyn.cli import app
+    from fedsyn.front.cli import app
 
     rng = np.random.default_rng(0)
     schema = "columns:\n  a: {kind: categorical, categories: [x, y, z], other: false}\n"

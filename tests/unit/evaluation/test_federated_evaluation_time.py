@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation.federated.boxes import Boxes
 from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
 from fedsyn.evaluation.federated.statistics import Entries, vector
 from fedsyn.evaluation.learners.trees import Trees
+from fedsyn.table.counting.workload import all_kway
 
 SHAPE = (4, 3, 2)
 DEEPEST = 62

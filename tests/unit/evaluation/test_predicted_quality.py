@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.counting.marginals import count
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted import Glimpse, PredictedQuality, predict_quality
 from fedsyn.evaluation.predicted.beliefs import believed
@@ -22,6 +20,8 @@ from fedsyn.evaluation.predicted.errors import Predictor, deviation, kept_noise
 from fedsyn.inference import Evidence, Measurement, MixtureModel, Model, estimate
 from fedsyn.inference.held import nearest_counts
 from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import Workload
 
 DOMAIN = Domain(("a", "b", "c", "d"), (6, 4, 5, 2))
 TRIPLES = Workload.uniform(list(combinations(DOMAIN.attributes, 3)))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.real.scales import scales
 from fedsyn.inference import Model
+from fedsyn.table.counting.workload import all_kway
 
 
 @pytest.fixture

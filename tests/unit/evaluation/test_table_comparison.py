@@ -16,7 +16,7 @@ from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import auc_interval, membership
 from fedsyn.evaluation.real.comparison import MOST_PAIRED_COLUMNS, TableComparison, compare_tables
 from fedsyn.evaluation.real.scores import MOST_GROUPS, Grouping, association, closeness, places, shares, shift
-from fedsyn.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Schema
+from fedsyn.table.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Schema
 
 
 def schema(columns: int = 3, label: str | None = None) -> Schema:

@@ -15,8 +15,8 @@ from fedsyn.domain import Domain
 from fedsyn.errors import InputError
 from fedsyn.front.conditions import Between, Except, read_conditions, restrict
 from fedsyn.inference import EmpiricalModel, Model
-from fedsyn.schema import Schema
-from fedsyn.schema.within import Within
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.within import Within
 
 SCHEMA = Schema.from_dict(
     {

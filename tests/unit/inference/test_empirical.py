@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsyn.counting.workload import all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.evaluation.base import EvaluationInput
@@ -17,6 +16,7 @@ from fedsyn.inference import EmpiricalModel, Measurement, Model, estimate, read_
 from fedsyn.runs.directory import load_model, save_model
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.workload import all_kway
 
 DOMAIN = Domain(("a", "b", "c"), (3, 4, 300))
 

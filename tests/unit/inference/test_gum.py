@@ -7,13 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
+from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.inference import GumConfig, Measurement, consistent, synthesize
 from fedsyn.inference.consistency import agree
 from fedsyn.inference.gum import _free, _peel, fit_rows, update
-from fedsyn.testing.schemas import awkward_names, awkward_table
+from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c", "d", "e"), (4, 3, 5, 2, 6))
 RING = [("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"), ("a", "c")]

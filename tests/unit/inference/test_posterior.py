@@ -19,7 +19,7 @@ from fedsyn.inference.held import Held, nearest_counts
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.solvers import Descent, Problem
 from fedsyn.inference.triangulation import axes_of
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 DOMAIN = Domain(("a", "b", "c"), (4, 2, 3))
 GROUPS = (np.array([0, 0, 1, 1]), np.array([0, 1, 1]))

@@ -7,7 +7,6 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from fedsyn.counting.residues import cost, dimensions, residue, times_cells
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
 from fedsyn.inference.effects import Effects
@@ -17,6 +16,7 @@ from fedsyn.inference.measurements import least_variance_total, merge
 from fedsyn.inference.residues import completed
 from fedsyn.inference.smoothing import own_counts
 from fedsyn.inference.triangulation import axes_of
+from fedsyn.table.counting.residues import cost, dimensions, residue, times_cells
 
 SHAPES = [(2,), (5,), (1, 3), (2, 2), (3, 4), (2, 2, 2), (2, 3, 4), (2, 2, 2, 3)]
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))

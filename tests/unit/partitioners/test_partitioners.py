@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedsyn.data.partition import PartitionInput, check_partition
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.registry import PARTITIONERS
 from fedsyn.registry import partitioner as make_partitioner
+from fedsyn.table.data.partition import PartitionInput, check_partition
 
 # Distributional tests compare a p-value with this: under the right distribution one run in a million fails.
 # The seeds are fixed, so a failure means a change, not bad luck.
@@ -302,7 +302,7 @@ def test_umap_embedding_is_repeated_bit_for_bit_and_separates_groups() -> None:
 def test_plot_is_written(tmp_path: Path) -> None:
     pytest.importorskip("altair")
     pytest.importorskip("vl_convert")
-    from fedsyn.report.plots import plot_partition
+    from fedsyn.evaluation.report.plots import plot_partition
 
     data = blobs(600)
     label = data.codes[:, 0] // 10

@@ -18,6 +18,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedsyn.errors import BudgetExceeded, ConfigError
+from fedsyn.front.testing.harness import Tape, TapedLedger, WatchedRandomness
 from fedsyn.privacy import (
     GAUSSIAN,
     DistributedNoise,
@@ -40,7 +41,6 @@ from fedsyn.privacy.distributed import (
     share_of,
 )
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, Randomness
-from fedsyn.testing.harness import Tape, TapedLedger, WatchedRandomness
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 

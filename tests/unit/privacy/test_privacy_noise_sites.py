@@ -37,10 +37,10 @@ NOISE_MODULE = "fedsyn/privacy/_noise.py"
 REACHED_BY = {"_noise": "fedsyn/privacy/ledger.py", "_discrete": NOISE_MODULE}
 # Draws that protect nobody's row, each with the reason.
 ALLOWED = {
-    "fedsyn/data/synthfs.py": "the SynthFS generator makes the table itself",
+    "fedsyn/table/data/synthfs.py": "the SynthFS generator makes the table itself",
     "strategies/ctgan_networks.py": "the noise that a generator makes rows of; it never meets a real one",
     "fedsyn/inference/posterior.py": "draws of what released sums leave uncertain; it sees no row",
-    "fedsyn/testing/harness.py": "hands the draws of a watched source on, and reports those outside a ledger entry",
+    "fedsyn/front/testing/harness.py": "hands on the draws of a watched source, reports those outside a ledger entry",
 }
 
 

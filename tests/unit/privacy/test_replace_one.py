@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from pair_runs import table_of
 
+from fedsyn.front.testing.harness import Draw, Federation, Outcome, config_of, execute, finished
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for, epsilon_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.privacy.statement import ADJACENCY
 from fedsyn.registry import MECHANISMS, contract_class
-from fedsyn.testing.harness import Draw, Federation, Outcome, config_of, execute, finished
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 SHAPE = (3, 2, 4)

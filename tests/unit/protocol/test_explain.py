@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typed_commands import entry_point
 
+from fedsyn.front.testing.harness import config_of, execute, federation_of
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import load_config
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.explain import explain, statements_page
 from fedsyn.registry import MECHANISMS, client_class, contract_class, strategy_class
-from fedsyn.testing.harness import config_of, execute, federation_of
-from fedsyn.testing.schemas import awkward_table
 
 ROOT = Path(__file__).resolve().parents[3]
 

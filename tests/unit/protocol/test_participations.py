@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
+from fedsyn.front.testing.accounting import rho_of_entries, within_budget
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.plugins.clients.flaim_baselines import FedNaiveBayesClient
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for, exponential_rho, gaussian_rho, sigma_for_rho
 from fedsyn.privacy.release import GAUSSIAN, Release
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.cohorts import ROUNDS, Cohorts, cohort_size, take_part
+from fedsyn.protocol.wire.envelope import ANSWER, Envelope
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.settings import FederationNode
-from fedsyn.testing.accounting import rho_of_entries, within_budget
-from fedsyn.testing.faults import vanish
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.envelope import ANSWER, Envelope
-from fedsyn.wire.holder import Holder
 
 TABLE = awkward_table("missing_values")
 FEDERATION = federation_of(TABLE, False)

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import FedsynError, ProtocolError
+from fedsyn.front.testing.harness import Tape, config_of, federation_of, watched_grid, watched_server
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.protocol import client as client_module
 from fedsyn.protocol.common import Join, OneWay, Sizes
 from fedsyn.protocol.finding import FindRanges
 from fedsyn.protocol.plan import Planned, require_planned
+from fedsyn.protocol.wire.envelope import Envelope
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import Layout
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class as client_of
 from fedsyn.registry import contract_class
-from fedsyn.testing.harness import Tape, config_of, federation_of, watched_grid, watched_server
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.envelope import Envelope
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import Layout
 
 REFUSED = "asks for less noise than the run's plan has for it"
 FIXED = (

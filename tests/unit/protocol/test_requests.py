@@ -17,18 +17,18 @@ from hypothesis import strategies as st
 
 from fedsyn import registry
 from fedsyn.domain import Domain
+from fedsyn.front.testing.harness import Exchange, Outcome, config_of, execute, federation_of, finished
+from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.held_rows import KEPT
+from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
-from fedsyn.schema import CategoricalColumn, Column, NumericColumn, Schema
 from fedsyn.selection.views import PooledView
-from fedsyn.testing.harness import Exchange, Outcome, config_of, execute, federation_of, finished
-from fedsyn.testing.schemas import AwkwardTable
-from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest
+from fedsyn.table.schema import CategoricalColumn, Column, NumericColumn, Schema
 
 # Requests as they were really sent -----------------------------------------------------------------------------------
 

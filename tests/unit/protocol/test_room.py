@@ -17,20 +17,20 @@ from fedsyn.aggregation import make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, FedsynError, RunError
+from fedsyn.front.testing.federations import config_of, federation_of
+from fedsyn.front.testing.harness import execute
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference.capacity import Capacity
 from fedsyn.protocol import joining
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.plan import ForeseenChoice, ForeseenOpening, ForeseenSum, largest_measured, most_cells
 from fedsyn.protocol.room import require_feasible
+from fedsyn.protocol.wire.requests import Choose, Layout, Open, Sum
 from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.runs.open_tables import check_before
-from fedsyn.schema import Schema
 from fedsyn.settings import AggregationNode
-from fedsyn.testing.federations import config_of, federation_of
-from fedsyn.testing.harness import execute
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.requests import Choose, Layout, Open, Sum
+from fedsyn.table.schema import Schema
 
 PROTOCOLS = get_args(AggregationNode.model_fields["protocol"].annotation)
 NOISES = get_args(AggregationNode.model_fields["noise"].annotation)

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from pair_runs import table_of
 
 from fedsyn.errors import ConfigError
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, UNCAPPED, ClientUnit, Ledger, PrivacyBudget, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.capping import cap_of, clients_in, grid, place, predicted
 from fedsyn.protocol.explain import explain
+from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
-from fedsyn.wire.holder import Holder
 
 SHAPE = (3, 2, 4)
 RNG = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""What a lie buys where a field is the sender's word (`fedsyn.wire.fields`): each is told, and no more is got for it.
+"""What a lie buys where a field is the sender's word (`wire.fields`): each is told, and no more is got for it.
 
 `test_fields.py` names the test of each word; those that other files have anyway are not repeated here.
 """
@@ -19,17 +19,17 @@ from parties_bench import CODES, DOMAIN, Bench
 from test_hostile_requests import DOMAIN as PAIR
 from test_hostile_requests import INFERENCE, asked, client_of
 
-from fedsyn.counting.marginals import count
 from fedsyn.errors import FedsynError
+from fedsyn.front.testing.harness import config_of
 from fedsyn.inference.model import Model
-from fedsyn.parties.interface import run_id
+from fedsyn.nodes.parties.interface import run_id
 from fedsyn.protocol.capping import grid
+from fedsyn.protocol.wire.envelope import SumSpec
 from fedsyn.registry import contract_class
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.terms import L1, SquaredL2, Terms
 from fedsyn.selection.views import ModelView, pack_model
-from fedsyn.testing.harness import config_of
-from fedsyn.wire.envelope import SumSpec
+from fedsyn.table.counting.marginals import count
 
 # Labels --------------------------------------------------------------------------------------------------------------
 

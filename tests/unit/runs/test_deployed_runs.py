@@ -14,16 +14,16 @@ from typer.testing import CliRunner
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, InputError, Lost, RunError
-from fedsyn.flower import launch
-from fedsyn.flower.watching import RunState, SuperLink, Unreachable
 from fedsyn.loading import parse_config
+from fedsyn.nodes.flower import launch
+from fedsyn.nodes.flower.watching import RunState, SuperLink, Unreachable
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.runs import deployment, engines, returned
 from fedsyn.runs.directory import record_error
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.returned import lines_of, packed, unpacked
 from fedsyn.runs.submitted import FILE, Place, Submitted, give_up, is_unfinished, runs_folder
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 SCHEMA = "columns:\n  age: {kind: integer, lower: 0, upper: 9}\n  sex: {kind: categorical, categories: [f, m]}\n"
 
@@ -206,7 +206,7 @@ def test_there_must_be_something_to_resume(flower: Path, tmp_path: Path) -> None
 
 
 def test_a_directory_with_an_unfinished_run_is_not_taken_by_another(flower: Path, tmp_path: Path) -> None:
-    from fedsyn.cli import app
+    from fedsyn.front.cli import app
 
     config = config_of(tmp_path)
     Submitted.new(config, Schema.loads(SCHEMA), "north").save(tmp_path)

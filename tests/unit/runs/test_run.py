@@ -16,7 +16,7 @@ from fedsyn.loading import parse_config
 from fedsyn.runs.directory import load_metrics, load_model
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_rows
-from fedsyn.schema import Schema
+from fedsyn.table.schema import Schema
 
 SCHEMA = {
     "columns": {

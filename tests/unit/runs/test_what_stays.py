@@ -20,11 +20,9 @@ import pytest
 
 import fedsyn
 from fedsyn.config import RunConfig
-from fedsyn.data.row_files import RowFiles
 from fedsyn.errors import ConfigError, InputError, RunError
-from fedsyn.finding.facts import Finding
-from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
+from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.runs.directory import keep_ledger
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import app
@@ -32,7 +30,9 @@ from fedsyn.runs.open_tables import read_own
 from fedsyn.runs.prepare import deployed, prepare
 from fedsyn.runs.run_config import store_of
 from fedsyn.runs.serve import serve
-from fedsyn.schema import Schema
+from fedsyn.table.data.row_files import RowFiles
+from fedsyn.table.finding.facts import Finding
+from fedsyn.table.schema import Schema
 
 SCHEMA = """
 columns:
@@ -193,8 +193,8 @@ if __name__ == "__main__":
 """
 #: Where a run is when it is killed: the function that it is in, at its beginning or behind it; who its workers are.
 _MOMENTS = {
-    "opening": ("fedsyn.data.encoded", "_write_rows", False, {}),
-    "writing": ("fedsyn.data.encoded", "_write_rows", True, {}),
+    "opening": ("fedsyn.table.data.encoded", "_write_rows", False, {}),
+    "writing": ("fedsyn.table.data.encoded", "_write_rows", True, {}),
     "own values written": ("fedsyn.runs.open_tables", "write_own", True, {}),
     "serving": ("fedsyn.runs.engines", "serve", False, {}),
     "serving by workers": ("fedsyn.runs.engines", "serve", False, {"workers": 2}),
@@ -315,7 +315,7 @@ def test_more_files_of_rows_than_a_process_may_have_open_at_first(tmp_path: Path
 def test_where_there_are_no_such_links_files_of_rows_have_their_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsyn.data.row_files._leads_to", lambda *_: False)
+    monkeypatch.setattr("fedsyn.table.data.row_files._leads_to", lambda *_: False)
     RowFiles().save(tmp_path / "codes.npy", np.arange(3))
     assert np.load(tmp_path / "codes.npy").tolist() == [0, 1, 2] and not (tmp_path / "codes.npy").is_symlink()
     assert [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()] == [0o600]

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, estimate
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.selection.coarse import Coarse, best_cells, resolution
+from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c"), (12, 8, 5), ordered={"a": 12, "b": 7})
 PAIRS = (("a", "b"), ("b", "c"))

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.selection.indif import (
@@ -26,6 +25,7 @@ from fedsyn.selection.indif import (
     root,
 )
 from fedsyn.selection.sketches import Sketcher
+from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c"), (4, 3, 5))
 PAIR = ("a", "b")

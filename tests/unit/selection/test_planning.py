@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from fedsyn.counting.candidates import Candidates
-from fedsyn.counting.workload import Workload, random_kway
 from fedsyn.domain import Domain
 from fedsyn.selection.planning import SURVIVING, Errors, Plan, Planner, above_floors, shrunk
+from fedsyn.table.counting.candidates import Candidates
+from fedsyn.table.counting.workload import Workload, random_kway
 
 DOMAIN = Domain(tuple("abcdef"), (2, 3, 4, 5, 6, 7))
 TRIPLES = random_kway(DOMAIN, 3, 7, np.random.default_rng(3))

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.counting.candidates import Candidates
-from fedsyn.counting.workload import Workload
 from fedsyn.domain import Domain
 from fedsyn.selection.planning import Errors, Planner
 from fedsyn.selection.resolution import Resolutions, Rung
+from fedsyn.table.counting.candidates import Candidates
+from fedsyn.table.counting.workload import Workload
 
 DOMAIN = Domain(("age", "job", "sex", "bmi"), (24, 30, 2, 41), ordered={"age": 24, "bmi": 40})
 RNG = np.random.default_rng(0)

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn.selection.views as views
+from fedsyn.aggregation.store import ServedRun, make_store
+from fedsyn.aggregation.store.plain import PlainServer
 from fedsyn.config import InferenceNode, WorkloadNode
-from fedsyn.counting.candidates import Candidates, build_workload
-from fedsyn.counting.marginals import count
-from fedsyn.counting.workload import Workload, all_kway
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, estimate
@@ -22,13 +21,14 @@ from fedsyn.plugins.clients.aim import AimContract
 from fedsyn.plugins.clients.flaim import AugFlaimClient
 from fedsyn.privacy import Ledger, PrivacyBudget
 from fedsyn.protocol.stored import Select
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import Choose
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
-from fedsyn.store import ServedRun, make_store
-from fedsyn.store.plain import PlainServer
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import Choose
+from fedsyn.table.counting.candidates import Candidates, build_workload
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import Workload, all_kway
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 CLIQUES = [("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("a", "b", "c")]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from experiments.sketch_aim_ablation.variant import CountSketch, Signs
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.selection.groups import (
@@ -21,6 +20,7 @@ from fedsyn.selection.groups import (
     unpack_grouping,
 )
 from fedsyn.selection.sketches import Interactions, Sketcher, clique_key, splitmix64, squared_distance
+from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c", "d"), (7, 2, 12, 30))
 CLIQUES = (("a", "b"), ("c", "d"), ("a", "c", "d"))

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.counting.marginals import count
-from fedsyn.counting.stored import StoredLayout, stored_cliques
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.selection.terms import FINEST, LARGEST_SCORE, NORMS, Terms
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.stored import StoredLayout, stored_cliques
 
 DOMAIN = Domain(("a", "b", "c", "d"), (3, 2, 4, 1))
 CLIQUES = [q for k in (1, 2, 3) for q in combinations(DOMAIN.attributes, k)]

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from halves import asked
 
-from fedsyn.counting.marginals import count
+from fedsyn.aggregation.store.base import DEALT
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.flower import ConfigRecord, RecordDict
-from fedsyn.flower.messages import array_record, read_reply
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import estimate
 from fedsyn.inference.fitting import estimate_config
+from fedsyn.nodes.flower import ConfigRecord, RecordDict
+from fedsyn.nodes.flower.messages import array_record, read_reply
 from fedsyn.plugins.clients.aim import AimClient, AimContract, annealing_start, fixed_scales
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.stored import Answers, Keeper
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
-from fedsyn.store.base import DEALT
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Holder
+from fedsyn.table.counting.marginals import count
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

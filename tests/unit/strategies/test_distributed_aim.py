@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.config import InferenceNode
-from fedsyn.counting.candidates import Candidates, build_workload
-from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished, vanish
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.plugins.clients.distributed_aim import (
@@ -28,14 +28,14 @@ from fedsyn.plugins.clients.distributed_aim import (
 from fedsyn.plugins.strategies.distributed_aim import DistributedAim, Sigmas
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.client import Marginals
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import Summed
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView, pack_model
+from fedsyn.table.counting.candidates import Candidates, build_workload
+from fedsyn.table.counting.marginals import count
 from fedsyn.testing import check_mechanism
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished, vanish
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import Summed
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -15,14 +15,14 @@ from pair_runs import table_of
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.inference import MixtureModel
 from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP, CtganClient, CtganContract, Step, require_deep
 from fedsyn.privacy import SAMPLED, PrivacyBudget, RenyiAccountant
 from fedsyn.protocol.client import OneWay
+from fedsyn.protocol.wire.envelope import ANSWER, Envelope
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.wire.envelope import ANSWER, Envelope
-from fedsyn.wire.holder import Holder
 
 deep = pytest.mark.skipif(
     importlib.util.find_spec("jax_privacy") is None, reason="an extra: pip install 'fedsyn[deep]'"
@@ -259,7 +259,7 @@ def test_a_client_takes_the_planned_steps_and_no_other() -> None:
 )
 def test_a_reply_that_is_no_gradient_drops_its_client(arrays: list[np.ndarray]) -> None:
     from fedsyn.plugins.strategies.fed_dp_ctgan import FedDpCtgan
-    from fedsyn.wire.envelope import Reply
+    from fedsyn.protocol.wire.envelope import Reply
 
     strategy = object.__new__(FedDpCtgan)
     strategy.contract = contract()

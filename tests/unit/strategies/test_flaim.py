@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from fedsyn.config import RunConfig
-from fedsyn.counting.candidates import Candidates
-from fedsyn.counting.marginals import count
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import model_size
 from fedsyn.plugins.clients.flaim import _means
 from fedsyn.plugins.strategies.flaim import AugFlaim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.wire.envelope import Reply
+from fedsyn.protocol.wire.requests import Ask, Sum, Summed
 from fedsyn.randomness import Randomness
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.envelope import Reply
-from fedsyn.wire.requests import Ask, Sum, Summed
+from fedsyn.table.counting.candidates import Candidates
+from fedsyn.table.counting.marginals import count
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

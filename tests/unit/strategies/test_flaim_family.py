@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 
 from fedsyn.config import RunConfig
-from fedsyn.counting.candidates import Candidates
-from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
 from fedsyn.plugins.clients.flaim_scales import lemma_4_1
 from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_epsilon
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class
 from fedsyn.selection.views import ModelView, PooledView
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Holder
+from fedsyn.table.counting.candidates import Candidates
+from fedsyn.table.counting.marginals import count
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -16,15 +16,15 @@ from pair_runs import (
     table_of,
 )
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
+from fedsyn.front.testing.harness import config_of, finished
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import parse_config
 from fedsyn.plugins.strategies.heterofedsyn import AdaFedPrivSyn, FedPrivSyn
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.selection.indif import Projection, all_pairs
-from fedsyn.testing.harness import config_of, finished
-from fedsyn.testing.schemas import awkward_table
+from fedsyn.table.counting.marginals import count
 
 FEDERATED = ("fed_privsyn", "ada_fed_privsyn")
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
-from fedsyn.counting.groups import group_of_cells
-from fedsyn.counting.marginals import count
-from fedsyn.counting.residues import cost
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
+from fedsyn.front.testing.harness import Federation, config_of, execute, finished
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Hierarchy, Measurement, Model, estimate
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.junction_tree import build_tree
@@ -31,12 +30,13 @@ from fedsyn.plugins.clients.sketch_aim import Residues
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import Summed
 from fedsyn.randomness import Randomness
 from fedsyn.selection.coarse import Coarse
-from fedsyn.testing.harness import Federation, config_of, execute, finished
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import Summed
+from fedsyn.table.counting.groups import group_of_cells
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.residues import cost
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

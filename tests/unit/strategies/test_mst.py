@@ -11,23 +11,23 @@ import pytest
 from halves import asked
 from pair_runs import CHAIN, selected, table_of
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.plugins.clients.mst import Forest, MstClient, PairSketches, Tree, width_of
 from fedsyn.plugins.strategies.mst import FedMst, Mst, distance
 from fedsyn.privacy import PrivacyBudget, exponential_rho, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.wire.envelope import Reply
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import Summed
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.scores import expected_noise
 from fedsyn.selection.views import effective_cells, pack_model
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.testing.schemas import AwkwardTable
-from fedsyn.wire.envelope import Reply
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import Summed
+from fedsyn.table.counting.marginals import count
 
 DELTA = 1e-5
 SMALL = table_of(np.random.default_rng(7).integers(0, 3, (600, 5)) // (1, 1, 2, 1, 2), (3, 3, 2, 3, 2))

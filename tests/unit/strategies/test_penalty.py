@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 from halves import asked
 
-from fedsyn.counting.marginals import count
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
+from fedsyn.front.testing.harness import Federation, config_of, execute, finished
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.plugins.clients.aim import AimContract
 from fedsyn.plugins.clients.flaim import FlaimClient
 from fedsyn.plugins.clients.flaim import Select as FlaimSelect
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, effective_cells, pack_model
-from fedsyn.testing.harness import Federation, config_of, execute, finished
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Holder
+from fedsyn.table.counting.marginals import count
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -12,12 +12,12 @@ import pytest
 import yaml
 
 from fedsyn.config import RunConfig
+from fedsyn.front.testing.bench import equal_arrays
 from fedsyn.loading import load_config, parse_config
 from fedsyn.randomness import SEEDED_LABEL
 from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.runs.directory import load_model
 from fedsyn.runs.engines import run
-from fedsyn.testing.bench import equal_arrays
 
 FOLDER = Path(__file__).resolve().parents[3] / "configs" / "printed"
 PRESETS = sorted(FOLDER.glob("*.yaml"))

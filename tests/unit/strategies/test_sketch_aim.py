@@ -12,8 +12,9 @@ import pytest
 from halves import asked
 
 from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
-from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
 from fedsyn.plugins.clients.sketch_aim import (
@@ -31,14 +32,13 @@ from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.randomness import Randomness
 from fedsyn.selection.groups import group_counts, pack_grouping
 from fedsyn.selection.sketches import Sketcher
 from fedsyn.selection.views import ModelView, effective_cells
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
-from fedsyn.testing.schemas import awkward_table
-from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import Sum, Summed
+from fedsyn.table.counting.marginals import count
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

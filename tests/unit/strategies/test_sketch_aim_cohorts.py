@@ -7,16 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.counting.marginals import count
 from fedsyn.errors import ConfigError
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.plugins.clients.sketch_aim import Residues, SketchAimClient, Sketches
 from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget, MeasureAll
 from fedsyn.plugins.strategies.sketch_aim_cohorts import Pool
 from fedsyn.privacy import gaussian_rho
 from fedsyn.protocol.client import OneWay
-from fedsyn.testing.faults import vanish
-from fedsyn.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.testing.schemas import awkward_table
+from fedsyn.table.counting.marginals import count
 
 TABLE = awkward_table("every_kind")
 CODES = TABLE.encode()

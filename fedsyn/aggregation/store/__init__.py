@@ -1,0 +1,40 @@
+"""A protected store: clients deal exact answers into it once, and only a choice or a noisy marginal comes out."""
+
+from __future__ import annotations
+
+from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.aggregation.store.fhe import FheStore
+from fedsyn.aggregation.store.mpc import MpcStore
+from fedsyn.aggregation.store.plain import PlainStore
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError
+
+STORES: dict[str, type[Store]] = {"plain": PlainStore, "mpc": MpcStore, "fhe": FheStore}
+
+
+def make_store(config: RunConfig) -> Store:
+    """The store that a configuration asks for.
+
+    Raises:
+        ConfigError: the protocol has no store.
+    """
+    node = config.aggregation
+    if node.protocol not in STORES:
+        raise ConfigError(
+            f"aggregation.protocol: '{node.protocol}' has no store, it forms sums only; this mechanism chooses from a "
+            f"store: allowed: {', '.join(STORES)}"
+        )
+    return STORES[node.protocol](config)
+
+
+__all__ = [
+    "STORES",
+    "ClientDeal",
+    "FheStore",
+    "MpcStore",
+    "PlainStore",
+    "ServedRun",
+    "Store",
+    "StoreServer",
+    "make_store",
+]

@@ -1,0 +1,306 @@
+"""What every store offers to the mechanisms: a client's half, and a server's half that lives for one run.
+
+A store adds up what clients deal, forgets who dealt what, and lets out two things: an index, chosen by the exponential
+mechanism over its exact sums, and marginals with Gaussian noise. Who could see more is what the stores differ in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation import Contribution
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
+from fedsyn.privacy.against import Reads
+from fedsyn.privacy.release import COUNTS, PARTIES
+from fedsyn.protocol.wire.envelope import Arrays, Reply, check_message
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import Choose, DealRequest, Layout, Open, Summed
+from fedsyn.protocol.wire.sparse import split_vector
+from fedsyn.randomness import Randomness, RandomSource
+from fedsyn.selection.terms import Terms
+from fedsyn.table.counting.stored import StoredLayout, StoreFacts
+
+DEALT = "dealt"  # in a holder's state: whether it has dealt in this run
+
+
+@dataclass(frozen=True)
+class ClientDeal:
+    """A client's side of a deal.
+
+    Attributes:
+        request: what the server asks for, with the budget that the store has for this client's rows.
+        contribution: computes the client's exact answers; called only when they are needed.
+        arrays: of the message: what the store's server half sent along (`StoreServer.invitation`).
+        ledger: the client's own.
+        holder: the data holder.
+        config: of the client.
+        contract: of the client; public, as the configuration.
+        make_source: makes the client's randomness for this deal.
+    """
+
+    request: DealRequest
+    contribution: Callable[[], Contribution]
+    arrays: Arrays
+    ledger: Ledger
+    holder: Holder
+    config: RunConfig
+    contract: Any
+    make_source: Callable[[], RandomSource]
+
+    @property
+    def facts(self) -> StoreFacts:
+        """What the store may be asked for."""
+        facts: StoreFacts = self.contract.store_facts
+        return facts
+
+    @property
+    def source(self) -> RandomSource:
+        return self.make_source()
+
+    def promised(self, noise_by: str) -> Contribution:
+        """The exact answers, after everything that the store may release of them was charged; once in a run.
+
+        Raises: as `promise`.
+        """
+        self.promise(noise_by)
+        return self.contribution()
+
+    def promise(self, noise_by: str) -> None:
+        """Charges everything that the store may release of this client's rows; once in a run.
+
+        Raises:
+            ProtocolError: this client has dealt already.
+            BudgetExceeded: the store would release more than this client has left.
+        """
+        if self.holder.state.get(DEALT):
+            raise ProtocolError("this client has dealt its answers in this run already")
+        self.ledger.promise(self.request.release(noise_by))
+        self.holder.state[DEALT] = True
+
+    @property
+    def public_rows(self) -> int:
+        """Rows of this client where their number is public, else 0."""
+        return len(self.holder.codes) if self.config.privacy.client_sizes == "public" else 0
+
+
+@dataclass(frozen=True)
+class ServedRun:
+    """What a store's server half needs of its run.
+
+    Attributes:
+        config: of the run.
+        layout: of what clients deal.
+        make_facts: gives what the store may be asked for, to a store that has to know before.
+        ledger: the run's.
+        randomness: the server's.
+        party_ledger: makes the ledger of a simulated party, by its index.
+        minimum: clients that must have dealt before anything is chosen or opened.
+        rows: a client's row count where these are public, else None.
+        drop: records that a client's deal was refused, and why.
+    """
+
+    config: RunConfig
+    layout: StoredLayout
+    make_facts: Callable[[], StoreFacts]
+    ledger: Ledger
+    randomness: Randomness
+    party_ledger: Callable[[int], Ledger]
+    minimum: int
+    rows: Callable[[int], int | None]
+    drop: Callable[[int, str], None]
+
+    @property
+    def facts(self) -> StoreFacts:
+        """What the store may be asked for."""
+        return self.make_facts()
+
+
+class Store(ABC):
+    """One kind of store: its public facts, and the client's half. Methods match those of `Aggregation`.
+
+    Args:
+        config: of the run.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, config: RunConfig) -> None:
+        self.node, self.federation = config.aggregation, config.federation
+        self.minimum = config.federation.minimum_cohort
+        self.simulated = config.runtime.engine != "deployment"  # one process plays everybody
+
+    def check(self, clients: int) -> None:
+        """Refuses a configuration that this store cannot serve; ConfigError says why."""
+        if self.node.noise == "local":
+            raise ConfigError(
+                "aggregation.noise: 'local' adds noise to each client's vector, and a store adds it to what comes out "
+                f"of it; allowed for this mechanism: {self.noises}"
+            )
+
+    noises: ClassVar[str] = "server, distributed"
+    reads: ClassVar[Reads] = "releases"  # what of the clients' contributions the server reads
+
+    # What is made sure of before the run's first charge (`fedsyn.protocol.room`), and again before each release ------
+
+    def room_of_deals(self, contract: Any, rows: float) -> None:
+        """ConfigError if what clients deal does not fit a message, or this store's memory of it.
+
+        Args:
+            contract: of the run.
+            rows: most rows that one client can have, where its deal grows with them.
+        """
+        size, where = 8.0 * contract.stored.length, f"aggregation.protocol: {self.name}"
+        check_message(size, where, simulated=self.simulated)
+
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+        """The noise of a choice by these terms. Raises ConfigError if it overflows what this store compares."""
+        terms.check()
+        noise = SelectionNoise(epsilon, terms.moved)
+        noise.check(float(terms.reach))
+        return noise
+
+    def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
+        """The noise of opened marginals. Raises ConfigError if they and it overflow this store's numbers.
+
+        Args:
+            sigma: of each marginal, in records.
+            count: marginals.
+            length: their cells.
+            rows: most rows that were dealt.
+        """
+        noise = DistributedNoise.of_parties(sigma, count=count, length=length)
+        noise.check_ring(float(rows))
+        return noise
+
+    def assumptions(self) -> dict[str, str | int | float]:
+        """What the guarantee rests on."""
+        return {"aggregation": self.node.protocol, "noise": self.node.noise, "server_reads": self.reads}
+
+    @abstractmethod
+    def answer(self, part: ClientDeal) -> Arrays:
+        """What a client sends when it deals; charges its ledger before it does."""
+
+    @abstractmethod
+    def serve(self, run: ServedRun) -> StoreServer:
+        """The server's half, for one run."""
+
+    @abstractmethod
+    def who_sees_what(self) -> dict[str, str]:
+        """The `server`, `trust` and `noise` words of the privacy statement."""
+
+
+class StoreServer(ABC):
+    """The server's half of a store: what was dealt so far, or the connection to its keeper.
+
+    Args:
+        run: what it serves.
+        store: of the configuration.
+    """
+
+    def __init__(self, run: ServedRun, store: Store) -> None:
+        self.run, self.store = run, store
+        self.dealt: list[int] = []
+        self.orders = 0  # choices and openings so far; their noise is keyed by the number
+
+    def announce(self, rho: float) -> None:  # noqa: B027 - a store of the server's own asks nobody
+        """Agree on the run with the store's keeper; `rho` bounds all that it may release."""
+
+    def invitation(self, rho: float) -> Arrays:
+        """What a client is sent along with the request to deal; `rho` is what the store may still release."""
+        return []
+
+    @abstractmethod
+    def deal(self, replies: Mapping[int, Reply]) -> None:
+        """Takes what clients dealt, in partition order; one that cannot be used drops its client only."""
+
+    @abstractmethod
+    def choose(self, asked: Choose, round: int) -> int:
+        """Charges, then chooses an index of `asked.terms.cliques`."""
+
+    @abstractmethod
+    def open(self, asked: Open, layout: Layout, round: int) -> Summed:
+        """Charges, then opens the marginals of `layout` with noise."""
+
+    def close(self) -> None:  # noqa: B027 - most stores have nothing to close
+        """The run is over."""
+
+    def traffic(self) -> list[dict[str, float]]:
+        """What each computing party has spent so far: bytes_sent, rounds and cpu seconds; empty without parties."""
+        return []
+
+    @property
+    def at_once(self) -> int:
+        """Clients whose deals may be in memory at once."""
+        return 2**20
+
+    @property
+    def is_open(self) -> bool:
+        """Whether enough clients have dealt for anything to come out."""
+        return len(self.dealt) >= max(1, self.run.minimum)
+
+    @property
+    def most_rows(self) -> int:
+        """Bound on every count: as many rows as have dealt (at least as many as there are, with split columns).
+
+        1 where row counts are private: then there is nothing to check it with.
+        """
+        return max(1, sum(self.run.rows(k) or 0 for k in self.dealt))
+
+    # What stores share ------------------------------------------------------------------------------------------------
+
+    def next_order(self) -> int:
+        """The number of the next order."""
+        self.orders += 1
+        return self.orders - 1
+
+    def promised(self, asked: Choose) -> Terms:
+        """The terms of a choice, before anything is charged. Raises ConfigError for another norm than the run's.
+
+        A norm's noise is for that norm alone: with the noise of one and the scores of another a choice would read rows.
+        """
+        terms, score = asked.terms, self.run.facts.norm
+        if terms.norm != score:
+            raise ConfigError(f"a choice by the norm {terms.norm} is asked for, and this run's score is {score}")
+        return terms
+
+    def charge_choice(self, asked: Choose, round: int) -> SelectionNoise:
+        """Enters a choice whose noise the parties draw; gives its plan."""
+        terms = self.promised(asked)
+        noise = self.store.room_of_choice(terms, asked.request.epsilon)
+        assert isinstance(noise, SelectionNoise)
+        name, sensitivity = asked.request.name, terms.sensitivity
+        entry = Release(name, round, EXPONENTIAL, sensitivity, epsilon=noise.epsilon, noise_by=PARTIES)
+        self._promise(entry)
+        return noise
+
+    def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:
+        """Enters marginals whose noise the parties draw; gives its plan."""
+        noise = self.room_of(asked, layout)
+        self._promise(noise.release(asked.request.name, round, replaced=COUNTS))
+        return noise
+
+    def room_of(self, asked: Open, layout: Layout) -> DistributedNoise:
+        """The noise of an opening that the parties or the clients draw, made sure of before it is charged."""
+        length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
+        sigma, facts = asked.request.sigma, {"count": layout.count, "length": length, "rows": self.most_rows}
+        noise = self.store.room_of_opening(sigma, **facts)
+        assert noise is not None
+        return noise
+
+    def _promise(self, entry: Release) -> None:
+        randomness = self.run.randomness
+        self.run.ledger.promise(replace(entry, sampler=randomness.label) if randomness.seeded else entry)
+
+    def opened(self, total: npt.NDArray[np.int64], layout: Layout, noise: DistributedNoise) -> Summed:
+        """The answer that opened integers stand for: all three parties' shares are in them."""
+        sigma = noise.sigma_of(3)
+        values = split_vector(total / noise.resolution, layout.shapes)
+        return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))

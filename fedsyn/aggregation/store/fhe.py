@@ -1,0 +1,283 @@
+"""A store of ciphertexts: `aggregation.protocol: fhe` (Kumar et al. 2025, "FHAIM").
+
+The paper's roles: data entities are the clients, which encrypt their answers and, with them, the noise of everything
+that will be opened; the computation and generation entities are this server; the crypto-service entity is a party
+(`fedsyn.nodes.parties.crypto`) that alone holds the secret key. `fedsyn.crypto.fhe` has what is computed.
+
+*Noise of an opening.* Each client deals planes of discrete Gaussian shares, sized for the fewest honest ones
+(`DistributedNoise.of_pool`); a marginal times the public factor γ is opened with slots that nothing was opened with
+before (`NoiseRanges`), so no two releases share noise.
+
+*Pads.* The encrypted counts, for choices, carry a pad under the ciphertext. Counts and planes for openings carry other
+pads and are not encrypted besides. All are uniform modulo t, from one seed that is sealed to the crypto party
+(`fedsyn.nodes.parties.boxes`). It takes them off an opening itself, by the order; off the counts that choices are made
+on once, for all contributors together. Without pads (`FheNode.is_bound`) the planes are encrypted, too.
+
+*Noise of a choice.* Server and crypto party add a whole Gumbel vector each (`fedsyn.privacy.selection`, with these two
+for the parties that draw): neither knows all of it, and the two do not collude.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.base import Limits
+from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.aggregation.store.crypto import CryptoKey, pack
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.privacy import DistributedNoise, SelectionNoise
+from fedsyn.privacy.distributed import pool_share
+from fedsyn.privacy.release import CLIENTS
+from fedsyn.protocol.wire.envelope import Arrays, check_message
+from fedsyn.selection.terms import NORMS, Terms
+from fedsyn.settings import FheNode
+from fedsyn.table.counting.stored import StoredLayout
+
+if TYPE_CHECKING:
+    from fedsyn.crypto.fhe.products import ColumnLayout
+    from fedsyn.crypto.fhe.slots import SlotLayout
+
+
+class FheStore(Store):
+    """`aggregation.protocol: fhe`."""
+
+    name = "fhe"
+    noises = "distributed"
+
+    def __init__(self, config: RunConfig) -> None:
+        from fedsyn.crypto.fhe.plan import holders_of
+
+        super().__init__(config)
+        self._holders = holders_of(config)
+
+    @property
+    def fhe(self) -> FheNode:
+        return self.node.fhe or FheNode()
+
+    def check(self, clients: int) -> None:
+        from fedsyn.crypto.fhe.seal import sealapi
+
+        super().check(clients)
+        if self.node.noise != "distributed":
+            raise ConfigError(
+                f"aggregation: protocol: fhe cannot go with noise: {self.node.noise}: the server would know the noise "
+                "of what it opens; allowed: distributed"
+            )
+        if self.node.threat == "malicious":
+            raise ConfigError(
+                "aggregation: threat: malicious cannot go with protocol: fhe, whose server is trusted with the scores "
+                "of a choice; allowed: mpc, or secagg for mechanisms that sum"
+            )
+        if not self.simulated:
+            self._check_deployed()
+        if self.fhe.scheme == "ckks" and self.fhe.compute != "client":
+            raise ConfigError(
+                f"aggregation.fhe: compute: {self.fhe.compute} counts exactly, with masks modulo a prime, which "
+                "scheme: ckks does not have; allowed: scheme: bfv"
+            )
+        limits = self.limits
+        if self.federation.columns is not None and self.fhe.compute != "client" and limits.corrupted < 1:
+            raise ConfigError(
+                "aggregation.corrupted: 0 counts on nobody, and holders of different columns must not rely on each "
+                "other's share of the noise; allowed: any share above 0"
+            )
+        if self.federation.participation < 1.0 and limits.fewest > self.federation.participation * clients:
+            raise ConfigError(
+                f"federation.participation: {limits.fewest} clients must have dealt before anything is opened, and a "
+                f"round asks {self.federation.participation * clients:g} on average: raise it, or aggregation.dropout"
+            )
+        pool_share(limits.fewest - limits.corrupted)
+        sealapi()
+
+    def _check_deployed(self) -> None:
+        """Refuses what real clients should not be asked for; ConfigError."""
+        if not self.fhe.is_bound:
+            raise ConfigError(
+                f"aggregation.fhe: scheme: {self.fhe.scheme} with compute: {self.fhe.compute} and selector: "
+                f"{self.fhe.selector} trusts the server with what is opened and is for simulations; allowed in a "
+                "deployment: scheme: bfv with compute: client and selector: index"
+            )
+        if self.node.crypto is None:
+            raise ConfigError(
+                "aggregation.crypto: a deployment with protocol: fhe needs the card of its crypto party "
+                "(fedsyn party card prints one)"
+            )
+        if sorted(self.node.roster or ()) != list(range(self._holders)):
+            raise ConfigError(
+                "aggregation.roster: in a deployment with protocol: fhe the crypto party of a store must know its "
+                f"clients: the public key (fedsyn identity) of each of the clients 0 to {self._holders - 1}"
+            )
+        if self.federation.participation < 1.0:
+            raise ConfigError(
+                "federation.participation: the crypto party of a store is told its contributors once; allowed in a "
+                "deployment with protocol: fhe: 1"
+            )
+
+    @property
+    def limits(self) -> Limits:
+        """Who must have dealt before anything comes out, and who may be corrupted."""
+        return Limits.of(self.node, self._holders, self.minimum)
+
+    def assumptions(self) -> dict[str, str | int | float]:
+        node = self.fhe
+        facts: dict[str, str | int | float] = {
+            "corrupted": self.node.corrupted,
+            "dropout": self.node.dropout,
+            "collude": "server and crypto party: no",
+        }
+        return {
+            **super().assumptions(),
+            **facts,
+            "scheme": node.scheme,
+            "compute": node.compute,
+            "selector": node.selector,
+        }
+
+    def answer(self, part: ClientDeal) -> Arrays:
+        """Encrypted counts or columns, and noise for all that will be opened, in one message; with pads, its box."""
+        from fedsyn.crypto.fhe.plan import columns_of, layout_of, message_of, parameters_of
+        from fedsyn.crypto.fhe.seal import encryptor_of
+        from fedsyn.crypto.fhe.slots import planes_of
+        from fedsyn.nodes.parties.boxes import Pads, of_deal
+        from fedsyn.nodes.parties.sealing import DealFacts
+
+        config, domain, facts = part.config, part.holder.domain, part.facts
+        key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
+        parameters = parameters_of(config, domain, facts)
+        keys = key.read(part.arrays)
+        encryptor = encryptor_of(parameters, keys.public)
+        layout = layout_of(parameters, domain, facts)
+        planes = planes_of(layout, facts.openings, facts.attributes)
+        counts = self.fhe.compute == "client"
+        columns = None if counts else columns_of(config, domain, _partition(part), len(part.holder.codes), layout.slots)
+        sent = layout.ciphertexts if columns is None else columns.ciphertexts
+        size = message_of(self.fhe, sent, planes, layout, parameters)
+        check_message(size, "aggregation.protocol: fhe", simulated=self.simulated)
+        told = DealFacts(part.request.rho, part.public_rows)
+        seed, box = key.sealed(keys, of_deal(told), part.holder) if self.fhe.is_bound else (b"", b"")
+        part.promise(CLIENTS)
+        vectors = self._counts(part, layout) if columns is None else _vectors(part, columns)
+        limits = self.limits
+        share, slots = pool_share(limits.fewest - limits.corrupted), layout.noisy
+        noise = part.ledger.pool(planes * slots, share, part.request.release(CLIENTS), part.source)
+        if not self.fhe.is_bound:
+            vectors += list(noise.reshape(planes, slots))
+            return pack([piece for vector in vectors for piece in encryptor.to_bytes(vector)])
+        counted, numbers = Pads(layout, planes, encryptor.ring.modulus).add(seed).on(vectors[0], noise)
+        ciphertexts = pack(encryptor.to_bytes(counted.astype(np.int64)))
+        return [*ciphertexts, numbers, np.frombuffer(told.to_bytes() + box, np.uint8)]
+
+    def _counts(self, part: ClientDeal, layout: SlotLayout) -> list[npt.NDArray[np.int64]]:
+        """`compute: client`: all cells, counted by the client."""
+        exact = part.contribution()
+        stored, vector = StoredLayout(exact.layout.cliques, part.holder.domain), exact.dense()
+        return [layout.vector({clique: stored.marginal(vector, clique).ravel() for clique in layout.cliques})]
+
+    def serve(self, run: ServedRun) -> StoreServer:
+        from fedsyn.aggregation.store.fhe_server import FheServer
+        from fedsyn.nodes.parties.connect import connect_crypto
+
+        limits = self.limits
+        return FheServer(run, self, limits, lambda: connect_crypto(run.config, run.randomness))
+
+    # Room -------------------------------------------------------------------------------------------------------------
+
+    def room_of_deals(self, contract: Any, rows: float) -> None:
+        """All ciphertexts of a client in one message; columns of `rows` rows, if those are encrypted."""
+        from fedsyn.crypto.fhe.plan import columns_of, layout_of, message_of, parameters_of
+        from fedsyn.crypto.fhe.slots import planes_of
+
+        config, domain, facts = contract.config, contract.domain, contract.store_facts
+        parameters = parameters_of(config, domain, facts)
+        layout = layout_of(parameters, domain, facts)
+        sent = [layout.ciphertexts]
+        if self.fhe.compute != "client":
+            holders = 1 if config.federation.columns is None else config.federation.clients
+            try:
+                parts = [columns_of(config, domain, k, math.ceil(rows), layout.slots) for k in range(holders)]
+            except ProtocolError as error:
+                raise ConfigError(f"aggregation.fhe: compute: {self.fhe.compute}: {error}") from None
+            sent = [part.ciphertexts for part in parts]
+        planes = planes_of(layout, facts.openings, facts.attributes)
+        size = message_of(self.fhe, max(sent), planes, layout, parameters)
+        check_message(size, "aggregation.protocol: fhe", simulated=self.simulated)
+
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+        """Scores of honest clients, and their noise, stay below what ciphertexts hold.
+
+        Clients deal no more than the rows that they published (every score of this store rests on that).
+        """
+        from fedsyn.crypto.fhe.parameters import most_of
+        from fedsyn.nodes.parties.crypto import gaussian_scores
+
+        terms.check()
+        noise: SelectionNoise | DistributedNoise = SelectionNoise(epsilon, terms.moved)
+        if self.fhe.selector == "gaussian":
+            noise = gaussian_scores(epsilon, terms)
+        far = noise.reach if isinstance(noise, SelectionNoise) else noise.share * 64.0
+        reach = NORMS[terms.norm].honest(terms.scale, terms.rows) + int(np.abs(terms.penalties).max())
+        most = most_of(self.fhe.scheme) * (1 if self.fhe.scheme == "bfv" else terms.unit)
+        if int(terms.weights.max()) * reach + far >= most:
+            raise ConfigError(
+                f"scores over {terms.rows:,} rows, up to {float(int(terms.weights.max()) * reach):.3g}, and their "
+                f"noise of up to {far:.3g} could exceed the {most:.3g} that ciphertexts hold: sum fewer rows, or "
+                "choose fewer rounds or a smaller workload.degree"
+            )
+        return noise
+
+    def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
+        """Noise that clients deal before sigma is known: the largest resolution that leaves the counts room."""
+        from fedsyn.nodes.parties.crypto import pooled_noise
+
+        return pooled_noise(sigma, self.limits, self.fhe.scheme, count=count, length=length, rows=rows)
+
+    def who_sees_what(self) -> dict[str, str]:
+        columns = self.federation.columns is not None
+        pooled = self.limits.corrupted
+        split = f", also where {pooled} of them are holders of columns; a row is one person, at all holders" * columns
+        played = " (here a simulation, which protects nobody: one process plays both)" if self.simulated else ""
+        seen = {
+            "index": "; the crypto party reads the noisy scores of every choice, and is trusted with them",
+            "gaussian": "; scores carry Gaussian noise that is accounted for, and anybody may see them",
+        }
+        bound = (
+            "; a server that deviates gets of marginals what an honest one gets, and by each choice an index of any "
+            "function of the total over all clients"
+        )
+        if not self.fhe.is_bound:
+            how = f"scheme: {self.fhe.scheme}, compute: {self.fhe.compute} and selector: {self.fhe.selector}"
+            bound = f"; with {how} the server is trusted with all that is opened (simulations only)"
+        return {
+            "trust": "server and crypto party to follow the protocol, and not to collude: the server has ciphertexts, "
+            "the crypto party their key; no more than the share aggregation.corrupted of the clients (one at least, "
+            f"unless that is 0) may collude with either{split}{played}{seen[self.fhe.selector]}{bound}",
+            "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens"
+            + (" (all noisy scores, too)" if self.fhe.selector == "gaussian" else ""),
+            "noise": "the clients (marginals: a share each, which the server cannot read) and server and crypto party "
+            "(choices: a whole one each, 2 times the variance of central noise)",
+        }
+
+
+def _vectors(part: ClientDeal, columns: ColumnLayout) -> list[npt.NDArray[np.int64]]:
+    """`compute: packed | naive`: the one-hot columns of the attributes that this client holds."""
+    codes, domain = part.holder.codes, part.holder.domain
+    held = dict.fromkeys(name for name, _ in columns.columns)
+    places = {name: codes[:, list(domain).index(name)] for name in held}
+    if any((column < 0).any() for column in places.values()):
+        raise ProtocolError("this client does not hold the attributes that federation.columns gives to it")
+    return list(columns.vectors(places))
+
+
+def _partition(part: ClientDeal) -> int:
+    """This client's place: its own id, or the one that the server gave it."""
+    given = part.arrays[-1]
+    if given.shape != (1,) or given.dtype.kind not in "iu":
+        raise ProtocolError("the request to deal does not say which client it is for")
+    if part.holder.partition not in (None, int(given[0])):
+        raise ProtocolError("the message is for another client of the store")
+    return int(given[0])

@@ -1,0 +1,289 @@
+"""The server's half of a store of ciphertexts: adds them up, and asks the crypto party for what may come out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.base import Limits
+from fedsyn.aggregation.store.base import ServedRun, Store, StoreServer
+from fedsyn.aggregation.store.crypto import CryptoRun, unpack
+from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.nodes.parties.sealing import DealFacts
+from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
+from fedsyn.privacy.release import COUNTS, ROLES
+from fedsyn.protocol.wire.envelope import Arrays, Reply, check_message
+from fedsyn.protocol.wire.requests import Choose, Layout, Open, Summed
+from fedsyn.protocol.wire.sparse import split_vector
+
+_BOX = 256  # bytes, at most
+
+if TYPE_CHECKING:
+    from fedsyn.crypto.fhe.products import ColumnLayout, Columns
+    from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
+    from fedsyn.nodes.parties.interface import CryptoParty
+
+
+class FheServer(StoreServer):
+    """The computation entity: adds up ciphertexts, and asks the crypto party for what may come out.
+
+    Args:
+        run: what it serves.
+        store: of the configuration.
+        limits: who must have dealt before anything comes out, and who may be corrupted.
+        connect: gives the crypto party, when it is first needed.
+    """
+
+    def __init__(self, run: ServedRun, store: Store, limits: Limits, connect: Callable[[], CryptoParty]) -> None:
+        super().__init__(run, store)
+        self.limits, self.fhe = limits, run.config.fhe
+        layout = run.layout
+        self.crypto = CryptoRun(run.config, layout.domain, layout.cliques, run.minimum, connect)
+        self._stored: list[Any] | None = None
+        self._counts: list[Any] | None = None  # the same without pads; None until the store is whole
+        self._planes: list[Any] | None = None  # encrypted; of a store with pads:
+        self._numbers: npt.NDArray[np.uint64] | None = None  # what is opened of it, padded
+        self._entities: dict[int, Columns] = {}  # where columns are split over holders
+
+    # Public facts -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def layout(self) -> SlotLayout:
+        from fedsyn.crypto.fhe.plan import layout_of
+
+        return layout_of(self.parameters, self.run.layout.domain, self.run.facts)
+
+    @cached_property
+    def parameters(self) -> Any:
+        from fedsyn.crypto.fhe.plan import parameters_of
+
+        return parameters_of(self.run.config, self.run.layout.domain, self.run.facts)
+
+    @cached_property
+    def ranges(self) -> NoiseRanges:
+        from fedsyn.crypto.fhe.slots import NoiseRanges
+
+        facts = self.run.facts
+        return NoiseRanges(self.layout, facts.openings, facts.attributes)
+
+    @cached_property
+    def computation(self) -> Any:
+        from fedsyn.crypto.fhe.plan import computation_of
+
+        return computation_of(self.parameters, self.crypto.begun.keys)
+
+    @property
+    def is_open(self) -> bool:
+        return self._stored is not None and len(self.dealt) >= max(1, self.run.minimum, self.limits.fewest)
+
+    # Deals ------------------------------------------------------------------------------------------------------------
+
+    def announce(self, rho: float) -> None:
+        check_message(self._message, "aggregation: fhe")
+        self.crypto.announce(rho)
+
+    @property
+    def _message(self) -> float:
+        from fedsyn.crypto.fhe.plan import message_of
+
+        return message_of(self.fhe, self.layout.ciphertexts, self.ranges.planes, self.layout, self.parameters)
+
+    def invitation(self, rho: float) -> Arrays:
+        self.announce(rho)
+        return self.crypto.invitation
+
+    @property
+    def at_once(self) -> int:
+        """As many as fit a gigabyte, but for encrypted columns, which are few clients' anyway."""
+        return max(1, int(2**30 // self._message))
+
+    def deal(self, replies: Mapping[int, Reply]) -> None:
+        from fedsyn.crypto.fhe.bfv import plus_modulo
+        from fedsyn.crypto.fhe.seal import added
+
+        read, boxes = dict[int, tuple[list[Any], int]](), dict[int, bytes]()
+        for partition, reply in sorted(replies.items()):
+            try:
+                if self.fhe.is_bound:
+                    boxes[partition] = self._box(partition, reply.arrays)
+                read[partition] = self._read(partition, reply.arrays)
+            except (ProtocolError, ConfigError) as error:
+                self.run.drop(partition, str(error))
+        boxes = {partition: box for partition, box in boxes.items() if partition in read}
+        refused = self.crypto.party.admit(None, boxes) if boxes else {}
+        for partition, (ciphertexts, count) in read.items():
+            if partition in refused:
+                self.run.drop(partition, f"the crypto party: {refused[partition]}")
+                continue
+            if self.fhe.compute == "client":
+                self._stored = added(self.computation.ring, self._stored, ciphertexts[:count])
+            if self.fhe.is_bound:
+                numbers, before = replies[partition].arrays[2], self._numbers
+                self._numbers = numbers if before is None else plus_modulo(before, numbers, self.modulus)
+            else:
+                self._planes = added(self.computation.ring, self._planes, ciphertexts[count:])
+            self._counts = None
+            self.dealt.append(partition)
+
+    @property
+    def modulus(self) -> int:
+        """t."""
+        modulus: int = self.computation.ring.modulus
+        return modulus
+
+    def _box(self, partition: int, arrays: Arrays) -> bytes:
+        """A client's box, beside padded numbers for openings. Raises ProtocolError if either cannot be used."""
+        length = self.layout.entries + self.ranges.planes * self.layout.noisy
+        fits = len(arrays) == 4 and arrays[2].dtype == np.uint64 and arrays[2].shape == (length,)
+        if not fits or arrays[3].dtype != np.uint8 or arrays[3].ndim != 1 or len(arrays[3]) > _BOX:
+            raise ProtocolError("what it sent is not ciphertexts, padded numbers and a box")
+        if arrays[2].max(initial=0) >= self.modulus:
+            raise ProtocolError("a padded number that it sent is as large as the modulus, or larger")
+        box = arrays[3].tobytes()
+        if DealFacts.of(box[: DealFacts.SIZE]).rows != (self.run.rows(partition) or 0):
+            raise ProtocolError("another row count is sealed with its deal than it has published")
+        return box
+
+    def _read(self, partition: int, arrays: Arrays) -> tuple[list[Any], int]:
+        """A client's ciphertexts, and how many of them hold counts (or columns). Raises ProtocolError if unusable."""
+        columns = None if self.fhe.compute == "client" else self._columns_of(partition)
+        count = self.layout.ciphertexts if columns is None else columns.ciphertexts
+        planes = 0 if self.fhe.is_bound else self.ranges.planes
+        ciphertexts = self.computation.read(unpack(arrays[:2] if self.fhe.is_bound else arrays, count + planes))
+        if columns is not None:
+            self._multiply(partition, columns, ciphertexts[:count])
+        return ciphertexts, count
+
+    def _columns_of(self, partition: int) -> ColumnLayout:
+        from fedsyn.crypto.fhe.plan import columns_of
+
+        rows = self.run.rows(partition) or 0
+        if any(entity.layout.rows != rows for entity in self._entities.values()):
+            raise ProtocolError("it has more or fewer rows than the other holder of these people's columns")
+        return columns_of(self.run.config, self.run.layout.domain, partition, rows, self.parameters.slots)
+
+    def _multiply(self, partition: int, layout: ColumnLayout, ciphertexts: Sequence[Any]) -> None:
+        """Counts, as soon as all attributes of some people are there."""
+        from fedsyn.crypto.fhe.plan import products_of
+        from fedsyn.crypto.fhe.products import Columns
+        from fedsyn.crypto.fhe.seal import added
+
+        config, columns = self.run.config, Columns.of(layout, ciphertexts)
+        entities = [columns]
+        if config.federation.columns is not None:
+            self._entities[partition] = columns
+            if len(self._entities) < len(config.federation.columns):
+                return
+            entities = [entity for _, entity in sorted(self._entities.items())]
+        parts = (self.computation, entities, self.run.layout.domain, self.layout, self.crypto.party.sums)
+        self._stored = added(self.computation.ring, self._stored, products_of(config, *parts).counts())
+
+    # What comes out ---------------------------------------------------------------------------------------------------
+
+    def choose(self, asked: Choose, round: int) -> int:
+        from fedsyn.nodes.parties.interface import ChooseOrder
+
+        terms, request, number = self.promised(asked), asked.request, self.next_order()
+        assert self._stored is not None
+        source = self.run.randomness.generator("party", 0, round, request.name, number)
+        own = self.run.party_ledger(0)
+        zeros = np.zeros(len(terms.cliques), np.int64)
+        if self.fhe.selector == "gaussian":
+            vector = self.store.room_of_choice(terms, request.epsilon)
+            assert isinstance(vector, DistributedNoise)
+            self._promise(vector.release(request.name, round))
+            share = own.distributed(
+                zeros,
+                noise=vector,
+                sigma=vector.sigma,
+                sensitivity=vector.sensitivity,
+                count=1,
+                name=request.name,
+                round=round,
+                source=source,
+            )
+        else:
+            noise = self.store.room_of_choice(terms, request.epsilon)
+            assert isinstance(noise, SelectionNoise)
+            self._promise(
+                Release(request.name, round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=ROLES)
+            )
+            share = own.selection_share(
+                zeros,
+                noise=noise,
+                draws=True,
+                sensitivity=terms.sensitivity,
+                name=request.name,
+                round=round,
+                source=source,
+                noise_by=ROLES,
+            )
+        question = self.computation.scores(self._unpadded(), self.layout, terms, share)
+        answer = self.crypto.party.choose(ChooseOrder(number, request.name, round, request.epsilon, terms), question)
+        if self.fhe.selector == "gaussian":
+            return int(np.argmax(answer))
+        if answer.shape != (1,) or not 0 <= int(answer[0]) < len(terms.cliques):
+            raise RunError("the crypto party has chosen what was not offered to it")
+        return int(answer[0])
+
+    def _unpadded(self) -> list[Any]:
+        """The counts without pads: the crypto party gives what takes them off, when the store is whole."""
+        assert self._stored is not None
+        if self._counts is None:
+            self._counts = self._stored
+            if self.fhe.is_bound:
+                from fedsyn.crypto.fhe.seal import added
+
+                minus = self.computation.read(self.crypto.party.unpad())
+                copies = [self.computation.ring.copied(one) for one in self._stored]
+                self._counts = added(self.computation.ring, copies, minus)
+        return self._counts
+
+    def open(self, asked: Open, layout: Layout, round: int) -> Summed:
+        from fedsyn.crypto.fhe.plan import unit_of
+        from fedsyn.nodes.parties.boxes import opening_of
+        from fedsyn.nodes.parties.interface import OpenOrder
+
+        request, number = asked.request, self.next_order()
+        noise = self.charge_opening(asked, layout, round)
+        assert self._stored is not None
+        self._unpadded()  # nothing comes out before the crypto party knows that the store is whole
+        pieces = self.ranges.reserve(layout.cliques)
+        brought: Sequence[bytes]
+        if self._numbers is not None:
+            padded = opening_of(self._numbers, self.layout, pieces, noise.resolution, self.modulus)
+            brought = (padded.astype("<u8", copy=False).tobytes(),)
+        else:
+            assert self._planes is not None
+            question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces, self.most_rows)
+            brought = question.ciphertexts
+        order = OpenOrder(number, request.name, round, request.sigma, layout.cliques)
+        answer = self.crypto.party.open(order, brought)
+        total = np.zeros(noise.length, np.int64)
+        if answer.shape != total.shape:
+            raise RunError("the crypto party has opened something else than it was asked for")
+        at = 0
+        for piece in pieces:
+            size = piece.stop - piece.start
+            total[piece.first : piece.first + size] = answer[at : at + size]
+            at += size
+        sigma = noise.sigma_of(len(self.dealt))
+        values = split_vector(total / unit_of(self.parameters, noise.resolution), layout.shapes)
+        return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))
+
+    def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:
+        """Enters marginals whose noise the clients have dealt; gives its plan."""
+        noise = self.room_of(asked, layout)
+        self._promise(replace(noise.release(asked.request.name, round, replaced=COUNTS), shares=noise.shares))
+        return noise
+
+    def close(self) -> None:
+        self.crypto.close()
+
+    def traffic(self) -> list[dict[str, float]]:
+        return self.crypto.traffic()

@@ -1,5 +1,0 @@
-"""`python -m fedsyn.cli`."""
-
-from fedsyn.cli import main
-
-main()

@@ -1,0 +1,1 @@
+"""Arithmetic on numbers that nobody sees: secret sharing and homomorphic encryption."""

@@ -1,0 +1,230 @@
+"""FHAIM's three steps over BFV: exact integers, and only the sums that are meant can be read.
+
+*What goes to the key holder.* Every slot of a ciphertext that it decrypts carries a mask, uniform modulo the prime t:
+what is read there is uniform, whatever was computed. Of a choice it is told, for each clique, a number that brings the
+sum over the clique's slots, and nothing else, to the noisy score. Of an opening the requested slots alone have no mask:
+they carry the noise that was dealt, encrypted, by the clients. The ciphertext itself is re-randomised and flooded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.crypto.fhe.parameters import Parameters
+from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys, ring_of
+from fedsyn.crypto.fhe.slots import Piece, SlotLayout, placed
+from fedsyn.errors import ProtocolError
+from fedsyn.selection.terms import Terms
+
+Integers = npt.NDArray[np.int64]
+Residues = npt.NDArray[np.uint64]
+
+
+class BfvComputation:
+    """The computation entity's side.
+
+    Args:
+        parameters: of the run.
+        keys: public ones, of the key holder.
+    """
+
+    def __init__(self, parameters: Parameters, keys: PublicKeys) -> None:
+        self.parameters, self.ring = parameters, ring_of(parameters)
+        self._relinearise = self.ring.read("RelinKeys", keys.relinearise) if keys.relinearise else None
+        self._rotate = self.ring.read("GaloisKeys", keys.rotate) if keys.rotate else None
+        self._encryptor = Encryptor(parameters, keys.public)
+
+    def read(self, raw: Sequence[bytes]) -> list[Any]:
+        """Fresh ciphertexts from a client. Raises ProtocolError for anything else."""
+        return [self.ring.ciphertext(piece, at_top=True) for piece in raw]
+
+    def encrypted(self, vector: Integers) -> list[Any]:
+        """A public vector, in as many ciphertexts as it takes."""
+        return self.read(self._encryptor.to_bytes(vector))
+
+    def product(self, one: Any, other: Any) -> Any:
+        """Slotwise, with two parts again; `one` and `other` may be the same object."""
+        result, evaluator = self.ring.api.Ciphertext(), self.ring.evaluator
+        if one is other:
+            evaluator.square(one, result)
+        else:
+            evaluator.multiply(one, other, result)
+        return self.relinearised(result)
+
+    def relinearised(self, product: Any) -> Any:
+        """A product with two parts again; in place."""
+        self.ring.evaluator.relinearize_inplace(product, self._relinearise)
+        return product
+
+    def summed(self, ciphertext: Any) -> Any:
+        """The sum of all slots, in every slot: a rotation for each power of two."""
+        evaluator, total = self.ring.evaluator, self.ring.copied(ciphertext)
+        step = 1
+        while step < self.parameters.slots // 2:  # BFV's slots are two rows
+            turned = self.ring.api.Ciphertext()
+            evaluator.rotate_rows(total, step, self._rotate, turned)
+            evaluator.add_inplace(total, turned)
+            step *= 2
+        turned = self.ring.api.Ciphertext()
+        evaluator.rotate_columns(total, self._rotate, turned)
+        evaluator.add_inplace(total, turned)
+        return total
+
+    def moved(self, ciphertext: Any, slot: int) -> Any:
+        """FHAIM's Protocol 4: the first slot alone, in another slot."""
+        evaluator, moved = self.ring.evaluator, self.ring.api.Ciphertext()
+        evaluator.multiply_plain(ciphertext, self.ring.encoded(np.ones(1, np.int64)), moved)
+        row, step = divmod(slot, self.parameters.slots // 2)
+        if step:
+            evaluator.rotate_rows_inplace(moved, -step, self._rotate)
+        if row:
+            evaluator.rotate_columns_inplace(moved, self._rotate)
+        return moved
+
+    def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: Terms, noise: Integers) -> Asked:
+        """What the key holder needs to see W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands."""
+        t, slots = self.ring.modulus, self.parameters.slots
+        places = [layout.range_of(clique) for clique in terms.cliques]
+        used = sorted({index for start, stop in places for index in range(start // slots, (stop - 1) // slots + 1)})
+        position = {index: place for place, index in enumerate(used)}
+        model = np.zeros(len(used) * slots, np.int64)
+        first = [position[start // slots] * slots + start % slots for start, _ in places]
+        for at, start, size in zip(first, terms.starts, terms.sizes, strict=True):
+            model[at : at + size] = terms.model[start : start + size]
+        sent, masks = [], uniform(t, len(model))
+        for place, index in enumerate(used):
+            here = slice(place * slots, (place + 1) * slots)
+            squares = self.squares(stored[index], model[here], terms.scale)
+            sent.append(self.hidden(squares, masks[here]))
+        offsets = []
+        for q, (at, size) in enumerate(zip(first, terms.sizes, strict=True)):
+            weight, hidden = int(terms.weights[q]), sum_modulo(masks[at : at + size], t)
+            offsets.append((int(noise[q]) - weight * (int(terms.penalties[q]) + hidden)) % t)
+        return Asked(tuple(sent), tuple(first), terms.sizes, tuple(offsets))
+
+    def squares(self, counts: Any, model: Integers, scale: int) -> Any:
+        """(γ M - m)² in every slot."""
+        evaluator, far = self.ring.evaluator, self.ring.api.Ciphertext()
+        evaluator.multiply_plain(counts, self.ring.constant(scale), far)
+        if model.any():
+            evaluator.sub_plain_inplace(far, self.ring.encoded(model))
+        return self.product(far, far)
+
+    def marginals(
+        self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece], rows: int
+    ) -> Asked:
+        """Cells times `factor` plus their noise; one ciphertext for each pair of a stored one and a plane.
+
+        Args:
+            stored: the store's ciphertexts.
+            planes: of encrypted noise.
+            factor: γ, an integer.
+            pieces: what is opened, with which noise.
+            rows: bound on every cell; the masks of this scheme need none.
+        """
+        evaluator, slots, sent = self.ring.evaluator, self.parameters.slots, []
+        pairs, starts, sizes = placed(pieces, slots)
+        for index, plane in pairs:
+            noisy = self.ring.api.Ciphertext()
+            evaluator.multiply_plain(stored[index], self.ring.constant(factor), noisy)
+            evaluator.add_inplace(noisy, planes[plane])
+            masks = uniform(self.ring.modulus, slots)
+            for piece in pieces:
+                if (piece.index, piece.plane) == (index, plane):
+                    masks[piece.start : piece.stop] = 0
+            sent.append(self.hidden(noisy, masks))
+        return Asked(tuple(sent), starts, sizes)
+
+    def hidden(self, ciphertext: Any, masks: npt.NDArray[np.uint64]) -> bytes:
+        """Masked, re-randomised, flooded; in place."""
+        self.ring.evaluator.add_plain_inplace(ciphertext, self.ring.encoded(masks.astype(np.int64)))
+        return self.ring.to_bytes(self.ring.flooded(ciphertext, self._encryptor.inner))
+
+
+class BfvReader:
+    """The key holder's side."""
+
+    def __init__(self, keys: SecretKeys) -> None:
+        self.keys, self.ring = keys, keys.ring
+
+    def slots(self, asked: Asked) -> npt.NDArray[np.uint64]:
+        """All slots, modulo t."""
+        asked.check(self.ring.parameters.slots)
+        read = [self.keys.decrypted(self.ring.ciphertext(raw)) for raw in asked.ciphertexts]
+        return np.concatenate([np.zeros(0, np.uint64), *read])
+
+    def scores(self, asked: Asked, terms: Terms) -> Integers:
+        """(m,) noisy scores: sums of slots, times the weight, plus the offset."""
+        if asked.sizes != terms.sizes or len(asked.offsets) != len(terms.sizes):
+            raise ProtocolError("a question to the key holder does not fit the terms of the choice")
+        slots, t = self.slots(asked), self.ring.modulus
+        found = []
+        for start, size, weight, offset in zip(asked.starts, asked.sizes, terms.weights, asked.offsets, strict=True):
+            found.append(centred((int(weight) * sum_modulo(slots[start : start + size], t) + offset) % t, t))
+        return np.array(found, np.int64)
+
+    def numbers(self, asked: Asked) -> Integers:
+        """The slots that are asked for, one range after the other, as integers around 0."""
+        slots, t = self.slots(asked), self.ring.modulus
+        ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
+        return centred_all(np.concatenate(ranges), t)
+
+    def again(self, asked: Asked, sums: Sums) -> list[bytes]:
+        """Linear combinations of sums of slots, encrypted again."""
+        sums.check(len(asked.starts))
+        slots, t = self.slots(asked), self.ring.modulus
+        found = [sum_modulo(slots[i : i + size], t) for i, size in zip(asked.starts, asked.sizes, strict=True)]
+        vector = [0] * sums.length
+        for slot, index, factor in zip(sums.slots.tolist(), sums.sums.tolist(), sums.factors.tolist(), strict=True):
+            vector[slot] += factor * found[index]
+        whole = np.tile(np.array([value % t for value in vector], np.int64), sums.copies)
+        return Encryptor(self.ring.parameters, self.keys.public.public).to_bytes(whole)
+
+
+def uniform(modulus: int, size: int) -> npt.NDArray[np.uint64]:
+    """(size,) independent uniform residues, from the operating system."""
+    bits = modulus.bit_length()
+    found = np.zeros(0, np.uint64)
+    while len(found) < size:
+        words = np.frombuffer(os.urandom(8 * (size - len(found) + 16)), np.uint64) >> np.uint64(64 - bits)
+        found = np.concatenate([found, words[words < modulus]])
+    return found[:size]
+
+
+def sum_modulo(values: npt.NDArray[np.uint64], modulus: int) -> int:
+    """A sum of residues below 2^60."""
+    high, low = int((values >> np.uint64(30)).sum()), int((values & np.uint64(2**30 - 1)).sum())
+    return ((high << 30) + low) % modulus
+
+
+def plus_modulo(one: Residues, other: Residues, modulus: int) -> Residues:
+    """Sums of residues of a modulus below 2^63."""
+    return (one + other) % np.uint64(modulus)
+
+
+def less_modulo(one: Residues, other: Residues, modulus: int) -> Residues:
+    return plus_modulo(one, np.uint64(modulus) - other, modulus)
+
+
+def times_modulo(values: Residues, factor: int, modulus: int) -> Residues:
+    """Residues of a modulus below 2^60, times a public factor from 0 on: four of its bits at a time."""
+    t, product = np.uint64(modulus), np.zeros(len(values), np.uint64)
+    for shift in range(4 * ((factor.bit_length() + 3) // 4) - 4, -1, -4):
+        digit = np.uint64(factor >> shift & 15)
+        product = ((product << np.uint64(4)) % t + values * digit % t) % t
+    return product
+
+
+def centred(value: int, modulus: int) -> int:
+    return value - modulus if value > modulus // 2 else value
+
+
+def centred_all(values: npt.NDArray[np.uint64], modulus: int) -> Integers:
+    signed = values.astype(np.int64)
+    return np.where(signed > modulus // 2, signed - modulus, signed)

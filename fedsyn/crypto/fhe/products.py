@@ -1,0 +1,334 @@
+"""Marginals of encrypted one-hot columns: FHAIM's COMPUTE step, `packed` and as its Protocols 1 and 4 print it.
+
+A data entity encrypts, for the values of its attributes, columns of 0 and 1 over its n rows. A cell of a two-way
+marginal is the sum of the product of two columns; the columns may come from two entities that hold different attributes
+of the same people, and neither sees the other's.
+
+*Packed.* Three things make it cheap.
+
+1. Slots hold several columns side by side. Of each value an entity sends its column repeated as often as fits, and all
+   its columns one after the other (`joined`): one product of the two gives that many cells.
+2. The last value of an attribute needs no column: its cells are one-way cells less the others, and these linear.
+3. Slots are not added up by rotations, which cost more than the products. Each carries a mask, uniform modulo t; the
+   key holder adds up what is uniform to it, and encrypts the sums, uniform too, again (`KeyHolder.sums`); the masks'
+   sums are subtracted from that ciphertext. So counts come out fresh, in the slots where they are wanted.
+
+*Naive.* Protocol 1 multiplies two columns for every cell, adds up the slots by rotations and moves the sum to its slot
+by Protocol 4: a selector, a rotation, an addition. Its result is encrypted again in the same way, so that both go on
+with the same parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from math import ceil
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.crypto.fhe.bfv import BfvComputation, sum_modulo, uniform
+from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.seal import added
+from fedsyn.crypto.fhe.slots import SlotLayout
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, ProtocolError
+
+Refresh = Callable[[Asked, Sums], list[bytes]]
+Column = tuple[str, int]
+#: A public number, and coefficients of sums of slots: what a cell is.
+Linear = tuple[int, dict[Column | tuple[Column, Column], int]]
+
+_BATCH = 64  # ciphertexts that go to the key holder at once: some 80 MB
+
+
+@dataclass(frozen=True)
+class ColumnLayout:
+    """How one entity's columns lie in ciphertexts.
+
+    Attributes:
+        rows: n, of its table.
+        slots: of one ciphertext.
+        columns: attribute and value of each.
+        packed: whether several columns share a ciphertext.
+    """
+
+    rows: int
+    slots: int
+    columns: tuple[Column, ...]
+    packed: bool
+
+    @classmethod
+    def of(cls, rows: int, slots: int, domain: Domain, held: Sequence[str], *, packed: bool) -> ColumnLayout:
+        """Layout of an entity that holds some attributes; packed columns leave out each attribute's last value."""
+        if rows < 1:
+            raise ConfigError("aggregation.fhe.compute: a client without rows has no columns to encrypt")
+        columns = [(name, value) for name in held for value in range(domain.size((name,)) - packed)]
+        return cls(rows, slots, tuple(columns), packed)
+
+    @property
+    def width(self) -> int:
+        """Columns side by side in one ciphertext; 1 where a column needs a ciphertext or more."""
+        return max(1, self.slots // self.rows) if self.packed else 1
+
+    @property
+    def chunks(self) -> int:
+        """Ciphertexts that one column takes."""
+        return ceil(self.rows / self.slots)
+
+    @property
+    def groups(self) -> list[tuple[Column, ...]]:
+        """Columns that lie side by side."""
+        return [self.columns[i : i + self.width] for i in range(0, len(self.columns), self.width)]
+
+    @property
+    def ciphertexts(self) -> int:
+        """That the entity sends."""
+        return len(self.columns) * self.chunks + (len(self.groups) if self.width > 1 else 0)
+
+    def place(self, position: int) -> range:
+        """Slots of a column in a joined ciphertext (of every chunk, where there are several)."""
+        if self.width == 1:
+            return range(min(self.rows, self.slots))
+        return range(position * self.rows, (position + 1) * self.rows)
+
+    def vectors(self, codes: dict[str, npt.NDArray[np.integer]]) -> Iterator[npt.NDArray[np.int64]]:
+        """(up to slots,) what is encrypted: the repeated columns, then the joined ones; `Columns.of` reads them."""
+
+        def column(at: Column) -> npt.NDArray[np.int64]:
+            found: npt.NDArray[np.int64] = (codes[at[0]] == at[1]).astype(np.int64)
+            return found
+
+        for each in self.columns:
+            whole = np.tile(column(each), self.width)
+            yield from (whole[i : i + self.slots] for i in range(0, len(whole), self.slots))
+        if self.width > 1:
+            yield from (np.concatenate([column(each) for each in group]) for group in self.groups)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """One entity's encrypted columns.
+
+    Attributes:
+        layout: of them.
+        repeated: chunks of each column.
+        joined: chunks of each group.
+    """
+
+    layout: ColumnLayout
+    repeated: dict[Column, Sequence[Any]]
+    joined: list[Sequence[Any]]
+
+    @classmethod
+    def of(cls, layout: ColumnLayout, ciphertexts: Sequence[Any]) -> Columns:
+        """ProtocolError if there are too few or too many."""
+        if len(ciphertexts) != layout.ciphertexts:
+            raise ProtocolError("a client sent more or fewer encrypted columns than its attributes take")
+        count = len(layout.columns) * layout.chunks
+        chunks = list(zip(*[iter(ciphertexts[:count])] * layout.chunks, strict=True))
+        joined: list[Sequence[Any]] = [*chunks] if layout.width == 1 else [(one,) for one in ciphertexts[count:]]
+        return cls(layout, dict(zip(layout.columns, chunks, strict=True)), joined)
+
+
+class Products:
+    """COMPUTE over one table, whose attributes one entity holds, or several.
+
+    Args:
+        computation: BFV's.
+        entities: their columns; together every attribute once.
+        domain: of the schema.
+        layout: of the store that the counts go into; cliques of at most two attributes.
+        refresh: the key holder's `sums`.
+    """
+
+    def __init__(
+        self,
+        computation: BfvComputation,
+        entities: Sequence[Columns],
+        domain: Domain,
+        layout: SlotLayout,
+        refresh: Refresh,
+    ) -> None:
+        self.computation, self.entities, self.domain, self.layout = computation, entities, domain, layout
+        self.ring, self._refresh = computation.ring, refresh
+        self.count = 0  # products so far
+
+    @property
+    def rows(self) -> int:
+        return self.entities[0].layout.rows
+
+    def counts(self) -> list[Any]:
+        """The store's ciphertexts, all cells of its cliques in every copy."""
+        known: dict[int, int] = {}
+        needed: dict[Column | tuple[Column, Column], list[tuple[int, int]]] = {}
+        for name, cell in self._cells():
+            known[cell], parts = self._linear(name)
+            for part, factor in parts.items():
+                needed.setdefault(part, []).append((cell, factor))
+        fresh, sums = None, self._sums()
+        while batch := list(islice(sums, _BATCH)):
+            fresh = added(self.ring, fresh, self._refreshed(batch, needed, known))
+        return self._with(fresh, known)
+
+    def _refreshed(
+        self,
+        batch: Sequence[tuple[Any, Sequence[tuple[Any, range]]]],
+        needed: Mapping[Any, Sequence[tuple[int, int]]],
+        known: dict[int, int],
+    ) -> list[Any]:
+        """What some masked sums add to the cells that need them, encrypted again; takes their masks off `known`."""
+        sent: list[bytes] = []
+        starts: list[int] = []
+        sizes, terms = [], []
+        for ciphertext, sums in batch:
+            mask, first = uniform(self.ring.modulus, self._slots), len(sent) * self._slots
+            for name, place in sums:
+                hidden = sum_modulo(mask[place.start : place.stop], self.ring.modulus)
+                for cell, factor in needed.get(name, ()):
+                    terms.append((cell, len(starts), factor))
+                    known[cell] -= hidden * factor
+                starts.append(first + place.start)
+                sizes.append(len(place))
+            sent.append(self.computation.hidden(ciphertext, mask))
+        return self._again(Asked(tuple(sent), tuple(starts), tuple(sizes)), terms)
+
+    @property
+    def _slots(self) -> int:
+        return self.computation.parameters.slots
+
+    # Which sums are needed, and what cells they make ------------------------------------------------------------------
+
+    def _cells(self) -> Iterator[tuple[tuple[Column, ...], int]]:
+        """Attributes with values, and the slot, of every cell of the store."""
+        for clique in self.layout.cliques:
+            start, shape = self.layout.range_of(clique)[0], self.domain.shape_of(clique)
+            for cell, values in enumerate(np.ndindex(*shape)):
+                yield tuple(zip(clique, values, strict=True)), start + cell
+
+    def _linear(self, name: tuple[Column, ...]) -> Linear:
+        """A cell as a linear function of sums of slots."""
+        for place, (attribute, value) in enumerate(name):
+            last = self.domain.size((attribute,)) - 1
+            if value == last and (attribute, value) not in self._sent:
+                rest = name[:place] + name[place + 1 :]
+                constant, parts = self._linear(rest) if rest else (self.rows, {})
+                for other in range(last):
+                    c, more = self._linear((*name[:place], (attribute, other), *name[place + 1 :]))
+                    constant -= c
+                    for part, factor in more.items():
+                        parts[part] = parts.get(part, 0) - factor
+                return constant, {part: factor for part, factor in parts.items() if factor}
+        if len(name) == 1:
+            return 0, {name[0]: 1}
+        first, second = sorted(name, key=lambda column: self._order[column[0]])
+        return 0, {(first, second): 1}
+
+    @cached_property
+    def _sent(self) -> frozenset[Column]:
+        return frozenset(column for entity in self.entities for column in entity.layout.columns)
+
+    @cached_property
+    def _order(self) -> dict[str, int]:
+        """Order of the attributes: of two, the earlier one is repeated."""
+        names = [name for entity in self.entities for name, _ in entity.layout.columns]
+        return {name: place for place, name in enumerate(dict.fromkeys([*names, *self.domain]))}
+
+    def _sums(self) -> Iterator[tuple[Any, list[tuple[Any, range]]]]:
+        """Ciphertexts, with the slots in each of them that add up to something, and to what."""
+        pairs = {frozenset(clique) for clique in self.layout.cliques if len(clique) == 2}
+        for entity in self.entities:
+            for group, joined in zip(entity.layout.groups, entity.joined, strict=True):
+                places = [(column, entity.layout.place(i)) for i, column in enumerate(group)]
+                yield self._added(joined), list(places)
+                for earlier in self.entities:
+                    for one, repeated in earlier.repeated.items():
+                        found = [
+                            ((one, other), place)
+                            for other, place in places
+                            if self._order[one[0]] < self._order[other[0]] and {one[0], other[0]} in pairs
+                        ]
+                        if found:
+                            yield self._inner(repeated, joined), list(found)
+
+    # On ciphertexts ---------------------------------------------------------------------------------------------------
+
+    def _inner(self, one: Sequence[Any], other: Sequence[Any]) -> Any:
+        """Sum over chunks of slotwise products; relinearised once."""
+        evaluator, total = self.ring.evaluator, None
+        for a, b in zip(one, other, strict=True):
+            product = self.ring.api.Ciphertext()
+            evaluator.multiply(a, b, product)
+            self.count += 1
+            if total is None:
+                total = product
+            else:
+                evaluator.add_inplace(total, product)
+        return self.computation.relinearised(total)
+
+    def _added(self, chunks: Sequence[Any]) -> Any:
+        total = self.ring.copied(chunks[0])
+        for chunk in chunks[1:]:
+            self.ring.evaluator.add_inplace(total, chunk)
+        return total
+
+    def _again(self, asked: Asked, terms: Sequence[tuple[int, int, int]]) -> list[Any]:
+        """Has combinations of masked sums encrypted again.
+
+        Args:
+            asked: the masked sums.
+            terms: (slot, sum, factor): what the key holder adds up.
+        """
+        fresh = self.computation.read(self._refresh(asked, Sums.of(terms, self._length, self.layout.copies)))
+        if len(fresh) != self.layout.ciphertexts:
+            raise ProtocolError("the key holder encrypted more or fewer sums than it was asked for")
+        return fresh
+
+    @property
+    def _length(self) -> int:
+        """Slots of one copy."""
+        return self.layout.stride if self.layout.copies > 1 else self.layout.length
+
+    def _with(self, fresh: list[Any] | None, known: dict[int, int]) -> list[Any]:
+        """Ciphertexts plus what is known of each cell, in every copy: a constant, less its masks."""
+        one = np.zeros(self._length, np.int64)
+        one[list(known)] = [number % self.ring.modulus for number in known.values()]
+        whole = np.tile(one, self.layout.copies)
+        if fresh is None:  # every attribute has one value
+            return self.computation.encrypted(whole)
+        for index, ciphertext in enumerate(fresh):
+            plain = self.ring.encoded(whole[index * self._slots : (index + 1) * self._slots])
+            self.ring.evaluator.add_plain_inplace(ciphertext, plain)
+        return fresh
+
+
+class NaiveProducts(Products):
+    """Protocols 1 and 4: a product, a sum by rotations, a selector and a rotation for every cell."""
+
+    def counts(self) -> list[Any]:
+        cells = {frozenset(name): cell for name, cell in self._cells()}
+        combined: dict[int, Any] = {}
+        for ciphertext, ((name, _),) in self._sums():
+            key = frozenset(name) if isinstance(name[0], tuple) else frozenset([name])
+            if key not in cells:
+                continue
+            index, slot = divmod(cells[key], self._slots)
+            moved = self.computation.moved(self.computation.summed(ciphertext), slot)
+            if index in combined:
+                self.ring.evaluator.add_inplace(combined[index], moved)
+            else:
+                combined[index] = moved
+        sent: list[bytes] = []
+        starts: list[int] = []
+        terms, known = [], {}
+        for index in sorted(combined):
+            mask = uniform(self.ring.modulus, self._slots)
+            for cell in range(index * self._slots, min(self.layout.length, (index + 1) * self._slots)):
+                terms.append((cell, len(starts), 1))
+                starts.append(len(sent) * self._slots + cell % self._slots)
+                known[cell] = -int(mask[cell % self._slots])
+            sent.append(self.computation.hidden(combined[index], mask))
+        return self._with(self._again(Asked(tuple(sent), tuple(starts), (1,) * len(starts)), terms), known)

@@ -1,0 +1,187 @@
+"""The tables of an analysis: data frames, files, or the directory that `fedsyn sample --tables` made."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsyn.errors import DataError, InputError
+from fedsyn.evaluation.analysis.combining import ONE_TABLE
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.quantities import WrittenNumber
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: What `sample --tables` writes beside the tables.
+FACTS_FILE = "tables.json"
+#: Where a table in memory says what the model holds (`DataFrame.attrs`): `held` and `given`, as that file has them.
+FACTS = "fedsyn"
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Several synthetic tables with what was released beside them.
+
+    Attributes:
+        frames: the tables, two or more.
+        real_rows: how many real rows the model stands for, as released; None where nobody said.
+        centre: a table of the model that the tables' own scatter about, where they were fitted again to noisier values.
+        held: cliques of columns whose joint distribution was measured; None where nobody said.
+        given: columns that a condition restricts: every estimate rests on them as well.
+    """
+
+    frames: Sequence[pd.DataFrame]
+    real_rows: float | None = None
+    held: frozenset[frozenset[str]] | None = None
+    centre: pd.DataFrame | None = None
+    given: frozenset[str] = frozenset()
+
+    @property
+    def ratio(self) -> float:
+        """Rows of a table / real rows; 1 where the latter are not known."""
+        if self.real_rows is None:
+            return 1.0
+        return sum(map(len, self.frames)) / len(self.frames) / self.real_rows
+
+    def holds(self, columns: Iterable[str]) -> bool:
+        """Whether the model was fitted to a measurement of these columns, and those given, together.
+
+        True where nobody said.
+        """
+        wanted = self.given.union(columns)
+        return self.held is None or any(wanted <= clique for clique in self.held)
+
+
+def tables_of(given: Any) -> Tables:
+    """The tables that were given.
+
+    Args:
+        given: a directory made by `fedsyn sample RUN --tables M --out DIR`, or a list of DataFrames or of paths.
+
+    Raises:
+        InputError: one table only.
+        DataError: something else, or files that cannot be read.
+    """
+    import pandas as pd
+
+    if isinstance(given, Tables):
+        return given
+    if isinstance(given, str | Path):
+        return _of_path(Path(given))
+    if isinstance(given, pd.DataFrame):
+        raise InputError(ONE_TABLE)
+    if not isinstance(given, list | tuple) or not all(isinstance(one, pd.DataFrame | str | Path) for one in given):
+        raise DataError(f"expected a folder of tables, or a list of DataFrames or paths; found {type(given).__name__}")
+    frames = _checked([one if isinstance(one, pd.DataFrame) else _frame(Path(one), None) for one in given])
+    facts = frames[0].attrs.get(FACTS)
+    if facts is None or any(frame.attrs.get(FACTS) != facts for frame in frames):
+        return Tables(frames)
+    return Tables(frames, None, frozenset(map(frozenset, facts["held"])), given=frozenset(facts["given"]))
+
+
+def _of_path(path: Path) -> Tables:
+    if path.is_file():
+        raise InputError(f"{path}: {ONE_TABLE}")
+    facts_file = path / FACTS_FILE
+    if not facts_file.is_file():
+        if (path / "model.npz").is_file():
+            raise DataError(
+                f"{path} is a run and holds one table; draw several from it: fedsyn sample {path} --tables 20 --out DIR"
+            )
+        raise DataError(f"{path} has no {FACTS_FILE}: give a folder made by fedsyn sample RUN --tables 20 --out DIR")
+    try:
+        facts = json.loads(facts_file.read_text(encoding="utf-8"))
+        names = [one["file"] if isinstance(one, dict) else str(one) for one in facts["tables"]]
+        real = facts.get("real_rows")
+        held, middle = facts.get("held"), facts.get("centre")
+        cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
+        real_rows = None if real is None else float(real)
+        given = frozenset(map(str, facts.get("given", ())))
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"{facts_file} cannot be read: draw the tables again") from None
+    file = path / "schema.yaml"
+    schema = Schema.load(file) if file.is_file() else None
+    frames = [_frame(path / name, schema) for name in names]
+    centre = None if middle is None else _checked([frames[0], _frame(path / str(middle), schema)])[1]
+    return Tables(_checked(frames), real_rows, cliques, centre, given)
+
+
+def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
+    """A table; what the schema calls categories stays text, and what it calls a number becomes one, however written."""
+    import pandas as pd
+
+    if not path.is_file():
+        raise DataError(f"no such table: {path}")
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pd.read_parquet(path)
+        text = {} if schema is None else {name: str for name, column in schema.columns.items() if _is_text(column)}
+        frame = pd.read_csv(path, dtype=text, keep_default_na=False, na_values=[""])
+    except (ValueError, OSError) as error:
+        raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
+    for name, column in ({} if schema is None else schema.columns).items():
+        if isinstance(column, WrittenNumber) and name in frame and frame[name].dtype.kind not in "iuf":
+            given = frame[name].where(frame[name].notna(), "").tolist()
+            steps, _ = column.parse_all(given, frozenset({""}))
+            frame[name] = steps / 10.0**column.decimals
+    return frame
+
+
+def _is_text(column: object) -> bool:
+    """Two values have no order to lose, and ordered ones may be numbers: the file says what they are.
+
+    But not where any of them is no number: a table without that value would be read as another kind than the rest.
+    """
+    if not isinstance(column, CategoricalColumn):
+        return False
+    return (not column.ordered and column.size > 2) or not all(map(_is_number, column.values))
+
+
+def _is_number(value: object) -> bool:
+    try:
+        return isinstance(value, bool | int | float) or math.isfinite(float(str(value)))
+    except ValueError:
+        return False
+
+
+def _checked(frames: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
+    if len(frames) == 1:
+        raise InputError(ONE_TABLE)
+    if not frames:
+        raise DataError("no table was given")
+    for number, frame in enumerate(frames, 1):
+        if list(frame.columns) != list(frames[0].columns):
+            raise DataError(f"table {number} has other columns than table 1")
+        if not len(frame):
+            raise DataError(f"table {number} has no rows")
+    if not frames[0].columns.is_unique:
+        twice = frames[0].columns[frames[0].columns.duplicated()][0]
+        raise DataError(f"the tables have two columns of the name '{twice}'")
+    for name in frames[0].columns:
+        found = [kind for frame in frames if (kind := _kind(frame[name]))]
+        if len(set(found)) > 1:
+            raise DataError(
+                f"'{name}' holds {found[0]} in some tables and {next(k for k in found if k != found[0])} in others: "
+                "read every table with the same types"
+            )
+    return frames
+
+
+def _kind(column: pd.Series[Any]) -> str:
+    """What a column holds; nothing where all is missing."""
+    import pandas as pd
+
+    if pd.api.types.is_bool_dtype(column):
+        return "yes and no"
+    if pd.api.types.is_numeric_dtype(column):
+        return "numbers" if column.notna().any() else ""
+    given = column.dropna()
+    if not len(given):
+        return ""
+    return "yes and no" if pd.api.types.infer_dtype(given) == "boolean" else "text"

@@ -1,0 +1,107 @@
+"""`fedsyn.analyse`: one estimator in every table, put together, with what the reader must know beside it."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedsyn.errors import ConfigError
+from fedsyn.evaluation.analysis.combining import Combined, combine
+from fedsyn.evaluation.analysis.estimators import Estimator
+from fedsyn.evaluation.analysis.formulas import Question, question_of
+from fedsyn.evaluation.analysis.result import Analysis
+from fedsyn.evaluation.analysis.tables import Tables, tables_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+
+# So few tables cover less than they should, and so few degrees of freedom make an interval wide (docs/analysis.md).
+_FEW = 5
+
+
+def analyse(
+    tables: str | Path | Sequence[pd.DataFrame | str | Path] | Tables,
+    formula: str,
+    model: str | Estimator | None = None,
+    *,
+    level: float = 0.95,
+) -> Analysis:
+    """Means, proportions or a regression from several synthetic tables, with intervals that know of the noise.
+
+    Args:
+        tables: the folder that `fedsyn sample RUN --tables 20 --out DIR` made, or a list of DataFrames or paths.
+        formula: "readmitted ~ age + ward" as in R (patsy), "age" or "mean(age)", "ward" or "proportion(ward)". A name
+            such as hours-per-week stands as it is.
+        model: "ols", "logit" or an `Estimator`; None: logistic for an outcome of two values, else linear.
+        level: of the intervals.
+
+    Returns:
+        A result that prints as a table; `to_frame()` has its figures.
+
+    Raises:
+        InputError: one table only (only a naive interval would be possible), an unknown column, a formula or table for
+            which there is no such estimate, or statsmodels is missing.
+    """
+    if not 0 < level < 1:
+        raise ConfigError(f"level: expected a probability between 0 and 1, such as 0.95, found {level!r}")
+    given = tables_of(tables)
+    question = question_of(formula, given, model)
+    centre = None if given.centre is None else question.estimates([given.centre])[0][0]
+    combined = combine(*question.estimates(given.frames), ratio=given.ratio, centre=centre)
+    pairs, unheld = _not_held(question, given)
+    notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_pairs(pairs)]
+    names = tuple(term.name for term in question.terms)
+    return Analysis(question.about, names, combined, level, unheld, tuple(notes))
+
+
+def _not_held(question: Question, tables: Tables) -> tuple[list[str], frozenset[str]]:
+    """What the model was not fitted to: groups of columns, and the terms whose estimates rest on them.
+
+    A term rests on its columns together with the outcome's, and on those of every other term, from which it is told
+    apart. The coefficients of a regression are estimated together: one that is wrong moves those of every column that
+    goes along with its own, and the intercept. So all of them rest on all of these.
+    """
+    columns = [term.columns for term in question.terms if term.columns]
+    wanted = [each | question.outcome for each in columns or [frozenset[str]()]]
+    wanted += [first | second for first, second in combinations(columns, 2)]
+    missing = [each for each in dict.fromkeys(wanted) if not tables.holds(each)]
+    names = frozenset(term.name for term in question.terms) if missing else frozenset[str]()
+    return [" × ".join(sorted(each | tables.given)) for each in missing], names
+
+
+def _of_freedom(combined: Combined) -> list[str]:
+    if combined.tables > _FEW and not (combined.df < _FEW).any():
+        return []
+    few = f"{combined.tables} tables" if combined.tables <= _FEW else f"Tables with a df below {_FEW}"
+    return [f"{few} say little of how far apart they are: draw more tables, or larger ones."]
+
+
+def _of_pairs(pairs: list[str]) -> list[str]:
+    if not pairs:
+        return []
+    return [
+        f"* The model holds no measurement of {', '.join(pairs)}: what the tables say of it follows from other "
+        "columns, and no interval here knows how far that is off."
+    ]
+
+
+def _of_tables(tables: Tables, combined: Combined) -> list[str]:
+    notes = []
+    if tables.real_rows is None:
+        notes.append(
+            "Honest only if each table comes from its own draw of the posterior (fedsyn sample RUN --tables 20 --out "
+            "DIR) and has as many rows as the real one: nothing beside these tables says so."
+            + (" Nor does anything say which columns the model knows together." if tables.held is None else "")
+        )
+    # A posterior's tables differ by more than `ratio` times this besides; small ones may differ less by chance.
+    if np.mean((1 + 1 / combined.tables) * combined.between < combined.within) > 0.5 and tables.ratio >= 1:
+        notes.append(
+            "The tables differ less from each other than the rows of one: they look like samples of ONE model, and "
+            "then these intervals are as narrow as those of rows without noise."
+        )
+    return notes

@@ -1,0 +1,225 @@
+"""Figures: what is drawn, what it says in words and numbers, how it stands in a page and in a file.
+
+Charts are Vega-Lite, built with altair where it is installed (extra `report`). A page carries the Vega runtime once, so
+that it needs no network; a file (SVG, PDF, PNG) is drawn by vl-convert, which needs no browser. Every figure has its
+numbers as a table beside it: that is what a screen reader reads, and all there is where altair is missing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from html import escape
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from fedsyn.errors import ConfigError
+from fedsyn.evaluation.report.style import chart_config
+from fedsyn.evaluation.report.text import table
+from fedsyn.table.data.cache import cache_dir
+
+Spec = dict[str, Any]
+FORMATS = ("svg", "pdf", "png")
+INSTALL = "pip install 'fedsyn[report]'"
+_FILE_WIDTH, _FILE_COLUMNS = 230, 3
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One chart of a figure: its heading, what it shows in one sentence, and the function that builds it."""
+
+    title: str
+    says: str
+    build: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of one or more charts.
+
+    Attributes:
+        name: of its file.
+        caption: what it shows and how to read it.
+        panels: its charts.
+        head, rows: its numbers; none where a table of the page has them.
+        layout: 'many' small panels, a few 'wide' ones, or 'one' below the other.
+        legend: (HTML of a swatch, text) pairs.
+        data: named tables that the charts of the figure share.
+        columns: panels side by side in a file.
+    """
+
+    name: str
+    caption: str
+    panels: Sequence[Panel]
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    layout: Literal["many", "wide", "one"] = "many"
+    legend: Sequence[tuple[str, str]] = ()
+    data: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    columns: int = _FILE_COLUMNS
+
+
+def drawable() -> bool:
+    """Whether charts can be drawn: altair and vl-convert are installed."""
+    return find_spec("altair") is not None and find_spec("vl_convert") is not None
+
+
+def figure_html(figure: Figure, draw: bool) -> str:
+    """A figure with its charts (if `draw`), its caption and its numbers."""
+    parts = [f'<figure class="{figure.layout}" id="figure-{escape(figure.name)}">']
+    if draw:
+        if figure.legend:
+            items = "".join(f"<li>{swatch}{escape(text)}</li>" for swatch, text in figure.legend)
+            parts.append(f'<ul class="legend">{items}</ul>')
+        parts.append('<div class="panels">')
+        for panel in figure.panels:
+            title = f"<p>{escape(panel.title)}</p>" if panel.title else ""
+            parts.append(
+                f'<div class="panel">{title}<div class="chart" role="img" aria-label="{escape(panel.says)}"></div>'
+                f'<script type="application/json">{as_script(_spec(panel, legend=not figure.legend))}</script></div>'
+            )
+        parts.append("</div>")
+    parts.append(f"<figcaption>{escape(figure.caption)}</figcaption>")
+    if figure.rows:
+        shown = table(figure.head, figure.rows, caption=f"Numbers: {figure.caption}")
+        opened = "" if draw else " open"
+        parts.append(f'<details class="numbers"{opened}><summary>The same as numbers</summary>{shown}</details>')
+    return "".join([*parts, "</figure>"])
+
+
+def require_formats(formats: Sequence[str]) -> None:
+    """Refuses formats of figures that cannot be written, before a page is.
+
+    Raises:
+        ConfigError: altair or vl-convert is not installed, or a format is unknown.
+    """
+    unknown = [name for name in formats if name not in FORMATS]
+    if unknown:
+        raise ConfigError(f"figures: '{unknown[0]}' is not a format; use svg, pdf or png, or several: svg,pdf")
+    if formats and not drawable():
+        raise ConfigError(f"figures need altair and vl-convert, which are not installed: {INSTALL}")
+
+
+def save_figures(figures: Sequence[Figure], folder: Path, formats: Sequence[str]) -> list[Path]:
+    """Writes each figure as a file of each format into a folder. Returns the paths.
+
+    Raises:
+        ConfigError: altair or vl-convert is not installed, or a format is unknown.
+    """
+    require_formats(formats)
+    paths = []
+    folder.mkdir(parents=True, exist_ok=True)
+    for figure in figures:
+        if not figure.panels:
+            continue
+        spec = file_spec(figure)
+        for name in formats:
+            paths.append(write_chart(spec, folder / f"{figure.name}.{name}"))
+    return paths
+
+
+def write_chart(spec: Spec, path: Path) -> Path:
+    """Draws a Vega-Lite specification into a file; its suffix says the format."""
+    import vl_convert
+
+    config = chart_config()
+    if path.suffix == ".svg":
+        path.write_text(vl_convert.vegalite_to_svg(spec, config=config, show_warnings=False), encoding="utf-8")
+    elif path.suffix == ".pdf":
+        path.write_bytes(vl_convert.vegalite_to_pdf(spec, config=config))
+    else:
+        path.write_bytes(vl_convert.vegalite_to_png(spec, config=config, scale=2, show_warnings=False))
+    return path
+
+
+def file_spec(figure: Figure) -> Spec:
+    """All panels of a figure as one specification of fixed size."""
+    parts = []
+    for panel in figure.panels:
+        spec = _spec(panel)
+        spec.pop("autosize", None)
+        spec["title"] = panel.title
+        if spec.get("width") == "container":
+            spec["width"] = _FILE_WIDTH if figure.layout == "many" else 2 * _FILE_WIDTH
+        parts.append(spec)
+    whole: Spec = {"concat": parts, "columns": figure.columns, "datasets": dict(figure.data)}
+    if not figure.legend:
+        whole["resolve"] = {"scale": {"color": "independent"}}
+    else:
+        whole["resolve"] = {"legend": {"color": "shared", "shape": "shared"}}
+    return whole
+
+
+def _spec(panel: Panel, *, legend: bool = True) -> Spec:
+    """A panel's specification with its data inside; without the chart's legend where the page has its own."""
+    # altair's validation would cost more than everything else here; the tests draw every chart.
+    spec: Spec = panel.build().to_dict(validate=False)
+    datasets = spec.pop("datasets", {})
+    for key in ("$schema", "config"):
+        spec.pop(key, None)
+    spec = _with_values(spec, datasets)
+    return spec if legend else _without_legend(spec)
+
+
+def _with_values(spec: Spec, datasets: Mapping[str, Any]) -> Spec:
+    """altair gathers the data of a chart's layers under names; where charts are put together each keeps its own."""
+    result: Spec = {}
+    for key, value in spec.items():
+        if key == "data" and value.get("name") in datasets:
+            result[key] = {"values": datasets[value["name"]]}
+        elif key == "layer":
+            result[key] = [_with_values(part, datasets) for part in value]
+        else:
+            result[key] = value
+    return result
+
+
+def _without_legend(spec: Spec) -> Spec:
+    result = dict(spec)
+    if "encoding" in spec:
+        keys = ("color", "shape", "strokeDash")
+        result["encoding"] = {k: {**v, "legend": None} if k in keys else v for k, v in spec["encoding"].items()}
+    if "layer" in spec:
+        result["layer"] = [_without_legend(part) for part in spec["layer"]]
+    return result
+
+
+def scripts(data: Mapping[str, Any]) -> str:
+    """What a page with charts ends with: shared data, themes, the runtime, and the script that draws."""
+    from fedsyn.evaluation.report.style import SCRIPT
+
+    themes = {"light": chart_config(), "dark": chart_config(dark=True)}
+    return (
+        f'<script type="application/json" id="chart-data">{as_script(data)}</script>'
+        f'<script type="application/json" id="chart-themes">{as_script(themes)}</script>'
+        f"<script>{_runtime()}</script><script>{SCRIPT}</script>"
+    )
+
+
+def as_script(value: Any) -> str:
+    """JSON that can stand inside a script element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _runtime() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one text; put together once (a second), then read from the cache folder."""
+    vl_convert: Any = import_module("vl_convert")  # its stubs lack the version, and a default
+    cached = cache_dir() / f"vega-{vl_convert.__version__}.js"
+    try:
+        return cached.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        pass
+    bundle: str = vl_convert.javascript_bundle().replace("</script", "<\\/script")
+    try:
+        cached.parent.mkdir(parents=True, exist_ok=True)
+        temporary = cached.with_name(f".{cached.name}.{os.getpid()}")
+        temporary.write_text(bundle, encoding="utf-8")
+        temporary.replace(cached)
+    except OSError:
+        pass  # a cache that cannot be written costs a second the next time
+    return bundle

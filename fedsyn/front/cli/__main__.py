@@ -1,0 +1,5 @@
+"""`python -m fedsyn.front.cli`."""
+
+from fedsyn.front.cli import main
+
+main()

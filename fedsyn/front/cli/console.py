@@ -1,0 +1,169 @@
+"""What every command shares: two consoles, arguments that several take, progress, and files that are written."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from fedsyn.errors import ConfigError
+from fedsyn.output import console
+
+out_console = console()
+err_console = console(error=True)
+
+ConfigArgument = Annotated[Path, typer.Argument(help="YAML configuration of the run.", metavar="CONFIG.yaml")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY.KEY=VALUE", help="Override one key; may be repeated."),
+]
+
+
+class _Said(logging.Handler):
+    """Prints what is logged, such as how a file was found to be written."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "fedsyn.run":  # the progress bar shows it
+            return
+        err_console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+
+
+def say_what_is_logged() -> None:
+    """Lets what is logged about files appear on standard error."""
+    logger = logging.getLogger("fedsyn.table.data")
+    if not any(isinstance(handler, _Said) for handler in logger.handlers):
+        logger.addHandler(_Said(logging.INFO))
+        logger.setLevel(logging.INFO)
+
+
+class _Rounds:
+    """What a run reports: on a terminal in a bar, elsewhere a line whenever it begins or ends to wait for somebody.
+
+    Args:
+        title: of the run.
+        names: of the holders, by partition id.
+        bar: of a terminal, with its task.
+    """
+
+    def __init__(self, title: str, names: Mapping[int, str], bar: tuple[Progress, TaskID] | None) -> None:
+        self._title, self._names, self._bar, self._at, self._waited = title, names, bar, "preparing", False
+
+    def __call__(self, record: Any) -> None:
+        """Shows a finished round."""
+        selected = f": {record.selected[0]}" if record.selected else ""
+        self._at = f"round {record.round}{selected}"
+        self._show(self._at, completed=record.round)
+
+    def called(self, run: str) -> None:
+        """Says how the run is called, at operator, holders and parties alike."""
+        err_console.print(f"run {run}: {self._title}", markup=False, highlight=False, soft_wrap=True)
+        self._title = f"run {run}"
+        self._show(self._at)
+
+    def waits(self, waiting: Any) -> None:
+        """Shows what the run waits for; None: nothing is missing any more."""
+        if waiting is not None or self._waited:
+            self._waited = waiting is not None
+            said = self._at if waiting is None else waiting.sentence(self._names)
+            self._show(said)
+            if self._bar is None:
+                line = f"{self._title} {said if waiting else 'goes on'}"
+                err_console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _show(self, said: str, completed: int | None = None) -> None:
+        if self._bar is not None:
+            bar, task = self._bar
+            bar.update(task, completed=completed, description=escape(f"{self._title}, {said}"))
+
+
+@contextmanager
+def round_progress(title: str, rounds: int | None, names: Mapping[int, str] | None = None) -> Iterator[_Rounds]:
+    """A callback for finished rounds, and for what a run waits for: a bar on a terminal."""
+    if not err_console.is_terminal:
+        yield _Rounds(title, names or {}, None)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=err_console, transient=True) as bar:
+        yield _Rounds(title, names or {}, (bar, bar.add_task(escape(f"{title}, preparing"), total=rounds)))
+
+
+@contextmanager
+def cell_progress(title: str, cells: int) -> Iterator[Any]:
+    """A callback for finished cells: a bar with the time left on a terminal, a line now and then elsewhere."""
+    if not err_console.is_terminal:
+        yield _Lines(title, cells)
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left:"),
+        TimeRemainingColumn(elapsed_when_finished=False),
+    )
+    with Progress(*columns, console=err_console, transient=True) as bar:
+        task = bar.add_task(title, total=cells)
+        failed = 0
+
+        def advance(cell: Any, facts: dict[str, Any]) -> None:
+            nonlocal failed
+            failed += facts["status"] != "done"
+            bar.update(task, advance=1, description=f"{title}, {failed} failed" if failed else title)
+
+        yield advance
+
+
+class _Lines:
+    """Says how far a sweep is, about ten times in all: what a log shows."""
+
+    def __init__(self, title: str, cells: int) -> None:
+        self.title, self.cells, self.done, self.failed, self.started = title, cells, 0, 0, time.monotonic()
+
+    def __call__(self, cell: Any, facts: dict[str, Any]) -> None:
+        self.done += 1
+        self.failed += facts["status"] != "done"
+        step = max(1, self.cells // 10)
+        if self.done % step and self.done < self.cells:
+            return
+        left = (time.monotonic() - self.started) / self.done * (self.cells - self.done)
+        failed = f", {self.failed} failed" if self.failed else ""
+        ahead = f", about {_duration(left)} left" if self.done < self.cells else ""
+        err_console.print(f"{self.title}: {self.done} of {self.cells} cells{failed}{ahead}", highlight=False)
+
+
+def _duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3.5 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns a failure to write into a message."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ConfigError(f"cannot write {path}: there is no folder {path.absolute().parent}") from None
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+@contextmanager
+def nothing() -> Iterator[None]:
+    yield

@@ -1,0 +1,395 @@
+"""`fedsyn deploy ...`: what the operator of a federation types."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedsyn.errors import ConfigError
+from fedsyn.front.cli.console import SetOption, err_console, out_console
+from fedsyn.front.cli.runs import ForceOption, OutOption, ResumeOption, carry_out
+from fedsyn.output import log_handler, say
+
+if TYPE_CHECKING:
+    from fedsyn.nodes.deploy.changes import Change
+    from fedsyn.nodes.deploy.federation import Place
+    from fedsyn.nodes.deploy.init import Made
+    from fedsyn.nodes.deploy.plan import Approval, Plan
+    from fedsyn.nodes.deploy.status import Status
+
+app = typer.Typer(help="Run a federation on real machines: its files, its SuperLink, its runs.", no_args_is_help=True)
+
+FolderArgument = Annotated[
+    Path, typer.Argument(help="Folder that 'deploy init' wrote, or its operator/.", metavar="[FOLDER]")
+]
+FolderOption = Annotated[Path, typer.Option("--folder", help="Folder that 'deploy init' wrote, or its operator/.")]
+HERE = Path()
+
+
+@app.command()
+def init(
+    out: Annotated[Path, typer.Option(help="New folder; its name becomes the federation's name.")],
+    holders: Annotated[list[str], typer.Option(help="Data holders: --holders north south, or north,south.")],
+    more: Annotated[list[str] | None, typer.Argument(help="Further data holders.", metavar="[NAME]...")] = None,
+    operator_host: Annotated[
+        list[str] | None, typer.Option(help="Name or IP by which holders reach the SuperLink; may be repeated.")
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port of the SuperLink.")] = 8000,
+    schema: Annotated[Path | None, typer.Option(help="Agreed schema, if you have one already.")] = None,
+    parties: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=HOST:PORT of three computing parties, or of one crypto party; may be repeated."),
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="Epsilon of one run.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Delta of one run.")] = 1e-6,
+    rounds: Annotated[int, typer.Option(help="Rounds of the mechanism.")] = 10,
+    runs: Annotated[
+        int, typer.Option(help="Number of runs that the lifetime limits allow; a failed run may use one up.")
+    ] = 2,
+    approval: Annotated[
+        str, typer.Option(help="How each holder approves a run: 'by person', 'by hash' or 'always'.")
+    ] = "by person",
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS and no authentication: for trials only.")
+    ] = False,
+    wheel: Annotated[
+        Path | None, typer.Option(help="Wheel of fedsyn that everybody installs; its SHA-256 goes into each README.")
+    ] = None,
+) -> None:
+    """Write one folder each for the operator, every data holder and every party, with its keys and instructions."""
+    from fedsyn.errors import nearest
+    from fedsyn.nodes.deploy.init import init as write
+    from fedsyn.nodes.deploy.plan import APPROVALS, Plan, split_names, split_parties
+
+    if approval not in APPROVALS:
+        near = nearest(approval, APPROVALS)
+        raise ConfigError(f"--approval: must be one of {', '.join(map(repr, APPROVALS))}, found '{approval}'{near}")
+    chosen: Approval = approval
+    plan = Plan(
+        out.absolute().name,
+        split_names([*holders, *(more or ())]),
+        split_parties(parties or ()),
+        tuple(operator_host or ("localhost",)),
+        port,
+        schema=schema,
+        epsilon=epsilon,
+        delta=delta,
+        rounds=rounds,
+        runs=runs,
+        approval=chosen,
+        insecure=insecure,
+        wheel=wheel,
+    )
+    _say_made(plan, write(plan, out), out)
+
+
+@app.command()
+def link(folder: FolderArgument = HERE) -> None:
+    """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
+    import logging
+    import signal
+    import threading
+
+    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.nodes.deploy.link import Link, only_one
+
+    place = place_of(folder)
+    log = logging.getLogger("fedsyn.link")
+    log.addHandler(log_handler("%(asctime)s %(message)s"))
+    log.setLevel(logging.INFO)
+    stopping = threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: stopping.set())
+    with only_one(place):
+        made = Link(place, log.info)
+        facts = made.federation.superlink
+        say(f"SuperLink of '{made.federation.name}': nodes call {facts.address}; log: {place.state / 'superlink.log'}")
+        if facts.insecure:
+            err_console.print("INSECURE: no TLS and no authentication of nodes; for trials only", style="bold red")
+        made.run(stopping)
+    say("stopped")
+
+
+@app.command()
+def run(
+    folder: FolderArgument = HERE,
+    config: Annotated[Path | None, typer.Option(help="Configuration to use instead of the folder's run.yaml.")] = None,
+    set_: SetOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    resume: ResumeOption = False,
+) -> None:
+    """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
+    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, missing, require_link
+
+    place = place_of(folder)
+    federation = place.load()
+    loaded = configuration(place, federation, config, set_ or ())
+    require_link(place, federation)
+    loaded = addressed(loaded, place, federation)
+    absent = missing(place, federation, loaded.federation.clients)
+    if absent:
+        err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
+    with connected(place, federation):
+        carry_out(loaded, out, force, resume, {holder.partition: holder.name for holder in federation.holders})
+
+
+@app.command()
+def status(
+    folder: FolderArgument = HERE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show who is online and since when, and the latest runs. Exit code 1 if 'deploy link' is not running."""
+    import json
+
+    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.nodes.deploy.status import status as look
+
+    found = look(place_of(folder))
+    if as_json:
+        say(json.dumps(found.to_dict(), indent=1))
+    else:
+        _show_status(found)
+    if found.link == "down":
+        raise typer.Exit(1)
+
+
+@app.command()
+def log(
+    run_name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run, or how it begins.")],
+    folder: FolderArgument = HERE,
+) -> None:
+    """Print the log of a run's server until the run has finished."""
+    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.nodes.deploy.ordering import connected
+    from fedsyn.nodes.deploy.status import follow_log
+
+    place = place_of(folder)
+    with connected(place, place.load()):
+        follow_log(place, run_name, say)
+
+
+@app.command()
+def stop(
+    folder: FolderArgument = HERE,
+    run_id: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Name of the run to stop instead, or its beginning.")
+    ] = None,
+) -> None:
+    """Stop the SuperLink or, with --run, one run. What was released stays charged."""
+    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.nodes.deploy.stopping import stop_link, stop_run
+
+    place = place_of(folder)
+    if run_id is not None:
+        say(f"run {stop_run(place, run_id)} is stopped; what holders released stays charged")
+        return
+    stop_link(place)
+    say("the SuperLink is stopped; a run that it was in can go on: fedsyn deploy link, then deploy run --resume")
+
+
+@app.command()
+def add(
+    name: Annotated[str, typer.Argument(help="Name of the new holder.", metavar="NAME")],
+    card: Annotated[Path, typer.Option(help="Card that 'fedsyn node new-keys --name NAME' wrote at the holder.")],
+    runs: Annotated[int, typer.Option(help="Number of runs that its lifetime limit allows.", min=1, max=1000)] = 2,
+    folder: FolderOption = HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you compared the card's fingerprint.")] = False,
+) -> None:
+    """Add a holder that joins late: write a folder to send to it, and a line for the other holders' rosters."""
+    from fedsyn.config import load_options
+    from fedsyn.nodes.deploy.changes import add
+    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.nodes.service.holder_keys import HolderCard
+
+    place = place_of(folder)
+    _compared(name, load_options(HolderCard, card).fingerprint, yes)
+    changed = add(place, name, card, runs)
+    holder = changed.holder
+    say(f"{name} takes part as number {holder.partition}: {holder.card.fingerprint}")
+    _say_change(changed)
+    say(f"send all of {place.handed_out / name} to {name}, which puts its own keys beside node.yaml; delete it here")
+    if holder.identity is not None:
+        others = ", ".join(other.name for other in changed.federation.present if other.name != name)
+        say(f"send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:")
+        say(f"{holder.partition}: {holder.identity}")
+
+
+@app.command()
+def rotate_keys(
+    name: Annotated[str | None, typer.Argument(help="Name of the holder or the party.", metavar="[NAME]")] = None,
+    card: Annotated[Path | None, typer.Option(help="Card that 'node new-keys' or 'party rotate' wrote.")] = None,
+    link_: Annotated[bool, typer.Option("--link", help="Create a new key and certificate for the SuperLink.")] = False,
+    folder: FolderOption = HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you compared the card's fingerprint.")] = False,
+) -> None:
+    """Replace the public keys of a holder or a party by those of a card; with --link, renew the certificate."""
+    from fedsyn.config import load_options
+    from fedsyn.nodes.deploy.changes import renew_link, rotate_keys
+    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.nodes.service.holder_keys import HolderCard
+
+    place = place_of(folder)
+    if link_ == (name is not None) or (name is None) != (card is None):
+        raise ConfigError(
+            "expected NAME --card FILE for a holder's or a party's new keys, or --link for the SuperLink's; see --help"
+        )
+    if name is None or card is None:
+        renew_link(place)
+        say("a new key and certificate for the SuperLink; nobody has to hear of it: fedsyn deploy stop, then link")
+        return
+    if any(party.name == name for party in place.load().parties):
+        _rotate_party(place, name, card, yes)
+        return
+    _compared(name, load_options(HolderCard, card).fingerprint, yes)
+    changed = rotate_keys(place, name, card)
+    holder = changed.holder
+    say(f"{name} has new keys: {holder.card.fingerprint}")
+    _say_change(changed)
+    if holder.identity is not None:
+        others = ", ".join(other.name for other in changed.federation.present if other.name != name)
+        say(
+            f"send the new line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:"
+        )
+        say(f"{holder.partition}: {holder.identity}")
+
+
+@app.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="Name of the holder.", metavar="NAME")],
+    folder: FolderOption = HERE,
+) -> None:
+    """Remove a holder for good: its node is refused from now on, and its roster line goes."""
+    from fedsyn.nodes.deploy.changes import remove
+    from fedsyn.nodes.deploy.federation import place_of
+
+    place = place_of(folder)
+    changed = remove(place, name)
+    say(f"{name} is out, for good")
+    _say_change(changed)
+    if changed.holder.identity is not None:
+        others = ", ".join(other.name for other in changed.federation.present)
+        say(f"tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
+        say(f"{changed.holder.partition}: {changed.holder.identity}")
+    say("holders who demand a larger minimum_cohort lower it in node.yaml, or take part no more")
+
+
+def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
+    from fedsyn.config import load_options
+    from fedsyn.nodes.deploy.changes import rotate_party
+    from fedsyn.settings import PartyCard
+
+    _compared(name, load_options(PartyCard, card).fingerprint, yes)
+    changed = rotate_party(place, name, card)
+    say(f"{name} has new keys: {changed.party.fingerprint}")
+    federation = changed.federation
+    whom = [*(entry.name for entry in federation.present), *(entry.name for entry in federation.parties)]
+    others = ", ".join(each for each in whom if each != name)
+    say(f"send {card} to {others}: it takes the place of their parties/{name}.yaml; then they restart")
+    say(f"{name} puts it there, too, and restarts. Whose policy pins configurations writes this hash there:")
+    say(changed.run)
+
+
+# What is said --------------------------------------------------------------------------------------------------------
+
+
+def _say_made(plan: Plan, made: Made, out: Path) -> None:
+    from fedsyn.nodes.deploy.init import digest_of
+    from fedsyn.nodes.deploy.readmes import INSECURE, SEEN
+
+    federation = made.federation
+    say(f"wrote the federation '{plan.name}' to {out}:")
+    say(f"  {out}/operator  stays here; NEVER send it. Its README.md has your commands")
+    for holder in federation.holders:
+        folder, mark = f"{out}/holders/{holder.name}", holder.card.fingerprint
+        say(f"  {folder}  send all of it to {holder.name}, and delete it here: {mark}")
+    for party in federation.parties:
+        say(f"  {out}/parties/{party.name}  send all of it to {party.name}, and delete it here: {party.fingerprint}")
+    say(
+        "send over a channel that nobody else reads. By telephone, compare the fingerprints above"
+        + (f" and that of ca.crt: {made.authority}" if made.authority else "")
+    )
+    say(_room(plan))
+    if plan.wheel is not None:
+        say(f"everybody installs {plan.wheel.name} of their folder; tell its SHA-256, too: {digest_of(plan.wheel)}")
+    if plan.schema is None:
+        say(f"no schema was given: put the agreed schema.yaml into {out}/operator and into each holder's folder")
+    if plan.hosts == ("localhost",):
+        say("nodes on other machines need --operator-host: as it stands, the SuperLink is 'localhost'")
+    say(f"then, here: fedsyn deploy link {out}")
+    err_console.print(SEEN.strip(), style="bold yellow", highlight=False, soft_wrap=True)
+    if plan.insecure:
+        err_console.print(INSECURE.strip(), style="bold red", highlight=False, soft_wrap=True)
+
+
+def _room(plan: Plan) -> str:
+    """How much the limits for life leave."""
+    runs = "one run" if plan.runs == 1 else f"{plan.runs} runs"
+    text = f"room: each table's life has epsilon {plan.lifetime:g} at delta {plan.delta:g}"
+    text += f", for {runs} of epsilon {plan.epsilon:g}"
+    if plan.parties:
+        text += f"; each party's has epsilon {plan.party_total:g}"
+    return text + "; a failed run uses up what it released (--runs)"
+
+
+def _compared(name: str, fingerprint: str, yes: bool) -> None:
+    """Asks whether the holder has told this fingerprint; ends if not."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"there is nobody to ask: has {name} told you, by telephone, the fingerprint {fingerprint}? Then add --yes"
+        )
+    if not typer.confirm(f"Has {name} told you, by telephone, the fingerprint {fingerprint}?"):
+        raise typer.Exit(1)
+
+
+def _say_change(changed: Change) -> None:
+    said = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
+    say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
+    if changed.problem is not None:
+        say(f"run.yaml is as it was: {changed.problem}")
+    if changed.run is not None:
+        clients = len(changed.federation.present)
+        say(f"run.yaml asks for {clients} holders now; whose policy pins configurations writes this hash there:")
+        say(changed.run)
+
+
+def _show_status(found: Status) -> None:
+    from rich.table import Table
+
+    restarts = f", started again {found.restarts} times" if found.restarts else ""
+    say(f"{found.name}: the SuperLink, {found.address}, is {found.link}{restarts}")
+    if found.link == "down":
+        say("no 'fedsyn deploy link' runs on this machine; start it: fedsyn deploy link")
+    if found.certificate is None:
+        say("INSECURE: no TLS and no authentication of nodes")
+    elif found.certificate < 60:
+        say(f"its certificate ends in {found.certificate:.0f} days: fedsyn deploy rotate-keys --link")
+    table = Table("holder", "id", "status", "since", "fingerprint", box=None, pad_edge=False)
+    for holder in found.holders:
+        table.add_row(holder.name, str(holder.partition), holder.status, _ago(holder.since), holder.fingerprint)
+    out_console.print(table, highlight=False)
+    if found.runs:
+        runs = Table("run", "status", "since", "rounds", "directory", box=None, pad_edge=False)
+        for each in found.runs:
+            rounds = "" if each.rounds is None else str(each.rounds)
+            runs.add_row(each.name or each.id, each.status, _ago(each.since), rounds, each.out)
+        out_console.print(runs, highlight=False)
+    names = {holder.partition: holder.name for holder in found.holders}
+    for each in found.runs:
+        if each.waits is not None:
+            say(f"run {each.name or each.id} {each.waits.sentence(names)}")
+
+
+def _ago(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"

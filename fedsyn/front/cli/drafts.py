@@ -1,0 +1,66 @@
+"""What a draft looks like on a screen of 80 columns, and what there is to say about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from fedsyn.table.schema.aside import AsideColumn
+from fedsyn.table.schema.guess import FEW_ROWS, Guess
+
+_WIDEST_NAME = 22
+
+
+def show_draft(console: Console, guesses: Mapping[str, Guess], notes: Sequence[str], rows: int, file: str = "") -> None:
+    """Prints one line a column, and below what to look at; `file` stands before notes that do not name theirs."""
+    for note in notes:
+        console.print(Text(f"{file}: {note}" if file else note))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
+    table.add_column("column", max_width=_WIDEST_NAME, overflow="fold")
+    table.add_column("kind", no_wrap=True)
+    table.add_column("values", justify="right", no_wrap=True)
+    table.add_column("missing", justify="right", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for name, guess in guesses.items():
+        apart = isinstance(guess.column, AsideColumn)
+        kind = f"{guess.column.kind}, out" if apart and guess.column.kind != "drop" else guess.column.kind
+        row = (name, kind, f"{guess.values:,}", _share(guess.missing), _why(guess))
+        table.add_row(*map(Text, row), style="dim" if apart else None)
+    console.print(table)
+    for sentence in sentences(guesses, rows):
+        console.print(Text(sentence))
+
+
+def sentences(guesses: Mapping[str, Guess], rows: int) -> list[str]:
+    """What a person should know of a draft, in sentences that quote no cell."""
+    apart = [name for name, guess in guesses.items() if isinstance(guess.column, AsideColumn)]
+    folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
+    rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
+    said = [f"{rows:,} rows were read."] if rows else []
+    if apart:
+        said.append(f"Left out of the synthetic table: {', '.join(apart)}. Only --keep NAME keeps one of them.")
+    for name, (values, held) in folded.items():
+        said.append(f"{name}: {values:,} values, in {held:,} rows together, are not listed and become 'other'.")
+    if rare:
+        counted = ", ".join(f"{name} ({count})" for name, count in rare.items())
+        said.append(
+            f"Categories that fewer than {FEW_ROWS} rows hold: {counted}. They are approved only with a reason "
+            "(public: WHY), or folded into 'other'."
+        )
+    return said
+
+
+def _why(guess: Guess) -> str:
+    if guess.folded[0]:
+        return f"{guess.why}; {guess.folded[0]:,} values become 'other'"
+    return f"{guess.why}; {guess.rare} rare" if guess.rare else guess.why
+
+
+def _share(share: float) -> str:
+    if not share:
+        return "-"
+    return "<0.1%" if share < 0.001 else f"{100 * share:.1f}%"

@@ -1,0 +1,93 @@
+"""How a command ends: one sentence and an exit code, whatever happens; never a traceback that nobody asked for.
+
+A traceback may show values of the table that was read, so it is printed only where FEDSYN_DEBUG=1 asks for it.
+"""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from fedsyn.errors import FedsynError, InputError, nearest
+from fedsyn.front.cli.console import err_console
+from fedsyn.output import DEBUG, no_more_output, reason, wants_tracebacks
+from fedsyn.version import __version__
+
+OK, FAILED, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 0, 1, 2, 70, 130, 143
+
+
+def ended(command: Callable[[], Any]) -> int:
+    """Runs a command, and says in one sentence what went wrong.
+
+    Args:
+        command: returns an exit code, or something else for success.
+
+    Returns:
+        0 success; 1 the run failed; 2 bad input; 70 a bug of fedsyn; 130 interrupted; 143 told to end (SIGTERM).
+    """
+    try:
+        code = command()
+        if code == INTERRUPTED:
+            _say("interrupted")
+        return code if type(code) is int else OK
+    except BaseException as error:
+        if wants_tracebacks():
+            traceback.print_exc()
+        sentence, code = verdict(error)
+        if sentence:
+            _say(sentence)
+        return code
+
+
+def verdict(error: BaseException) -> tuple[str, int]:
+    """The sentence for an exception, without what the table holds, and the exit code."""
+    if isinstance(error, InputError):
+        return f"error: {error}", BAD_INPUT
+    if isinstance(error, FedsynError):
+        return f"failed: {error}", FAILED
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        return str(error.ctx.get_help() if error.ctx else error), BAD_INPUT
+    if isinstance(error, click.ClickException):
+        return f"error: {_mistyped(error)}", BAD_INPUT
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        return "interrupted", INTERRUPTED
+    if isinstance(error, SystemExit):
+        return "terminated" * (error.code == TERMINATED), error.code if type(error.code) is int else FAILED
+    if isinstance(error, BrokenPipeError):  # `| head` has seen enough
+        no_more_output()
+        return "", FAILED
+    if isinstance(error, MemoryError):
+        return "failed: memory ran out; take fewer rows or columns, or a machine with more of it", FAILED
+    if isinstance(error, OSError) and error.strerror:
+        where = f" {error.filename}" if isinstance(error.filename, str) else ""
+        return f"failed: cannot use{where or ' a file'}: {error.strerror}", FAILED
+    return _bug(error), BUG
+
+
+def _mistyped(error: click.ClickException) -> str:
+    """What is wrong with a command line, and how to see what is right."""
+    known = error.ctx if isinstance(error, click.UsageError) else None
+    path = known.command_path.replace("python -m fedsyn.front.cli", "fedsyn") if known else "fedsyn"
+    message = re.sub(r"\s+", " ", error.format_message()).strip().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        options = [name for param in known.command.params for name in param.opts] if known else []
+        message = f"no such option: {error.option_name}{nearest(error.option_name, options)}"
+    elif known is not None and isinstance(known.command, click.Group) and message.startswith("No such command"):
+        word = message.split("'")[1]
+        message = f"no such command: {word}{nearest(word, known.command.commands)}"
+    return f"{message[:1].lower()}{message[1:]}; see {path} --help"
+
+
+def _bug(error: BaseException) -> str:
+    return (
+        f"this is a bug of fedsyn {__version__}: {reason(error)}; please report it with what you typed "
+        f"and, if it holds no value of your table, the traceback that {DEBUG}=1 prints"
+    )
+
+
+def _say(sentence: str) -> None:
+    err_console.print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,165 @@
+"""`fedsyn init FILE`: a configuration and a drafted schema for one's own table."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedsyn.errors import DataError, nearest
+from fedsyn.front.cli.console import out_console, writing
+from fedsyn.front.cli.schemas import (
+    BinsOption,
+    DecimalOption,
+    EncodingOption,
+    KeepOption,
+    LabelOption,
+    SeparatorOption,
+    SheetOption,
+    file_options,
+    refuse_to_overwrite,
+    schema_of,
+)
+
+if TYPE_CHECKING:
+    from fedsyn.table.data.cells import Cells
+
+# Digits of 1 / delta, until somebody says otherwise: fewer rows than that are in most tables of people.
+_DELTA = "1.0e-6"
+
+
+def init(
+    files: Annotated[list[str], typer.Argument(help="Your table; several files: one of each holder.", metavar="FILE")],
+    label: LabelOption = None,
+    keep: KeepOption = None,
+    bins: BinsOption = 32,
+    separator: SeparatorOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
+    sheet: SheetOption = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite run.yaml and schema.yaml.")] = False,
+) -> None:
+    """Write run.yaml and a draft schema.yaml for your own table to this folder, and print the next steps."""
+    from fedsyn.front.cli.drafts import show_draft
+    from fedsyn.table.schema.draft import draft_columns
+
+    config, described = Path("run.yaml"), Path("schema.yaml")
+    for path in (config, described):
+        refuse_to_overwrite(path, force)
+    cells = _together(files, file_options(separator, encoding, decimal, sheet))
+    guesses = draft_columns(cells.frame, bins, label, keep or (), decimal=decimal, text=cells.text)
+    schema = schema_of(guesses, label, files[0])
+    text = config_text(files, cells.options.said())
+    for path, content in ((described, schema.dumps()), (config, text)):
+        with writing(path):
+            path.write_text(content, encoding="utf-8")
+    show_draft(out_console, guesses, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
+    data = " ".join(f"--data {shlex.quote(file)}" for file in files)
+    out_console.print(
+        f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
+        f"and look at epsilon and delta in run.yaml. Then:\n"
+        f"  fedsyn schema review schema.yaml {data}\n"
+        f"  fedsyn run run.yaml",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
+
+
+def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:
+    """The cells of all files under one another.
+
+    Raises:
+        DataError: a file has other columns than the first one.
+    """
+    import pandas as pd
+
+    from fedsyn.table.data.cells import Cells
+    from fedsyn.table.data.sources import source_cells
+
+    parts = [source_cells(file, options) for file in files]
+    names = list(parts[0].frame.columns)
+    for file, part in zip(files, parts, strict=True):
+        others = [str(name) for name in part.frame.columns if name not in names]
+        lacking = [str(name) for name in names if name not in list(part.frame.columns)]
+        if others or lacking:
+            wrong = f"has no column '{lacking[0]}'{nearest(lacking[0], others)}" if lacking else f"has '{others[0]}'"
+            raise DataError(f"{file} {wrong}, unlike {files[0]}: all holders have the same columns")
+        if part.text != parts[0].text:
+            raise DataError(f"{file} and {files[0]} are files of different kinds: convert one of them")
+    if len(parts) == 1:
+        return parts[0]
+    notes = tuple(f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.notes)
+    same = all(part.options == parts[0].options for part in parts)
+    frame = pd.concat([part.frame[names] for part in parts], ignore_index=True)
+    return Cells(frame, parts[0].options if same else type(parts[0].options).of(options), notes, parts[0].text)
+
+
+def config_text(files: Sequence[str], options: dict[str, Any]) -> str:
+    """A configuration: the three keys that are needed, and every other one as a comment with its default."""
+    from fedsyn import yamlio
+    from fedsyn.loading import parse_config
+
+    written: dict[str, Any] = {"source": files[0] if len(files) == 1 else list(files), "schema": "schema.yaml"}
+    written |= {"options": options} if options else {}
+    data = yamlio.dumps({"data": written}).rstrip()
+    needed: dict[str, Any] = {"data": written["source"], "epsilon": 1.0, "delta": float(_DELTA)}
+    alone = len(files) == 1
+    defaults = parse_config(needed | ({"federation": {"clients": 1}} if alone else {})).to_dict()
+    known = {"data": ("source", "schema", "holders", "options"), "privacy": ("epsilon", "delta")}
+    known["federation"] = ("clients",) if alone else ("clients", "partition")
+    parts = []
+    for node, why in _NODES.items():
+        value = defaults[node]
+        if isinstance(value, dict):
+            value = {key: inner for key, inner in value.items() if key not in known.get(node, ())}
+        comments = [f"# {line}" for line in yamlio.dumps({node: value}).rstrip().splitlines()]
+        if node == "data":
+            parts.append("\n".join(comments[1:]))
+        elif node == "federation" and alone:
+            parts.append(f"# {why}\n{_ALONE}\n" + _indented("\n".join(comments[1:])))
+        elif node == "synthesis" and all(file.lower().endswith(".parquet") for file in files):
+            parts.append(f"# {why}\n{_PARQUET}")
+        else:
+            parts.append(f"# {why}\n" + "\n".join(comments))
+    own = f"{_HEAD}{data}\n{_indented(parts[0])}\n{_BUDGET}"
+    return own + "\n\n" + "\n\n".join(parts[1:]) + "\n"
+
+
+def _indented(comments: str) -> str:
+    """Comments that stand inside the mapping above them: `#   key: value` becomes `  # key: value`."""
+    return "\n".join(f"  # {line.removeprefix('#   ')}" for line in comments.splitlines())
+
+
+_HEAD = """\
+# A run: fedsyn run run.yaml
+# What is written out is needed; what is commented out shows its default.
+"""
+_BUDGET = f"""\
+# The promise: (epsilon, delta)-differential privacy of each row. 1 is strong, 10 is weak.
+epsilon: 1.0
+# Well below 1 / the number of rows; choose it by public knowledge of how many there are, not by counting.
+delta: {_DELTA}"""
+_ALONE = """\
+federation:
+  clients: 1 # one file is one holder, who adds the noise; 10, say, would be a simulation of ten"""
+_PARQUET = """\
+synthesis:
+  format: parquet # as the table came, with its types
+  # rows: null"""
+#: Groups of keys, in the order of a file, with what they are for.
+_NODES = {
+    "data": "",
+    "mechanism": "How the synthetic table is learned (fedsyn mechanisms; docs/mechanisms.md).",
+    "federation": "How many holders there are, and how one table is split between them in a simulation.",
+    "privacy": "More about the promise; epsilon and delta stand at the top.",
+    "workload": "Which combinations of columns should come out well.",
+    "aggregation": "Who can see what: secure sums, and noise that no single party knows. Trust has to be asked for.",
+    "inference": "How the model is fitted.",
+    "synthesis": "The table that is written; rows: as many as there are, with noise, unless a number is given.",
+    "evaluation": "Metrics against the real rows (docs/metrics.md). They are not private.",
+    "runtime": "Where it runs. A seed makes a run repeatable, and its table unfit for release.",
+}

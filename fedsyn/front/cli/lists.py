@@ -1,0 +1,55 @@
+"""What there is to choose from (`mechanisms`, `datasets`), and a holder's signing key (`identity`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from fedsyn.front.cli.console import out_console
+from fedsyn.output import say
+
+
+def identity(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
+    """Create a data holder's signing key and print its public key, which goes into every holder's roster."""
+    from fedsyn.nodes.service.identities import new_identity
+
+    out_console.print(new_identity(file), soft_wrap=True, highlight=False)
+
+
+def mechanisms(
+    statements: Annotated[
+        bool, typer.Option("--statements", help="Print every privacy statement, as Markdown (docs/statements.md).")
+    ] = False,
+) -> None:
+    """List the mechanisms."""
+    from fedsyn.registry import contract_class
+    from fedsyn.registry import mechanisms as known
+
+    if statements:
+        from fedsyn.protocol.explain import statements_page
+
+        say(statements_page({name: contract_class(name) for name in known()}).rstrip("\n"))
+        return
+    table = Table("name", "what", "source")
+    for name, entry in known().items():
+        table.add_row(name, entry.summary, entry.source)
+    out_console.print(table)
+
+
+def datasets() -> None:
+    """List the registered tables and their sources."""
+    from fedsyn.table.data import dataset_names, describe
+
+    table = Table("name", "rows", "label", "from")
+    for name in dataset_names():
+        entry = describe(name)
+        table.add_row(name, *_dataset_facts(entry))
+    table.add_row("synthfs", "any", "", "generated (Maddock et al. 2024, appendix B.1.1)")
+    out_console.print(table)
+
+
+def _dataset_facts(entry: Any) -> tuple[str, str, str]:
+    return str(getattr(entry, "rows", "")), str(entry.schema_.label or ""), str(entry.origin)

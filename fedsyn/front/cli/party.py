@@ -1,0 +1,159 @@
+"""`fedsyn party ...`: what the administrator of a computing or crypto party types, and an operator once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fedsyn.errors import ConfigError
+from fedsyn.front.cli.console import out_console
+from fedsyn.output import log_to_stderr, say
+
+app = typer.Typer(
+    help="Run a computing party (protocol 'mpc') or a crypto party ('fhe'): keys, service, ledger.",
+    no_args_is_help=True,
+)
+
+FolderArgument = Annotated[Path, typer.Argument(help="Folder of the keys.", metavar="DIR")]
+FileArgument = Annotated[Path, typer.Argument(help="What the party is and allows.", metavar="PARTY.yaml")]
+
+
+@app.command()
+def keygen(
+    folder: FolderArgument,
+    name: Annotated[str, typer.Option(help="Name by which the others know it.")],
+    address: Annotated[str | None, typer.Option(help="HOST:PORT at which the others reach this party.")] = None,
+    operator: Annotated[
+        bool,
+        typer.Option(
+            "--operator", help="Create an operator's keys: for the server that gives orders, not for a party."
+        ),
+    ] = False,
+) -> None:
+    """Create the keys of a party, or of an operator. Never overwrites a key."""
+    from fedsyn.nodes.service.party_keys import CARD, CERTIFICATE, new_operator, new_party
+
+    if operator:
+        if address is not None:
+            raise ConfigError("--address: an operator has none, parties never call it; leave it out")
+        new_operator(folder, name)
+        say(f"wrote the operator's key to {folder}; give {folder / CERTIFICATE} to the parties, and write into")
+        say(f"the run's configuration: runtime: {{operator: {folder.resolve()}}}")
+        return
+    if address is None:
+        raise ConfigError("--address: a party needs HOST:PORT, where the others reach it; an operator needs --operator")
+    made = new_party(folder, name, address)
+    say(f"wrote the keys of party '{name}' to {folder}; give {folder / CARD} to the operator, every data holder and")
+    say(f"the other parties if there are any, and tell them its fingerprint: {made.fingerprint}")
+    say(f"print both: fedsyn party card {folder}")
+
+
+@app.command()
+def card(folder: FolderArgument) -> None:
+    """Print a party's public card: an entry of `aggregation.parties`, or `aggregation.crypto`."""
+    from fedsyn import yamlio
+    from fedsyn.nodes.service.party_keys import load_party
+
+    own = load_party(folder)[0]
+    say(f"# fingerprint: {own.fingerprint}\n{yamlio.dumps(own.model_dump())}".rstrip())
+
+
+@app.command()
+def rotate(
+    folder: FolderArgument,
+    address: Annotated[str | None, typer.Option(help="A new HOST:PORT; default: the old one.")] = None,
+) -> None:
+    """Replace the keys of a party, or of an operator; the old keys are destroyed."""
+    from fedsyn.nodes.service.party_keys import CARD, CERTIFICATE, rotate_operator, rotate_party
+
+    if (folder / CERTIFICATE).is_file() and not (folder / CARD).is_file():
+        if address is not None:
+            raise ConfigError("--address: an operator has none, parties never call it; leave it out")
+        rotate_operator(folder)
+        say(
+            f"the operator's key in {folder} is new; give {folder / CERTIFICATE} to the parties, who put it in place of"
+        )
+        say("the old one and start anew: from then on they refuse the old key")
+        return
+    old, new = rotate_party(folder, address)
+    say(f"party '{new.name}' has new keys in {folder}; the old ones are destroyed (fingerprint {old.fingerprint})")
+    say("1. start the party anew: one that runs still has the old keys in memory")
+    say(f"2. give {folder / CARD} to the operator, every data holder and the other parties; each puts it in the place")
+    say(
+        "   of the old card and starts anew: from then on the old key is refused. A configuration with another card has"
+    )
+    say("   another hash, to which data holders agree anew")
+    say(f"3. tell them its fingerprint: {new.fingerprint}")
+
+
+@app.command()
+def serve(file: FileArgument) -> None:
+    """Run a party's service until it is stopped."""
+    import logging
+    import signal
+    import threading
+
+    from fedsyn.nodes.parties.crypto_service import CryptoService
+    from fedsyn.nodes.parties.policy import load_party_file
+    from fedsyn.nodes.parties.service import Service
+    from fedsyn.nodes.parties.serving import Serving
+
+    log_to_stderr("%(asctime)s %(message)s", logging.WARNING)
+    logging.getLogger("fedsyn.party").setLevel(logging.INFO)
+    _one_arena()
+    loaded = load_party_file(file)
+    service: Serving[Any] = (CryptoService if loaded.role == "crypto" else Service)(loaded)
+
+    stopping = threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: stopping.set())
+    service.start()
+    own, budget = service.cards[0], service.book.budget
+    say(f"party '{own.name}' listens on port {service.port}; fingerprints:")
+    for each in service.cards:
+        say(f"  {each.name} ({each.address}): {each.fingerprint}")
+    say(f"spent so far: epsilon {service.book.epsilon:.4g} of {budget.epsilon:g} at delta {budget.delta:g}")
+    stopping.wait()
+    say("stopping")
+    service.stop()
+
+
+@app.command()
+def ledger(file: FileArgument) -> None:
+    """Print what a party has released in its life, and what its limits leave."""
+    from rich.table import Table
+
+    from fedsyn.nodes.lifetime.party_ledger import called, read_party_lines
+    from fedsyn.nodes.parties.policy import load_party_file
+    from fedsyn.privacy import zcdp_epsilon
+
+    loaded = load_party_file(file)
+    reading, budget = read_party_lines(Path(loaded.ledger)), loaded.policy.total_budget
+    table = Table("run", "announced rho", "spent rho", "epsilon")
+    for run, (announced, spent) in reading.runs.items():
+        table.add_row(
+            called(run, reading.names.get(run)),
+            f"{announced:.6g}",
+            f"{spent:.6g}",
+            f"{zcdp_epsilon(spent, budget.delta):.4g}",
+        )
+    out_console.print(table)
+    spent = reading.spent + (reading.worst if reading.torn else 0.0)
+    say(
+        f"spent: rho {spent:.6g} of {budget.rho:.6g}; epsilon {zcdp_epsilon(spent, budget.delta):.4g} of "
+        f"{budget.epsilon:g} at delta {budget.delta:g}"
+    )
+    if reading.torn:
+        say("the last line is torn: it counts as the rest of the run before it")
+
+
+def _one_arena() -> None:
+    """Has glibc keep one pool of memory instead of one a thread: shares are large, and freed in another thread than the
+    one that took them, so that each run would leave more behind (`benchmarks/bench_parties.py --repeats 12`)."""
+    import contextlib
+    import ctypes
+
+    with contextlib.suppress(AttributeError, OSError):  # another C library
+        ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX

@@ -1,0 +1,203 @@
+"""`fedsyn run` and `demo`, and what may be asked of a configuration before: `explain`, `partition`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from fedsyn.errors import ConfigError
+from fedsyn.front.cli.console import (
+    ConfigArgument,
+    SetOption,
+    err_console,
+    nothing,
+    out_console,
+    round_progress,
+    writing,
+)
+from fedsyn.output import say
+
+if TYPE_CHECKING:
+    from fedsyn.config import RunConfig
+
+OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace the result of an earlier run.")]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Continue the unfinished deployment run in --out where it stopped.")
+]
+
+
+def run(
+    config: ConfigArgument,
+    set_: SetOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    resume: ResumeOption = False,
+    operator_key: Annotated[
+        Path | None, typer.Option(help="Sign the run's order with this key (runtime.operator_key).", metavar="FILE")
+    ] = None,
+) -> None:
+    """Run a configuration and write the synthetic table, the model, the ledger and the metrics to a directory."""
+    import json
+
+    from fedsyn.loading import load_config
+
+    signed = [] if operator_key is None else [f"runtime.operator_key={json.dumps(str(operator_key))}"]
+    carry_out(load_config(config, [*(set_ or ()), *signed]), out, force, resume)
+
+
+def demo(
+    out: OutOption = None,
+    force: ForceOption = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the run's page in a browser.")] = False,
+) -> None:
+    """Run an example: twelve holders of a real table, secure sums, and a synthetic table that may be released."""
+    import webbrowser
+
+    from fedsyn.loading import load_config
+
+    folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
+    page = (folder / "report.html").resolve()
+    if open_ and not webbrowser.open(page.as_uri()):
+        err_console.print(f"no browser was found; open {page}", soft_wrap=True, highlight=False)
+
+
+def _shipped(name: str) -> Path:
+    """A configuration that comes with fedsyn, in a checkout or an installed package."""
+    package = Path(__file__).resolve().parent.parent
+    return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
+
+
+def carry_out(
+    config: RunConfig, out: Path | None, force: bool, resume: bool = False, names: Mapping[int, str] | None = None
+) -> Path:
+    """Runs a configuration, shows how far it is and what came out; the run directory.
+
+    `names` are of the holders, by partition id.
+
+    Raises:
+        InputError: nothing was run.
+        FedsynError: the run did not finish, and why.
+    """
+    from fedsyn.front.bars import planned_rounds
+    from fedsyn.runs.directory import default_out
+    from fedsyn.runs.engines import run as run_config
+    from fedsyn.runs.submitted import require_free
+
+    if resume and out is None:
+        raise ConfigError("--resume goes on with the run in --out DIR; name it")
+    folder = out or default_out(config)
+    require_free(folder, resume=resume, force=force)
+    title = f"{config.mechanism.name} on {Path(config.data.source).name}"
+    with round_progress(title, planned_rounds(config), names) as advance:
+        metrics = run_config(config, folder, advance, resume=resume)
+    show_result(folder, config, metrics)
+    return folder
+
+
+def partition(
+    config: ConfigArgument,
+    set_: SetOption = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Plot client sizes and, for clustering, the embedding.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the plot; default: runs/.")] = None,
+) -> None:
+    """Partition the table as a run would, and describe the clients."""
+    from fedsyn.loading import load_config
+    from fedsyn.runs.describe import describe_partition
+
+    loaded = load_config(config, set_ or ())
+    picture = None
+    if plot:
+        folder = out or Path("runs")
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        picture = folder / f"partition-{loaded.federation.partition.name}.png"
+    with err_console.status("partitioning") if err_console.is_terminal else nothing():
+        facts = describe_partition(loaded, picture)
+    table = Table(title=f"{loaded.federation.partition.name}, {loaded.federation.clients} clients", show_header=False)
+    for name, value in facts.items():
+        table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
+    out_console.print(table)
+    if picture is not None:
+        out_console.print(f"plot: {picture} (drawn from the real rows: not private)")
+
+
+def explain(
+    config: ConfigArgument,
+    set_: SetOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print what a run may ask of a data holder and what that may cost. Reads no rows and imports no module."""
+    import json
+
+    from fedsyn.loading import load_config
+    from fedsyn.protocol.explain import explain as explained
+    from fedsyn.registry import client_class, installed_only
+    from fedsyn.runs.prepare import public_schema
+
+    with installed_only():
+        loaded = load_config(config, set_ or ())
+        schema = public_schema(loaded)
+        meaning = explained(loaded, schema.domain, client_class(loaded.mechanism.name), schema)
+    text = json.dumps(meaning.to_dict(), indent=1) if as_json else meaning.render(min(out_console.width, 100))
+    say(text.rstrip("\n"))
+
+
+def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
+    """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
+    from fedsyn.evaluation.real.metrics import all_metrics
+    from fedsyn.evaluation.report.html import read_facts
+    from fedsyn.runs.directory import synthetic_file
+    from fedsyn.runs.report import load_predicted_quality, run_alarms
+
+    ledger = read_facts(folder / "ledger.json")
+    _say("synthetic table", str(synthetic_file(folder)))
+    guarantee = f"epsilon {ledger['epsilon']:.4g} at delta {ledger['delta']:g}"
+    if ledger["private"]:
+        _say("privacy", f"may be released: {guarantee}, for {ledger['unit']}")
+    else:
+        reasons = "; ".join(ledger["not_private_because"])
+        _say("privacy", f"do not release this table ({reasons})", "yellow")
+    for title, text in run_alarms(folder, config):
+        _say("warning", f"{title} {text}", "yellow")
+    predicted = load_predicted_quality(folder)
+    if predicted is not None and predicted.workload_error is not None:
+        _say("quality", f"{predicted.sentence()}, from what was released: it may be published")
+    good = _how_good(folder)
+    if good:
+        _say("compared", f"{good} (with real rows: not for publication)")
+    measured = [f"{name} {value:.4g}" for name, value in metrics.items() if name in all_metrics()]
+    if measured:
+        _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")
+    if config.data.test_fraction:
+        _say("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
+    if metrics.get("dropped"):
+        _say("dropped", f"{metrics['dropped']:g} replies could not be used: see rounds.jsonl", "yellow")
+    _say("ledger", str(folder / "ledger.json"))
+    _say("page", str(folder / "report.html"))
+    _say("more rows", f"fedsyn sample {shlex.quote(str(folder))} --rows 1000 --out more.csv")
+
+
+def _how_good(folder: Path) -> str:
+    """One sentence on the table beside the real rows; empty where they were not compared."""
+    from fedsyn.evaluation.report.comparison_page import how_good
+    from fedsyn.runs.report import load_comparison
+
+    found = load_comparison(folder)
+    return how_good(found[0]) if found is not None else ""
+
+
+def _say(what: str, text: str, style: str | None = None) -> None:
+    """A line `what: text`; a sentence goes on below itself, a path or a command stays whole."""
+    import textwrap
+
+    head, whole = f"{what + ':':<17}", what in ("synthetic table", "ledger", "page", "more rows")
+    lines = [text] if whole else textwrap.wrap(text, max(40, min(out_console.width, 100) - len(head)))
+    for number, line in enumerate(lines):
+        start = head if number == 0 else " " * len(head)
+        out_console.print(f"{start}{line}", soft_wrap=True, highlight=False, markup=False, style=style)

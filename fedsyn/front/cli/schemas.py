@@ -1,0 +1,250 @@
+"""`fedsyn schema ...`: the public description of a table, drafted, looked at and approved."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedsyn.errors import ConfigError, DataError
+from fedsyn.front.cli.console import err_console, out_console, writing
+from fedsyn.output import say
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedsyn.table.data.cells import Cells
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.approval import Finding
+    from fedsyn.table.schema.guess import Guess
+
+app = typer.Typer(help="Draft, check and review a schema, the public description of a table.", no_args_is_help=True)
+
+SeparatorOption = Annotated[str | None, typer.Option(help="Separator of a text file; default: detected.")]
+EncodingOption = Annotated[str | None, typer.Option(help="Encoding of a text file; default: detected.")]
+DecimalOption = Annotated[str | None, typer.Option(help="Decimal mark of a text file's numbers: '.' or ','.")]
+SheetOption = Annotated[str | None, typer.Option(help="Sheet of an Excel file, by name or number; default: the first.")]
+BinsOption = Annotated[int, typer.Option(help="Bins of ordered columns.")]
+LabelOption = Annotated[str | None, typer.Option(help="Column that the evaluation predicts.")]
+KeepOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Keep a column that looks personal; may be repeated.")
+]
+DataOption = Annotated[
+    list[str] | None, typer.Option(help="Table that the schema describes; may be repeated.", metavar="FILE")
+]
+FewOption = Annotated[int, typer.Option(min=1, help="A category that fewer rows hold is rare.")]
+
+
+@app.command("draft")
+def draft_command(
+    file: Annotated[str, typer.Argument(help="CSV, TSV, Excel or Parquet file.", metavar="FILE")],
+    bins: BinsOption = 32,
+    label: LabelOption = None,
+    keep: KeepOption = None,
+    separator: SeparatorOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
+    sheet: SheetOption = None,
+    out: Annotated[Path | None, typer.Option(help="File for the draft; default: standard output.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing schema.")] = False,
+) -> None:
+    """Draft a schema from a file. Values read from the data are marked; a run refuses them until they are approved."""
+    from fedsyn.front.cli.drafts import show_draft
+
+    if out is not None:
+        refuse_to_overwrite(out, force)
+    options = file_options(separator, encoding, decimal, sheet)
+    cells, guesses, schema = drafted(file, options, bins, label, keep or ())
+    if out is None:
+        show_draft(err_console, guesses, cells.notes, len(cells.frame), file)
+        say(schema.dumps().rstrip("\n"))
+        return
+    with writing(out):
+        schema.save(out)
+    show_draft(out_console, guesses, cells.notes, len(cells.frame), file)
+    out_console.print(
+        f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
+        f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
+
+
+def file_options(separator: str | None, encoding: str | None, decimal: str | None, sheet: str | None) -> dict[str, Any]:
+    """Options of a file, without those that are left out."""
+    given = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def drafted(
+    file: str, options: Mapping[str, Any], bins: int, label: str | None, keep: Any
+) -> tuple[Cells, dict[str, Guess], Schema]:
+    """A file's cells, what its columns were guessed to be, and the schema of these."""
+    from fedsyn.table.data.sources import source_cells
+    from fedsyn.table.schema.draft import draft_columns
+
+    cells = source_cells(file, options)
+    guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
+    return cells, guesses, schema_of(guesses, label, file)
+
+
+def schema_of(guesses: Mapping[str, Guess], label: str | None, file: str) -> Schema:
+    """The schema of a file whose columns were guessed.
+
+    Raises:
+        DataError: none of them is modelled.
+    """
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.columns import KINDS
+    from fedsyn.table.schema.draft import drafted_schema
+
+    if not any(guess.column.kind in KINDS for guess in guesses.values()):
+        raise DataError(
+            f"no column of {file} is left to synthesise: each is empty, personal, free text, or different in every "
+            "row; --keep NAME keeps one that is not empty"
+        )
+    return Schema.from_dict(drafted_schema(guesses, label), file)
+
+
+def refuse_to_overwrite(path: Path, force: bool = False) -> None:
+    """ConfigError if a file is there already: somebody may have edited it."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder: name a file in it")
+    if path.exists() and not force:
+        raise ConfigError(f"{path} is there already and is not written over: say --force, or another name")
+
+
+@app.command("check")
+def check_command(
+    file: Annotated[Path, typer.Argument(help="A schema.", metavar="SCHEMA.yaml")],
+    data: DataOption = None,
+    few: FewOption = 10,
+) -> None:
+    """Print what in a schema still needs approval, and why. Exit code 1 if anything does."""
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.approval import left
+
+    schema = Schema.load(file)
+    found = _findings(schema, data, few)
+    for name, finding in found.items() if found is not None else ():
+        for sentence in _shown(name, finding):
+            out_console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    for sentence in _broken(schema, data) if data and schema.constraints else ():
+        out_console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+    waiting = left(schema, found, few)
+    for name, words in waiting.items():
+        out_console.print(
+            f"{name}: read from the data: {'; '.join(words)}", markup=False, highlight=False, soft_wrap=True
+        )
+    if waiting:
+        command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
+        out_console.print(
+            f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(1)
+    apart = ", ".join(schema.aside)
+    out_console.print(
+        f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""),
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+@app.command("review")
+def review_command(
+    file: Annotated[Path, typer.Argument(help="A schema.", metavar="SCHEMA.yaml")],
+    data: DataOption = None,
+    approve: Annotated[
+        list[str] | None, typer.Option("--approve", metavar="COLUMN", help="Approve a column; may be repeated.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Approve all columns.")] = False,
+    public: Annotated[str | None, typer.Option(help="Reason why the categories of these columns are public.")] = None,
+    fold: Annotated[bool, typer.Option("--fold", help="Merge rare categories into 'other'.")] = False,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Let the run find bounds and categories with noisy sums."),
+    ] = False,
+    few: FewOption = 10,
+) -> None:
+    """Approve a drafted schema: column by column in a terminal, or the named columns at once."""
+    from fedsyn.front.cli.reviewing import review_in_terminal
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.approval import How
+    from fedsyn.table.schema.review import approve as approved
+
+    schema = Schema.load(file)
+    if fold and not data:
+        raise ConfigError("--fold needs the table, to count its rows: --data FILE")
+    found = _findings(schema, data, few)
+    if not approve and not every:
+        if not sys.stdin.isatty():
+            raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
+        review_in_terminal(file, found, few)
+        return
+    names = list(approve or schema.unapproved)
+    text = file.read_text(encoding="utf-8")
+    text = approved(text, names, How(few, public, fold, private), found, str(file))
+    with writing(file):
+        file.write_text(text, encoding="utf-8")
+    waiting = Schema.loads(text).unapproved
+    out_console.print(
+        f"{file}: approved {len(names)} column{'s' if len(names) != 1 else ''}"
+        + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve"),
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _findings(schema: Schema, data: list[str] | None, few: int) -> dict[str, Finding] | None:
+    """What the table shows about the columns, if it is at hand."""
+    from fedsyn.table.schema.approval import findings
+
+    return findings(schema, _rows(schema, data), few) if data else None
+
+
+def _rows(schema: Schema, data: list[str]) -> pd.DataFrame:
+    """The table's columns that the schema models, and those that constraints compute as far as they are there."""
+    import pandas as pd
+
+    from fedsyn.table.data.sources import source_cells
+
+    frames = []
+    for file in data:
+        frame = source_cells(file, columns=list(schema.columns)).frame
+        schema.require_columns(frame.columns, where=file)
+        frames.append(frame[[name for name in schema.every_column if name in frame.columns]])
+    return pd.concat(frames, ignore_index=True)
+
+
+def _broken(schema: Schema, data: list[str]) -> list[str]:
+    """Which constraints rows of the table break, in sentences."""
+    from fedsyn.table.schema.constraints import check
+
+    rows = _rows(schema, data)
+    try:
+        broken = check(schema, rows)
+    except DataError as error:  # said of the column already
+        return [f"constraints are not counted: {error}"]
+    return [f"constraint '{text}': {n:,} of {len(rows):,} rows break it" for text, n in broken.items() if n]
+
+
+def _shown(name: str, finding: Finding) -> list[str]:
+    """What the table shows about one column, in sentences."""
+    said = []
+    if finding.unread:
+        said.append(f"{name}: {finding.unread:,} rows do not hold what its kind reads; a run would refuse them")
+    if finding.unlisted:
+        said.append(
+            f"{name}: {finding.unlisted:,} values in {finding.unlisted_rows:,} rows are in none of its categories"
+        )
+    return said

@@ -1,0 +1,107 @@
+"""`fedsyn sweep`, and `fedsyn report`, which writes the pages of runs and sweeps."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from fedsyn.front.cli.console import cell_progress, err_console, out_console, writing
+from fedsyn.output import plain
+
+if TYPE_CHECKING:
+    from fedsyn.runs.sweep import Results
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="YAML file of the sweep.", metavar="SWEEP.yaml")],
+    workers: Annotated[int, typer.Option(min=1, help="Number of worker processes; 1: no extra process.")] = 1,
+    ray: Annotated[
+        str | None, typer.Option(help="Run on the Ray cluster at this address; 'local' starts one here.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a sweep; finished runs are kept.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The sweep's folder; default: runs/sweeps/NAME.")] = None,
+) -> None:
+    """Run a base configuration for every combination of axes and seeds, and write tables over all runs."""
+    from fedsyn.runs.sweep import load_results, load_sweep, run_sweep, write_tables
+    from fedsyn.runs.sweep.tables import failures
+
+    loaded = load_sweep(file)
+    folder = out or Path("runs") / "sweeps" / loaded.name
+    with cell_progress(loaded.name, len(loaded.cells)) as on_done, writing(folder):
+        failed = run_sweep(loaded, folder, workers=workers, ray=ray, resume=resume, on_done=on_done)
+        results = load_results(folder)
+        paths = write_tables(results, folder)
+    _show(results)
+    for failure in failures(results):
+        message = f"failed: {failure.kind}: {failure.message} [{failure.where}]"
+        err_console.print(message, markup=False, highlight=False, soft_wrap=True)
+    out_console.print(f"tables: {', '.join(str(path) for path in paths)}", soft_wrap=True)
+    out_console.print(
+        f"the page with figures: fedsyn report {shlex.quote(str(folder))}",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
+    if failed:
+        err_console.print(f"{failed} of {len(loaded.cells)} cells failed; --resume runs them again", soft_wrap=True)
+        raise typer.Exit(1)
+
+
+def _show(results: Results) -> None:
+    """The table of a sweep; where the terminal is too narrow for it, one table a metric, settings in one column."""
+    from fedsyn.runs.sweep.tables import summary_table
+
+    table = summary_table(results)
+    title = f"{results.name}: mean ± sd over seeds"
+    cells = [[Text(plain(cell), "bold" if (i, j) in table.best else "") for j, cell in enumerate(row)]
+             for i, row in enumerate(table.rows)]  # fmt: skip
+    whole = Table(*table.head, title=title)
+    for row in cells:
+        whole.add_row(*row)
+    if Measurement.get(out_console, out_console.options.update(width=10_000), whole).maximum <= out_console.width:
+        out_console.print(whole)
+        return
+    for metric in range(table.axes, len(table.head)):
+        narrow = Table(title=f"{title}: {table.head[metric]}")
+        narrow.add_column(", ".join(table.head[: table.axes - 1]), overflow="fold")
+        narrow.add_column("seeds", no_wrap=True)
+        narrow.add_column(table.head[metric], no_wrap=True, justify="right")
+        for row in cells:
+            narrow.add_row(
+                ", ".join(cell.plain for cell in row[: table.axes - 1] if cell.plain), row[table.axes - 1], row[metric]
+            )
+        out_console.print(narrow)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Directory of a run or of a sweep.", metavar="DIR")],
+    real: Annotated[
+        bool,
+        typer.Option(
+            "--real/--no-real",
+            help="Include comparisons with a simulation's real rows. Without it, the page may be published.",
+        ),
+    ] = True,
+    figures: Annotated[
+        str, typer.Option(metavar="svg,pdf,png", help="Also write each figure as a file in these formats.")
+    ] = "",
+) -> None:
+    """Write an HTML page with charts, and CSV and LaTeX tables, for a run or a sweep."""
+    from fedsyn.runs.directory import not_for_publication
+    from fedsyn.runs.sweep.report import report_folder
+
+    formats = [name.strip().lower() for name in figures.split(",") if name.strip()]
+    with writing(folder):
+        paths = report_folder(folder, real=real, formats=formats)
+    for path in paths:
+        out_console.print(str(path), soft_wrap=True, highlight=False)
+    private = [] if real else not_for_publication(folder, paths)
+    if private:
+        names = ", ".join(str(path.relative_to(folder)) for path in private)
+        out_console.print(f"not for publication: {names} (of real rows)", soft_wrap=True, highlight=False)

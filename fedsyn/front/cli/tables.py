@@ -1,0 +1,279 @@
+"""`fedsyn sample` and `fedsyn evaluate`: rows from a model, and how good a synthetic table is beside real rows."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedsyn.config import MOST_ROWS
+from fedsyn.errors import ConfigError
+from fedsyn.front.cli.console import SetOption, err_console, out_console, round_progress, writing
+from fedsyn.output import no_more_output, say, table_stream
+
+if TYPE_CHECKING:
+    from fedsyn.config import RunConfig
+    from fedsyn.evaluation.real.comparison import TableComparison
+    from fedsyn.front.archive import Release
+    from fedsyn.inference import AnyModel
+    from fedsyn.randomness import Randomness
+    from fedsyn.table.schema import Schema
+
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
+
+
+def sample(
+    source: Annotated[Path, typer.Argument(help="Saved model, or directory of a run.", metavar="MODEL_OR_RUN")],
+    rows: Annotated[
+        int | None, typer.Option(min=1, max=MOST_ROWS, help="Number of rows; default: as many as the fitted table has.")
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=VALUE", help="Only rows that meet this condition (=, !=, <, <=, >, >=); may be repeated."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv or .parquet file, or a folder for tables; default: standard output.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed: the same seed draws the same rows.")] = None,
+    tables: Annotated[
+        int | None,
+        typer.Option(min=2, max=1000, help="Number of tables, one per posterior draw; --out must be a folder."),
+    ] = None,
+    force: ForceOption = False,
+) -> None:
+    """Draw more rows from a fitted model, with conditions if you like. This costs no privacy, ever."""
+    from fedsyn.front.archive import read_release
+    from fedsyn.front.conditions import read_conditions, restrict
+    from fedsyn.randomness import Randomness
+    from fedsyn.runs.synthesis import write_synthetic
+
+    if tables is not None:
+        _several(source, out, tables, rows, where or (), seed, force)
+        return
+    if out is not None:
+        if out.suffix.lower() not in (".csv", ".parquet"):
+            raise ConfigError(f"--out {out}: the name must end in .csv or .parquet")
+        may_write(out, force)
+    release = read_release(source)
+    schema, model = restrict(release.schema, release.model, read_conditions(release.schema, where or ()))
+    wanted = rows if rows is not None else max(1, round(model.total))
+    if out is None:
+        _to_standard_output(schema, model, wanted, Randomness(seed))
+    else:
+        # Made beside its place, so that a file is there whole or not at all.
+        with writing(out), tempfile.TemporaryDirectory(dir=out.parent) as folder:
+            made = Path(folder) / f"rows{out.suffix.lower()}"
+            write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False)
+            made.replace(out)
+        err_console.print(f"{wanted:,} rows in {out}", soft_wrap=True, highlight=False)
+    _warn(release, "this table")
+
+
+def evaluate(
+    synthetic: Annotated[Path, typer.Argument(help="Synthetic table, or directory of a run.", metavar="SYNTHETIC")],
+    real: Annotated[Path | None, typer.Option(help="Table of real rows.", metavar="FILE")] = None,
+    federated: Annotated[
+        Path | None,
+        typer.Option(
+            help="Ask the holders instead, with noise: a configuration file, or the folder of a deployment.",
+            metavar="CONFIG_OR_DIR",
+        ),
+    ] = None,
+    set_: SetOption = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="Schema of both tables; default: schema.yaml beside the synthetic table.", metavar="FILE"),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Also write a page to this file; with --federated: a folder.", metavar="PAGE.html"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every score as JSON.")] = False,
+    force: ForceOption = False,
+) -> None:
+    """Compare a synthetic table with real rows (not private), or with its holders' rows (private: noisy answers)."""
+    if (real is None) == (federated is None):
+        raise ConfigError("name either --real FILE, or --federated CONFIG")
+    if federated is not None:
+        _ask_holders(synthetic, federated, set_, out, as_json)
+        return
+    assert real is not None
+    import numpy as np
+
+    from fedsyn.evaluation.real.comparison import compare_tables
+    from fedsyn.runs.directory import synthetic_file
+    from fedsyn.table.data import encode_file
+    from fedsyn.table.schema import Schema
+
+    if out is not None:
+        may_write(out, force)
+    table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
+    if schema is None:
+        schema = table.with_name("schema.yaml")
+        if not schema.is_file():
+            raise ConfigError(f"--schema is needed: there is no schema.yaml beside {table}")
+    known = Schema.load(schema).adjusted(None, label)
+    codes = [encode_file(file, known) for file in (real, table)]
+    found = compare_tables(known, *codes, rng=np.random.default_rng(0))
+    if out is not None:
+        from fedsyn.evaluation.report.comparison_page import evaluation_page
+
+        with writing(out):
+            evaluation_page(found, out, table.name)
+    if as_json:
+        say(json.dumps(found.to_dict(), indent=1))
+    else:
+        _show_comparison(found)
+        if out is not None:
+            out_console.print(f"page: {out}", soft_wrap=True, highlight=False)
+
+
+def _ask_holders(
+    synthetic: Path, federated: Path, assignments: list[str] | None, out: Path | None, as_json: bool
+) -> None:
+    """Intervals for the figures of a table, from its holders' noisy sum."""
+    from rich.table import Table
+
+    from fedsyn.evaluation.report.html import read_facts
+    from fedsyn.runs.directory import new_out, synthetic_file
+    from fedsyn.runs.evaluate_table import evaluate_table
+
+    folder = out or new_out(name="evaluation")
+    table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
+    with (
+        _federation(federated, assignments or ()) as (config, names),
+        round_progress(f"holders are asked about {table.name}", None, names) as progress,
+    ):
+        facts = evaluate_table(config, table, folder.resolve(), progress)
+    if as_json:
+        say(json.dumps(facts, indent=1))
+        return
+    holders = "1 holder" if facts["holders"] == 1 else f"{facts['holders']} holders"
+    shown = Table(title=f"asked of {holders}: 95% intervals", title_justify="left")
+    for head in ("figure", "from", "to"):
+        shown.add_column(head, justify="left" if head == "figure" else "right")
+    for name, figure in facts["figures"].items():
+        shown.add_row(name, f"{figure['low']:.4f}", f"{figure['high']:.4f}")
+    out_console.print(shown)
+    paid = read_facts(folder / "ledger.json")
+    cost = f"epsilon {paid['epsilon']:.4g} at delta {paid['delta']:g}" if paid["private"] else "not private"
+    out_console.print(f"what it cost: {cost} ({folder / 'ledger.json'})", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def _federation(named: Path, assignments: Sequence[str]) -> Iterator[tuple[RunConfig, dict[int, str]]]:
+    """The configuration of a federation, and its holders' names by partition, where they are known.
+
+    `named` is a file, or the folder that `fedsyn deploy init` made, with its SuperLink.
+    """
+    if not named.is_dir():
+        from fedsyn.loading import load_config
+
+        yield load_config(named, assignments), {}
+        return
+    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, require_link
+
+    place = place_of(named)
+    federation = place.load()
+    config = configuration(place, federation, None, assignments)
+    require_link(place, federation)
+    with connected(place, federation):
+        yield addressed(config, place, federation), {holder.partition: holder.name for holder in federation.holders}
+
+
+def _several(
+    source: Path, out: Path | None, count: int, rows: int | None, where: Sequence[str], seed: int | None, force: bool
+) -> None:
+    """Write a folder of tables: whole or not at all."""
+    from fedsyn.front.archive import read_release
+    from fedsyn.front.conditions import read_conditions
+    from fedsyn.front.several import write_tables
+
+    if out is None or out.suffix:
+        raise ConfigError("--tables needs a folder for them: --out DIR")
+    may_write(out, force)
+    if out.exists() and not (out / "tables.json").is_file():
+        raise ConfigError(f"{out} is something else than a folder of tables; choose another name")
+    release = read_release(source)
+    conditions = read_conditions(release.schema, where)
+    with writing(out), tempfile.TemporaryDirectory(dir=out.absolute().parent) as folder:
+        made = Path(folder) / "tables"
+        made.mkdir()
+        size = write_tables(made, release, count, rows, conditions, seed)
+        if out.exists():
+            out.rename(Path(folder) / "before")
+        made.replace(out)
+    err_console.print(f"{count} tables of {size:,} rows in {out}", soft_wrap=True, highlight=False)
+    _warn(release, "these tables")
+
+
+def _warn(release: Release, what: str) -> None:
+    if not release.ledger.get("private", False):
+        reasons = (
+            "; ".join(release.ledger.get("not_private_because", ())) or "its ledger does not say that it is private"
+        )
+        err_console.print(f"do not release {what}: {reasons}", soft_wrap=True, highlight=False, style="yellow")
+
+
+def may_write(path: Path, force: bool) -> None:
+    """Refuses to replace a file unless that was asked for, before anything is done.
+
+    Raises:
+        ConfigError: the file exists, or there is no such folder.
+    """
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; choose another name, or add --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+
+
+def _to_standard_output(schema: Schema, model: AnyModel, rows: int, randomness: Randomness) -> None:
+    from fedsyn.runs.synthesis import write_synthetic
+
+    try:
+        write_synthetic(table_stream(), schema, model, rows, randomness, keep=False)
+    except BrokenPipeError:  # `| head` has seen enough
+        no_more_output()
+
+
+def _show_comparison(found: TableComparison) -> None:
+    from rich.table import Table
+
+    from fedsyn.evaluation.report.comparison_page import how_good
+
+    sentence = how_good(found)
+    out_console.print(f"{sentence[:1].upper()}{sentence[1:]}.", highlight=False)
+    columns = Table(title="columns, the worst first", title_justify="left")
+    for head in ("column", "score", "real rows", "uniform"):
+        columns.add_column(head, justify="left" if head == "column" else "right")
+    for one in found.columns[:8]:
+        columns.add_row(one.name, *(f"{value:.3f}" for value in (one.score, one.halves, one.uniform)))
+    out_console.print(columns)
+    pairs = Table(title="pairs, the worst first", title_justify="left")
+    for head in ("pair", "score", "real rows", "independent"):
+        pairs.add_column(head, justify="left" if head == "pair" else "right")
+    for pair in found.pairs[:8]:
+        values = (pair.score, pair.halves, pair.independent)
+        pairs.add_row(f"{pair.first} × {pair.second}", *(f"{value:.3f}" for value in values))
+    if found.pairs:
+        out_console.print(pairs)
+    if found.prediction is not None:
+        got = found.prediction
+        out_console.print(
+            f"prediction of {got.label}: {got.measure} {got.synthetic:.3f} trained on it, {got.real:.3f} on real rows",
+            highlight=False,
+        )
+    out_console.print(
+        "1 is equal, 0 is disjoint; 'real rows' is the score of two halves of the real rows. Computed from real rows "
+        "without noise: not for publication.",
+        highlight=False,
+    )

@@ -1,0 +1,124 @@
+"""What a contract must say: a complete privacy statement for every configuration, and options that are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+from fedsyn.config import RunConfig, is_node
+from fedsyn.errors import ConfigError
+from fedsyn.front.testing.bench import Bench
+from fedsyn.front.testing.harness import config_of
+from fedsyn.privacy import PrivacyStatement
+from fedsyn.protocol.wording import public_facts
+from fedsyn.randomness import SEEDED_LABEL
+
+
+def check_statement(bench: Bench) -> None:
+    """The privacy statement is complete under every aggregation and option, and the ledger repeats it.
+
+    So do requests say in words what leaves a client, and what it costs.
+    """
+    statement = getattr(bench.contract, "statement", None)
+    assert isinstance(statement, PrivacyStatement), "the contract has no privacy statement (Contract.statement)"
+    for request in bench.client.requests.values():
+        for fact in ("leaves", "costs"):
+            assert getattr(request, fact, "").strip(), (
+                f"the request '{request.name}' does not say what '{fact}' a client"
+            )
+    for config in _configurations(bench):
+        _filled(bench, config)
+    base = bench.base()
+    report = base.strategy.ledger.report()
+    assert report["statement"] == _filled(bench, base.config).to_dict(), "the run's ledger holds another statement"
+    assert report["unit"] == report["statement"]["unit"], "the statement names another unit than the ledger"
+    declared = {SEEDED_LABEL, bench.contract.not_private} - {""}
+    assert set(report["not_private_because"]) == declared, (
+        f"the ledger says why the run is not private: {report['not_private_because']}; with the contract and the seed "
+        f"it should be: {sorted(declared)}"
+    )
+
+
+def _filled(bench: Bench, config: RunConfig) -> PrivacyStatement:
+    """The statement of a configuration, whose general parts must be those of the configuration."""
+    aggregation = bench.contract.trusted(config)
+    contract = bench.contract(config, bench.federation.domain)
+    node = config.aggregation
+    where = f"under protocol '{node.protocol}', noise '{node.noise}' and options {config.mechanism.options}"
+    try:
+        filled: PrivacyStatement = contract.filled(aggregation, SEEDED_LABEL)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise AssertionError(
+            f"the privacy statement cannot be filled in {where}: {type(error).__name__} {error}"
+        ) from None
+    lines = filled.to_dict()
+    for title, text in lines.items():
+        assert not set("{}") & set(text), f"the privacy statement keeps a placeholder in '{title}' {where}"
+    seen = aggregation.who_sees_what()
+    facts = {
+        "unit": PrivacyStatement.unit,
+        "public": public_facts(config),
+        "trust": seen["trust"],
+        "server_sees": seen["server"],
+        "sampler": SEEDED_LABEL,
+    }
+    for title, fact in facts.items():
+        assert fact in lines[title], f"the privacy statement's '{title}' does not say '{fact}' {where}"
+    return filled
+
+
+def _configurations(bench: Bench) -> Iterator[RunConfig]:
+    """Every aggregation with the ordinary options, and every option changed by itself; those that are allowed."""
+    clients = len(bench.federation.parts)
+    sums = [{"protocol": "plain", "noise": noise} for noise in ("server", "local", "distributed")]
+    sums += [{"protocol": "secagg", "noise": n, "threat": t} for n, t in product(("server", "distributed"), _THREATS)]
+    sums += [{"protocol": "mpc", "noise": "distributed", "threat": threat} for threat in _THREATS]
+    sums += [{"protocol": "fhe", "noise": "distributed"}]
+    nodes = [{"aggregation": s, "privacy": {"client_sizes": p}} for s, p in product(sums, ("public", "private"))]
+    options = [{**(bench.options or {}), **change} for change in _changes(bench.contract.Options)]
+    given: list[tuple[Any, Any]] = [(bench.options, node) for node in nodes] + [(option, {}) for option in options]
+    for option, node in given:
+        try:
+            yield config_of(bench.name, clients, option, **node)
+        except ConfigError:
+            continue  # a combination that the contract, or its options, refuse
+
+
+_THREATS = ("semi_honest", "malicious")
+
+
+def _changes(model: Any) -> Iterator[dict[str, Any]]:
+    """Options that differ from the defaults in one key, for every value that could read differently."""
+    for name, field in model.model_fields.items():
+        if is_node(field.annotation):
+            yield from ({name: change} for change in _changes(field.annotation))
+        else:
+            yield from ({name: value} for value in _others(field.annotation, field.default))
+
+
+def _others(annotation: Any, default: Any) -> list[Any]:
+    if get_origin(annotation) is Literal:
+        return [value for value in get_args(annotation) if value != default]
+    members = get_args(annotation)
+    if NoneType in members:
+        inner = [other for member in members if member is not NoneType for other in _others(member, default)]
+        return inner if default is None else [None, *inner]
+    if annotation is bool:
+        return [not default]
+    if annotation is int:
+        return [default + 1] if isinstance(default, int) else [2]
+    return []
+
+
+def check_options(bench: Bench) -> None:
+    """An unknown option is refused with a ConfigError, at every level."""
+    nodes = [name for name, field in bench.contract.Options.model_fields.items() if is_node(field.annotation)]
+    unknown: dict[str, Any] = {"no_such_option_anywhere": 1}
+    for options in (unknown, *({name: unknown} for name in nodes)):
+        try:
+            config_of(bench.name, len(bench.federation.parts), options)
+        except ConfigError:
+            continue
+        raise AssertionError(f"an unknown option is accepted: {options}")

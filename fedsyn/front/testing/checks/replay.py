@@ -1,0 +1,139 @@
+"""Conformance checks that replay a run on other rows with every ledger's outputs held fixed.
+
+What then still differs has come past the ledger; how far the values that enter a ledger differ for one row is their
+sensitivity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
+from fedsyn.front.testing.harness import Draw, Exchange, Federation, Outcome, execute
+
+
+@under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
+def check_released_values_only(bench: Bench, nodes: Nodes) -> None:
+    """Replies to an `Ask`, requests and the model depend on the rows through what the ledgers released, only."""
+    bench.require_private()
+    first = bench.base(**nodes)
+    again = execute(first.config, bench.federation.other_rows(), script=first.tape.draws)
+    _post_processed(first, again, "other rows")
+
+
+@under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
+def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
+    """One row changes what enters a ledger by no more than the entry says.
+
+    With private sizes a row is added or removed. With public ones it is exchanged for another, which moves an entry
+    `Release.replaced` times as far.
+    """
+    bench.require_private()
+    first = bench.base(**nodes)
+    private = first.config.privacy.client_sizes == "private"
+    for what, neighbour in neighbours(bench.federation, private):
+        again = execute(first.config, neighbour, script=first.tape.draws)
+        _post_processed(first, again, what)
+        for party in sorted(first.tape.draws):
+            for one, two in zip(first.tape.draws[party], again.tape.draws.get(party, []), strict=True):
+                _moved_at_most(one, two, f"{party}, {what}", exchanged=not private)
+
+
+@under("a client as the unit")
+def check_client_unit(bench: Bench, nodes: Nodes) -> None:
+    """A whole client changes what enters a ledger by no more than the entry says, where it is the unit."""
+    bench.require_private()
+    first = bench.base(**nodes)
+    assert first.strategy.ledger.unit.rows == 3, "the ledger's unit is another one than the configuration's"
+    for what, neighbour, exchanged in whole_clients(bench.federation):
+        again = execute(first.config, neighbour, script=first.tape.draws)
+        _post_processed(first, again, what)
+        for party in sorted(first.tape.draws):
+            for one, two in zip(first.tape.draws[party], again.tape.draws.get(party, []), strict=True):
+                _moved_at_most(one, two, f"{party}, {what}", exchanged=exchanged)
+
+
+def whole_clients(federation: Federation) -> Iterator[tuple[str, Federation, bool]]:
+    """Federations that differ in all rows of one client, and whether they are exchanged; equal rows show most."""
+    part, last = federation.parts[0], len(federation.parts) - 1
+    equal = np.repeat((np.array(federation.domain.shape) - 1)[None, :], 5, axis=0).astype(part.dtype)
+    yield "client 0 without its rows", federation.with_part(0, part[:0]), False
+    yield f"client {last} with five rows in the last cell", federation.with_part(last, equal), False
+    yield "client 0 with five rows in the last cell", federation.with_part(0, equal), True
+
+
+def neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation]]:
+    """Federations that differ in one row: of the client with most rows, and of the one with none."""
+    shape = np.array(federation.domain.shape)
+    last = len(federation.parts) - 1
+    for row_name, row in (("the last cell", shape - 1), ("the first cell", shape * 0)):
+        new = row[None, :].astype(federation.parts[0].dtype)
+        part = federation.parts[0]
+        if private:
+            yield f"a row in {row_name} added to client 0", federation.with_part(0, np.concatenate([part, new]))
+            grown = np.concatenate([federation.parts[last], new])
+            yield f"a row in {row_name} added to client {last}", federation.with_part(last, grown)
+        else:
+            yield f"a row of client 0 moved to {row_name}", federation.with_part(0, np.concatenate([part[1:], new]))
+    if private:
+        yield "a row of client 0 removed", federation.with_part(0, federation.parts[0][1:])
+
+
+def _post_processed(first: Outcome, again: Outcome, what: str) -> None:
+    """Asserts that a replay on other rows shows the same outside of the ledgers."""
+    assert not again.tape.problems, f"{what}, with every release held fixed: {again.tape.problems[0]}"
+    pairs = (_by_client(first), _by_client(again))
+    assert pairs[0].keys() == pairs[1].keys() and all(len(pairs[0][k]) == len(pairs[1][k]) for k in pairs[0]), (
+        f"{what}, with every release held fixed, lead to different numbers of requests"
+    )
+    exact = (
+        first.config.aggregation.noise == "server"
+    )  # then a contribution to a sum is exact, and protected by the sum
+    for partition in pairs[0]:
+        for one, two in zip(pairs[0][partition], pairs[1][partition], strict=True):
+            same = one.envelope == two.envelope and _equal(one.arrays, two.arrays)
+            assert same, f"{what}, with every release held fixed, change the request {one}"
+            if one.envelope["kind"] == "deal" or (one.envelope["kind"] == "sum" and exact):
+                assert one.reply["ok"] == two.reply["ok"], f"{what} decide whether {one} is answered"
+                assert one.active == two.active, f"{what} decide to which arrays {one} adds"
+                continue
+            same = one.reply == two.reply and _equal(one.reply_arrays, two.reply_arrays)
+            assert same, (
+                f"{what}, with every release held fixed, change the reply to {one}: it shows more than it released"
+            )
+    assert equal_arrays(first.arrays, again.arrays), f"{what}, with every release held fixed, change the model"
+
+
+def _by_client(outcome: Outcome) -> dict[int, list[Exchange]]:
+    grouped: dict[int, list[Exchange]] = {}
+    for exchange in outcome.tape.exchanges:
+        grouped.setdefault(exchange.partition, []).append(exchange)
+    return grouped
+
+
+def _equal(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
+    pairs = zip(one, two, strict=False)
+    return len(one) == len(two) and all(a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+
+
+def _moved_at_most(one: Draw, two: Draw, where: str, *, exchanged: bool) -> None:
+    """Asserts that the inputs of two releases differ by at most what the entry allows for one row."""
+    what = f"'{one.name}' of round {one.round} ({where})"
+    allowed = (one.replaced if exchanged else 1.0) * one.sensitivity * (1 + 1e-9)
+    if one.kind == "exponential":
+        with np.errstate(invalid="ignore"):
+            moved = np.nan_to_num(np.abs(one.inputs[0] - two.inputs[0]), nan=0.0)  # -inf stays -inf
+        slack = 1e-9 * float(np.max(np.abs(one.inputs[0][np.isfinite(one.inputs[0])]), initial=1.0))
+        assert moved.max() <= allowed + slack, (
+            f"{what}: one row moves a score by {moved.max():.6g}, the ledger says {one.sensitivity:.6g}"
+        )
+        return
+    moves = [float(np.linalg.norm((a - b).astype(np.float64))) for a, b in zip(one.inputs, two.inputs, strict=True)]
+    touched = sum(move > 1e-9 for move in moves)
+    assert max(moves) <= allowed + 1e-9, (
+        f"{what}: one row moves an array by {max(moves):.6g}, the ledger says {one.sensitivity:.6g}"
+    )
+    most = (2 if exchanged else 1) * one.count
+    assert touched <= most, f"{what}: one row touches {touched} arrays, the ledger says {one.count}"

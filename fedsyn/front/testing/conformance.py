@@ -1,0 +1,178 @@
+"""`check_mechanism`: what every mechanism must keep, whatever it computes, on tables that are awkward in one way each.
+
+    from fedsyn.testing import check_mechanism
+    check_mechanism("my_mechanism")
+
+runs a mechanism in the in-process engine. It prints what was checked and what was not, or raises one AssertionError
+that lists what was found. `mechanism_checks` yields the same checks one by one, for a test framework to parametrize
+over. Each check is a function of `fedsyn.front.testing.checks`; its docstring says what must hold.
+
+The strongest checks replay a run on other rows with the ledgers' outputs held fixed. What then still differs has come
+past the ledger (`check_released_values_only`, `check_released_files`); how far the values that enter the ledger differ
+for one row more or less is their sensitivity (`check_sensitivity`). They look at one run: a failure is a proof, a pass
+is evidence.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedsyn.front.testing.bench import SETTINGS, Bench
+from fedsyn.front.testing.checks import ONCE, PER_TABLE
+from fedsyn.front.testing.failures import Skipped, described, errors_kept
+from fedsyn.front.testing.schemas import AwkwardTable, awkward_names, awkward_table
+from fedsyn.output import say
+from fedsyn.registry import client_class, strategy_class
+
+Tables = Iterable[str | AwkwardTable] | None
+Seen = dict[str, list[str]]  # check -> tables
+
+
+@dataclass
+class ConformanceReport:
+    """What `check_mechanism` looked at.
+
+    Attributes:
+        mechanism: its name.
+        tables: names of the tables.
+        passed: check -> the tables on which it held.
+        skipped: reason -> check -> the tables on which it did not apply.
+        failed: what was found -> check -> the tables on which it was found; empty in a report that is returned.
+        seconds: that it took.
+    """
+
+    mechanism: str
+    tables: tuple[str, ...]
+    passed: Seen = field(default_factory=dict)
+    skipped: dict[str, Seen] = field(default_factory=dict)
+    failed: dict[str, Seen] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def render(self, width: int = 80) -> str:
+        """Plain text, at most `width` columns wide."""
+        lines = [f"{self.mechanism} passes {len(self.passed)} checks on {len(self.tables)} table(s)."]
+        lines += _wrapped("Tables: " + ", ".join(self.tables), width)
+        for tables in dict.fromkeys(map(tuple, self.passed.values())):
+            checks = [check for check, seen in self.passed.items() if tuple(seen) == tables]
+            lines += _wrapped(f"Checked on {self._named(tables)}: {_short(checks)}", width)
+        for reason, seen in self.skipped.items():
+            tables = tuple(dict.fromkeys(table for found in seen.values() for table in found))
+            lines += _wrapped(f"Skipped on {self._named(tables)}, {reason}: {_short(seen)}", width)
+        return "\n".join(lines)
+
+    def findings(self) -> str:
+        """What was found, each with the checks and tables that it was seen in."""
+        total = len({check for seen in self.failed.values() for check in seen})
+        lines = [f"mechanism '{self.mechanism}' fails {total} conformance check(s)"]
+        for number, (reason, seen) in enumerate(self.failed.items(), 1):
+            lines.append(f"{number}. {reason}")
+            for tables in dict.fromkeys(map(tuple, seen.values())):
+                checks = [check for check, found in seen.items() if tuple(found) == tables]
+                lines.append(f"   seen by {_short(checks)} on {', '.join(tables)}")
+        return "\n".join(lines)
+
+    def _named(self, tables: tuple[str, ...]) -> str:
+        if tables == self.tables:
+            return "all tables" if len(tables) > 1 else tables[0]
+        return ", ".join(tables) if len(tables) <= 3 else f"{len(tables)} tables"
+
+
+def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, Any] | None = None) -> ConformanceReport:
+    """Runs every conformance check of a mechanism, prints and returns what was checked.
+
+    Args:
+        name: the mechanism's registered name, or 'package.module:Strategy'.
+        tables: names of awkward tables, or tables; all awkward tables when omitted.
+        options: the mechanism's options; its own defaults, but only 2 `rounds`, when omitted.
+
+    Raises:
+        AssertionError: something was found; the message lists it, each finding with the checks and tables it is from.
+        ConfigError: no such mechanism, or options that it refuses.
+    """
+    started = time.perf_counter()
+    checks = mechanism_checks(name, tables=tables, options=options)
+    report = ConformanceReport(name, ())
+    for check in checks:
+        table = check.bench.table.name
+        report.tables = tuple(dict.fromkeys([*report.tables, table]))
+        try:
+            check()
+        except Skipped as reason:
+            seen = report.skipped.setdefault(str(reason), {})
+        except Exception as error:  # also what a mechanism throws by mistake is a finding
+            seen = report.failed.setdefault(_finding(error), {})
+        else:
+            seen = report.passed
+        seen.setdefault(check.title, []).append(table)
+    report.seconds = round(time.perf_counter() - started, 1)
+    if report.failed:
+        raise AssertionError(report.findings())
+    say(report.render())
+    return report
+
+
+def mechanism_checks(
+    name: str, *, tables: Tables = None, options: Mapping[str, Any] | None = None
+) -> Iterator[ConformanceCheck]:
+    """The single checks of `check_mechanism`, each a callable that raises AssertionError, or `Skipped`.
+
+    Checks of one table share its runs, so they are fastest one after the other in one process.
+    """
+    strategy_class(name), client_class(name)
+    given = awkward_names() if tables is None else tables
+    all_tables = [awkward_table(table) if isinstance(table, str) else table for table in given]
+    for number, table in enumerate(all_tables):
+        bench = Bench(name, table, options)
+        for run in (ONCE if number == 0 else ()) + PER_TABLE:
+            for setting in getattr(run, "settings", (None,)):
+                yield ConformanceCheck(run.__name__.removeprefix("check_"), bench, run, setting)
+
+
+@dataclass(frozen=True)
+class ConformanceCheck:
+    """One check on one table, under one of the settings where it is made under several. `str` is 'table: title'."""
+
+    name: str
+    bench: Bench
+    run: Callable[..., None]
+    setting: str | None = None
+
+    def __call__(self) -> None:
+        with errors_kept([]):
+            if self.setting is None:
+                self.run(self.bench)
+            else:
+                self.run(self.bench, SETTINGS[self.setting])
+
+    @property
+    def title(self) -> str:
+        return self.name if self.setting is None else f"{self.name} ({self.setting})"
+
+    def __str__(self) -> str:
+        return f"{self.bench.table.name}: {self.title}"
+
+
+def _finding(error: Exception) -> str:
+    """What a check says; of an error from anywhere else, what it was and where."""
+    step = error.__traceback__
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    inside = step is not None and Path(step.tb_frame.f_code.co_filename).is_relative_to(Path(__file__).parent)
+    return str(error) if inside and isinstance(error, AssertionError) else described(error)
+
+
+def _short(titles: Iterable[str]) -> str:
+    """The checks in one line; of several settings of one check only their number."""
+    settings: dict[str, list[str]] = {}
+    for title in titles:
+        settings.setdefault(title.partition(" (")[0], []).append(title)
+    return ", ".join(own[0] if len(own) == 1 else f"{name} ({len(own)} settings)" for name, own in settings.items())
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)

@@ -1,0 +1,293 @@
+"""Runs a mechanism on a small federation and writes down everything that a conformance check wants to compare.
+
+The engine is the real one: `InProcessGrid`, Flower's message path, the registered strategy and client. Three things
+are watched from outside: what passes between server and clients, what enters and leaves every ledger, and which
+streams of randomness are drawn from. A run can be *replayed* on other rows: its ledgers then return what they returned
+the first time, so that whatever still differs depends on the rows past the ledger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation import Contribution
+from fedsyn.config import RunConfig
+from fedsyn.errors import FedsynError
+from fedsyn.front.testing.failures import ProvokedError, described, errors_kept
+from fedsyn.front.testing.faults import Fault, ScriptedGrid, garble, vanish
+from fedsyn.front.testing.federations import Codes, Federation, config_of, federation_of
+from fedsyn.front.testing.tape import SERVER, Draw, Exchange, Tape, TapedLedger
+from fedsyn.nodes.flower import ClientApp, Context
+from fedsyn.nodes.flower.bridge import bridge, read_state, write_state
+from fedsyn.nodes.service.identities import simulated_identities
+from fedsyn.privacy import Ledger
+from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.federated_evaluation import federated_evaluation
+from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE
+from fedsyn.protocol.wire.holder import Holder
+from fedsyn.randomness import Randomness, RandomSource
+from fedsyn.registry import client_class, strategy_class
+from fedsyn.runs.federated_evaluation import question_about
+from fedsyn.selection.views import PooledView
+
+# What is watched ---------------------------------------------------------------------------------------------------
+
+
+class WatchedRandomness(Randomness):
+    """Seeded randomness that notices draws outside the ledger and streams that are used twice."""
+
+    def __init__(self, seed: int | None, tape: Tape) -> None:
+        super().__init__(seed)
+        self.tape = tape
+
+    def generator(self, *key: int | str) -> RandomSource:
+        source = super().generator(*key)
+        return _WatchedSource(source, key, self.tape) if self.seeded else source
+
+
+class _WatchedSource:
+    """Watches everything that can serve as noise. Keys of secure sums come from the operating system, not from here."""
+
+    def __init__(self, source: RandomSource, key: tuple[Any, ...], tape: Tape) -> None:
+        self._source, self._key, self._tape, self._fresh = source, key, tape, True
+
+    def _watch(self) -> None:
+        where = ", ".join(str(part) for part in self._key)
+        if self._tape.inside == 0:
+            self._tape.problems.append(f"noise of ({where}) is drawn outside a ledger entry")
+        if self._fresh and self._key in self._tape.streams:
+            self._tape.problems.append(f"the stream ({where}) is drawn from its beginning twice: equal noise, twice")
+        self._tape.streams.add(self._key)
+        self._fresh = False
+
+    def standard_normal(self, size: Any = None) -> Any:
+        self._watch()
+        return self._source.standard_normal(size)
+
+    def random(self, size: Any = None) -> Any:
+        self._watch()
+        return self._source.random(size)
+
+    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
+        self._watch()
+        return self._source.gumbel(loc, scale, size)
+
+    def integers(self, low: Any, high: Any = None, size: Any = None) -> Any:
+        self._watch()
+        return self._source.integers(low, high, size)
+
+    def permutation(self, x: Any) -> Any:
+        return self._source.permutation(x)
+
+
+# The federation's two sides ----------------------------------------------------------------------------------------
+
+
+def watched_grid(
+    config: RunConfig,
+    federation: Federation,
+    tape: Tape,
+    *,
+    raising: Iterable[int] = (),
+    faults: Mapping[int, Fault] | None = None,
+    reverse: bool = False,
+) -> ScriptedGrid:
+    """The clients of a run, watched, on a Grid; those in `raising` fail at every message."""
+    failing, clients = frozenset(raising), len(federation.parts)
+    schema_hash = federation.table.schema.sha256
+    pooled = PooledView(np.concatenate(federation.parts), federation.domain)
+
+    def client_fn(context: Context) -> Any:
+        partition = int(context.node_config["partition-id"])
+        if partition in failing:
+            raise ProvokedError("this client always fails")
+        text = read_state(context)
+        holder = Holder(
+            partition,
+            federation.parts[partition],
+            federation.domain,
+            schema_hash,
+            WatchedRandomness(config.runtime.seed, tape),
+            json.loads(text) if text else {},
+            save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
+            pooled=lambda: pooled,
+            identities=lambda: simulated_identities(partition, clients),
+        )
+        client = client_class(config.mechanism.name)(config, holder)
+        client.ledger = TapedLedger.wrap(client.ledger, tape, f"client {partition}")
+        _watch(client, partition, tape)
+        return client.to_client()
+
+    nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
+    return ScriptedGrid(ClientApp(client_fn=client_fn, mods=[bridge]), nodes, faults=faults, reverse=reverse)
+
+
+def _watch(client: TableClient, partition: int, tape: Tape) -> None:
+    """Puts every request, its reply and the exact part of a sum on the tape."""
+    parts: list[Contribution] = []
+    marked = {name for base in type(client).__mro__ for name, made in vars(base).items() if hasattr(made, "answers")}
+    for name in marked:
+        setattr(client, name, _keeping(getattr(client, name), parts))
+    answer = client.fit
+
+    def fit(parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
+        given = tuple(np.array(array) for array in parameters)
+        reply_arrays, examples, metrics = answer(parameters, config)
+        reply = {**json.loads(metrics[ANSWER]), "num_examples": examples}
+        envelope = json.loads(config[ENVELOPE])
+        part = parts[-1] if parts else None
+        tape.exchanges.append(Exchange(partition, envelope, given, tuple(reply_arrays), reply, part))
+        return reply_arrays, examples, metrics
+
+    client.fit = fit  # type: ignore[method-assign]
+
+
+def _keeping(method: Callable[[Any], Any], parts: list[Contribution]) -> Callable[[Any], Any]:
+    def kept(call: Any) -> Any:
+        answer = method(call)
+        if isinstance(answer, Contribution):
+            parts.append(answer)
+        return answer
+
+    return kept
+
+
+def watched_server(config: RunConfig, tape: Tape) -> Callable[..., MechanismStrategy]:
+    """Makes the server half of a run, watched."""
+
+    def make(*facts: Any, **named: Any) -> MechanismStrategy:
+        named["randomness"] = WatchedRandomness(config.runtime.seed, tape)
+        strategy: MechanismStrategy = strategy_class(config.mechanism.name)(*facts, **named)
+        strategy.ledger = TapedLedger.wrap(strategy.ledger, tape, SERVER)
+        plain = strategy.party_ledger
+
+        def party_ledger(party: int) -> Ledger:
+            return TapedLedger.wrap(plain(party), tape, f"party {party}")
+
+        strategy.party_ledger = party_ledger  # type: ignore[method-assign]
+        return strategy
+
+    return make
+
+
+# Running -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """A finished run.
+
+    Attributes:
+        config: its configuration.
+        federation: its tables.
+        strategy: the server half, which holds model, ledger and round records.
+        tape: what was watched.
+        error: why the run ended without a model; None if it has one.
+        ledgers: the clients' ledgers at the end.
+        synthetic: (rows, d) codes; empty without a model.
+    """
+
+    config: RunConfig
+    federation: Federation
+    strategy: MechanismStrategy
+    tape: Tape
+    error: FedsynError | None
+    ledgers: dict[int, Ledger]
+    synthetic: Codes
+
+    @property
+    def arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """The model's arrays; none without a model."""
+        return {} if self.strategy.model is None else self.strategy.model.to_arrays()
+
+    @property
+    def dropped(self) -> set[int]:
+        return {partition for record in self.strategy.records for partition in record.dropped}
+
+    @property
+    def cause(self) -> str:
+        """The first error in a client that no check provoked, and where it was raised; empty without one."""
+        errors = [error for error in self.tape.errors if not isinstance(error, ProvokedError)]
+        return f" (first error of a client: {described(errors[0])})" if errors else ""
+
+
+def execute(
+    config: RunConfig,
+    federation: Federation,
+    *,
+    script: Mapping[str, Sequence[Draw]] | None = None,
+    faults: Mapping[int, Fault] | None = None,
+    raising: Iterable[int] = (),
+    reverse: bool = False,
+) -> Outcome:
+    """One watched run. Errors that are not fedsyn's own are not caught: no client may cause one."""
+    tape = Tape(script)
+    grid = watched_grid(config, federation, tape, raising=raising, faults=faults, reverse=reverse)
+    strategy = watched_server(config, tape)(config, federation.domain, federation.table.schema.sha256)
+    if config.evaluation.federated:
+        strategy.afterwards = lambda: _evaluated(strategy, federation)
+    error: FedsynError | None = None
+    with errors_kept(tape.errors):
+        try:
+            strategy.start(grid)
+        except FedsynError as caught:
+            error = caught
+    synthetic: Codes = np.zeros((0, len(federation.domain)), np.int64)
+    if error is None and strategy.model is not None:
+        rows = config.synthesis.rows or max(1, round(strategy.model.total))
+        synthetic = strategy.model.sample(rows, Randomness(config.runtime.seed).ordinary("synthesize"))
+    return Outcome(config, federation, strategy, tape, error, _client_ledgers(grid), synthetic)
+
+
+def _evaluated(strategy: MechanismStrategy, federation: Federation) -> Generator[Any, Any, None]:
+    """Asks the holders how good a small table of the model is, as the end of a run does."""
+    assert strategy.model is not None
+    rows = strategy.model.sample(50, Randomness(strategy.config.runtime.seed).ordinary("evaluated"))
+    question, _ = question_about(federation.table.schema, strategy.workload, rows)
+    sums = yield from federated_evaluation(strategy, question)
+    strategy.record.notes.append("evaluated" if sums is not None else "not evaluated")
+
+
+def finished(outcome: Outcome) -> Outcome:
+    """The outcome of a run that must have ended with a model."""
+    assert outcome.error is None, f"the run failed: {outcome.error}{outcome.cause}"
+    assert outcome.strategy.model is not None, "the run ended without a model"
+    return outcome
+
+
+def _client_ledgers(grid: ScriptedGrid) -> dict[int, Ledger]:
+    ledgers = {}
+    for node, context in grid.contexts.items():
+        state = json.loads(read_state(context) or "{}")
+        if "ledger" in state:
+            ledgers[node - 1] = Ledger.from_dict(state["ledger"])
+    return ledgers
+
+
+__all__ = [
+    "SERVER",
+    "Codes",
+    "Draw",
+    "Exchange",
+    "Fault",
+    "Federation",
+    "Outcome",
+    "Tape",
+    "TapedLedger",
+    "WatchedRandomness",
+    "config_of",
+    "execute",
+    "federation_of",
+    "finished",
+    "garble",
+    "vanish",
+    "watched_grid",
+    "watched_server",
+]

@@ -1,0 +1,1 @@
+"""Machines: a holder's node, computing parties, the operator's deployment, and Flower under them."""

@@ -1,0 +1,326 @@
+"""`fedsyn deploy init`: a folder for each of the people who never met, with exactly its files and its one command."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedsyn import yamlio
+from fedsyn.aggregation.secagg.primitives import Identity
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError
+from fedsyn.loading import load_config
+from fedsyn.nodes.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode, PartyEntry, Place, joined
+from fedsyn.nodes.deploy.plan import Approval, Plan
+from fedsyn.nodes.deploy.readmes import INSECURE, SEEN
+from fedsyn.nodes.lifetime.node_ledger import init_ledger
+from fedsyn.nodes.service.certificates import fingerprint, new_authority, new_link
+from fedsyn.nodes.service.files import write_new, write_text
+from fedsyn.nodes.service.holder_keys import HolderCard, new_keys, roster_text
+from fedsyn.nodes.service.party_keys import CARD, CERTIFICATE, new_operator, new_party
+from fedsyn.output import filled
+from fedsyn.settings import PartyCard
+
+
+@dataclass(frozen=True)
+class Made:
+    """What stands in a new federation's folder.
+
+    Attributes:
+        federation: its description.
+        place: the operator's folder.
+        authority: fingerprint of the CA's certificate; None without TLS.
+    """
+
+    federation: FederationFile
+    place: Place
+    authority: str | None
+
+
+def init(plan: Plan, out: Path) -> Made:
+    """Writes a federation's folder, all of it or nothing.
+
+    Raises:
+        ConfigError: the plan cannot be built, or there is something at `out` already.
+    """
+    plan.check()
+    out = out.absolute()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out: {out} exists already, and keys are never overwritten; name another folder")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    except OSError as error:
+        raise ConfigError(f"--out: cannot write {out}: {error.strerror}") from None
+    try:
+        federation, authority = _write(plan, made)
+        if out.exists():
+            out.rmdir()
+        made.rename(out)
+    except OSError as error:
+        raise ConfigError(f"--out: cannot write {out}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+    return Made(federation, Place(out / "operator"), authority)
+
+
+def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
+    operator = root / "operator"
+    operator.mkdir(mode=0o700)
+    if plan.wheel is not None:
+        shutil.copyfile(plan.wheel, operator / plan.wheel.name)
+    certificate = None if plan.insecure else _authority(plan, operator)
+    signer = Identity.generate()
+    write_new(operator / "operator.key", signer.to_bytes().hex() + "\n")
+    cards = _parties(plan, root, operator)
+    write_text(operator / "run.yaml", plan.run_config())
+    if plan.schema is not None:
+        shutil.copyfile(plan.schema, operator / "schema.yaml")
+    config = load_config(operator / "run.yaml")
+    keys = {name: new_keys(name, identity=plan.signed) for name in plan.holders}
+    federation = FederationFile(
+        name=plan.name,
+        superlink=LinkNode(
+            hosts=plan.hosts,
+            port=plan.port,
+            listen=plan.listen,
+            insecure=plan.insecure,
+            health=f"127.0.0.1:{plan.port + 1}",
+            metrics=f"127.0.0.1:{plan.port + 2}",
+        ),
+        operator=signer.public.hex(),
+        holders=tuple(_entry(number, keys[name].card) for number, name in enumerate(plan.holders)),
+        parties=tuple(PartyEntry(name=card.name, fingerprint=card.fingerprint) for card in cards),
+    )
+    write_text(operator / FILE, federation.dumps())
+    terms = Terms(config, plan.approval, plan.lifetime)
+    for entry in federation.holders:
+        made = keys[entry.name]
+        folder = root / "holders" / entry.name
+        holder_folder(Place(operator), federation, entry, terms, folder)
+        write_new(folder / "node.key", made.key)
+        if made.identity is not None:
+            write_new(folder / "identity.key", made.identity)
+    (root / "holders").chmod(0o700)
+    for party in federation.parties:
+        _shared(operator, root / "parties" / party.name)
+    write_text(operator / "README.md", _operator_readme(plan, operator))
+    return federation, None if certificate is None else fingerprint(certificate)
+
+
+def _entry(number: int, card: HolderCard) -> HolderEntry:
+    return HolderEntry(name=card.name, partition=number, node=card.node, identity=card.identity)
+
+
+def _authority(plan: Plan, operator: Path) -> str:
+    """The CA and the SuperLink's certificate; the CA's, PEM."""
+    authority = new_authority(plan.name)
+    link = new_link(authority, plan.name, plan.hosts)
+    for name, made in (("ca", authority), ("link", link)):
+        write_new(operator / f"{name}.key", made.key)
+        write_text(operator / f"{name}.crt", made.certificate)
+    return authority.certificate
+
+
+def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
+    """The parties' folders, and their cards in the operator's."""
+    if not plan.parties:
+        return []
+    new_operator(operator / "party", plan.name)
+    cards = [new_party(root / "parties" / name, name, address) for name, address in plan.parties]
+    (root / "parties").chmod(0o700)
+    (operator / "parties").mkdir(mode=0o700)
+    role = "compute" if plan.protocol == "mpc" else "crypto"
+    for card in cards:
+        folder = root / "parties" / card.name
+        shutil.copyfile(folder / CARD, operator / "parties" / f"{card.name}.yaml")
+        shutil.copyfile(operator / "party" / CERTIFICATE, folder / "operator.pem")
+        others = [other.name for other in cards if other is not card]
+        policy = {
+            "epsilon_per_run": plan.epsilon,
+            "epsilon_total": plan.party_total,
+            "delta": plan.delta,
+            "mechanisms": [plan.mechanism],
+            "minimum_clients": plan.minimum_cohort,
+        }
+        document: dict[str, object] = {"role": role, "operators": ["operator.pem"]}
+        if others:
+            document["parties"] = [f"parties/{name}.yaml" for name in others]
+        document |= {"listen": f"0.0.0.0:{card.address.rpartition(':')[2]}", "policy": policy}
+        head = f"# What this party allows, whatever a server asks. epsilon_total has room for {_runs(plan.runs)}.\n"
+        write_text(folder / "party.yaml", head + yamlio.dumps(document))
+        write_text(folder / "README.md", _party_readme(plan, operator, card, cards))
+    return cards
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What the first policy of a holder says.
+
+    Attributes:
+        config: of the run that it allows.
+        approval: who approves a run.
+        lifetime: epsilon of the table's life, at the run's delta.
+    """
+
+    config: RunConfig
+    approval: Approval
+    lifetime: float
+
+    @property
+    def signed(self) -> bool:
+        """Whether holders sign (secure sums under the malicious threat model)."""
+        node = self.config.aggregation
+        return (node.protocol, node.threat) == ("secagg", "malicious")
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a policy names the run's hash: without a person who approves it, nothing else fixes the parties."""
+        parties = self.config.aggregation.protocol in ("mpc", "fhe")
+        return self.approval == "by hash" or (parties and self.approval != "by person")
+
+
+def holder_folder(place: Place, federation: FederationFile, holder: HolderEntry, terms: Terms, folder: Path) -> None:
+    """Writes what a holder gets, but no key: node.yaml, roster, an empty ledger, and the operator's public files."""
+    folder.mkdir(mode=0o700, parents=True)
+    if terms.signed:
+        write_text(folder / "roster.yaml", roster_text(federation.roster))
+    ca = None
+    if not federation.superlink.insecure:
+        ca = fingerprint(place.ca.read_text(encoding="utf-8"))
+        shutil.copyfile(place.ca, folder / "ca.crt")
+    _shared(place.operator, folder)
+    (folder / "state").mkdir(mode=0o700)
+    init_ledger(folder / "state" / "ledger.jsonl")
+    write_text(folder / "node.yaml", node_text(federation, holder, terms))
+    write_text(folder / "README.md", _holder_readme(place, federation, holder.name, terms, ca))
+
+
+def _shared(operator: Path, folder: Path) -> None:
+    """Gives a folder the public files that everybody has: the run, its schema, the parties' cards, the wheel."""
+    for file in (operator / "run.yaml", operator / "schema.yaml", *operator.glob("fedsyn-*.whl")):
+        if file.is_file():
+            shutil.copyfile(file, folder / file.name)
+    if (operator / "parties").is_dir():
+        shutil.copytree(operator / "parties", folder / "parties")
+
+
+def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> str:
+    """The text of a holder's node.yaml, with a policy that allows this run and nothing more."""
+    config = terms.config
+    insecure, aggregation = federation.superlink.insecure, config.aggregation
+    head: dict[str, object] = {"format": 1, "name": holder.name, "superlink": federation.superlink.address}
+    head |= {"insecure": True} if insecure else {"root_certificates": "ca.crt"}
+    head |= {"key": "node.key", "data": "rows.csv", "schema": "schema.yaml", "partition": holder.partition}
+    if terms.signed:
+        head |= {"identity": "identity.key", "roster": "roster.yaml"}
+    head |= {"state": "state", "listen": f"127.0.0.1:{9100 + holder.partition}"}
+    epsilon, delta = config.privacy.epsilon, config.privacy.delta
+    lines: list[tuple[str, object, str]] = [
+        ("per_run", {"epsilon": epsilon, "delta": delta}, "the most that one run may ask for"),
+        ("lifetime", {"epsilon": terms.lifetime, "delta": delta}, "of all runs together, failed ones too"),
+        ("mechanisms", [config.mechanism.name], ""),
+        ("protocols", [aggregation.protocol], "how sums are formed: nobody sees this table's own"),
+        ("noise", [aggregation.noise], ""),
+        ("threat", "malicious" if terms.signed else None, "malicious: protected even if the operator cheats"),
+        ("minimum_cohort", config.federation.minimum_cohort, "fewest holders in a sum"),
+        *_shares(config),
+        ("approval", terms.approval, "by person: a run waits until you type 'fedsyn node approve'"),
+        ("configurations", [config.sha256] if terms.pinned else None, "hash of the agreed run.yaml ('fedsyn explain')"),
+        ("operators", [federation.operator], "who may order a run"),
+    ]
+    text = yamlio.dumps(head) + "policy:\n"
+    for key, value, comment in lines:
+        line = f"  {key}: {_flow(value)}"
+        text += f"{line:<58}  # {comment}\n" if comment else f"{line}\n"
+    return f"# The node of {holder.name}: what its holder decides, and no server can change.\n{text}"
+
+
+def _shares(config: RunConfig) -> list[tuple[str, object, str]]:
+    """Lines of a policy that keep a run from counting on fewer colluding holders, or more missing ones, than agreed."""
+    node = config.aggregation
+    if not node.rests_on_clients:
+        return []
+    return [
+        ("corrupted", node.corrupted, "least share of holders that may pool what they know"),
+        # As large as it comes for any number of holders that 'deploy add' makes of these; minimum_cohort binds, too.
+        ("dropout", max(node.dropout, 0.25), "largest share of holders that may be missing from a sum"),
+    ]
+
+
+def _flow(value: object) -> str:
+    """A value on one line, as YAML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return yamlio.dumps(value).splitlines()[0]
+
+
+def _runs(count: int) -> str:
+    return "one run: a failed one uses it up" if count == 1 else f"{count} runs, failed ones too"
+
+
+def _holder_readme(place: Place, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:
+    prints = [f"{entry.name} {entry.card.fingerprint}" for entry in federation.present]
+    prints += [f"{entry.name} {entry.fingerprint}" for entry in federation.parties]
+    prints += [f"authority (ca.crt) {ca}"] if ca is not None else []
+    return filled(
+        "nodes/deploy",
+        "holder.md",
+        holder=name,
+        federation=federation.name,
+        schema=(place.operator / "schema.yaml").is_file(),
+        fingerprints=prints,
+        insecure=" ".join(INSECURE.split()) if federation.superlink.insecure else "",
+        **_install(place.operator, terms.config.aggregation.protocol),
+    )
+
+
+def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[PartyCard]) -> str:
+    return filled(
+        "nodes/deploy",
+        "party.md",
+        party=card.name,
+        federation=plan.name,
+        mpc=plan.protocol == "mpc",
+        port=card.address.rpartition(":")[2],
+        room=_runs(plan.runs),
+        fingerprints=[f"{each.name} {each.fingerprint}" for each in cards],
+        **_install(operator, plan.protocol),
+    )
+
+
+def _operator_readme(plan: Plan, operator: Path) -> str:
+    return filled(
+        "nodes/deploy",
+        "operator.md",
+        federation=plan.name,
+        port=plan.port,
+        hosts=joined(plan.hosts[0], plan.port),
+        schema=plan.schema is not None,
+        parties=[f"{name} at {address}" for name, address in plan.parties],
+        warnings=" ".join((SEEN + (INSECURE if plan.insecure else "")).split()),
+        **_install(operator, plan.protocol),
+    )
+
+
+def _install(operator: Path, protocol: str) -> dict[str, object]:
+    """What install.md says of the wheel that everybody installs, where there is one, and of the extra that it needs."""
+    wheel, digest = wheel_of(operator) or (None, None)
+    return {"wheel": wheel, "digest": digest, "fhe": protocol == "fhe"}
+
+
+def wheel_of(operator: Path) -> tuple[str, str] | None:
+    """Name and SHA-256 of the wheel that everybody installs; None if none was given."""
+    found = sorted(operator.glob("fedsyn-*.whl"))
+    return (found[0].name, digest_of(found[0])) if found else None
+
+
+def digest_of(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,269 @@
+"""`fedsyn deploy link`: the SuperLink under supervision, and the registry of nodes as federation.yaml has it.
+
+Whatever stands in federation.yaml is what the SuperLink is made to know, at every start and at every change: holders
+that are there are registered, keys that were replaced or revoked are not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+from fedsyn.errors import ConfigError, FedsynError, RunError
+from fedsyn.nodes.deploy.federation import FederationFile, Place
+from fedsyn.nodes.deploy.supervised import SuperLink, authority_of
+from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
+from fedsyn.nodes.service.certificates import days_left
+from fedsyn.nodes.service.health import Health, Pages, pages_of
+
+_LOCK, _FACTS = "link.lock", "link.json"
+#: Seconds between two looks at who is online. Twice `INTERVAL` and this one: a lost node is told of within a minute.
+_LOOK = 15.0
+_AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each `_LOOK`
+Say = Callable[[str], None]
+
+
+class Link:
+    """A federation's SuperLink, its nodes' registrations, and what is told about them.
+
+    Args:
+        place: the operator's folder.
+        say: called with a sentence for whatever happens.
+
+    Raises:
+        ConfigError: federation.yaml is none, a file is missing, or nobody can listen there.
+    """
+
+    def __init__(self, place: Place, say: Say) -> None:
+        self.place, self.say = place, say
+        self.federation = place.load()
+        self._require_files()
+        self.superlink = SuperLink(place, self.federation)
+        self.nodes: list[NodeFacts] = []
+        self.agreed = False
+        self._changed, self._looked = place.file.stat().st_mtime_ns, 0.0
+        self._online: dict[str, bool] = {}
+        self._moved = time.monotonic()  # when somebody last came or went
+        self._told: str | None = None
+        self._control = control_of(place, self.federation)
+
+    def run(self, stopping: Event, every: float = 1.0) -> None:
+        """Tends the SuperLink until `stopping` is set; leaves nothing running."""
+        web = self._web()
+        try:
+            while not stopping.is_set():
+                self.tend()
+                stopping.wait(every)
+        finally:
+            self._control.close()
+            self.superlink.stop()
+            if web is not None:
+                web.close()
+
+    def tend(self) -> None:
+        """What is to be done about once a second."""
+        happened = self.superlink.tend()
+        if happened is not None:
+            self.agreed = False
+            self.say(happened)
+        self._write_facts()
+        if not self.superlink.healthy:
+            return
+        self._reread()
+        awaited = not all(self._online.get(holder.name) for holder in self.federation.present)
+        often = 1.0 if awaited and time.monotonic() - self._moved < _AWAITED else _LOOK
+        if not self.agreed or time.monotonic() - self._looked > often:
+            try:
+                if not self.agreed and not self.federation.superlink.insecure:
+                    for sentence in agree(self._control, self.federation):
+                        self.say(sentence)
+                self.nodes = self._control.nodes()
+            except RunError as error:
+                self._once(str(error))
+                return
+            self.agreed, self._looked = True, time.monotonic()
+            self._tell_who_is_there()
+
+    # What others read ------------------------------------------------------------------------------------------------
+
+    def online(self) -> dict[str, bool]:
+        """Holder -> whether its node is online."""
+        by_key = {node.key: node.status == ONLINE for node in self.nodes}
+        return {holder.name: by_key.get(holder.node, False) for holder in self.federation.present}
+
+    def look(self) -> Health:
+        """Return how the SuperLink is, and who is online."""
+        online, fine = self.online(), self.superlink.healthy and self.agreed
+        problems = () if fine else ("the SuperLink does not answer, or does not know its nodes yet",)
+        there = {f'{{node="{name}"}}': float(there) for name, there in online.items()}
+        figures: dict[str, tuple[str, str, dict[str, float]]] = {
+            "up": ("gauge", "Whether the SuperLink answers.", {"": float(self.superlink.healthy)}),
+            "restarts_total": ("counter", "Starts of the SuperLink after its first.", {"": self.superlink.restarts}),
+            "node_online": ("gauge", "Whether a holder's node is online.", there),
+            "nodes_online": ("gauge", "Nodes online.", {"": float(sum(online.values()))}),
+            "nodes_expected": ("gauge", "Holders that were not revoked.", {"": float(len(online))}),
+        }
+        if not self.federation.superlink.insecure:
+            left = days_left((self.place.operator / "link.crt").read_text(encoding="utf-8"))
+            figures["certificate_days_left"] = ("gauge", "Days until the certificate ends.", {"": left})
+        return Health("link", self.federation.name, problems, facts={"online": online}, figures=figures)
+
+    def _web(self) -> Pages | None:
+        address = self.federation.superlink.metrics
+        return None if address is None else Pages(address, pages_of(self.look), "superlink.metrics")
+
+    # Inside ----------------------------------------------------------------------------------------------------------
+
+    def _require_files(self) -> None:
+        self.place.state.mkdir(mode=0o700, exist_ok=True)
+        if self.federation.superlink.insecure:
+            return
+        for path in (self.place.ca, self.place.operator / "link.crt", self.place.operator / "link.key"):
+            if not path.is_file():
+                raise ConfigError(
+                    f"no such file: {path}; 'fedsyn deploy init' writes it, 'deploy rotate-keys --link' anew"
+                )
+        _require_pair(self.place.operator)
+        if days_left((self.place.operator / "link.crt").read_text(encoding="utf-8")) < 0:
+            raise ConfigError("link.crt has ended; make a new one: fedsyn deploy rotate-keys --link")
+
+    def _reread(self) -> None:
+        """Takes a changed federation.yaml; a bad one is told once, and the old one stands."""
+        changed = self.place.file.stat().st_mtime_ns
+        if changed == self._changed:
+            return
+        self._changed = changed
+        try:
+            loaded = self.place.load()
+        except FedsynError as error:
+            self.say(f"{error}; going on as before")
+            return
+        if loaded.superlink != self.federation.superlink:
+            self.say("federation.yaml: superlink has changed, which counts from the next start of 'fedsyn deploy link'")
+            loaded = loaded.model_copy(update={"superlink": self.federation.superlink})
+        self.federation, self.agreed = loaded, False
+
+    def _tell_who_is_there(self) -> None:
+        self._told = None
+        for name, there in self.online().items():
+            if there != self._online.get(name, False):
+                self._moved = time.monotonic()
+                self.say(f"{name} is {'online' if there else 'offline'}")
+            self._online[name] = there
+
+    def _once(self, sentence: str) -> None:
+        if sentence != self._told:
+            self.say(sentence)
+        self._told = sentence
+
+    def _write_facts(self) -> None:
+        facts = {"pid": os.getpid(), "superlink": self.superlink.pid, "restarts": self.superlink.restarts}
+        facts["healthy"] = self.superlink.healthy
+        text = json.dumps(facts)
+        path = self.place.state / _FACTS
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            made = path.with_suffix(".new")
+            made.write_text(text, encoding="utf-8")
+            made.replace(path)
+
+
+def agree(control: Control, federation: FederationFile) -> Iterator[str]:
+    """Makes the SuperLink know the holders of a federation and nobody else; what was done."""
+    listed = {node.key: node for node in control.nodes()}
+    wanted = {holder.node: holder for holder in federation.present}
+    for key, node in listed.items():
+        if key not in wanted and node.status != UNREGISTERED:
+            control.unregister(node.id)
+            yield f"unregistered a node that federation.yaml does not have: {node.name or node.id}"
+    for key, holder in wanted.items():
+        known = listed.get(key)
+        if known is None:
+            control.register(key, holder.name)
+            yield f"registered {holder.name} ({holder.card.fingerprint})"
+        elif known.status == UNREGISTERED:
+            yield (
+                f"{holder.name}'s key was unregistered, and Flower never takes it again: it needs new ones "
+                "(fedsyn node new-keys)"
+            )
+
+
+def control_of(place: Place, federation: FederationFile) -> Control:
+    """The Control API of a federation's SuperLink, from its own machine."""
+    return Control(federation.superlink.local, authority_of(place, federation))
+
+
+@contextmanager
+def only_one(place: Place) -> Iterator[None]:
+    """Holds the folder for one `deploy link`. Raises ConfigError if there is another."""
+    place.state.mkdir(mode=0o700, exist_ok=True)
+    with (place.state / _LOCK).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(
+                f"{place.operator}: 'fedsyn deploy link' is running already (process {link_pid(place)})"
+            ) from None
+        try:
+            yield
+        finally:
+            (place.state / _FACTS).unlink(missing_ok=True)
+
+
+def link_pid(place: Place) -> int | None:
+    """The process of the running `deploy link`; None if it does not run on this machine."""
+    try:
+        with (place.state / _LOCK).open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                return link_facts(place).get("pid")
+    except OSError:
+        pass
+    return None
+
+
+def link_facts(place: Place) -> dict[str, int]:
+    """What the running `deploy link` wrote about itself."""
+    try:
+        facts: dict[str, int] = json.loads((place.state / _FACTS).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return facts
+
+
+def follows(place: Place, federation: FederationFile, patience: float = 30.0) -> bool | None:
+    """Whether the running SuperLink has followed a change of federation.yaml, which `deploy link` alone carries out.
+
+    Returns:
+        True: it knows these holders and nobody else; False: not within `patience` seconds; None: none runs here, and
+        the next start will do it.
+    """
+    if link_pid(place) is None:
+        return None
+    if federation.superlink.insecure:
+        return True
+    deadline, wanted = time.monotonic() + patience, {holder.node for holder in federation.present}
+    while time.monotonic() < deadline:
+        with contextlib.suppress(RunError), control_of(place, federation) as control:
+            if {node.key for node in control.nodes() if node.status != UNREGISTERED} == wanted:
+                return True
+        time.sleep(0.3)
+    return False
+
+
+def _require_pair(operator: Path) -> None:
+    """ConfigError unless the SuperLink's key belongs to its certificate: the two are written one after the other."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(operator / "link.crt", operator / "link.key")
+    except (ssl.SSLError, OSError):
+        raise ConfigError(
+            "link.key is not the key of link.crt; make a new pair: fedsyn deploy rotate-keys --link"
+        ) from None

@@ -1,0 +1,288 @@
+"""A node's connection to a SuperLink: Flower's Fleet API, in a loop of our own.
+
+`flower-supernode` unpacks the submitted app and starts a Python process on it for every message; it sleeps three
+seconds between polls and half a second before it sends a reply. This loop neither unpacks nor runs an app: it takes a
+request's records and hands them to `answer`, which runs the fedsyn that is installed here.
+
+* Its look for messages is held by our gate until there is one (`fedsyn.nodes.flower.waiting`). A SuperLink without the
+  gate is polled, often while a run goes on, and less often when nothing has come for a while (`pause`).
+* Its node number is kept by who uses it, so that a node that was killed deactivates its old self: Flower would count
+  that as online for another minute, and refuse the new one.
+* A SuperLink that goes away is waited for; one that forgot this node is told of it again.
+* Nothing that comes from a SuperLink ends the loop. A message that cannot be read gets an error as its reply.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import httpx
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from flwr.app import Error, Message
+
+from fedsyn.nodes.flower.fleet_client import INTERVAL, Contact, Place, connect, load_key, refusal_of
+from fedsyn.nodes.flower.fleet_messages import Incoming, Messages, Outgoing, TooLarge, reply_to
+from fedsyn.nodes.flower.private import (
+    ActivateNodeRequest,
+    DeactivateNodeRequest,
+    GetRunRequest,
+    Node,
+    ObjectTree,
+    PullMessagesRequest,
+    RegisterNodeFleetRequest,
+    SendNodeHeartbeatRequest,
+    message_from_proto,
+)
+from fedsyn.protocol.wire.envelope import ANSWER, to_json
+
+_log = logging.getLogger("fedsyn.nodes.node")
+_BEAT = 0.8 * INTERVAL  # seconds between heartbeats, as Flower has it: one may be lost
+_AGAIN = 0.5  # seconds between two goodbyes
+_LONGEST = 5.0  # seconds between two tries to connect
+_NOT_RUNNING = httpx.codes.FORBIDDEN
+
+Answer = Callable[[Incoming], Outgoing]
+
+
+class _LostNode(Exception):
+    """The SuperLink does not know this node any more: it was restarted, or the node was removed."""
+
+
+def pause(quiet: float) -> float:
+    """Seconds until the next poll, by how long no message has come.
+
+    A run's requests follow each other: the first seconds after a reply are polled every 0.05 s. An idle node polls
+    twice in a second, so that the first request of a run waits half a second at most.
+    """
+    return 0.05 if quiet < 2.0 else 0.1 if quiet < 15.0 else 0.25 if quiet < 60.0 else 0.5
+
+
+class Fleet:
+    """The connection of one node.
+
+    Args:
+        place: where to connect.
+        contact: is kept up to date; its `node` may hold the number of an earlier life.
+        remember: is called with the node's number whenever the SuperLink gives another one.
+    """
+
+    def __init__(self, place: Place, contact: Contact, remember: Callable[[int], None]) -> None:
+        self.place, self.contact, self._remember = place, contact, remember
+        key = load_key(place.key)
+        self._public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+        self._client = connect(place, key, contact)
+        self._stop = threading.Event()
+        self._lost = threading.Event()  # set by a heartbeat that the SuperLink does not know
+        self._messages = Messages(self._client, place.fetch_apps, self._stop.wait)
+        self._refused: float | None = None  # since when the SuperLink has been refusing this node
+        self._losses: deque[float] = deque(maxlen=3)  # when the SuperLink did not know it
+        self._unsent: list[Message] = []  # replies that a lost connection kept here
+
+    def stop(self) -> None:
+        """Has `serve` say goodbye to the SuperLink and return; also from a signal's handler."""
+        self._stop.set()
+        if self.contact.connected:  # the SuperLink's gate may hold a look, and lets it go when the node leaves
+            threading.Thread(target=self._leave, daemon=True).start()
+
+    def _leave(self) -> None:
+        """Says so until `serve` has ended: a look that was on its way may be held after the first time."""
+        while self.contact.connected:
+            try:
+                self._deactivate(self._node)
+            except Exception as error:
+                _log.debug("no goodbye: %s", error)
+            time.sleep(_AGAIN)
+
+    def serve(self, answer: Answer) -> None:
+        """Answers requests until `stop`."""
+        threading.Thread(target=self._beat, daemon=True).start()
+        wait = 0.2
+        try:
+            while not self._stop.is_set():
+                try:
+                    self._activate()
+                    wait = 0.2
+                    self._poll(answer)
+                except _LostNode:
+                    self._unavailable(self._why_lost())
+                except httpx.HTTPStatusError as error:
+                    self._refused = self._refused or time.monotonic()
+                    self._unavailable(refusal_of(error.response, self.place, time.monotonic() - self._refused))
+                except (httpx.HTTPError, ssl.SSLError, OSError) as error:
+                    self._unavailable(f"the SuperLink at {self.place.superlink} cannot be reached: {_brief(error)}")
+                except Exception as error:  # whatever a SuperLink sends
+                    self._unavailable(f"the SuperLink's answer could not be used ({type(error).__name__})")
+                self._stop.wait(wait)
+                wait = min(2 * wait, _LONGEST)
+        finally:
+            self._goodbye()
+
+    def _why_lost(self) -> str:
+        """One that is lost again and again is deactivated by somebody, who needs this node's key for it."""
+        self._losses.append(time.monotonic())
+        sentence = "the SuperLink does not know this node any more"
+        if len(self._losses) == self._losses.maxlen and self._losses[-1] - self._losses[0] < 60.0:
+            sentence += ", again: another node with the same key seems to be running; stop one of them"
+        return sentence
+
+    def is_running(self, run: int) -> bool:
+        """Whether a run goes on, as far as the SuperLink says; from within `answer` only."""
+        try:
+            self._client.GetRun(GetRunRequest(node=Node(node_id=self._node), run_id=run))
+        except httpx.HTTPStatusError as error:
+            return bool(error.response.status_code != _NOT_RUNNING)
+        except httpx.HTTPError:
+            return True
+        return True
+
+    def _poll(self, answer: Answer) -> None:
+        last, self.contact.idle = time.monotonic() - 60.0, False
+        for unsent in self._unsent[:]:
+            self._deliver(unsent)
+        while not self._stop.is_set():
+            if self._lost.is_set():
+                raise _LostNode
+            begun = time.monotonic()
+            got = self._client.PullMessages(PullMessagesRequest(node=Node(node_id=self._node)))
+            self.contact.polls += 1
+            self.contact.idle = not got.messages_list
+            self._available()
+            for message, tree in zip(got.messages_list, got.message_object_trees, strict=False):
+                self._handle(message, tree, answer)
+                last = time.monotonic()
+            if not got.messages_list:
+                now = time.monotonic()
+                self._stop.wait(pause(now - last) - (now - begun))  # the gate may have held it for longer
+
+    @property
+    def _node(self) -> int:
+        assert self.contact.node is not None
+        return self.contact.node
+
+    # One message -------------------------------------------------------------------------------------------------
+
+    def _handle(self, proto: Any, tree: ObjectTree, answer: Answer) -> None:
+        """One request, there and back; whatever is wrong with it costs this request only."""
+        try:
+            asked = message_from_proto(proto)
+            marks = [("", time.perf_counter())]
+            try:
+                incoming = self._messages.receive(self._node, asked, tree)
+                marks.append(("receive", time.perf_counter()))
+                outgoing = answer(incoming)
+                marks.append(("answer", time.perf_counter()))
+                reply = reply_to(asked, outgoing, incoming.together)
+            except httpx.HTTPError:
+                raise
+            except TooLarge as error:
+                _log.error("a request is larger than this node reads: %s", error)
+                refusal = {"ok": False, "error": "client", "message": "the request is larger than this node reads"}
+                reply = reply_to(asked, Outgoing({ANSWER: to_json(refusal)}, []))
+            except Exception as error:
+                _log.error("a message could not be answered (%s)", type(error).__name__)
+                reply = Message(Error(code=0, reason="the message could not be answered"), reply_to=asked)
+            self._unsent.append(reply)
+            self._deliver(reply)
+            marks.append(("send", time.perf_counter()))
+            for (_, begin), (name, end) in pairwise(marks):
+                self.contact.seconds[name] = self.contact.seconds.get(name, 0.0) + end - begin
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != _NOT_RUNNING:
+                raise
+            _log.info("run %d does not go on any more: its message is left", asked.metadata.run_id)
+        except httpx.HTTPError:
+            raise  # the connection: the loop waits for it
+        except Exception as error:
+            _log.error("a message could not be read (%s)", type(error).__name__)
+
+    def _deliver(self, reply: Message) -> None:
+        """Sends a reply of `_unsent`, which keeps it while the SuperLink cannot be reached, until it is too late."""
+        try:
+            if reply.metadata.created_at + reply.metadata.ttl > time.time():
+                self._messages.send(self._node, reply)
+        except httpx.TransportError:
+            raise
+        except httpx.HTTPStatusError as error:
+            if error.response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # the gate reads others' replies now
+                self._unsent.remove(reply)
+            raise
+        except Exception:
+            self._unsent.remove(reply)
+            raise
+        self._unsent.remove(reply)
+
+    # Coming and going --------------------------------------------------------------------------------------------
+
+    def _activate(self) -> None:
+        """Makes this node known as online, in place of any earlier life of it."""
+        self._lost.clear()
+        before = self.contact.node
+        try:
+            self._client.RegisterNode(RegisterNodeFleetRequest(public_key=self._public))
+        except httpx.HTTPStatusError as error:  # it is registered already, or only the operator registers nodes
+            if error.response.status_code != httpx.codes.PRECONDITION_FAILED:
+                raise
+        if before is not None:
+            self._deactivate(before)
+        request = ActivateNodeRequest(public_key=self._public, heartbeat_interval=INTERVAL)
+        node = int(self._client.ActivateNode(request).node_id)
+        if node != before:
+            self._remember(node)
+        self.contact.node = node
+        _log.info("connected to the SuperLink at %s as node %d", self.place.superlink, node)
+        self._available()
+
+    def _deactivate(self, node: int) -> None:
+        try:
+            self._client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+        except httpx.HTTPStatusError as error:
+            _log.debug("node %d was not online: %d", node, error.response.status_code)
+
+    def _beat(self) -> None:
+        """Heartbeats, in a thread: an answer may take longer than the SuperLink waits for one."""
+        while not self._stop.wait(_BEAT):
+            if self.contact.node is None or self._lost.is_set():
+                continue
+            try:
+                request = SendNodeHeartbeatRequest(node=Node(node_id=self._node), heartbeat_interval=INTERVAL)
+                if not self._client.SendNodeHeartbeat(request).success:
+                    self._lost.set()
+            except httpx.HTTPStatusError as error:
+                if error.response.status_code == httpx.codes.UNAUTHORIZED:
+                    self._lost.set()
+            except Exception as error:
+                _log.debug("no heartbeat: %s", error)
+
+    def _goodbye(self) -> None:
+        self._stop.set()
+        if self.contact.connected:
+            try:
+                self._deactivate(self._node)
+                _log.info("said goodbye to the SuperLink")
+            except Exception as error:
+                _log.debug("no goodbye: %s", error)
+        self.contact.connected, self.contact.problem = False, "stopped"
+        self._client.close()
+
+    def _available(self) -> None:
+        self._refused = None
+        if not self.contact.connected:
+            self.contact.connected, self.contact.problem = True, ""
+
+    def _unavailable(self, problem: str) -> None:
+        if self._stop.is_set():
+            return
+        if problem != self.contact.problem:
+            _log.warning("%s; trying again", problem)
+        self.contact.connected, self.contact.problem = False, problem
+
+
+def _brief(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0][:200] or type(error).__name__

@@ -1,0 +1,284 @@
+"""The holder's policy against what a server asks: public facts only, and before anything of the rows is looked at.
+
+A policy is read once, when the node starts. Whoever changes the file restarts the node; nothing that arrives over the
+network changes it. Every refusal is a fixed sentence (`NodeError`): it depends on the request, the run's configuration
+and the holder's file, never on a row, and quotes none of them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fedsyn.aggregation.base import Limits
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, NodeError, SchemaError
+from fedsyn.nodes.flower.bridge import INVALID
+from fedsyn.nodes.flower.publishers import load_publishers, publisher_of
+from fedsyn.nodes.lifetime.limits import ACCOUNTANTS
+from fedsyn.nodes.node.file import NodeFile
+from fedsyn.protocol.wire.envelope import Envelope
+from fedsyn.protocol.wire.holder import MOST_PARTITIONS
+from fedsyn.registry import client_class, mechanisms
+from fedsyn.runs.orders import Subject, is_run_name, operator_of
+from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
+from fedsyn.runs.run_config import config_of
+from fedsyn.table.schema import Schema
+
+#: Characters of a configuration that a node reads.
+MOST_TEXT = 2**20
+#: Cliques of a workload that a node makes: a server's configuration must not exhaust its memory.
+MOST_CLIQUES = 250_000
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a policy is asked about: public facts of one request.
+
+    Attributes:
+        config: of the run, as `Policy.read` took it.
+        run: its own name, `run_config["run"]`.
+        order: the operator's signature, `run_config["order"]`.
+        fab_hash: SHA-256 of the submitted app in hex digits, as the SuperLink tells it.
+        verifications: of the app's publishers, as the SuperLink tells them.
+        request: its name.
+        cohort: clients that a sum is asked of, as its description says; None: no sum, or none that is described.
+    """
+
+    config: RunConfig
+    run: str
+    order: str = ""
+    fab_hash: str = ""
+    verifications: Mapping[str, str] = field(default_factory=dict)
+    request: str = "join"
+    cohort: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        config: RunConfig,
+        run_config: Mapping[str, Any],
+        fab_hash: str,
+        verifications: Mapping[str, str],
+        scalars: Mapping[str, Any],
+    ) -> Asked:
+        """The facts of a message.
+
+        Args:
+            config: of the run, as `Policy.read` took it.
+            run_config: as the server submitted it.
+            fab_hash: of the submitted app.
+            verifications: of the submitted app.
+            scalars: of the message.
+
+        Raises:
+            ProtocolError: the message is no request.
+        """
+        envelope = Envelope.from_scalars(scalars)
+        name, order = (str(run_config.get(key) or "") for key in ("run", "order"))
+        cohort = None if envelope.sum is None else envelope.sum.asked
+        return cls(config, name, order, fab_hash, verifications, envelope.request[:40], cohort)
+
+
+class Policy:
+    """What a node's holder agrees to, as its file said when the node started.
+
+    Args:
+        file: of the node, with absolute file names.
+
+    Raises:
+        ConfigError: the schema or the publishers' keys cannot be read.
+    """
+
+    def __init__(self, file: NodeFile) -> None:
+        self.file = file
+        self.node = file.policy
+        self._schema = Schema.load(file.schema_file)
+        self._schema.require_approved()
+        self._schema_hash = lru_cache(maxsize=8)(self._adjusted_hash)
+        apps = self.node.apps
+        self._publishers = {} if apps is None or apps.publishers is None else load_publishers(Path(apps.publishers))
+
+    # The run's configuration ------------------------------------------------------------------------------------------
+
+    def read(self, run_config: Mapping[str, Any]) -> RunConfig:
+        """The configuration of a run, from what the server submitted. Opens no file, and imports nothing it names.
+
+        Raises:
+            NodeError: it does not travel with the run, is no deployment's, or names what this node would have to open,
+                import or make room for.
+        """
+        require_resolved(run_config)
+        text = str(run_config["resolved"])
+        if len(text) > MOST_TEXT:
+            raise NodeError("the run's configuration is longer than this node reads")
+        try:
+            self._before_parsing(json.loads(text))
+            return config_of(run_config)
+        except NodeError:
+            raise
+        except (ConfigError, ValueError, RecursionError):
+            # What the parser says quotes the configuration, and may name what is installed here.
+            raise NodeError(INVALID) from None
+
+    def _before_parsing(self, document: Any) -> None:
+        """Checks that parsing relies on: it imports a mechanism by its name, and makes tables as large as it says."""
+        if not isinstance(document, dict):
+            raise NodeError(INVALID)
+        runtime, federation, workload = (_node(document, key) for key in ("runtime", "federation", "workload"))
+        require_deployment(runtime.get("engine"), runtime.get("seed"))
+        given = document.get("mechanism")
+        name = given.get("name") if isinstance(given, dict) else given
+        allowed = mechanisms() if self.node.mechanisms is None else self.node.mechanisms
+        if not isinstance(name, str) or name not in allowed:
+            raise NodeError("this node's holder does not allow the run's mechanism")
+        clients = federation.get("clients", 1)
+        if type(clients) is not int or not 0 < clients <= MOST_PARTITIONS:
+            raise NodeError("the run has more clients than this node assumes")
+        if _cliques(workload, len(self._schema.columns)) > MOST_CLIQUES:
+            raise NodeError("the run's workload has more cliques than this node makes")
+
+    # One request ------------------------------------------------------------------------------------------------------
+
+    def check(self, asked: Asked) -> None:
+        """Refuses what the holder does not allow; charges and remembers nothing.
+
+        Raises:
+            NodeError: one sentence of public facts.
+        """
+        self._check_run(asked.config)
+        if not is_run_name(asked.run):
+            raise NodeError("the run has no name that this node takes: 1 to 64 letters, digits, '.', '_' and '-'")
+        if asked.config.runtime.run not in (None, asked.run):
+            raise NodeError("the run has two names: that of its order, and another one in its runtime.run")
+        self._check_agreed(asked.config)
+        self._check_app(asked)
+        self.operator(asked)
+        self._check_request(asked)
+
+    def check_configuration(self, config: RunConfig) -> None:
+        """Refuses a run that no order could make the holder take; NodeError, as `check`."""
+        self._check_run(config)
+        self._check_agreed(config)
+
+    def subject(self, asked: Asked) -> Subject:
+        """What the holder approves, and an operator signs: the run, its configuration, and this node's own schema."""
+        data = asked.config.data
+        return Subject(asked.run, asked.config.sha256, self._schema_hash(data.bins, data.label))
+
+    def _adjusted_hash(self, bins: int | None, label: str | None) -> str:
+        try:
+            return self._schema.adjusted(bins, label).sha256
+        except SchemaError:
+            raise NodeError("the run's data.bins or data.label does not fit this node's schema") from None
+
+    def operator(self, asked: Asked) -> str:
+        """Public key of the operator who signed the run; "" if the policy does not ask for one and the run has none.
+
+        Raises:
+            NodeError: the order is not the run's, or not of an operator that the policy names.
+        """
+        operator = operator_of(asked.order, self.subject(asked))
+        if self.node.operators is not None:
+            if not operator:
+                raise NodeError("this node's holder obeys signed orders only: start the run with --operator-key FILE")
+            if operator not in self.node.operators:
+                raise NodeError("this node's holder does not know the operator who signed the run")
+        return operator
+
+    @property
+    def needs_approval(self) -> bool:
+        """Whether a person approves each run."""
+        return self.node.approval == "by person"
+
+    def _check_run(self, config: RunConfig) -> None:
+        """What a run must be, whatever was agreed: `read` has looked already, for those who call it."""
+        node, aggregation = self.node, config.aggregation
+        require_deployment(config.runtime.engine, config.runtime.seed)
+        if config.mechanism.name not in (mechanisms() if node.mechanisms is None else node.mechanisms):
+            raise NodeError("this node's holder does not allow the run's mechanism")
+        if client_class(config.mechanism.name).Contract.accountant not in ACCOUNTANTS:
+            raise NodeError("this node's ledger for life cannot add up what the run's mechanism releases")
+        if aggregation.protocol not in node.protocols:
+            raise NodeError("this node's holder does not allow the run's aggregation.protocol")
+        if aggregation.noise not in node.noise:
+            raise NodeError("this node's holder does not allow the run's aggregation.noise")
+        if node.threat is not None and aggregation.threat != node.threat:
+            raise NodeError("this node's holder takes part in runs with aggregation.threat: malicious only")
+        if config.privacy.client_sizes == "public" and node.client_sizes == "private":
+            raise NodeError("this node's holder does not publish its row count: set privacy.client_sizes: private")
+        if config.privacy.unit != "client" and node.unit == "client":
+            raise NodeError("this node's holder takes part as a whole: set privacy.unit: client and rows_per_client")
+        self._check_limits(config)
+
+    def _check_limits(self, config: RunConfig) -> None:
+        """How few clients a sum may be opened with, and how many a run assumes to collude."""
+        node, aggregation, minimum = self.node, config.aggregation, config.federation.minimum_cohort
+        if minimum < node.minimum_cohort:
+            raise NodeError(
+                f"the run's federation.minimum_cohort is {minimum}, and this node's holder demands at least "
+                f"{node.minimum_cohort}"
+            )
+        if not aggregation.rests_on_clients:
+            return
+        if aggregation.corrupted < node.corrupted:
+            raise NodeError(
+                f"the run's aggregation.corrupted is {aggregation.corrupted:g}, and this node's holder demands at "
+                f"least {node.corrupted:g}"
+            )
+        if node.dropout is not None and aggregation.dropout > node.dropout:
+            raise NodeError(
+                f"the run's aggregation.dropout is {aggregation.dropout:g}, and this node's holder allows at most "
+                f"{node.dropout:g}"
+            )
+
+    def _check_agreed(self, config: RunConfig) -> None:
+        pinned = self.file.identity is not None
+        require_agreed(config, self.node.configurations, self.needs_approval, pinned)
+
+    def _check_app(self, asked: Asked) -> None:
+        apps = self.node.apps
+        if apps is None or asked.fab_hash in (apps.hashes or ()):
+            return
+        if publisher_of(asked.fab_hash, asked.verifications, self._publishers) is None:
+            raise NodeError(
+                "the submitted app is neither pinned by this node's holder nor from a publisher that it trusts"
+            )
+
+    def _check_request(self, asked: Asked) -> None:
+        node, config = self.node, asked.config
+        if node.requests is not None and asked.request not in (*node.requests, "join"):
+            raise NodeError("this node's holder does not allow this request")
+        if asked.cohort is not None:
+            limits = Limits.of(config.aggregation, asked.cohort, config.federation.minimum_cohort)
+            fewest = min(asked.cohort, limits.fewest)
+            if fewest < node.minimum_cohort:
+                raise NodeError(
+                    f"the sum may be opened with {fewest} clients, and this node's holder demands at least "
+                    f"{node.minimum_cohort}"
+                )
+
+
+def _node(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = document.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _cliques(workload: Mapping[str, Any], columns: int) -> int:
+    """Bound on the cliques of a workload, and on how many are looked at to draw it."""
+    listed = workload.get("cliques")
+    if isinstance(listed, list):
+        return sum(2 ** min(len(one), 64) if isinstance(one, list) else 1 for one in listed)
+    degree, size = workload.get("degree", 3), workload.get("size", 64)
+    if type(degree) is not int or not 0 < degree <= 64 or not (size is None or type(size) is int):
+        return 0  # the model says what is wrong
+    total = math.comb(columns, min(degree, columns))
+    return int((total if size is None else min(total, size)) * 2**degree)
+
+
+__all__ = ["Asked", "Policy"]

@@ -1,0 +1,149 @@
+"""`fedsyn node serve`: the process that people and systemd see. It starts the link again whenever it has died."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from fedsyn.errors import ConfigError, RunError
+from fedsyn.nodes.lifetime.ledger import require_private
+from fedsyn.nodes.node.file import NodeFile, load_node_file, require_files
+from fedsyn.nodes.node.processes import BAD_INPUT, Bounds
+
+_log = logging.getLogger("fedsyn.nodes.node")
+_LONGEST = 30.0  # seconds between two starts of a link that keeps dying
+_SHORT, _MOST = 60.0, 10  # seconds; after 10 lives in a row that are shorter, the link cannot be kept running
+_GOODBYE = 15.0  # seconds that a link has to end
+
+
+def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
+    """Run a node until SIGTERM or SIGINT.
+
+    Raises:
+        ConfigError: if its file, or a file that it names, cannot be used; or another process serves the same state.
+        RunError: if its link ends again and again, soon after each start.
+    """
+    file = load_node_file(path)
+    require_files(file)
+    lock, own = _only_one(file)
+    stopping = threading.Event()
+    serving = _Serving(stopping)
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: serving.stop())
+    _log.info("node '%s': table %s, SuperLink %s", file.name, file.data, file.superlink)
+    wait, deaths = 0.2, 0
+    try:
+        while not stopping.is_set():
+            started = time.monotonic()
+            code = serving.until_it_ends(_start(path, bounds, lock))
+            if stopping.is_set():
+                break
+            if code == BAD_INPUT:
+                raise ConfigError("the node cannot go on (see above)")
+            short = time.monotonic() - started < _SHORT
+            wait, deaths = (min(2 * wait, _LONGEST), deaths + 1) if short else (0.2, 1)
+            if deaths == _MOST:
+                raise RunError(
+                    f"the node's link ended {_MOST} times in a row, each time within {_SHORT:g} s of its start (the "
+                    f"last time with {_name(code)}); what it said is above"
+                )
+            _log.error("the link has ended (%s); it is started again in %.1f s", _name(code), wait)
+            stopping.wait(wait)
+    finally:
+        os.close(lock)
+        os.close(own)
+
+
+def _start(path: Path, bounds: Bounds, lock: int) -> subprocess.Popen[bytes]:
+    """Start the link, which holds the lock, too: a supervisor that is killed frees nothing that is still answered."""
+    arguments = [path.resolve(), os.getpid(), bounds.seconds, bounds.megabytes]
+    return subprocess.Popen([sys.executable, "-m", "fedsyn.nodes.node.link", *map(str, arguments)], pass_fds=[lock])
+
+
+class _Serving:
+    """The link that runs now; waited for without looking, so that a node that is not asked costs nothing.
+
+    Args:
+        stopping: set when this process is to end.
+    """
+
+    def __init__(self, stopping: threading.Event) -> None:
+        self._stopping = stopping
+        self._link: subprocess.Popen[bytes] | None = None
+
+    def stop(self) -> None:
+        """End the link, which has some seconds for its goodbye; called by a signal's handler."""
+        self._stopping.set()
+        link = self._link
+        if link is not None and link.poll() is None:
+            link.terminate()
+            late = threading.Timer(_GOODBYE, link.kill)
+            late.daemon = True
+            late.start()
+
+    def until_it_ends(self, link: subprocess.Popen[bytes]) -> int:
+        """Wait for the link; return its exit code."""
+        self._link = link
+        if self._stopping.is_set():  # the signal came while the link was being started
+            self.stop()
+        code = link.wait()
+        self._link = None
+        return code
+
+
+def _only_one(file: NodeFile) -> tuple[int, int]:
+    """Lock the state's folder, which is made if it is not there; return the lock shared with the link, and the own one.
+
+    A supervisor that was killed has lost its own lock, and its link is about to end: that is waited for.
+
+    Raises:
+        ConfigError: if another process serves this state, or the folder cannot be used.
+    """
+    folder = file.state_folder
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        require_private(file.ledger_file)  # before the rights are set right, which would hide it
+        folder.chmod(0o700)
+        lock, own = (os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600) for name in ("lock", "supervisor.lock"))
+    except OSError as error:
+        raise ConfigError(f"state: {folder} cannot be used ({error.strerror})") from None
+    until = time.monotonic() + 2 * _GOODBYE
+    while not (_locked(own) and _locked(lock)):
+        if not _locked(own) or time.monotonic() > until:
+            os.close(lock)
+            os.close(own)
+            raise ConfigError(f"state: another process serves {folder} already; stop it first")
+        time.sleep(0.1)
+    return lock, own
+
+
+def _locked(lock: int) -> bool:
+    """Lock a file, also once more; return whether this process has the lock."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def is_served(file: NodeFile) -> bool:
+    """Whether a process serves this node's state now."""
+    try:
+        lock = os.open(file.state_folder / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        return not _locked(lock)
+    finally:
+        os.close(lock)
+
+
+def _name(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

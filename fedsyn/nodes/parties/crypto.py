@@ -1,0 +1,401 @@
+"""The crypto party: the only holder of a run's secret keys, and what it lets out. It knows no transport.
+
+FHAIM's crypto-service entity (Kumar et al. 2025, section 4). It makes its keys anew for every run, takes off what hides
+the clients' numbers from the server, and answers with integers that are private already:
+
+- *total*, *opening*: the sum over the contributors that the server names, less their pads, with their noise on it;
+- *choice*: it reads noisy scores, adds a noise of its own and returns the index of the largest one. It is trusted with
+  the scores (`selector: index`); or the scores carry Gaussian noise that is accounted in full, both its own and the
+  server's, and it returns all of them (`selector: gaussian`);
+- *sums*: it adds up slots that are uniform to it and encrypts the sums again (`compute: packed | naive`). Nothing is
+  opened.
+
+**What it sees** besides configuration, schema, orders and who contributes: of every total, opening and choice the
+numbers above before its own noise is on them; of all other slots numbers that are uniform, under a flood that hides how
+they came about (`fedsyn.crypto.fhe`). It never returns a plaintext polynomial, nor a slot that was not asked for (Li &
+Micciancio 2021). It counts its answers and refuses what comes after the last one that the mechanism has.
+
+**A server that deviates** gets nothing from a total or an opening but what an honest one gets, for contributors of its
+choice (`fedsyn.nodes.parties.boxes` has the proof): at least as many as the run and this party's policy demand, each in
+it once and as it was sealed, under the sigma, sensitivity and sizes that each reckoned with. Contributors can be made
+up:
+
+- *pinned* clients cannot. Where the policy pins the configuration (`policy.configurations`) and that names the
+  clients' keys (`aggregation.roster`), each box is signed. Then the shares of the H = fewest - corrupted honest ones
+  are in every answer: the noise that is charged (`fedsyn.privacy.distributed`).
+- *unknown* clients can: all but one may be the server's, and then a share of 1/H of the variance is all that is sure.
+  So this party adds the whole noise once more, at the sigma that it charges; alone it is the Gaussian mechanism (H = 1
+  of the same proof, whatever the shares are). A total then carries up to twice the variance. A store of unknown clients
+  is refused: its choices would be made on one client's exact counts.
+
+**What stays the server's word.** The scores of a choice. After the store is whole this party hands over its pads' sum,
+encrypted, once: so a choice is some function of the TOTAL over all contributors and of nothing else about them. Which
+function, it cannot see: a server that deviates learns an index, log2 of the candidates' number in bits, of any function
+of that exact total for each choice that the run has, and the price of a choice is then no bound on it. Nothing here is
+about what both know: server and crypto party together read everything. `compute: packed | naive` and `scheme: ckks`
+bind nothing; they trust the server and stay in simulations.
+
+Order of things as at a computing party: checked, charged in the run's ledger and in the book, drawn, out; after any
+error the run is over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.aggregation.base import Limits
+from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
+from fedsyn.config import RunConfig
+from fedsyn.crypto.fhe.bfv import BfvReader
+from fedsyn.crypto.fhe.parameters import MOST_FACTOR, most_of
+from fedsyn.crypto.fhe.plan import holders_of, layout_of, parameters_of
+from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
+from fedsyn.crypto.fhe.slots import placed
+from fedsyn.errors import FedsynError, ProtocolError
+from fedsyn.nodes.lifetime.party_ledger import facts_of
+from fedsyn.nodes.parties.checks import (
+    Host,
+    check_configuration,
+    check_opening,
+    checked,
+    contract_of,
+    ledger_of,
+    plan_choice,
+    refuse,
+)
+from fedsyn.nodes.parties.contributors import KeptRun, signers_of
+from fedsyn.nodes.parties.interface import (
+    Announcement,
+    Begun,
+    ChooseOrder,
+    OpenOrder,
+    Order,
+    PartyCost,
+    TotalOrder,
+    run_id,
+)
+from fedsyn.nodes.parties.sealing import Refused
+from fedsyn.nodes.parties.steps import step
+from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
+from fedsyn.privacy.distributed import of_two
+from fedsyn.privacy.release import COUNTS, ROLES
+from fedsyn.selection.terms import Terms
+
+_NONCE = 16
+
+
+class KeyHolder:
+    """The crypto party's half of one run.
+
+    Args:
+        host: what it is, whatever the run.
+        sign: signs what clients check against its card; None in a simulation.
+    """
+
+    def __init__(self, host: Host, sign: Callable[[bytes], bytes] | None = None) -> None:
+        self.host, self._sign = host, sign
+        self.over: str | None = None
+        self._begun: KeptRun | None = None
+        self.cpu = 0.0
+
+    @property
+    def cost(self) -> PartyCost:
+        return PartyCost(0, 0, self.cpu)
+
+    def stop(self, reason: str) -> None:
+        """Ends the run; the secret key is gone. Later calls change nothing."""
+        if self.over is not None:
+            return
+        self.over, run, self._begun = reason, self._begun, None
+        if run is not None and self.host.book is not None:
+            with contextlib.suppress(FedsynError):  # a ledger that cannot be written: its next reader ends the run
+                self.host.book.end(run.id.hex())
+
+    # Steps ------------------------------------------------------------------------------------------------------------
+
+    @step
+    def begin(self, announcement: Announcement) -> Begun:
+        config = announcement.config
+        check_configuration(announcement, self.host, "fhe")
+        if self.host.cards is not None:
+            refuse(config.aggregation.crypto != self.host.cards[0], "the configuration names another crypto party")
+        policy = self.host.policy
+        contract = contract_of(announcement, policy.limits)
+        if self.host.cards is not None:
+            checked(lambda: contract.trusted(config).check(config.federation.clients))
+        refuse(policy.threat is not None, f"its policy demands aggregation.threat: {policy.threat}, not fhe's")
+        theta, gone, most = config.aggregation.corrupted, config.aggregation.dropout, policy.dropout
+        least = policy.corrupted
+        refuse(theta < least, f"aggregation.corrupted is {theta:g}, and its policy demands at least {least:g}")
+        if most is not None:
+            refuse(gone > most, f"aggregation.dropout is {gone:g}, and its policy allows at most {most:g}")
+        signers = signers_of(config, self.host)
+        if contract.store:
+            self._check_store(config, signers)
+            holders, minimum = holders_of(config), config.federation.minimum_cohort
+            fewest, least = Limits.of(config.aggregation, holders, minimum).fewest, policy.minimum_clients
+            refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
+        stored = tuple(contract.stored.cliques) if contract.store else ()
+        refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
+        ledger = ledger_of(announcement, contract.accountant)
+        nonce = os.urandom(_NONCE)
+        run = run_id(announcement, [nonce])
+        facts = contract.store_facts if contract.store else None
+        secret = None if facts is None else SecretKeys(parameters_of(config, announcement.domain, facts))
+        keys, pair = PublicKeys(b"", b"") if secret is None else secret.public, KeyPair()
+        begun = KeptRun(run, announcement, contract, ledger, secret, pair, signers)
+        most = 8 * policy.limits.entries  # 8 bytes each
+        refuse(begun.pads is not None and begun.pads.length > most, f"its policy allows {most} entries of a store")
+        signature = b"" if self._sign is None else self._sign(signed_keys(begun.agreed, keys.public, pair.public))
+        if self.host.book is not None:
+            self.host.book.begin(run.hex(), announcement.rho, **facts_of(config))
+        self._begun = begun  # what is in the book gets its end from here on
+        return Begun(run, keys, pair.public, signature, not contract.store and begun.adds)
+
+    def _check_store(self, config: RunConfig, signers: Mapping[int, bytes] | None) -> None:
+        """ProtocolError for a store that nothing binds to its contributors, outside a simulation."""
+        if self.host.cards is None:
+            return
+        trusts = "compute: packed or naive, scheme: ckks and selector: gaussian trust the server: simulations only"
+        refuse(not config.fhe.is_bound, trusts)
+        refuse(config.federation.participation < 1.0, "a store's contributors are named once: participation must be 1")
+        refuse(
+            signers is None,
+            "a store's clients could be made up: the configuration names their keys as aggregation.roster, and this "
+            "party's policy.configurations its hash",
+        )
+
+    @step
+    def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
+        run = self._running(None, None)
+        if order is not None and order != run.sum:
+            run.ordered.take(order)
+            self._check_sum(run, order)
+            run.sum, run.seeds = order, {}
+        if order is None:
+            _ = run.store
+            pads = run.pads
+            if pads is None or (pads.closed and self.host.cards is not None):
+                raise ProtocolError("the contributors of this run's store are named already, or it names none")
+            pads.closed = False
+        refused = {}
+        for partition, box in sorted(boxes.items()):
+            try:
+                if order is None:
+                    run.deal(partition, box, self.host.policy.limits.clients)
+                else:
+                    run.contribute(order, partition, box)
+            except Refused as error:
+                refused[partition] = str(error)
+        return refused
+
+    @step
+    def unpad(self) -> list[bytes]:
+        run = self._running(None, None)
+        pads, secret = run.pads, run.secret
+        if pads is None or secret is None or pads.closed:
+            raise ProtocolError("this run's store has no pads to take off, or they were taken off")
+        self._check_many(run, len(run.deals), holders_of(run.config))
+        pads.closed = True
+        return Encryptor(secret.ring.parameters, secret.public.public).to_bytes(pads.minus())
+
+    @step
+    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+        run = self._running(order, asked)
+        layout, _ = run.store
+        terms, limits = order.terms, self.host.policy.limits
+        rows = terms.rows if run.pads is None else sum(facts.rows for facts in run.deals.values())
+        plan_choice(order, layout, limits, rows, bounded=False)
+        noise: Any
+        if run.config.fhe.selector == "gaussian":
+            vector: DistributedNoise = checked(lambda: gaussian_scores(order.epsilon, terms))
+            self._charge(run, order, vector.release(order.name, order.round, noise_by=ROLES))
+            scores = run.reader.scores(asked, terms)
+            return run.ledger.distributed(
+                scores,
+                noise=vector,
+                sigma=vector.sigma,
+                sensitivity=vector.sensitivity,
+                count=1,
+                name=order.name,
+                round=order.round,
+                source=self._source(order),
+            )
+        noise = checked(lambda: SelectionNoise(order.epsilon, terms.moved))
+        entry = Release(order.name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=ROLES)
+        self._charge(run, order, entry)
+        noisy = run.ledger.selection_share(
+            run.reader.scores(asked, terms),
+            noise=noise,
+            draws=True,
+            sensitivity=terms.sensitivity,
+            name=order.name,
+            round=order.round,
+            source=self._source(order),
+            noise_by=ROLES,
+        )
+        return np.array([int(np.argmax(noisy))])
+
+    @step
+    def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        run = self._running(order, None)
+        run.answer(len(brought) if run.pads is None else 0)  # with pads nothing is decrypted
+        layout, _ = run.store
+        check_opening(order, layout, self.host.policy.limits, run.least_sigma)
+        assert run.secret is not None and run.ranges is not None
+        limits = Limits.of(run.config.aggregation, holders_of(run.config), run.config.federation.minimum_cohort)
+        cells, parameters = sum(layout.domain.size(clique) for clique in order.cliques), run.secret.ring.parameters
+        rows = sum(facts.rows for facts in run.deals.values())
+        counted = {"count": len(order.cliques), "length": cells, "rows": rows}
+        noise = checked(lambda: pooled_noise(order.sigma, limits, parameters.scheme, **counted))
+        pieces = run.ranges.reserve(order.cliques)
+        pairs, starts, sizes = placed(pieces, parameters.slots)
+        padded = None if run.pads is None else run.pads.read(brought, cells)
+        few = padded is None and len(brought) != len(pairs)
+        refuse(few, "an opening brings more or fewer ciphertexts than it has")
+        entry = noise.release(order.name, order.round, replaced=COUNTS, sampler="drawn by the clients, not seen here")
+        self._charge(run, order, entry)
+        run.ledger.charge(entry)
+        if run.pads is None or padded is None:
+            return run.reader.numbers(Asked(tuple(brought), starts, sizes))
+        return run.pads.off(padded, pieces, noise.resolution)
+
+    def _check_sum(self, run: KeptRun, order: TotalOrder) -> None:
+        """ProtocolError for a sum that the run or this party's policy does not allow."""
+        whole = all(type(n) is int and n > 0 for n in (order.count, order.length, order.asked))
+        real = all(0.0 < value < math.inf for value in (order.sigma, order.sensitivity))
+        refuse(not whole or not real or order.length > self.host.policy.limits.cells, "an order is malformed, or large")
+        everybody = run.config.federation.clients
+        refuse(order.asked > everybody, f"a sum asks at most the run's {everybody} clients")
+
+    def _check_many(self, run: KeptRun, contributors: int, asked: int) -> None:
+        """ProtocolError for fewer contributors than the run, its noise or this party's policy demands."""
+        fewest = Limits.of(run.config.aggregation, asked, run.config.federation.minimum_cohort).fewest
+        fewest = max(fewest, run.minimum, self.host.policy.minimum_clients)
+        refuse(contributors < fewest, f"{contributors} clients are in it, and nothing is opened below {fewest}")
+
+    @step
+    def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+        run = self._running(None, None)
+        refuse(order != run.sum, "a total is ordered to which no client has contributed, or a second time")
+        seeds, run.sum, run.seeds = run.seeds, None, {}
+        self._check_many(run, len(seeds), order.asked)
+        refuse(vector.shape != (order.length,), "a total has another length than its order")
+        limits = Limits.of(run.config.aggregation, order.asked, run.config.federation.minimum_cohort)
+        noise: DistributedNoise = checked(
+            lambda: DistributedNoise.of(
+                order.sigma,
+                sensitivity=order.sensitivity,
+                count=order.count,
+                length=order.length,
+                asked=limits.asked,
+                fewest=limits.fewest,
+                corrupted=limits.corrupted,
+            )
+        )
+        entry = noise.release(order.name, order.round, sampler="drawn by the clients, not seen here")
+        self._charge(run, order, entry)
+        total = vector.copy()
+        apply_masks(total, (), seeds.values())
+        if run.adds:
+            return run.ledger.once_more(total.view(np.int64), noise, entry, self._source(order))
+        run.ledger.charge(entry)
+        return total.view(np.int64)
+
+    @step
+    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+        run = self._running(None, asked)
+        refuse(run.facts is None or run.config.fhe.compute == "client", "this run does not add up encrypted products")
+        layout, facts = run.store
+        assert run.secret is not None
+        sums.check(len(asked.starts))
+        room = layout_of(run.secret.ring.parameters, layout.domain, facts)
+        refuse(sums.copies * sums.length > room.ciphertexts * room.slots, "a question asks for more than a store holds")
+        brought = len(asked.ciphertexts) * room.slots  # honest sums do not overlap
+        refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")
+        assert isinstance(run.reader, BfvReader)
+        return run.reader.again(asked, sums)
+
+    def end(self) -> None:
+        self.stop("the server has ended it")
+
+    # What every step begins with ------------------------------------------------------------------------------------
+
+    def _running(self, order: Order | None, asked: Asked | None) -> KeptRun:
+        run = self._begun
+        if run is None:
+            raise ProtocolError("no run has begun")
+        if order is not None:
+            run.ordered.take(order)
+        if isinstance(order, ChooseOrder | OpenOrder):
+            refuse(run.pads is not None and not run.pads.closed, "this run's store is not whole: nothing comes out yet")
+        if asked is not None:
+            run.answer(len(asked.ciphertexts))
+        return run
+
+    def _charge(self, run: KeptRun, order: Order, entry: Release) -> None:
+        """Enters into the book what the run's own ledger has room for; on the disk when this returns."""
+        book = self.host.book
+        if not run.ledger.can_afford(entry):
+            run.ledger.charge(entry)  # raises, in the ledger's own words
+        if book is not None:
+            book.check(entry.rho)
+            book.charge(run.id.hex(), entry.rho, name=order.name, round=order.round, number=order.number)
+
+    def _source(self, order: Order) -> Any:
+        return self.host.randomness.generator("party", 1, order.round, order.name, order.number)
+
+
+def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:
+    """What the crypto party signs and each client checks: its keys, and all that makes the run what it is.
+
+    Args:
+        agreed: `fedsyn.nodes.parties.interface.sealed_for`.
+        public: of the ciphertexts.
+        seal: of the boxes.
+    """
+    return hashlib.sha256(b"fedsyn store: keys" + agreed + hashlib.sha256(public).digest() + seal).digest()
+
+
+def pooled_noise(sigma: float, limits: Limits, scheme: str, *, count: int, length: int, rows: int) -> DistributedNoise:
+    """The noise of an opening, and the γ of its counts: the same at the server and at the key holder.
+
+    Args:
+        sigma: that is asked for, of one marginal.
+        limits: who must have dealt, and who may be corrupted.
+        scheme: of the ciphertexts.
+        count: marginals.
+        length: cells of all.
+        rows: bound on every count; 0 where nobody knows one.
+
+    Raises:
+        ConfigError: as `DistributedNoise.of_pool`.
+    """
+    return DistributedNoise.of_pool(
+        sigma,
+        asked=limits.asked,
+        fewest=limits.fewest,
+        corrupted=limits.corrupted,
+        count=count,
+        length=length,
+        most=min(MOST_FACTOR, most_of(scheme) // (2 * max(1, rows))),
+    )
+
+
+def gaussian_scores(epsilon: float, terms: Terms) -> DistributedNoise:
+    """Noise of a choice whose scores anybody may see, at the price of a choice with this epsilon: rho epsilon²/8.
+
+    One row moves score q by at most W_q times what it moves the norm, so the vector by `terms.moved_together` in L2.
+    Server and crypto party each add the whole noise: whichever of the two is curious has the other's.
+    """
+    sigma = 2.0 * terms.moved_together / epsilon
+    return of_two(sigma, sensitivity=float(terms.moved_together), length=len(terms.cliques))

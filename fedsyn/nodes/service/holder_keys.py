@@ -1,0 +1,149 @@
+"""A holder's two keys, and the card with their public halves.
+
+The *node key* (ECDSA, P-384, in OpenSSH's format) is how the SuperLink knows a node; the *identity* (Ed25519) is how
+other holders know whose message they read in a secure sum. Whoever made the keys has them: a holder who did not make
+its own makes new ones (`fedsyn node new-keys`), and gives the card to the operator and to the other holders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import Field, field_validator
+
+from fedsyn import yamlio
+from fedsyn.config import parse_options
+from fedsyn.errors import ConfigError
+from fedsyn.nodes.service.files import sync_folder, write_new, write_text
+from fedsyn.settings import Node, digits_to_compare
+
+#: What a node, a holder or a party may be called: a folder's name, too.
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+_HEADER = "# Public: give it to the operator and to the other holders. The fingerprint, to be read to them: {}\n"
+
+
+class HolderCard(Node):
+    """The public halves of a holder's keys.
+
+    Attributes:
+        format: version of this file's format.
+        name: of the holder.
+        node: public node key, one line as in `node.key.pub` of `ssh-keygen`, without a comment.
+        identity: public signing key, 64 hex digits; null: the federation's sums need none.
+    """
+
+    format: int = Field(default=1, ge=1, le=1)
+    name: str = Field(pattern=NAME)
+    node: str
+    identity: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+
+    @field_validator("node")
+    @classmethod
+    def _is_a_key(cls, text: str) -> str:
+        public_node_key(text)
+        return " ".join(text.split()[:2])
+
+    @property
+    def fingerprint(self) -> str:
+        """What two people read to each other to compare cards."""
+        return digits_to_compare(f"{self.name}\n{self.node}\n{self.identity or ''}".encode())
+
+    def dumps(self) -> str:
+        """The card as a file."""
+        return _HEADER.format(self.fingerprint) + yamlio.dumps(self.model_dump())
+
+
+def public_node_key(text: str) -> ec.EllipticCurvePublicKey:
+    """Read a public node key from its line. Raises ValueError if it is not one, which says what is expected."""
+    try:
+        key = serialization.load_ssh_public_key(text.encode("ascii"))
+    except (ValueError, UnsupportedAlgorithm, UnicodeEncodeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ValueError("expected a public node key in one line, 'ecdsa-sha2-nistp384 AAAA...'")
+    return key
+
+
+def new_node_key() -> tuple[str, str]:
+    """Make a node key; return the private one as a file's text, the public one as one line."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return secret.decode(), public.decode()
+
+
+class NewKeys(NamedTuple):
+    """A holder's new keys.
+
+    Attributes:
+        key: text of the private node key's file.
+        identity: text of the private signing key's file; None if none was asked for.
+        card: the public halves.
+    """
+
+    key: str
+    identity: str | None
+    card: HolderCard
+
+
+def new_keys(name: str, *, identity: bool = True) -> NewKeys:
+    """Make a holder's keys. Raises ConfigError if the name cannot be a folder's name."""
+    from fedsyn.aggregation.secagg.primitives import Identity
+
+    secret, public = new_node_key()
+    signer = Identity.generate() if identity else None
+    options = {"name": name, "node": public, "identity": signer and signer.public.hex()}
+    card: HolderCard = parse_options(HolderCard, options, "keys")
+    return NewKeys(secret, None if signer is None else signer.to_bytes().hex() + "\n", card)
+
+
+def replace_keys(
+    name: str, key: Path, identity: Path | None = None, roster: Path | None = None, partition: int | None = None
+) -> HolderCard:
+    """Replace a holder's keys and its own line of its roster; return the card.
+
+    The old files stay beside the new ones as `*.old` until the next time: the SuperLink knows them until its operator
+    has the card.
+
+    Raises:
+        ConfigError: if a file cannot be written, or the roster is not one.
+    """
+    made = new_keys(name, identity=identity is not None)
+    lines = None
+    if roster is not None and partition is not None and made.card.identity is not None:
+        lines = _with_line(roster, partition, made.card.identity)
+    try:
+        for path, text in ((key, made.key), (identity, made.identity)):
+            if path is None or text is None:
+                continue
+            if path.exists():
+                path.replace(path.with_name(path.name + ".old"))
+            write_new(path, text)
+            sync_folder(path.absolute().parent)
+        if lines is not None and roster is not None:
+            write_text(roster, lines)
+    except OSError as error:
+        raise ConfigError(f"cannot write the new keys: {error.filename}: {error.strerror}") from None
+    return made.card
+
+
+def roster_text(identities: Mapping[int, str]) -> str:
+    """Write a roster as a file's text: partition id, public signing key."""
+    head = "# Everybody's public signing keys by partition id, as this holder knows them. Compare them by telephone.\n"
+    return head + "".join(f"{partition}: {key}\n" for partition, key in sorted(identities.items()))
+
+
+def _with_line(roster: Path, partition: int, identity: str) -> str:
+    document: dict[Any, Any] = yamlio.read_mapping(roster) if roster.exists() else {}
+    try:
+        lines = {int(str(number)): str(key) for number, key in document.items()}
+    except ValueError:
+        raise ConfigError(f"{roster}: expected one line for each holder, partition id: public key") from None
+    return roster_text(lines | {partition: identity})

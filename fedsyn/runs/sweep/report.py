@@ -1,0 +1,189 @@
+"""`fedsyn report`: of a sweep, one page with tables and figures over the seeds; CSV and LaTeX tables; figures as files.
+
+A folder that holds a single run is passed on to `fedsyn.runs.report`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from fedsyn import yamlio
+from fedsyn.errors import DataError
+from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.evaluation.report.figures import Figure, require_formats
+from fedsyn.evaluation.report.html import Page, settings
+from fedsyn.evaluation.report.sweep_charts import Point, against
+from fedsyn.evaluation.report.tables import number
+from fedsyn.evaluation.report.text import paragraph, table, warning
+from fedsyn.runs.report import write_full_report
+from fedsyn.runs.sweep.comparison import Layout, is_geometric, labelled, values_of
+from fedsyn.runs.sweep.results import (
+    SWEEP_FILE,
+    UNSET,
+    Results,
+    is_number,
+    is_quality,
+    load_results,
+    short_names,
+    text,
+)
+from fedsyn.runs.sweep.tables import failures, summary_table, write_tables
+
+# A run directory without one of these is not that of a finished run.
+_NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")
+
+
+def report_folder(folder: Path | str, *, real: bool = True, formats: Sequence[str] = ()) -> list[Path]:
+    """Reports on a run directory or a sweep's folder; returns the files written.
+
+    Args:
+        folder: what `fedsyn run` or `fedsyn sweep` left.
+        real: show what reads a simulation's real rows; otherwise the page of a run is for publication.
+        formats: `svg`, `pdf`, `png`: the figures as files of these formats too.
+
+    Raises:
+        DataError: the folder holds neither.
+        ConfigError: an unknown format, or figures without what draws them.
+    """
+    folder = Path(folder)
+    require_formats(formats)
+    if (folder / SWEEP_FILE).is_file():
+        return write_sweep_report(folder, formats)
+    missing = [name for name in _NEEDED if not (folder / name).is_file()]
+    if len(missing) == len(_NEEDED):
+        raise DataError(f"{folder} is neither the directory of a run nor of a sweep")
+    if missing:
+        raise DataError(f"{folder} is not a finished run: {', '.join(missing)} is missing")
+    return write_full_report(folder, real=real, formats=formats)
+
+
+def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
+    """Writes report.html, results.csv, summary.csv, summary.tex and the figures. Returns the paths."""
+    results = load_results(out)
+    counts = {status: sum(row.status == status for row in results.rows) for status in ("done", "failed", "missing")}
+    page = Page(f"Sweep: {results.name}")
+    page.add(
+        f'<p class="lead">{escape(_first_sentence(results))}: {counts["done"]} done, {counts["failed"]} failed, '
+        f"{counts['missing']} not run yet.</p>",
+        warning(
+            "Not for publication unless the table is public.",
+            "Metrics compare with the real rows: they are outside the guarantee of any run.",
+        ),
+    )
+    shown = summary_table(results)
+    page.section(
+        "Mean and standard deviation over the seeds",
+        paragraph(_best(results), "soft"),
+        table(shown.head, shown.rows, best=shown.best, caption="Mean ± standard deviation over the seeds"),
+        _directions(shown.head[shown.axes :]),
+    )
+    found = figures(results)
+    if found:
+        page.section(f"Against {_main_name(results)}")
+        for figure in found:
+            page.figure(figure)
+    ended = failures(results)
+    if ended:
+        rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]
+        page.section("Failed cells", table(("message", "error", "cells"), rows))
+    page.section("Cells", _cells(results, out))
+    page.section("Settings", settings(_document(results.document)))
+    paths = [page.write(out / "report.html"), *write_tables(results, out)]
+    return [*paths, *page.save_figures(out / "figures", tuple(formats))]
+
+
+def _first_sentence(results: Results) -> str:
+    axes = [
+        f"{name} ({len(values_of(results, key))})"
+        for key, name in zip(results.main_axes, short_names(results.main_axes), strict=True)
+    ]
+    seeds = len({row.seed for row in results.rows})
+    over = f" over {', '.join(axes)}" if axes else ""
+    return f"{len(results.rows)} cells{over}, {seeds} seed{'s' if seeds > 1 else ''}"
+
+
+def _best(results: Results) -> str:
+    compared = Layout.of(results).compared or Layout.of(results).main
+    return "" if compared is None else f"Bold: the best {_name(results, compared)} where all else is equal."
+
+
+def _name(results: Results, key: str) -> str:
+    return dict(zip(results.main_axes, short_names(results.main_axes), strict=True))[key]
+
+
+def _main_name(results: Results) -> str:
+    main = Layout.of(results).main
+    assert main is not None
+    return _name(results, main)
+
+
+def _directions(metrics: Sequence[str]) -> str:
+    known = all_metrics()
+    items = [
+        f"{name}: {known[name].summary}; {'lower' if known[name].lower_is_better else 'higher'} is better."
+        for name in metrics
+        if name in known
+    ]
+    return "".join(paragraph(item, "soft") for item in items)
+
+
+def figures(results: Results) -> list[Figure]:
+    """One figure a metric, costs left out: against the main axis, a line for what is compared, panels for the rest."""
+    metrics = [name for name in results.metrics if is_quality(name)] or [n for n in results.metrics if n == "seconds"]
+    summaries, layout = [summary for summary in results.summaries if summary.done], Layout.of(results)
+    if not metrics or not summaries or layout.main is None:
+        return []
+    values, known = [summary.axes[layout.main] for summary in summaries], all_metrics()
+    numeric = all(is_number(value) for value in values)
+    compared = () if layout.compared is None else (layout.compared,)
+    drawn = []
+    for metric in metrics:
+        points = [
+            Point(
+                labelled(results, summary, compared),
+                labelled(results, summary, layout.facets),
+                float(value) if numeric else text(value),
+                summary.mean(metric),
+                summary.sd(metric),
+            )
+            for summary, value in zip(summaries, values, strict=True)
+        ]
+        if numeric:
+            points.sort(key=lambda point: float(point.x))
+        if not any(number(point.mean) not in ("–", "not finite") for point in points):
+            continue
+        lines = list(dict.fromkeys(labelled(results, summary, compared) for summary in summaries))
+        what = known[metric].summary if metric in known else "seconds of a run"
+        direction = "higher" if metric in known and not known[metric].lower_is_better else "lower"
+        drawn.append(
+            against(
+                metric,
+                f"{what}; {direction} is better",
+                points,
+                _main_name(results),
+                lines=lines,
+                numeric=numeric,
+                log=numeric and is_geometric([float(value) for value in values]),
+            )
+        )
+    return drawn
+
+
+def _cells(results: Results, out: Path) -> str:
+    head = ["run", *short_names(results.main_axes), "seed", "status", *results.metrics]
+    body, links = [], {}
+    for row in results.rows:
+        values = [number(row.metrics[name]) if name in row.metrics else "" for name in results.metrics]
+        axes = [text(row.axes.get(key, UNSET)) for key in results.main_axes]
+        body.append([row.id, *axes, text(row.seed), row.status, *values])
+        if (out / "cells" / row.id / "report.html").is_file():
+            links[row.id] = f"cells/{row.id}/report.html"
+    return table(head, body, links=links, caption="Every cell, with a link to its own page")
+
+
+def _document(document: Mapping[str, Any]) -> str:
+    dumped = yamlio.dumps(dict(document))
+    return dumped if len(dumped) < 100_000 else dumped[:100_000] + "\n..."

@@ -1,0 +1,34 @@
+"""Tables: where they come from, how their rows are kept encoded, and how they are split.
+
+`load_dataset` is the one entry to a table with its schema; `fedsyn.table.data.partition` is what a partitioner builds
+on.
+"""
+
+from fedsyn.table.data.encoded import EncodedTable, open_client_rows, write_encoded
+from fedsyn.table.data.readers import read_table
+from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
+from fedsyn.table.data.sources import Dataset, FileSource, file_source, load_dataset, load_table
+from fedsyn.table.data.split import train_test_split
+from fedsyn.table.data.stream import encode_file, encoded_blocks
+from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
+
+__all__ = [
+    "Dataset",
+    "DatasetEntry",
+    "EncodedTable",
+    "FileSource",
+    "SynthFSOptions",
+    "dataset_names",
+    "describe",
+    "encode_file",
+    "encoded_blocks",
+    "file_source",
+    "load_dataset",
+    "load_table",
+    "open_client_rows",
+    "read_table",
+    "synthfs",
+    "synthfs_schema",
+    "train_test_split",
+    "write_encoded",
+]

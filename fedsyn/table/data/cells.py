@@ -1,0 +1,160 @@
+"""A table as it stands, before anybody says what its columns are: what a schema is drafted from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsyn.errors import DataError
+from fedsyn.table.data.layout import Layout, layout_of, require_names
+from fedsyn.table.data.opening import source_of
+from fedsyn.table.data.options import FileOptions
+from fedsyn.table.data.readers import is_parquet, options_for, parse_rows, readable, require_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Cells that are read of a file: 280,000 rows of 60 columns. What a schema says of a table shows in so many.
+MOST_CELLS = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """A table, or its first rows.
+
+    Attributes:
+        frame: of a text file, its cells as text (missing values are empty text, or what the file has in their place);
+            of another source, the values in the types that they have there.
+        options: how the file has to be read, where that differs from a plain CSV file.
+        notes: what was found out, in sentences that quote no cell.
+        text: whether `frame` holds text of a file.
+    """
+
+    frame: pd.DataFrame
+    options: FileOptions
+    notes: tuple[str, ...]
+    text: bool
+
+
+def read_cells(
+    path: str | Path,
+    options: Mapping[str, Any] | FileOptions | None = None,
+    most: int = MOST_CELLS,
+    columns: Sequence[str] | None = None,
+) -> Cells:
+    """Reads a file, or its first rows if it has more than `most` cells. Columns without a name are left out, and said.
+
+    Args:
+        path, options: as `read_table`.
+        most: cells that are read, at least; whole rows.
+        columns: names of a schema, by which the separator is found then.
+
+    Raises:
+        ConfigError, DataError: as `read_table`, and for a first line that names no columns, or one name twice.
+    """
+    path = require_table(path)
+    chosen = options_for(path, options)
+    with readable(path):
+        cells = (
+            _parquet(path, most, chosen)
+            if is_parquet(path)
+            else _text(layout_of(path, chosen, columns), most, columns is None)
+        )
+    if len(cells.frame) == 0:
+        raise DataError(f"{path} has no rows")
+    if not len(cells.frame.columns):
+        raise DataError(f"{path} names no columns: put a line with the names of the columns at its top")
+    return cells
+
+
+def _text(layout: Layout, most: int, strict: bool) -> Cells:
+    header = layout.header
+    if strict:
+        require_names(layout.path, header)
+    rows = -(-most // len(header))
+    blank = len(header) == 1  # in a table of one column a blank line is a missing value
+    frame, more = parse_rows(layout, rows, dtype=str, keep_default_na=False, skip_blank_lines=not blank)
+    notes = list(layout.notes)
+    if layout.file.fell_back:
+        notes.append("bytes that are not UTF-8, read as Windows-1252 (--encoding names another)")
+    if more:
+        notes.append(f"more than {rows:,} rows: what is proposed was read from the first {rows:,}")
+    unnamed = [j for j, name in enumerate(header) if not name.strip()]
+    if unnamed:
+        notes.append(_left_out(unnamed, len(header)))
+    frame = frame.iloc[:, [j for j in range(len(header)) if j not in unnamed]]
+    return Cells(frame, layout.options(), tuple(notes), text=True)
+
+
+def _left_out(unnamed: list[int], columns: int) -> str:
+    if unnamed == [0]:
+        return "the first column has no name (df.to_csv writes an index like that): left out"
+    if unnamed == [columns - 1]:
+        return "the last column has no name (a separator at the end of each line?): left out"
+    numbers = ", ".join(str(j + 1) for j in unnamed[:5])
+    return f"columns without a name (number {numbers}): left out; name them in the first line to keep them"
+
+
+def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(source_of(path, chosen)) as file:
+        names = file.schema_arrow.names
+        _require_plain(path, file.schema_arrow)
+        rows = -(-most // max(1, len(names)))
+        batches, done = [], 0
+        for batch in file.iter_batches(min(rows, 1 << 17)):
+            batches.append(batch)
+            done += len(batch)
+            if done >= rows:
+                break
+        table = pa.Table.from_batches(batches, schema=file.schema_arrow).slice(0, rows)
+        more = file.metadata.num_rows > len(table)
+    notes = [f"{file.metadata.num_rows:,} rows: what is proposed was read from the first {rows:,}"] if more else []
+    return Cells(_typed(table), FileOptions(), tuple(notes), text=False)
+
+
+def _require_plain(path: Path, schema: Any) -> None:
+    """Refuses columns of a Parquet file that no table on paper has.
+
+    Raises:
+        DataError: names the first column that is there twice, or holds lists, structures, mappings or bytes.
+    """
+    import pyarrow as pa
+
+    nested = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    for field in schema:
+        if schema.names.count(field.name) > 1:
+            raise DataError(f"{path} has more than one column named '{field.name}': rename one")
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if any(is_kind(kind) for is_kind in nested):
+            raise DataError(
+                f"column '{field.name}' of {path} holds values of type {kind}: make plain columns of it, or drop it"
+            )
+
+
+def _typed(table: Any) -> pd.DataFrame:
+    """A frame with the dtypes that pandas gave the file, if it wrote it; integers stay integers beside missing ones."""
+    import pyarrow as pa
+
+    frame = table.to_pandas()
+    for name in table.column_names:
+        column = table[name]
+        whole = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
+        if whole and column.null_count and name in frame and frame[name].dtype.kind in "fO":
+            frame[name] = column.to_pandas(types_mapper=_nullable)
+    return frame.reset_index(drop=True)
+
+
+def _nullable(kind: Any) -> Any:
+    import pandas as pd
+
+    return pd.api.types.pandas_dtype(_NULLABLE.get(str(kind), "object"))
+
+
+_NULLABLE = {name: name.replace("i", "I", 1).replace("uI", "UI") for name in ("int8", "int16", "int32", "int64")}
+_NULLABLE |= {f"u{name}": f"U{nullable}" for name, nullable in _NULLABLE.items()}
+_NULLABLE |= {"bool": "boolean"}

@@ -1,0 +1,164 @@
+"""Fetching public tables: OpenML and scikit-learn's own tables through scikit-learn, others by their address.
+
+Needs a network (except for scikit-learn's tables) and, for OpenML, scikit-learn. What was fetched is kept in
+a cache
+folder: FEDSYN_CACHE, else `fedsyn` in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.error import URLError
+from urllib.parse import urlparse
+from urllib.request import urlopen
+
+from fedsyn.errors import DataError
+from fedsyn.table.data.cache import cache_dir
+from fedsyn.table.data.readers import exact_floats
+from fedsyn.table.data.registry import Origin
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SECONDS = 60
+
+
+def fetch(origin: Origin, name: str) -> pd.DataFrame:
+    """Fetches a registered table with the column names of its origin.
+
+    Raises:
+        DataError: says what is missing (network, scikit-learn) and what to do.
+    """
+    if origin.sklearn is not None:
+        return _fetch_sklearn(origin.sklearn)
+    if origin.statsmodels is not None:
+        return _fetch_statsmodels(origin.statsmodels)
+    if origin.openml is not None:
+        return fetch_openml(str(origin.openml), name)
+    return _fetch_url(origin, name)
+
+
+def fetch_openml(key: str, name: str = "") -> pd.DataFrame:
+    """Fetches a table from OpenML by its id (digits) or by its name (the newest active version).
+
+    Raises:
+        DataError: no scikit-learn, no network, or no such table.
+    """
+    try:
+        from sklearn.datasets import fetch_openml as sklearn_fetch
+    except ImportError:
+        raise DataError(_needs_sklearn(f"OpenML's table '{key}'")) from None
+    which = {"data_id": int(key)} if key.isdigit() else {"name": key}
+    try:
+        frame: pd.DataFrame = sklearn_fetch(
+            **which, as_frame=True, parser="auto", data_home=str(cache_dir() / "openml"), n_retries=1
+        ).frame
+        return frame
+    except Exception as error:  # scikit-learn passes on errors of urllib, gzip, json, pandas and its own
+        raise DataError(_cannot_fetch(f"OpenML's table '{key}'", name, error)) from None
+
+
+def _fetch_sklearn(loader: str) -> pd.DataFrame:
+    try:
+        from sklearn import datasets
+    except ImportError:
+        raise DataError(_needs_sklearn(f"its table '{loader.removeprefix('load_')}'")) from None
+    frame: pd.DataFrame = getattr(datasets, loader)(as_frame=True).frame
+    return frame
+
+
+def _fetch_statsmodels(name: str) -> pd.DataFrame:
+    try:
+        module = importlib.import_module(f"statsmodels.datasets.{name}")
+    except ImportError:
+        raise DataError(f"statsmodels is needed for its table '{name}': pip install 'fedsyn[demo]'") from None
+    frame: pd.DataFrame = module.load_pandas().data
+    return frame
+
+
+def _fetch_url(origin: Origin, name: str) -> pd.DataFrame:
+    import pandas as pd
+
+    assert origin.url is not None
+    suffix = "".join(Path(urlparse(origin.url).path).suffixes[-2:]).lower()
+    cached = cache_dir() / f"{name}{suffix}"
+    if not cached.is_file():
+        try:
+            _download(origin.url, cached)
+        except (URLError, OSError) as error:
+            raise DataError(_cannot_fetch(f"'{name}' from {origin.url}", name, error)) from None
+    try:
+        parts = [
+            pd.read_csv(
+                io.BytesIO(content),
+                sep=origin.separator,
+                header=None if origin.header else 0,
+                names=list(origin.header) or None,
+                skipinitialspace=True,
+                keep_default_na=False,
+                na_values=[""],
+                **exact_floats(),
+                low_memory=False,
+            )
+            for content in _unpack(cached.read_bytes(), origin.members)
+        ]
+        return pd.concat(parts, ignore_index=True)
+    except (
+        zipfile.BadZipFile,
+        tarfile.TarError,
+        zlib.error,
+        KeyError,
+        ValueError,
+        OSError,
+        EOFError,
+    ) as error:
+        raise DataError(
+            f"what {origin.url} gave is not the expected table ({type(error).__name__}); "
+            f"delete {cached} to fetch it again"
+        ) from None
+
+
+def _unpack(content: bytes, members: tuple[str, ...]) -> list[bytes]:
+    """The files at the end of a path through nested archives, decompressed."""
+    files = [content]
+    for member in members:
+        names = member.split(" + ")
+        if zipfile.is_zipfile(io.BytesIO(files[0])):
+            with zipfile.ZipFile(io.BytesIO(files[0])) as archive:
+                files = [archive.read(name) for name in names]
+        else:
+            with tarfile.open(fileobj=io.BytesIO(files[0])) as tar:
+                # Read into memory, never unpacked to disk: a member's path cannot lead anywhere.
+                files = [tar.extractfile(name).read() for name in names]  # type: ignore[union-attr]
+    return [gzip.decompress(file) if file[:2] == b"\x1f\x8b" else file for file in files]
+
+
+def _download(url: str, target: Path) -> None:
+    """Downloads to a file that appears only when it is complete."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        urlopen(url, timeout=_SECONDS) as response,
+        tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as part,
+    ):
+        shutil.copyfileobj(response, part)
+    Path(part.name).replace(target)
+
+
+def _needs_sklearn(what: str) -> str:
+    return f"scikit-learn is needed for {what}: pip install 'fedsyn[evaluation]'"
+
+
+def _cannot_fetch(what: str, name: str, error: Exception) -> str:
+    reason = getattr(error, "reason", None) or type(error).__name__
+    file = f"{name}.csv or {name}.csv.gz" if name else "a CSV file and its schema"
+    advice = f"without a network, put {file} into a folder and set FEDSYN_DATA to it"
+    return f"cannot fetch {what} ({reason}); {advice}"

@@ -1,0 +1,198 @@
+"""How the cells of a text file are told apart: found in its first line where nobody said it.
+
+With a schema the separator is the one by which the first line holds the schema's columns: both are public, so no row
+has a say. Without a schema, which is where a schema is drafted, the lines that follow have to agree with the first one.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from fedsyn.errors import DataError
+from fedsyn.table.data.opening import SHEETS, TextFile
+from fedsyn.table.data.options import SEPARATORS, FileOptions
+from fedsyn.table.data.sealed import plain_name
+from fedsyn.table.schema.values import parse_number
+
+# Characters that are read to find the layout, and lines that have to agree with the first one.
+_HEAD = 1 << 20
+_LINES = 100
+_SHOWN = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A text file, and how it is read.
+
+    Attributes:
+        file: opens its text.
+        separator: between its cells.
+        decimal: mark of its numbers.
+        header: the names of its columns, as they stand; blank ones and doubled ones too.
+        notes: what was found and not said by anybody, in sentences without a cell of a row.
+    """
+
+    file: TextFile
+    separator: str
+    decimal: str
+    header: list[str]
+    notes: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    def options(self) -> FileOptions:
+        """What was found, so that it can be said in a configuration: what differs from a plain CSV file."""
+        given = self.file.options
+        if plain_name(self.path).suffix.lower() in SHEETS:
+            return given
+        encoding = given.encoding or (self.file.encoding if self.file.encoding not in ("utf-8", "utf-8-sig") else None)
+        return FileOptions(
+            separator=given.separator or (self.separator if self.separator != "," else None),
+            encoding=encoding or ("cp1252" if self.file.fell_back else None),
+            decimal=given.decimal,
+        )
+
+
+def shown(separator: str) -> str:
+    """A separator as it is said: `';'`, `tab`."""
+    return _SHOWN.get(separator, f"'{separator}'")
+
+
+def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = None) -> Layout:
+    """Finds out how a text file is read.
+
+    Args:
+        path: of a text file or an Excel file.
+        options: what was said about it.
+        columns: names of columns that it should have (a schema's), or None.
+
+    Raises:
+        DataError: an empty file, one that is no text, or one that another separator divides into the columns.
+    """
+    file = TextFile(path, options)
+    with file.open() as stream:
+        head = stream.read(_HEAD) or ""
+    if not head.strip("\ufeff \t\r\n,;|"):
+        raise DataError(f"{path} is empty")
+    sheet = plain_name(path).suffix.lower() in SHEETS
+    candidates = _candidates(path)
+    separator = "," if sheet else options.separator
+    if separator is None:
+        separator = _by_columns(head, columns, candidates) if columns is not None else _by_lines(head, candidates)
+    header = _first_cells(head, separator)
+    if not sheet:
+        _require_divided(path, head, header, separator, columns)
+    return Layout(file, separator, options.decimal or ".", header, tuple(_notes(file, separator, options)))
+
+
+def require_names(path: Path, header: Sequence[str]) -> None:
+    """Refuse a first line that cannot be a header, before an error message can quote it.
+
+    Raises:
+        DataError: most of its cells are numbers (and not ascending ones, such as years), or two names are the same.
+    """
+    named = [name.strip() for name in header if name.strip()]
+    if any(not letter.isprintable() and letter not in "\t\r\n" for name in named for letter in name):
+        raise DataError(f"the first line of {path} holds control characters, so it is not a text table")
+    numbers = [number for name in named if (number := parse_number(name.replace(",", "."))) is not None]
+    counted = len(numbers) > 1 and all(a < b and a.is_integer() for a, b in pairwise(numbers))
+    if 2 * len(numbers) > len(named) and not counted:
+        raise DataError(
+            f"the first line of {path} does not name columns: {len(numbers)} of its {len(named)} cells are numbers; "
+            "put a line with the names of the columns above it"
+        )
+    for name in named:
+        if named.count(name) > 1:
+            raise DataError(f"{path} has more than one column named '{name}': rename one in its first line")
+
+
+def wrong_separator(path: Path, separator: str) -> str:
+    """What to type where another separator would divide the file."""
+    return (
+        f"{path} looks as if {shown(separator)} stood between its cells: say --separator {_typed(separator)}, "
+        f"in a run data.options.separator: {_typed(separator)}"
+    )
+
+
+def _typed(separator: str) -> str:
+    return "tab" if separator == "\t" else f"'{separator}'"
+
+
+def _candidates(path: Path) -> tuple[str, ...]:
+    """The separators to try, the likeliest by the file's name first."""
+    if ".tsv" in [suffix.lower() for suffix in path.suffixes]:
+        return ("\t", *(mark for mark in SEPARATORS if mark != "\t"))
+    return SEPARATORS
+
+
+def _rows(head: str, separator: str, most: int) -> list[list[str]]:
+    """Up to `most` rows of cells that are not blank lines; the last one may be cut off by the end of `head`."""
+    reader = csv.reader(io.StringIO(head, newline=""), delimiter=separator)
+    rows: list[list[str]] = []
+    try:
+        for row in reader:
+            if row:
+                rows.append(row)
+            if len(rows) > most:
+                break
+    except csv.Error:  # a cell that does not end; the reader of the whole says what is wrong
+        pass
+    return rows
+
+
+def _first_cells(head: str, separator: str) -> list[str]:
+    rows = _rows(head, separator, 1)
+    return [cell.removeprefix("\ufeff") if j == 0 else cell for j, cell in enumerate(rows[0])] if rows else []
+
+
+def _by_columns(head: str, columns: Iterable[str], candidates: Sequence[str]) -> str:
+    """The separator by which the first line holds most of the columns."""
+    names = set(columns)
+    return max(candidates, key=lambda mark: len(names & set(_first_cells(head, mark))))
+
+
+def _by_lines(head: str, candidates: Sequence[str]) -> str:
+    """The separator by which most lines have as many cells as the first one; of several, that of most cells."""
+    scores = {}
+    for mark in candidates:
+        rows = _rows(head, mark, _LINES)
+        width = len(rows[0]) if rows else 0
+        following = rows[1:_LINES]
+        agreed = sum(len(row) == width for row in following) / len(following) if following else 1.0
+        scores[mark] = (round(agreed, 1), width) if width > 1 else (-1.0, 1)
+    return max(candidates, key=lambda mark: scores[mark])
+
+
+def _require_divided(
+    path: Path, head: str, header: Sequence[str], separator: str, columns: Sequence[str] | None
+) -> None:
+    """Refuses a separator that was named, where another one divides the first line.
+
+    Raises:
+        DataError: names the other one.
+    """
+    others = [mark for mark in SEPARATORS if mark != separator]
+    if columns is not None:
+        names = set(columns)
+        if names <= set(header):
+            return
+        better = [mark for mark in others if names <= set(_first_cells(head, mark))]
+    else:
+        better = [mark for mark in others if len(_first_cells(head, mark)) > 1] if len(header) == 1 else []
+    if better:
+        raise DataError(wrong_separator(path, max(better, key=lambda mark: len(_first_cells(head, mark)))))
+
+
+def _notes(file: TextFile, separator: str, options: FileOptions) -> Iterable[str]:
+    yield from file.notes
+    if separator != "," and options.separator is None:
+        yield f"{shown(separator)} between the cells"
+    if file.encoding not in ("utf-8", "utf-8-sig") and options.encoding is None:
+        yield f"{file.encoding.upper()}"

@@ -1,0 +1,223 @@
+"""Opening a file of text, whatever it is packed and encoded in, and an Excel sheet as if it were one.
+
+The text of a row depends on that row alone: a multi-byte character never goes past the end of a line, and bytes that
+are not UTF-8 are read as Windows-1252 where they stand. (Were the whole file read in another encoding as soon as one
+row holds such bytes, then one row would decide how all others are read.)
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from fedsyn.errors import ConfigError, DataError
+from fedsyn.table.data.options import FileOptions
+from fedsyn.table.data.sealed import SEALED, is_sealed, open_sealed, plain_name, read_key
+
+TEXTS = (".csv", ".tsv", ".txt")
+PACKED = (".gz", ".bz2", ".xz", ".zip", ".zst")
+SHEETS = (".xlsx", ".xlsm")
+#: Endings of the names of tables.
+_OPEN = (*TEXTS, *(text + packed for text in TEXTS for packed in PACKED), *SHEETS, ".parquet")
+SUFFIXES = (*_OPEN, *(suffix + SEALED for suffix in _OPEN))
+
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"))
+_BOMS_16 = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_HEAD = 1 << 16
+
+
+def _as_windows(error: UnicodeError) -> tuple[str, int]:
+    """Bytes that an encoding does not know, as Windows-1252 has them (and as Latin-1 where that has nothing)."""
+    assert isinstance(error, UnicodeDecodeError)
+    text = bytes([error.object[error.start]])
+    try:
+        return text.decode("cp1252"), error.start + 1
+    except UnicodeDecodeError:
+        return text.decode("latin-1"), error.start + 1
+
+
+codecs.register_error("fedsyn.windows", _as_windows)
+
+
+class TextStream(io.TextIOBase):
+    """The text of a stream of bytes, with line ends as they are.
+
+    Attributes:
+        fell_back: whether bytes were met that are not UTF-8, and were read as Windows-1252.
+    """
+
+    def __init__(self, raw: BinaryIO, encoding: str, lenient: bool, name: str) -> None:
+        self._raw, self._name, self._zeros = raw, name, encoding.startswith(("utf-16", "utf-32"))
+        self._lenient, self.fell_back = lenient, False
+        self._known = encoding in ("cp1252", "windows-1252")
+        self._encoding = encoding
+        self._decoder = codecs.getincrementaldecoder(encoding)("fedsyn.windows" if self._known else "strict")
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1) -> str:
+        """The next characters: as many as `size` bytes hold, and "" at the end only."""
+        while True:
+            chunk = self._raw.read(-1 if size is None else size)
+            if not self._zeros and b"\0" in chunk:
+                raise DataError(_zero_bytes(self._name))
+            text = self._decoded(chunk, final=not chunk)
+            if text or not chunk:
+                return text
+
+    def _decoded(self, chunk: bytes, final: bool) -> str:
+        before = self._decoder.getstate()
+        try:
+            return self._decoder.decode(chunk, final)
+        except UnicodeDecodeError:
+            if not self._lenient:
+                raise
+        self._lenient, self.fell_back = False, True
+        self._decoder = codecs.getincrementaldecoder(self._encoding)("fedsyn.windows")
+        self._decoder.setstate(before)
+        return self._decoder.decode(chunk, final)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class TextFile:
+    """A file of text, or a sheet of Excel as one, that can be opened several times.
+
+    Args:
+        path: of the file.
+        options: what was said about it.
+
+    Attributes:
+        encoding: that its text is read in.
+        notes: what was found out about it, in sentences.
+        fell_back: whether a stream of it met bytes that are not UTF-8.
+    """
+
+    def __init__(self, path: Path, options: FileOptions) -> None:
+        self.path, self.options = path, options
+        self.notes: list[str] = []
+        self._streams: list[TextStream] = []
+        self._sheet: str | None = None
+        self.encoding = "utf-8"
+        if plain_name(path).suffix.lower() in SHEETS:
+            from fedsyn.table.data.excel import sheet_as_text
+
+            self._sheet, note = sheet_as_text(path, source_of(path, options), options.sheet)
+            self.notes += [note] if note else []
+            return
+        with self._opened() as raw:
+            head = raw.read(_HEAD)
+        self.encoding = options.encoding or encoding_of(head)
+        if self.encoding == "utf-8" and head.startswith(codecs.BOM_UTF8):
+            self.encoding = "utf-8-sig"
+
+    @property
+    def fell_back(self) -> bool:
+        return any(stream.fell_back for stream in self._streams)
+
+    def open(self) -> io.TextIOBase:
+        """Its text from the start; close it."""
+        if self._sheet is not None:
+            return io.StringIO(self._sheet, newline="")
+        lenient = self.options.encoding is None and self.encoding in ("utf-8", "utf-8-sig")
+        self._streams.append(TextStream(self._opened(), self.encoding, lenient, str(self.path)))
+        return self._streams[-1]
+
+    def _opened(self) -> BinaryIO:
+        opener = _OPENERS.get(plain_name(self.path).suffix.lower(), _plain)
+        return opener(source_of(self.path, self.options))
+
+
+def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:
+    """What libraries read: the file's name, or, of a sealed file, what is in it as an open file.
+
+    Raises:
+        ConfigError: no key.
+        DataError: the file cannot be opened with it.
+    """
+    if not is_sealed(path):
+        return path
+    if options.key_file is None:
+        raise ConfigError(f"{path} is sealed: name the file of its key (node.yaml: data_key; data.options.key_file)")
+    return open_sealed(path, read_key(Path(options.key_file)))
+
+
+def encoding_of(head: bytes) -> str:
+    """The encoding that the first bytes of a file speak of: a byte order mark, or zeros where UTF-16 has them."""
+    for mark, name in (*_BOMS, *_BOMS_16):
+        if head.startswith(mark):
+            return name
+    line = head[:64]
+    for name, zeros, letters in (("utf-16-le", line[1::2], line[0::2]), ("utf-16-be", line[0::2], line[1::2])):
+        if len(line) >= 4 and not any(zeros) and all(letters[: len(line) // 2]):
+            return name
+    return "utf-8"
+
+
+def _zero_bytes(name: str) -> str:
+    return (
+        f"{name} holds NUL bytes, which no text has: take them out (tr -d '\\000' < FILE > CLEAN.csv), or name the "
+        "encoding if it is UTF-16 (--encoding utf-16-le, in a run data.options.encoding)"
+    )
+
+
+def _plain(source: Path | BinaryIO) -> BinaryIO:
+    return source.open("rb") if isinstance(source, Path) else source
+
+
+def _gzip(source: Path | BinaryIO) -> BinaryIO:
+    import gzip
+
+    return gzip.open(source, "rb")  # type: ignore[return-value]
+
+
+def _bz2(source: Path | BinaryIO) -> BinaryIO:
+    import bz2
+
+    return bz2.open(source, "rb")  # type: ignore[return-value]
+
+
+def _xz(source: Path | BinaryIO) -> BinaryIO:
+    import lzma
+
+    return lzma.open(source, "rb")  # type: ignore[return-value]
+
+
+def _zip(source: Path | BinaryIO) -> BinaryIO:
+    """The one file of an archive, not counting what macOS adds to archives."""
+    import zipfile
+
+    archive = zipfile.ZipFile(source)
+    members = [
+        entry
+        for entry in archive.infolist()
+        if not entry.is_dir() and not entry.filename.startswith("__MACOSX/") and "/." not in f"/{entry.filename}"
+    ]
+    if len(members) != 1:
+        archive.close()
+        name = source if isinstance(source, Path) else "the archive in the sealed file"
+        raise DataError(f"{name} holds {len(members)} files: unpack it and name the one that is the table")
+    return archive.open(members[0])  # type: ignore[return-value]
+
+
+def _zst(source: Path | BinaryIO) -> BinaryIO:
+    import pyarrow as pa
+
+    packed = pa.OSFile(str(source), "rb") if isinstance(source, Path) else pa.PythonFile(source, "r")
+    raw: Any = pa.CompressedInputStream(packed, "zstd")
+    return io.BufferedReader(raw)
+
+
+_OPENERS: dict[str, Callable[[Path | BinaryIO], BinaryIO]] = {
+    ".gz": _gzip,
+    ".bz2": _bz2,
+    ".xz": _xz,
+    ".zip": _zip,
+    ".zst": _zst,
+}

@@ -1,0 +1,103 @@
+"""What a person may say about a file: `data.options` of a configuration, and the options of `fedsyn schema draft`."""
+
+from __future__ import annotations
+
+import codecs
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr, ValidationError, field_validator, model_validator
+
+from fedsyn.errors import ConfigError, nearest, plainly
+
+#: Separators that are looked for where none is named. The first one wins where nothing tells them apart.
+SEPARATORS = (",", ";", "\t", "|")
+_NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
+
+
+class FileOptions(BaseModel):
+    """How a file is read. What is left out is found in the file (`fedsyn.table.data.layout` says how), and said.
+
+    >>> FileOptions.of({"separator": "tab"}).separator
+    '\\t'
+
+    Attributes:
+        separator: one character between the cells of a text file; also `tab`, `comma`, `semicolon`, `pipe`.
+        encoding: of a text file, by the name that Python has for it: `utf-8`, `cp1252`, `utf-16`, ...
+        decimal: the decimal mark of its numeric columns, `.` (the default) or `,`.
+        sheet: of an Excel file, by name or counted from 1; the first one where it is left out.
+        key_file: file with the key of a sealed table (`fedsyn node seal`).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    separator: StrictStr | None = None
+    encoding: StrictStr | None = None
+    decimal: StrictStr | None = None
+    sheet: StrictStr | StrictInt | None = None
+    key_file: StrictStr | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any] | FileOptions | None, where: str = "data.options") -> FileOptions:
+        """Checked options.
+
+        Args:
+            options: of a configuration, or checked ones, or None.
+            where: what to call them in a message.
+
+        Raises:
+            ConfigError: an unknown option, or a value that cannot be used.
+        """
+        if isinstance(options, FileOptions):
+            return options
+        for key in options or {}:
+            if key not in cls.model_fields:
+                hint = nearest(str(key), cls.model_fields) or f" (allowed: {', '.join(cls.model_fields)})"
+                raise ConfigError(f"unknown data option '{key}'{hint}")
+        try:
+            return cls(**(options or {}))
+        except ValidationError as error:
+            item = error.errors(include_url=False)[0]
+            place = f".{item['loc'][0]}" if item["loc"] else ""
+            raise ConfigError(f"{where}{place}: {plainly(item)}") from None
+
+    @field_validator("separator")
+    @classmethod
+    def _one_character(cls, value: str | None) -> str | None:
+        value = value if value is None else _NAMES.get(value.lower(), value)
+        if value is not None and (len(value) != 1 or value in '"\r\n'):
+            raise ValueError("a separator is one character, such as ',' ';' '|' or 'tab'")
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _known_encoding(cls, value: str | None) -> str | None:
+        try:
+            if value is not None:
+                io.TextIOWrapper(io.BytesIO(), encoding=value)  # refuses what Python calls a codec and is none of text
+                return codecs.lookup(value).name
+        except (LookupError, ValueError):
+            raise ValueError(
+                "an encoding is a name that Python knows, such as utf-8, cp1252, latin-1 or utf-16"
+            ) from None
+        return value
+
+    @field_validator("decimal")
+    @classmethod
+    def _known_mark(cls, value: str | None) -> str | None:
+        if value not in (None, ".", ","):
+            raise ValueError("a decimal mark is '.' or ','")
+        return value
+
+    @model_validator(mode="after")
+    def _told_apart(self) -> FileOptions:
+        if self.separator is not None and self.separator == self.decimal:
+            raise ValueError("separator and decimal cannot be the same character")
+        return self
+
+    def said(self) -> dict[str, Any]:
+        """The options that are not left out, as a configuration has them."""
+        named = {mark: name for name, mark in _NAMES.items() if name == "tab"}
+        data = self.model_dump(exclude_none=True)
+        return data | ({"separator": named.get(data["separator"], data["separator"])} if "separator" in data else {})

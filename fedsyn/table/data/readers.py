@@ -1,0 +1,332 @@
+"""Reading tables from files: text (packed or not), Excel and Parquet, with one clear message for everything that fails.
+
+A CSV cell is text, and what it means depends on the schema, never on its neighbours: a column that holds only
+`0` in one client's file and `0`, `4+` in another's must be read the same way by both. Categorical columns are
+therefore read as text and matched with the schema's categories; only numeric columns are parsed as numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import lzma
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.table.data.layout import Layout, layout_of
+from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS, source_of
+from fedsyn.table.data.options import FileOptions
+from fedsyn.table.data.sealed import is_sealed, plain_name
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import CategoricalColumn, Column
+from fedsyn.table.schema.model import Schema
+from fedsyn.table.schema.values import MISSING_TEXT, parse_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+# Names of tables, in a message.
+_ENDINGS = ".csv, .tsv, .txt (and these with .gz, .bz2, .xz, .zip or .zst), .xlsx, .parquet"
+# Files of other programs, and what to do with them.
+_OTHERS = {
+    ".xls": "save it as .xlsx or .csv",
+    ".ods": "save it as .xlsx or .csv",
+    ".sav": "convert it: pandas.read_spss(...).to_parquet(...)",
+    ".dta": "convert it: pandas.read_stata(...).to_parquet(...)",
+    ".sas7bdat": "convert it: pandas.read_sas(...).to_parquet(...)",
+    ".json": "convert it: pandas.read_json(...).to_parquet(...)",
+    ".feather": "convert it: pandas.read_feather(...).to_parquet(...)",
+}
+# How files start that are called .csv now and then.
+_STARTS = {
+    b"\x1f\x8b": ".csv.gz",
+    b"PK\x03\x04": ".xlsx or .csv.zip",
+    b"PAR1": ".parquet",
+    b"BZh": ".csv.bz2",
+    b"\xfd7zXZ": ".csv.xz",
+    b"\xd0\xcf\x11\xe0": ".xls",
+}
+Options = FileOptions | Mapping[str, Any] | None
+
+
+def read_table(path: str | Path, schema: Schema | None = None, options: Options = None) -> pd.DataFrame:
+    """Reads a table from a file.
+
+    Args:
+        path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
+        schema: reads only its columns, in its order, as it defines them. Without one, types are guessed per
+            column.
+        options: see `FileOptions`; what they leave out is found in the file.
+
+    Returns:
+        The table with at least one row; missing cells are None or NaN.
+
+    Raises:
+        ConfigError: an option that cannot be used, or that means nothing for this kind of file.
+        DataError: no such file, an unknown format, a damaged or empty file, no rows, or columns of the schema
+            are missing. The message never quotes a cell.
+    """
+    path = require_table(path)
+    chosen = options_for(path, options)
+    with readable(path):
+        if is_parquet(path):
+            frame = _read_parquet(path, schema, chosen)
+        elif schema is None:
+            frame = _guessed(path, chosen)
+        else:
+            frame = _read_text(path, schema, chosen)
+    if len(frame) == 0:
+        raise DataError(f"{path} has no rows")
+    return frame
+
+
+def require_table(path: str | Path) -> Path:
+    """The path of a file that is there and has the name of a table; DataError for any other."""
+    if "://" in str(path):
+        raise DataError(f"{path} is an address, and fedsyn opens none: download the file, and name that")
+    path = Path(path)
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: name a file in it")
+    if path.is_symlink() and not path.exists():
+        raise DataError(f"{path} is a link that leads to no file")
+    if not path.name.lower().endswith(SUFFIXES):
+        advice = _OTHERS.get(path.suffix.lower())
+        raise DataError(f"cannot read {path}: " + (advice or f"its name must end in one of {_ENDINGS}"))
+    if not path.is_file():
+        if path.exists():
+            raise DataError(f"{path} is not a regular file; a table is read twice, so write it to one first")
+        present = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise DataError(f"no such file: {path}{nearest(path.name, present)}")
+    _require_its_name(path)
+    return path
+
+
+def _require_its_name(path: Path) -> None:
+    """Refuses a file of text whose first bytes are those of another kind of file: it was given a wrong name."""
+    if not path.name.lower().endswith(TEXTS):
+        return
+    with readable(path), path.open("rb") as file:
+        head = file.read(8)
+    for start, ending in _STARTS.items():
+        if head.startswith(start):
+            raise DataError(f"{path} starts like a {ending} file; rename it so that it ends in {ending}")
+
+
+def options_for(path: Path, options: Options) -> FileOptions:
+    """Checked options of a file.
+
+    Raises:
+        ConfigError: an unknown option, a value that cannot be used, or an option that means nothing for the file.
+    """
+    chosen = FileOptions.of(options)
+    inside = plain_name(path).suffix.lower()
+    means = {"sheet", "decimal"} if inside in SHEETS else {"separator", "encoding", "decimal"}
+    means = (set() if is_parquet(path) else means) | ({"key_file"} if is_sealed(path) else set())
+    for key in chosen.model_dump(exclude_none=True):
+        if key not in means:
+            raise ConfigError(f"data.options.{key} means nothing for {path.name}: leave it out")
+    return chosen
+
+
+def is_parquet(path: Path) -> bool:
+    return plain_name(path).suffix.lower() == ".parquet"
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turns what pandas and pyarrow raise about a file into a DataError without the file's content."""
+    import pandas as pd
+    import pyarrow as pa
+
+    try:
+        yield
+    except pd.errors.EmptyDataError:
+        raise DataError(f"{path} is empty") from None
+    except pd.errors.ParserError as error:
+        # "Error tokenizing data. C error: Expected 3 fields in line 5, saw 4" holds line numbers, no cells.
+        reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        advice = "; a cell that holds the separator needs quotes around it" if "fields" in reason else ""
+        if reason.startswith("EOF inside string starting at row"):
+            reason, advice = f"a quotation mark in row {reason.rsplit(' ', 1)[1]} is never closed", ""
+        raise DataError(f"{path} is not a well-formed CSV file: {reason}{advice}") from None
+    except UnicodeError as error:
+        encoding = getattr(error, "encoding", None) or "the encoding that was named (its byte order mark is missing)"
+        raise DataError(
+            f"{path} is not text in {encoding}: name another encoding (--encoding cp1252, in a run "
+            "data.options.encoding), or none, which finds it out"
+        ) from None
+    except pa.ArrowInvalid:
+        kind = "Parquet" if is_parquet(path) else "packed"
+        raise DataError(f"{path} is not a well-formed {kind} file") from None
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError) as error:
+        damaged = "the Parquet file is damaged" if is_parquet(path) else "the file is damaged"
+        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
+
+
+def _read_parquet(path: Path, schema: Schema | None, chosen: FileOptions) -> pd.DataFrame:
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    if schema is None:
+        return pd.read_parquet(source_of(path, chosen))
+    schema.require_columns(pq.read_schema(source_of(path, chosen)).names, where=str(path))
+    return pd.read_parquet(source_of(path, chosen), columns=list(schema.columns))
+
+
+def _read_text(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:
+    import pandas as pd
+
+    layout = layout_of(path, chosen, list(schema.columns))
+    frame = _parse(layout, **csv_options(layout, schema))
+    columns = {}
+    for name, column in schema.columns.items():
+        series = frame[name]
+        columns[name] = _own_values(series, column, schema) if isinstance(column, CategoricalColumn) else series
+    say(layout)
+    return pd.DataFrame(columns)
+
+
+def _guessed(path: Path, chosen: FileOptions) -> pd.DataFrame:
+    layout = layout_of(path, chosen)
+    frame = _parse(layout, dtype=str, sep=layout.separator, keep_default_na=False)
+    return frame.apply(guessed) if len(frame) else frame
+
+
+def _reads_numbers(column: Column) -> bool:
+    """Whether a column's cells are plain numbers; those of every other kind are read as text."""
+    return isinstance(column, BinnedColumn) and column.reads_numbers
+
+
+def say(layout: Layout) -> None:
+    """Logs what was found out about a text file and is not said in its options."""
+    found = list(layout.notes)
+    if layout.file.fell_back:
+        found.append("what is not UTF-8 read as Windows-1252")
+    if found:
+        log.info("%s: %s", layout.path, "; ".join(found))
+
+
+def csv_options(layout: Layout, schema: Schema) -> dict[str, Any]:
+    """The options of `read_csv` by which the columns of a text file are what the schema says.
+
+    Raises:
+        DataError: columns of the schema are missing or doubled.
+    """
+    header = layout.header
+    schema.require_columns(header, where=str(layout.path))
+    numeric = [name for name, column in schema.columns.items() if _reads_numbers(column)]
+    # All columns are read, also those that the schema does not name: pandas notices a row with too many
+    # cells, whose values would otherwise slip into the wrong columns, only then.
+    return {
+        "sep": layout.separator,
+        "decimal": layout.decimal,
+        "keep_default_na": False,
+        "skip_blank_lines": len(header) > 1,  # in a table of one column a blank line is a missing value
+        # Text as it stands: "category" makes 7 of 007.
+        "dtype": {name: object for name in header if name not in numeric},
+        "na_values": {name: list(schema.missing_text) for name in numeric},
+        **exact_floats(),
+        "low_memory": False,
+    }
+
+
+def exact_floats() -> dict[str, Any]:
+    """Options that make `read_csv` read every float exactly: a number on the edge of a bin must not slip
+    below it.
+
+    pandas 3 always does, and warns about the option that older ones need.
+    """
+    import pandas as pd
+
+    return {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
+
+
+def _parse(layout: Layout, **options: Any) -> pd.DataFrame:
+    """The cells of a text file under its own header (pandas renames doubled names).
+
+    Raises:
+        ParserError: a row has more cells than the header, so that its values may belong to other columns.
+    """
+    import pandas as pd
+
+    with layout.file.open() as stream, _no_surplus():
+        frame = pd.read_csv(stream, index_col=False, **options)
+    frame.columns = pd.Index(layout.header)
+    return frame
+
+
+def parse_rows(layout: Layout, rows: int, **options: Any) -> tuple[pd.DataFrame, bool]:
+    """The first rows of a text file, and whether there are more; raises what `read_table` raises inside `readable`."""
+    frame = _parse(layout, nrows=rows + 1, sep=layout.separator, **options)
+    return frame.iloc[:rows], len(frame) > rows
+
+
+@contextmanager
+def _no_surplus() -> Iterator[None]:
+    """Refuses rows that have more cells than the header."""
+    import pandas as pd
+
+    with warnings.catch_warnings():
+        # With index_col=False pandas cuts surplus cells off and warns; without, it takes the first column for
+        # an index and shifts the others in silence.
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            yield
+        except pd.errors.ParserWarning:
+            raise pd.errors.ParserError("the rows have more cells than the header has fields") from None
+
+
+def csv_blocks(layout: Layout, options: Mapping[str, Any], rows: int) -> Iterator[pd.DataFrame]:
+    """The cells of a text file under its own header, `rows` at a time; raises what `_parse` raises."""
+    import pandas as pd
+
+    with layout.file.open() as stream, pd.read_csv(stream, index_col=False, chunksize=rows, **options) as reader:
+        while True:
+            with _no_surplus():  # not around the yield: warnings are the caller's own in between
+                frame = next(reader, None)
+            if frame is None:
+                return
+            frame.columns = pd.Index(layout.header)
+            yield frame
+
+
+def _own_values(series: pd.Series, column: CategoricalColumn, schema: Schema) -> pd.Series:
+    """Turns text into the values of the schema's categories; unknown text stays, missing becomes None."""
+    import pandas as pd
+
+    inverse, texts = pd.factorize(series)
+    values: list[Any] = [column.value_of(text, schema.missing_text) for text in texts.tolist()]
+    table = np.empty(len(values) + 1, dtype=object)
+    table[:-1] = values
+    return pd.Series(table[inverse], name=series.name).infer_objects()
+
+
+def guessed(series: pd.Series) -> pd.Series:
+    """A text column as numbers or booleans if all of it is; text like 007 stays text."""
+    import pandas as pd
+
+    inverse, uniques = pd.factorize(series)
+    present = {text: text.strip() for text in uniques.tolist() if text.strip() not in MISSING_TEXT}
+    numbers = {text: parse_number(stripped) for text, stripped in present.items()}
+    padded = any(t.lstrip("+-").startswith("0") and t.lstrip("+-")[1:2].isdigit() for t in present.values())
+    if present and not padded and all(number is not None for number in numbers.values()):
+        table = np.array([numbers.get(text, np.nan) for text in uniques.tolist()], dtype=np.float64)
+        result = pd.Series(table[inverse], name=series.name)
+        whole = all(text.lstrip("+-").isdigit() for text in present.values())
+        if whole and np.abs(table[np.isfinite(table)]).max() <= 2**53:
+            return result.astype("int64" if len(present) == len(uniques) else "Int64")
+        return result
+    if present and {text.lower() for text in present.values()} <= {"true", "false"}:
+        flags = [present[t].lower() == "true" if t in present else None for t in uniques.tolist()]
+        dtype = "bool" if len(present) == len(uniques) else "boolean"
+        return pd.Series(pd.array(flags, dtype=dtype).take(inverse), name=series.name)
+    keep = np.array([text if text in present else None for text in uniques.tolist()], dtype=object)
+    return pd.Series(keep[inverse], name=series.name)

@@ -1,0 +1,190 @@
+"""Reading a table from a file block by block, encoded: what a table larger than memory needs.
+
+The codes are those that `schema.encode(read_table(...))` gives, with one difference: a whole number of a Parquet file
+stays a whole number. Read as a whole, pandas turns the integers of a column into floats as soon as one row lacks a
+value, and a category `"1.0"` or an integer beyond 2**53 would then depend on other rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.errors import CellError, DataError, FedsynError
+from fedsyn.table.data.layout import layout_of
+from fedsyn.table.data.opening import source_of
+from fedsyn.table.data.options import FileOptions
+from fedsyn.table.data.readers import (
+    Options,
+    csv_blocks,
+    csv_options,
+    is_parquet,
+    options_for,
+    readable,
+    require_table,
+    say,
+)
+from fedsyn.table.data.spool import RowSpool
+from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.model import Schema
+from fedsyn.table.schema.own_rows import NOTHING_OWN, OwnRows
+from fedsyn.table.schema.streaming import Block, BlockEncoder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+# Rows of a block: a few megabytes of a table of fifteen columns. Changes no result.
+ROWS = 1 << 17
+# What is read of a column of a Parquet file at a time, in bytes.
+_BUFFER = 1 << 20
+
+
+def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, rows: int = ROWS) -> Iterator[Block]:
+    """The rows of a file, encoded, block by block in their order.
+
+    Args:
+        path, schema, options: as `read_table`.
+        rows: the most rows of a block.
+
+    Raises:
+        DataError: as `read_table` and `Schema.encode`; what only the whole table shows comes after the last block. Of a
+            damaged Parquet file the message says which row group cannot be read.
+    """
+    path = require_table(path)
+    encoder = BlockEncoder(schema)
+    read = _parquet if is_parquet(path) else _csv
+    for block in read(path, schema, options_for(path, options), rows, encoder):
+        if len(block.codes):
+            yield block
+    if encoder.rows == 0:
+        raise DataError(f"{path} has no rows")
+    encoder.finish()
+
+
+def encode_file(path: str | Path, schema: Schema, options: Options = None) -> npt.NDArray[np.integer]:
+    """(n, d) read-only codes of a file, read block by block; in memory, for who must leave nothing elsewhere.
+
+    Raises:
+        DataError: as `encoded_blocks`.
+    """
+    path = require_table(path)
+    options = options_for(path, options)
+    known = row_count(path, options)
+    if known is None:
+        spool = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62)
+        for block in encoded_blocks(path, schema, options):
+            spool.append(block.codes)
+        return spool.rows()
+    codes = np.empty((known, len(schema.columns)), dtype=schema.dtype)
+    done = 0
+    for block in encoded_blocks(path, schema, options):
+        if done + len(block.codes) > known:
+            break
+        codes[done : done + len(block.codes)] = block.codes
+        done += len(block.codes)
+    check_rows(path, done, known)
+    codes.flags.writeable = False
+    return codes
+
+
+def encode_open_file(
+    path: str | Path, schema: Schema, options: Options = None
+) -> tuple[npt.NDArray[np.integer], OwnRows]:
+    """As `encode_file`, with the rows' own values in the open columns of an open schema, whose codes are placeholders.
+
+    Raises:
+        DataError: as `encoded_blocks`.
+    """
+    if not schema.open:
+        return encode_file(path, schema, options), NOTHING_OWN
+    blocks = list(encoded_blocks(path, schema, options))
+    codes = np.concatenate([block.codes for block in blocks])
+    path = require_table(path)
+    check_rows(path, len(codes), row_count(path, options))
+    codes.flags.writeable = False
+    return codes, OwnRows.joined([block.own for block in blocks])
+
+
+def check_rows(path: Path, found: int, known: int | None) -> None:
+    """DataError if a file did not give the rows that its end speaks of: another may have been put in its place."""
+    if known is not None and found != known:
+        raise DataError(f"{path} is damaged, or was replaced while it was read: get the file again")
+
+
+def row_count(path: Path, options: Options = None) -> int | None:
+    """Rows of a Parquet file, which says so at its end; None for a CSV file, which has to be read.
+
+    Raises:
+        DataError: not a well-formed Parquet file.
+    """
+    if not is_parquet(path):
+        return None
+    import pyarrow.parquet as pq
+
+    with readable(path):
+        return int(pq.read_metadata(source_of(path, options_for(path, options))).num_rows)
+
+
+def _csv(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
+    with readable(path):
+        layout = layout_of(path, options, list(schema.columns))
+        blocks = csv_blocks(layout, csv_options(layout, schema), rows)
+    while True:
+        with readable(path):
+            frame = next(blocks, None)
+        if frame is None:
+            say(layout)
+            return
+        yield encoder.block({name: frame[name] for name in schema.columns})
+
+
+def _parquet(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
+    import pyarrow.parquet as pq
+
+    with readable(path):
+        names, source = pq.read_schema(source_of(path, options)), source_of(path, options)
+        schema.require_columns(names.names, where=str(path))
+        texts = [name for name, column in schema.columns.items() if isinstance(column, CategoricalColumn)]
+        file = pq.ParquetFile(source, read_dictionary=[n for n in texts if _is_text(names, n)], buffer_size=_BUFFER)
+    with file:
+        for group in range(file.num_row_groups):
+            for batch in _batches(path, file, group, list(schema.columns), rows):
+                yield _encoded(path, encoder, {name: batch.column(name) for name in schema.columns})
+
+
+def _encoded(path: Path, encoder: BlockEncoder, columns: Mapping[str, Any]) -> Block:
+    """A block; what a library says of a cell that it cannot convert may quote it, so it is not repeated."""
+    import pyarrow as pa
+
+    try:
+        return encoder.block(columns)
+    except (pa.ArrowException, ValueError, OverflowError, NotImplementedError) as error:
+        if isinstance(error, FedsynError):
+            raise
+        raise CellError(
+            f"{path}: a column holds values that its kind in the schema cannot take ({type(error).__name__})"
+        ) from None
+
+
+def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """One row group, batch by batch; whatever is wrong with it is said of it."""
+    import pyarrow as pa
+
+    try:
+        yield from file.iter_batches(rows, row_groups=[group], columns=columns)
+    except (pa.ArrowException, OSError, EOFError, ValueError):
+        raise DataError(
+            f"{path} is damaged: row group {group + 1} of {file.num_row_groups} cannot be read; get the file again"
+        ) from None
+
+
+def _is_text(schema: pa.Schema, name: str) -> bool:
+    import pyarrow as pa
+
+    kind = schema.field(name).type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -1,0 +1,428 @@
+"""The ordered family: columns of values between public bounds, cut into bins.
+
+Inside, a value is a *number* (float64): of most kinds a whole number of steps (an integer, a count of cents, days since
+1970), of a `numeric` column of floats the value itself. A kind says how a value becomes a number and back; the bins,
+the codes and the draws are the same for all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
+
+from fedsyn.table.schema.base import ColumnBase
+from fedsyn.table.schema.values import MISSING_TEXT, dates_in_numbers, parse_number, text_in_column
+from fedsyn.table.schema.within import Within
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+# float64 numbers every integer up to here exactly, which keeps bins of whole numbers unambiguous.
+LARGEST_INTEGER = 2**53
+MOST_BINS = 1_000_000
+#: Families of ordered values; only columns of one family compare.
+NUMBERS, MOMENTS, SPANS = "numbers", "moments", "spans of time"
+
+
+class BinnedColumn(ColumnBase):
+    """A column of ordered values between public bounds, cut into bins.
+
+    Attributes:
+        lower, upper: public bounds, both included; left out where `bins` gives edges.
+        bins: number of equal-width bins (whole numbers: at most one bin a number, every number in exactly one bin, the
+            numbers per bin differ by at most one); or ascending edges, the first and the last being the bounds (bin i
+            holds edge i <= x < edge i+1, the last bin also its upper edge, and of whole numbers it may be that edge
+            alone: [0, 5, 5]); or "values": one bin a number, kept also
+            where a run sets its own number of bins.
+    """
+
+    #: A value of the kind, which stands where a private bound is not found yet.
+    origin: ClassVar[Any] = 0
+
+    lower: Any = None
+    upper: Any = None
+    bins: Any = 32
+    _within: Within | None = PrivateAttr(default=None)
+
+    # What a kind says -------------------------------------------------------------------------------------------------
+
+    @property
+    def whole(self) -> bool:
+        """Whether every number is a whole one: a count of the kind's steps."""
+        return True
+
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether the cells of a CSV file are plain numbers, read and written without quotes."""
+        return False
+
+    @property
+    @abstractmethod
+    def scale(self) -> tuple[str, Fraction]:
+        """The family of the values, and what one step is worth in the family's unit (1, or a microsecond)."""
+
+    @abstractmethod
+    def number(self, bound: Any) -> float:
+        """The number of a bound or an edge as the schema has it; ValueError says what is expected."""
+
+    def bound(self, number: float) -> Any:
+        """Inverse of `number`: a bound or an edge as a schema has it."""
+        return int(number) if self.whole else number
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        """Numbers beyond which no value of this kind lies, where there are such."""
+        return None, None
+
+    @abstractmethod
+    def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of different values of any type.
+
+        Returns:
+            (m,) float64 numbers, NaN where missing or not of this kind; (m,) bool, which are not of this kind.
+        """
+
+    def of_plain(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+        """Numbers of a column that holds plain numbers, NaN where missing; None if these are not of this kind."""
+        return None
+
+    @abstractmethod
+    def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        """(n,) numbers as values, in the dtype as it came (`stored`), or the kind's own."""
+
+    @abstractmethod
+    def texts(self, numbers: np.ndarray) -> list[str]:
+        """How each of some numbers is written in a CSV file."""
+
+    @property
+    def expected(self) -> str:
+        """What a cell holds, for messages: "a number"."""
+        return "a number"
+
+    # The bins ---------------------------------------------------------------------------------------------------------
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounds_from_edges(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("bins"), list | tuple) and data["bins"]:
+            edges = data["bins"]
+            return {**data, "lower": data.get("lower", edges[0]), "upper": data.get("upper", edges[-1])}
+        return data
+
+    @model_validator(mode="after")
+    def _consistent(self) -> BinnedColumn:
+        if self.lower is None or self.upper is None:
+            raise ValueError("public bounds are needed: lower and upper")
+        low, high = self.span
+        if low > high:
+            raise ValueError(f"lower ({self._shown(self.lower)}) is above upper ({self._shown(self.upper)})")
+        numbers = [low, high]
+        if isinstance(self.bins, tuple):
+            edges = [self.number(edge) for edge in self.bins]
+            numbers += edges
+            last = edges[:-1] if self.whole and edges[-2:-1] == edges[-1:] else edges  # [3, 5, 5]: 5 alone in its bin
+            if len(edges) < 2 or any(not a < b for a, b in itertools.pairwise(last)):
+                raise ValueError("bin edges must ascend, and be at least two")
+            if (edges[0], edges[-1]) != (low, high):
+                raise ValueError("the first and the last bin edge must equal lower and upper")
+        elif isinstance(self.bins, int) and not 1 <= self.bins <= MOST_BINS:
+            raise ValueError(f"bins must lie between 1 and {MOST_BINS}")
+        if self.whole:
+            if any(not float(x).is_integer() or abs(x) > LARGEST_INTEGER for x in numbers):
+                raise ValueError(self._not_whole)
+            if self.bins == "values" and high - low >= MOST_BINS:
+                raise ValueError(f"bins: values allows at most {MOST_BINS} values")
+        elif self.bins == "values":
+            raise ValueError("bins: values needs dtype: integer")
+        return self
+
+    @property
+    def _not_whole(self) -> str:
+        return "an integer column needs integer bounds and edges of at most 2**53"
+
+    @staticmethod
+    def _shown(bound: Any) -> str:
+        return f"{bound:g}" if isinstance(bound, float) else str(bound)
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """The bounds as numbers."""
+        return self.number(self.lower), self.number(self.upper)
+
+    @cached_property
+    def edges(self) -> np.ndarray:
+        """(bins + 1,) float64 strictly ascending: bin i holds the numbers edges[i] <= x < edges[i + 1].
+
+        The last bin of a column of floats also holds its upper edge; the last edge of whole numbers is upper + 1.
+        """
+        low, high = self.span
+        if not self.whole:
+            if isinstance(self.bins, tuple):
+                return np.array([self.number(edge) for edge in self.bins], dtype=np.float64)
+            edges = np.unique(np.linspace(low, high, int(self.bins) + 1))
+            return edges if len(edges) > 1 else np.array([low, high], dtype=np.float64)
+        if isinstance(self.bins, tuple):
+            starts = [int(self.number(edge)) for edge in self.bins]
+            return np.array([*starts[:-1], starts[-1] + 1], dtype=np.float64)
+        lower, count = int(low), int(high) - int(low) + 1
+        bins = count if self.bins == "values" else min(int(self.bins), count)
+        return np.array([lower - (-b * count // bins) for b in range(bins + 1)], dtype=np.float64)
+
+    @property
+    def size(self) -> int:
+        """Number of codes."""
+        return len(self.edges) - 1 + self.missing
+
+    # From values to codes ---------------------------------------------------------------------------------------------
+
+    def parse(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> float | None:
+        """The number of one value, NaN where missing; None if it is not of this kind."""
+        numbers, bad = self.parse_all([value], missing_text)
+        return None if bad[0] else float(numbers[0])
+
+    def numbers(self, series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> np.ndarray:
+        """(n,) float64 numbers of any values, NaN where missing.
+
+        Raises:
+            DataError: values that are not of this kind. Names the column and counts the rows; never quotes a value.
+        """
+        import pandas as pd
+
+        dtype = series.dtype
+        plain = None
+        if pd.api.types.is_bool_dtype(dtype) or (
+            pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype)
+        ):
+            plain = self.of_plain(series.to_numpy(dtype=np.float64, na_value=np.nan))
+        if plain is not None:
+            return plain
+        if self.reads_numbers and (pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype)):
+            raise dates_in_numbers(str(series.name))
+        if isinstance(dtype, pd.CategoricalDtype):
+            inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
+        else:
+            inverse, uniques = pd.factorize(series, use_na_sentinel=True)
+        numbers, bad = self.parse_all(uniques.tolist(), missing_text)
+        wrong = np.append(bad, False)[inverse]
+        if wrong.any():
+            raise text_in_column(str(series.name), self.kind, self.expected, int(wrong.sum()), len(series))
+        found: np.ndarray = np.append(numbers, np.nan)[inverse]
+        return found
+
+    def encode(self, series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> np.ndarray:
+        """(n,) int64 codes: the nearest bin for values beyond the bounds; missing: its category, or the first bin.
+
+        Raises:
+            DataError: see `numbers`.
+        """
+        return self.codes_of(self.numbers(series, missing_text)).astype(np.int64)
+
+    def codes_of(self, numbers: np.ndarray) -> np.ndarray:
+        """(n,) codes of (n,) float64 numbers, NaN where missing; an integer type."""
+        absent = np.isnan(numbers)
+        some_absent = bool(absent.any())
+        guess = self._even_bins
+        if guess is None:
+            codes = np.searchsorted(self.edges[1:-1], numbers, side="right")
+        else:
+            lower, scale, open_edges = guess
+            with np.errstate(over="ignore"):
+                place = (np.where(absent, lower, numbers) if some_absent else numbers) - lower
+                place *= scale
+            np.clip(place, 0, len(open_edges) - 2, out=place)
+            codes = place.astype(np.int32)
+            codes += numbers >= open_edges[codes + 1]
+            codes -= numbers < open_edges[codes]
+        if some_absent:
+            codes[absent] = self.size - 1 if self.missing else 0
+        return codes
+
+    @cached_property
+    def _even_bins(self) -> tuple[float, float, np.ndarray] | None:
+        """How to guess a number's bin to within one bin: (lower, bins per unit, edges open to both sides), or None.
+
+        The guess never falls as the number grows, so it is enough to look at the edges. It is much faster than a search
+        and, after its check against two edges, as exact.
+        """
+        bins = len(self.edges) - 1
+        width = float(self.edges[-1] - self.edges[0])
+        if bins < 4 or not 0 < width < math.inf or not math.isfinite(bins / width):
+            return None
+        lower, scale = float(self.edges[0]), bins / width
+        place = np.clip((self.edges - lower) * scale, 0, bins - 1).astype(np.int64)
+        at_start, at_end = place[:-1], place[1:]
+        here = np.arange(bins)
+        if (at_start < here - 1).any() or (at_end > here + 1).any():
+            return None
+        return lower, scale, np.concatenate([[math.nan], self.edges[1:-1], [math.nan]])  # no number is beyond NaN
+
+    # And back ---------------------------------------------------------------------------------------------------------
+
+    def decode(self, codes: np.ndarray, rng: np.random.Generator) -> pd.Series:
+        """Values drawn inside the bins of (n,) codes; one `rng.random` number a row, missing or not."""
+        return self.restored(*self.draw(codes, rng))
+
+    def draw(self, codes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) numbers drawn uniformly from those of each bin (float64 or int64), and a (n,) mask of the missing."""
+        bins = len(self.edges) - 1
+        inside = np.minimum(codes, bins - 1)
+        if self._within is not None:
+            return self._within.draw(inside, rng), codes >= bins
+        low, high = self.edges[inside], self.edges[inside + 1]
+        uniform = rng.random(len(codes))
+        absent = codes >= bins
+        if not self.whole:
+            # Rounding may land on the upper edge, which belongs to the next bin.
+            values = np.maximum(np.minimum(low + uniform * (high - low), np.nextafter(high, low)), low)
+            return values, absent
+        return (low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64), absent
+
+    @property
+    def within(self) -> Within | None:
+        """The pieces to which draws are restricted, or None."""
+        return self._within
+
+    def drawing_within(self, within: Within) -> Self:
+        """The column with its draws restricted to some pieces of its numbers; its codes stay the same."""
+        other = self.model_copy()
+        other._within = within
+        return other
+
+    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pa.Array:
+        """(n,) numbers as the cells of a CSV file, empty where missing."""
+        import pandas as pd
+        import pyarrow as pa
+
+        inverse, uniques = pd.factorize(numbers)
+        table = pa.array([*self.texts(uniques), ""], pa.string())
+        return table.take(pa.array(np.where(absent, len(uniques), inverse)))
+
+    def labels(self) -> list[str]:
+        """What each bin starts at, in words; not the missing category."""
+        return self.texts(self.edges[:-1])
+
+
+class NumericColumn(BinnedColumn):
+    """A column of numbers between public bounds, cut into bins.
+
+    Attributes:
+        lower, upper, bins: see `BinnedColumn`.
+        dtype: "integer" columns decode to integers, "float" columns to floats.
+    """
+
+    kind: Literal["numeric"] = "numeric"
+    lower: float | None = None
+    upper: float | None = None
+    bins: StrictInt | tuple[float, ...] | Literal["values"] = 32
+    dtype: Literal["integer", "float"] = "float"
+
+    @field_validator("lower", "upper")
+    @classmethod
+    def _finite(cls, bound: float | None) -> float | None:
+        if bound is not None and not math.isfinite(bound):
+            raise ValueError("a bound must be a finite number")
+        return bound
+
+    @property
+    def whole(self) -> bool:
+        return self.dtype == "integer"
+
+    @property
+    def reads_numbers(self) -> bool:
+        return True
+
+    @property
+    def scale(self) -> tuple[str, Fraction]:
+        return NUMBERS, Fraction(1)
+
+    def number(self, bound: Any) -> float:
+        return float(bound)
+
+    def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
+        return numbers_of(
+            math.nan if isinstance(value, str) and value.strip() in missing_text else parse_number(value)
+            for value in values
+        )
+
+    def of_plain(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+        return numbers
+
+    def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        return restored_numbers(numbers, absent, self.whole, self.missing, self.stored)
+
+    def texts(self, numbers: np.ndarray) -> list[str]:
+        return [f"{number:.4g}" if not self.whole else str(int(number)) for number in numbers.tolist()]
+
+    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pa.Array:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        cells = pc.cast(pa.array(numbers), pa.string())
+        if numbers.dtype.kind == "f":
+            # Like Python, Arrow writes the shortest text that reads back as the number; but "2" where Python writes
+            # "2.0", and exponents elsewhere.
+            size = np.abs(numbers)
+            plain = (size >= 1e-4) & (size < 1e10) & (np.floor(numbers) != numbers)
+            if not plain.all():
+                odd = pa.array([repr(number) for number in numbers[~plain].tolist()], pa.string())
+                cells = pc.replace_with_mask(cells, pa.array(~plain), odd)
+        return pc.if_else(pa.array(absent), "", cells) if absent.any() else cells
+
+
+def numbers_of(parsed: Iterable[float | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+    """What `parse_all` gives, of values that were read one by one: None where one is not of the kind."""
+    read = list(parsed)
+    bad = np.array([number is None for number in read], dtype=bool)
+    return np.array([math.nan if number is None else number for number in read], dtype=np.float64), bad
+
+
+def restored_numbers(
+    numbers: np.ndarray, absent: np.ndarray, whole: bool, missing: bool, stored: str | None
+) -> pd.Series:
+    """Plain numbers as a Series: int64, Int64 where the column may be missing, float64; or in the dtype as it came."""
+    import pandas as pd
+
+    if not whole:
+        values = numbers.astype(np.float64)
+        values[absent] = np.nan
+        series = pd.Series(values)
+    elif missing:
+        series = pd.Series(pd.arrays.IntegerArray(numbers.astype(np.int64), absent))
+    else:
+        series = pd.Series(numbers.astype(np.int64))
+    return as_stored(series, stored)
+
+
+def as_stored(series: pd.Series, stored: str | None) -> pd.Series:
+    """A series in the dtype as it came, where it has room: integers with missing values may have come as floats."""
+    if stored is None or str(series.dtype) == stored:
+        return series
+    try:
+        return series.astype(stored)
+    except (TypeError, ValueError, OverflowError):
+        # A missing value has no place in int64; Int64 has one.
+        return series
+
+
+__all__ = [
+    "LARGEST_INTEGER",
+    "MOMENTS",
+    "MOST_BINS",
+    "NUMBERS",
+    "SPANS",
+    "BinnedColumn",
+    "NumericColumn",
+    "as_stored",
+    "numbers_of",
+    "restored_numbers",
+]

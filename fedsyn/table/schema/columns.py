@@ -1,0 +1,340 @@
+"""The categorical family: a column's public values, and the encoding of its values as codes 0 .. size-1.
+
+Codes of a categorical column: the categories in the order given, then `other` if it is not one of them, then
+the missing category. Codes of an ordered column (`fedsyn.table.schema.binned`): the bins from lowest to highest, then
+the missing category.
+
+What happens to a value outside the schema (the same for every row, and never an exception):
+
+| column      | value                                      | goes to                                       |
+|-------------|--------------------------------------------|-----------------------------------------------|
+| ordered     | below, above, infinite                     | the nearest (first, last) bin                 |
+| ordered     | missing, and `missing: false`              | the first bin                                 |
+| categorical | unknown, column has `other`                | `other`                                       |
+| categorical | unknown number, only numbers as categories | the nearest category, the lower one of two    |
+| categorical | unknown otherwise                          | the missing category if any, else the last    |
+| categorical | missing, and `missing: false`              | `other`, else the last category               |
+
+A value of another kind in an ordered column (text among numbers, numbers among dates) is different: it means that the
+file is not the table the schema describes, and is refused with a DataError that names the column and counts the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import CoreSchema, core_schema
+
+from fedsyn.table.schema import persons
+from fedsyn.table.schema.base import ColumnBase, Reading, Value
+from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
+from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
+from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
+from fedsyn.table.schema.values import MISSING_TEXT, key, keys, parse_number, same, written
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedsyn.table.schema.profile import Profile
+
+_CODE_WORDS = frozenset(
+    (
+        "zip",
+        "plz",
+        "postcode",
+        "postal",
+        "code",
+        "codes",
+        "kode",
+        "icd",
+        "icd10",
+        "ops",
+        "drg",
+        "atc",
+    )
+)
+_YES = (
+    ("false", "true"),
+    ("no", "yes"),
+    ("n", "y"),
+    ("f", "t"),
+    ("nein", "ja"),
+    ("n", "j"),
+    ("falsch", "wahr"),
+    ("non", "oui"),
+    ("faux", "vrai"),
+    ("off", "on"),
+)
+
+
+class CategoricalColumn(ColumnBase):
+    """A column that holds one of a list of values.
+
+    Attributes:
+        categories: the values (text, integers, floats, booleans), kept as they are; decoding gives them back.
+        other: where unknown values go. Text or number: that category, appended if it is not among
+            `categories`.
+            true: "other". false: no such category, see the module's table. Left out: "other" (or the category
+            that is already called so, whatever its case) where the categories are text, none where they are
+            numbers or booleans.
+        groups: category -> the raw values that mean it; such values are encoded as the category and come back
+            as the category, so a grouping is for good.
+        ordered: whether the categories stand in their natural order; pandas gets an ordered category back.
+    """
+
+    kind: Literal["categorical"] = "categorical"
+    categories: tuple[Value, ...] = Field(min_length=1)
+    other: Value | None = None
+    groups: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
+    ordered: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CategoricalColumn:
+        texts = [written(value) for value in self.values]
+        if len(set(texts)) != len(texts) or len(set(self.values)) != len(texts):
+            raise ValueError("categories must be distinct, also when written as text")
+        if any(isinstance(value, float) and not math.isfinite(value) for value in self.values):
+            raise ValueError("categories must be finite; for missing values say 'missing: true'")
+        for name in self.groups:
+            if name not in self.categories:
+                raise ValueError(f"the group '{name}' is not one of the categories")
+        members = [written(value) for group in self.groups.values() for value in group]
+        if len(set(members)) != len(members):
+            raise ValueError("a value stands in two groups")
+        return self
+
+    @cached_property
+    def other_value(self) -> Value | None:
+        """The category that takes unknown values, or None."""
+        if self.other is None:
+            if not any(isinstance(value, str) for value in self.categories):
+                return None
+            named = [v for v in self.categories if isinstance(v, str) and v.casefold() == "other"]
+            return named[0] if named else "other"
+        if isinstance(self.other, bool):
+            return "other" if self.other else None
+        return self.other
+
+    @cached_property
+    def values(self) -> tuple[Value, ...]:
+        """The value of each code, without the missing category: `categories` and `other`."""
+        other = self.other_value
+        extra = other is not None and not any(same(other, value) for value in self.categories)
+        return (*self.categories, other) if extra and other is not None else self.categories
+
+    @property
+    def size(self) -> int:
+        """Number of codes."""
+        return len(self.values) + self.missing
+
+    @cached_property
+    def _fallback(self) -> int:
+        """The code of an unknown value that is not a number near a numeric category."""
+        other = self.other_value
+        if other is not None:
+            return next(code for code, value in enumerate(self.values) if same(other, value))
+        return self.size - 1  # the missing category if there is one, else the last category
+
+    @cached_property
+    def _codes(self) -> dict[tuple[str, Any], int]:
+        codes = {key(value): code for code, value in enumerate(self.values)}
+        for name, members in self.groups.items():
+            for value in members:
+                codes.setdefault(key(value), codes["text", name])
+        return codes
+
+    @cached_property
+    def _numbers(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Sorted values and their codes if every category is a number, else None."""
+        if any(isinstance(value, bool | str) for value in self.values):
+            return None
+        numbers = np.array([float(value) for value in self.values])
+        order = np.argsort(numbers)
+        return numbers[order], order
+
+    def encode(self, series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> np.ndarray:
+        """(n,) int64 codes of any values; see the module's table."""
+        import pandas as pd
+
+        if isinstance(series.dtype, pd.CategoricalDtype):
+            inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
+        else:
+            inverse, uniques = pd.factorize(series, use_na_sentinel=True)
+        # The last entry is the code of "missing", which both factorisations number -1.
+        codes = [self.code_of(value, missing_text) for value in uniques.tolist()]
+        codes.append(self.code_of(None, missing_text))
+        encoded: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
+        return encoded
+
+    def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
+        """The code of one value of any type."""
+        if value is None or value != value or type(value).__name__ == "NAType":
+            return len(self.values) if self.missing else self._fallback
+        for form in keys(value):
+            if form in self._codes:
+                return self._codes[form]
+        if isinstance(value, str) and value.strip() in missing_text:
+            return len(self.values) if self.missing else self._fallback
+        number = parse_number(value)
+        if self._numbers is None or self.other_value is not None or number is None or math.isnan(number):
+            return self._fallback
+        return self._nearest(number)
+
+    def word_of(self, value: Any) -> str | None:
+        """How a value is written, as far as categories that nobody knows yet are concerned; None: it is missing."""
+        if value is None or value != value or type(value).__name__ == "NAType":
+            return None
+        return written(value).strip() or None
+
+    def value_of(self, text: str, missing_text: frozenset[str] = MISSING_TEXT) -> Any:
+        """The category a text stands for; None if that is a missing value; else the text itself."""
+        for form in keys(text):
+            if form in self._codes:
+                return self.values[self._codes[form]]
+        return None if text.strip() in missing_text else text
+
+    def _nearest(self, number: float) -> int:
+        assert self._numbers is not None
+        numbers, order = self._numbers
+        at = int(np.searchsorted(numbers, number))
+        if at == len(numbers) or (at > 0 and number - numbers[at - 1] <= numbers[at] - number):
+            at -= 1
+        return int(order[at])
+
+    def decode(self, codes: np.ndarray) -> pd.Series:
+        """The values of (n,) codes, in the dtype of the categories (nullable where there is a missing
+        category).
+        """
+        import pandas as pd
+
+        table: list[Any] = [*self.values, None] if self.missing else list(self.values)
+        dtype: str
+        if all(isinstance(value, bool) for value in self.values):
+            dtype = "boolean" if self.missing else "bool"
+        elif all(isinstance(value, int) and not isinstance(value, bool) for value in self.values):
+            dtype = "Int64" if self.missing else "int64"
+        elif not any(isinstance(value, bool | str) for value in self.values):
+            dtype = "float64"
+        elif all(isinstance(value, str) for value in self.values):
+            dtype = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
+        else:
+            dtype = "object"
+        series = (
+            pd.Series(pd.array(table, dtype=dtype), dtype=dtype)
+            .take(np.asarray(codes, dtype=np.intp))
+            .reset_index(drop=True)
+        )
+        return self._as_came(series)
+
+    def _as_came(self, series: pd.Series) -> pd.Series:
+        import pandas as pd
+
+        if self.stored == "category":
+            return series.astype(pd.CategoricalDtype(list(self.values), ordered=self.ordered))
+        return as_stored(series, self.stored)
+
+    def labels(self) -> list[str]:
+        """Each value in words; not the missing category."""
+        return [written(value) for value in self.values]
+
+
+class BooleanColumn(CategoricalColumn):
+    """A column of yes and no.
+
+    Attributes:
+        texts: how no and yes are written, in this order, where they are not false and true: [nein, ja].
+    """
+
+    kind: Literal["boolean"] = "boolean"  # type: ignore[assignment]
+    categories: tuple[Value, ...] = (False, True)
+    other: Value | None = False
+    texts: tuple[str, str] | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _categories_are_texts(cls, data: Any) -> Any:
+        texts = data.get("texts") if isinstance(data, dict) else None
+        if isinstance(data, dict) and data.get("categories") not in (None, [False, True], (False, True), texts):
+            raise ValueError("a boolean has no categories of its own; 'texts: [no, yes]' says how they are written")
+        return data if texts is None else {**data, "categories": texts}
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        if profile.values != 2:
+            return None
+        by_case = {text.casefold(): text for text in profile.texts.to_pylist()}
+        texts = next(((by_case[no], by_case[yes]) for no, yes in _YES if {no, yes} == set(by_case)), None)
+        if texts is None:
+            return None
+        return Reading({} if texts == ("False", "True") else {"texts": texts}, f"only {texts[0]} and {texts[1]}")
+
+
+class CodeColumn(CategoricalColumn):
+    """A column of codes, kept as they stand: leading zeros, no arithmetic (ZIP codes, ICD codes, ward numbers).
+
+    Attributes:
+        width: digits that every code has; whole numbers (a file's reader lost the zeros) are padded to it.
+    """
+
+    kind: Literal["code"] = "code"  # type: ignore[assignment]
+    width: int | None = Field(default=None, ge=1, le=64)
+
+    @model_validator(mode="after")
+    def _codes_are_text(self) -> CodeColumn:
+        if not all(isinstance(value, str) for value in self.categories):
+            raise ValueError('codes are text; put quotes around those that look like numbers ("01007")')
+        return self
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        import pyarrow.compute as pc
+
+        if not profile.all_match(r"^\d{1,18}$"):
+            return None
+        if profile.any_matches(r"^0\d"):
+            return Reading({}, "text of digits that starts with 0")
+        widths = pc.min_max(pc.utf8_length(profile.tried))
+        one_width = widths["min"].as_py() == widths["max"].as_py() >= 3
+        named = _CODE_WORDS & set(persons.words_of(profile.name))
+        return Reading({}, "named like a code") if one_width and named else None
+
+    def _padded(self, value: Any) -> Any:
+        whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
+        return f"{int(value):0{self.width}d}" if whole and self.width is not None else value
+
+    def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
+        return super().code_of(self._padded(value), missing_text)
+
+    def word_of(self, value: Any) -> str | None:
+        return super().word_of(self._padded(value))
+
+
+#: Every kind of modelled column by its name. Each class says how it is guessed, read, written and compared. A draft
+#: proposes the first one that reads a column's text.
+KINDS: dict[str, type[CategoricalColumn] | type[BinnedColumn]] = {
+    "categorical": CategoricalColumn,
+    "boolean": BooleanColumn,
+    "code": CodeColumn,
+    "numeric": NumericColumn,
+    "integer": IntegerColumn,
+    "decimal": DecimalColumn,
+    "date": DateColumn,
+    "time": TimeColumn,
+    "datetime": DatetimeColumn,
+    "duration": DurationColumn,
+}
+
+
+class _OfKind:
+    """Validates a column by the class that `KINDS` has for its `kind`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        kinds = {name: handler.generate_schema(kind) for name, kind in KINDS.items()}
+        return core_schema.tagged_union_schema(kinds, discriminator="kind")
+
+
+Column = Annotated[CategoricalColumn | BinnedColumn, _OfKind()]

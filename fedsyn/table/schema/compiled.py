@@ -1,0 +1,364 @@
+"""What a schema's constraints come to: columns that are computed, structural zeros, and numbers drawn inside bins.
+
+Nothing here looks at rows, so constraints cost no privacy: they are public, as the schema is. A cell is a zero if and
+only if no values in its bins satisfy the constraints; what is left of them is settled when a table is decoded, inside
+the bins, so that a row's codes never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import combinations
+from math import prod
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+import numpy as np
+
+from fedsyn.domain import Zeros
+from fedsyn.errors import SchemaError, nearest
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.compute import Computed, Mapped
+from fedsyn.table.schema.conditions import Condition, Literal, Rows
+from fedsyn.table.schema.feasible import MOST_CELLS, Clause, Constraint, Group, Order, groups_of, open_codes
+from fedsyn.table.schema.grids import Flags, grid_of
+from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Impossible, Sum, When
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# How often rows whose numbers break a constraint are drawn anew before they are placed one column after the other.
+_DRAWS = 8
+
+
+class Compiled:
+    """The constraints of one schema.
+
+    Args:
+        rules: as the schema states them.
+        columns: modelled columns, in the domain's order.
+        derived: columns that constraints compute.
+        open_columns: those with placeholders, of which something is still to be found: constraints on them are read,
+            as far as they can be, and left for later.
+
+    Attributes:
+        zeros: structural zeros over codes.
+        steps: what computes each derived column, in an order in which it can be done.
+
+    Raises:
+        SchemaError: one sentence: an unknown column or value, a comparison of what does not compare, two constraints
+            that compute one column, a circle, or constraints that leave no possible row.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[AnyRule],
+        columns: Mapping[str, Any],
+        derived: Mapping[str, Any],
+        open_columns: Collection[str] = (),
+    ) -> None:
+        self.rules, self.columns, self.derived = tuple(rules), dict(columns), dict(derived)
+        self._sizes = {name: column.size for name, column in columns.items()}
+        self._grids = {name: grid for name, column in columns.items() if (grid := grid_of(column)) is not None}
+        for rule in rules:
+            self._require_known(rule)
+        self._open = self._left_open(set(open_columns))
+        self.steps = self._steps()
+        self._constraints = [(rule, constraint) for rule in rules for constraint in self._closed(rule)]
+        constraints = [constraint for _, constraint in self._constraints]
+        _refuse_circles([constraint for constraint in constraints if isinstance(constraint, Order)])
+        self._groups = list(groups_of(constraints, self._grids, self._sizes))
+        self.zeros = self._zeros()
+
+    # From rules to constraints ----------------------------------------------------------------------------------------
+
+    def _require_known(self, rule: AnyRule) -> None:
+        known = {**self.columns, **self.derived}
+        for name in _named(rule):
+            if name not in known and not (isinstance(rule, Comparison) and name == rule.right):
+                raise SchemaError(f"constraint '{rule.text}': '{name}' is not a column{nearest(name, known)}")
+
+    def _left_open(self, unknown: set[str]) -> set[str]:
+        """The open columns, and those that are computed from them."""
+        computed = {rule.computed: _sources(rule) for rule in self.rules if isinstance(rule, Sum | Determined)}
+        for _ in computed:
+            unknown = unknown | {name for name, sources in computed.items() if sources & unknown}
+        return unknown
+
+    def _closed(self, rule: AnyRule) -> list[Constraint]:
+        """A rule's constraints; none where it concerns an open column, though what is wrong with it already is said."""
+        unknown = self._open.intersection(_named(rule))
+        words = isinstance(rule, Impossible | When) and any(
+            isinstance(self.columns.get(name), CategoricalColumn) or name in self.derived for name in unknown
+        )
+        constraints = [] if words else self._constrained(rule)
+        return [] if unknown else constraints
+
+    def _steps(self) -> list[Computed | Mapped]:
+        waiting = [rule for rule in self.rules if isinstance(rule, Sum) or self._is_mapped(rule)]
+        ready, out = set(self.columns), list[Computed | Mapped]()
+        every = {**self.columns, **self.derived}
+        sums = {rule.column for rule in waiting if isinstance(rule, Sum)}
+        while waiting:
+            able = [rule for rule in waiting if ready.issuperset(_sources(rule))]
+            if not able:
+                names = ", ".join(rule.computed for rule in waiting)
+                raise SchemaError(f"constraints compute {names} from each other, in a circle; leave one of them out")
+            for rule in able:
+                is_sum = _sources(rule) <= sums
+                out.append(Computed(rule, every) if isinstance(rule, Sum) else Mapped(rule, every, is_sum))
+                ready.add(rule.computed)
+            waiting = [rule for rule in waiting if rule not in able]
+        return out
+
+    def _is_mapped(self, rule: AnyRule) -> TypeGuard[Determined]:
+        return isinstance(rule, Determined) and rule.determines not in self._open
+
+    def _constrained(self, rule: AnyRule) -> list[Constraint]:
+        if isinstance(rule, Comparison):
+            return [self._comparison(rule)]
+        if isinstance(rule, Impossible):
+            literals = tuple(self._condition(rule, name, w, "not") for name, w in rule.impossible.items())
+            return [Clause(literals, rule.text)]
+        if isinstance(rule, When):
+            unless = tuple(self._condition(rule, name, w, "not") for name, w in rule.when.items())
+            then = [self._condition(rule, name, w, "then") for name, w in rule.then.items()]
+            return [Clause((*unless, literal), rule.text) for literal in then]
+        return []
+
+    def _condition(self, rule: AnyRule, name: str, wanted: Any, sort: str) -> Literal:
+        column = self.columns.get(name, self.derived.get(name))
+        try:
+            condition = Condition(name, column, wanted)
+        except SchemaError as error:
+            raise SchemaError(f"constraint '{rule.text}': {error}") from None
+        literal = condition.negated() if sort == "not" else condition.literal(unless_missing=True)
+        return literal if name in self.columns else self._traced(rule, literal)
+
+    def _traced(self, rule: AnyRule, literal: Literal) -> Literal:
+        """A condition on a column that another one determines, as one on that."""
+        while literal.name not in self.columns:
+            step = next(step for step in self.steps if step.name == literal.name)
+            found = step.traced(literal) if isinstance(step, Mapped) else None
+            if found is None:
+                raise SchemaError(
+                    f"constraint '{rule.text}': '{literal.name}' is computed by '{step.rule.text}', so state it for "
+                    f"{', '.join(step.sources)} instead"
+                )
+            literal = found
+        return literal
+
+    def _comparison(self, rule: Comparison) -> Constraint:
+        left, op, right = rule.left, rule.op, rule.right
+        if right not in self.columns and right not in self.derived:
+            if self._grids.get(left) is not None or left in self.derived:
+                try:
+                    return Clause((self._condition(rule, left, f"{op} {right}", "then"),), rule.text)
+                except SchemaError as error:
+                    hint = nearest(right, {**self.columns, **self.derived})
+                    raise SchemaError(f"{error}; nor is '{right}' a column{hint}") from None
+            raise SchemaError(f"constraint '{rule.text}': '{right}' is not a column{nearest(right, self.columns)}")
+        for name in (left, right):
+            if name in self.derived:
+                raise SchemaError(
+                    f"constraint '{rule.text}': '{name}' is computed by another constraint, so it cannot be compared"
+                )
+            if name not in self._grids:
+                raise SchemaError(
+                    f"constraint '{rule.text}': the values of '{name}' have no order (ordered: true gives them one)"
+                )
+        if left == right:
+            raise SchemaError(f"constraint '{rule.text}' compares '{left}' with itself")
+        families = self._grids[left].family, self._grids[right].family
+        if families[0] != families[1]:
+            raise SchemaError(f"constraint '{rule.text}' compares {families[0]} with {families[1]}")
+        first, second = (left, right) if op in ("<", "<=") else (right, left)
+        grids = {name: self._grids[name] for name in (first, second)}
+        return Order(first, second, op in ("<", ">"), grids, rule.text)
+
+    # Structural zeros -------------------------------------------------------------------------------------------------
+
+    def _zeros(self) -> tuple[Zeros, ...]:
+        tables: dict[tuple[str, ...], Flags] = {}
+        for _, constraint in self._constraints:
+            clique = tuple(name for name in self._sizes if name in constraint.columns)
+            codes = open_codes(clique, self._sizes)
+            _add(tables, clique, ~np.broadcast_to(constraint.possible(codes), self._shape(clique)))
+            if not self._satisfiable(tables):
+                raise SchemaError(
+                    f"constraint '{constraint.text}' leaves no possible row"
+                    + (" beside those before it" if len(self._constraints) > 1 else "")
+                )
+        for group in self._groups:
+            if len(group.constraints) > 1:
+                self._add_joint(tables, group)
+                if not self._satisfiable(tables):
+                    texts = "' and '".join(dict.fromkeys(constraint.text for constraint in group.constraints))
+                    raise SchemaError(f"constraints '{texts}' leave no possible row together")
+        return tuple(Zeros(clique, cells) for clique, cells in tables.items())
+
+    def _shape(self, clique: Iterable[str]) -> tuple[int, ...]:
+        return tuple(self._sizes[name] for name in clique)
+
+    def _add_joint(self, tables: dict[tuple[str, ...], Flags], group: Group) -> None:
+        """Adds what several constraints rule out together and none alone, on as few columns at a time as say it all."""
+        columns = group.columns
+        impossible = ~np.broadcast_to(group.possible(open_codes(columns, self._sizes)), self._shape(columns))
+        known = self._known(tables, columns)
+        for some in (axes for size in range(2, len(columns) + 1) for axes in combinations(range(len(columns)), size)):
+            if not (impossible & ~known).any():
+                return
+            others = tuple(axis for axis in range(len(columns)) if axis not in some)
+            cells = np.asarray(impossible.all(axis=others))
+            spread = np.expand_dims(cells, others)
+            if (spread & ~known).any():
+                wider = tuple(columns[axis] for axis in some)
+                _add(tables, wider, cells)
+                known = known | spread
+                for clique in [clique for clique in tables if set(clique) < set(wider)]:
+                    apart = tuple(i for i, name in enumerate(wider) if name not in clique)
+                    if not (np.expand_dims(tables[clique], apart) & ~tables[wider]).any():
+                        del tables[clique]  # said again by the wider one
+
+    def _known(self, tables: Mapping[tuple[str, ...], Flags], columns: Sequence[str]) -> Flags:
+        """Cells over some columns that zeros on subsets of them rule out."""
+        out = np.zeros(self._shape(columns), dtype=bool)
+        for clique, cells in tables.items():
+            if set(clique) <= set(columns):
+                out |= np.expand_dims(cells, tuple(i for i, name in enumerate(columns) if name not in clique))
+        return out
+
+    def _satisfiable(self, tables: Mapping[tuple[str, ...], Flags]) -> bool:
+        """Whether some row of codes lies in no zero: attributes are eliminated one by one."""
+        left = [(set(clique), clique, ~cells) for clique, cells in tables.items()]
+        while left:
+            names = {name for members, _, _ in left for name in members}
+            joined = {name: set().union(*(m for m, _, _ in left if name in m)) for name in names}
+            name = min(names, key=lambda n: (prod(self._sizes[other] for other in joined[n]), n))
+            clique = tuple(other for other in self._sizes if other in joined[name])
+            if prod(self._shape(clique)) > 4 * MOST_CELLS:
+                raise SchemaError(
+                    f"the constraints on {', '.join(clique)} hang together in too many combinations of codes; "
+                    "give these columns fewer bins"
+                )
+            allowed = np.ones(self._shape(clique), dtype=bool)
+            for members, own, cells in left:
+                if name in members:
+                    allowed &= np.expand_dims(cells, tuple(i for i, n in enumerate(clique) if n not in own))
+            rest = tuple(other for other in clique if other != name)
+            allowed = np.asarray(allowed.any(axis=clique.index(name)))
+            left = [item for item in left if name not in item[0]]
+            if not allowed.any():
+                return False
+            if rest and not allowed.all():
+                left.append((set(rest), rest, allowed))
+        return True
+
+    # Decoding ---------------------------------------------------------------------------------------------------------
+
+    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> Rows:
+        """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others.
+
+        Column by column; then constraints are settled, and what they compute is added.
+        """
+        rows = Rows({name: codes[:, j] for j, name in enumerate(self.columns)}, {})
+        for name, column in self.columns.items():
+            if isinstance(column, BinnedColumn):
+                rows.drawn[name] = column.draw(rows.codes[name].astype(np.intp), rng)
+        self.settle(rows, rng)
+        for step in self.steps:
+            step.add(rows)
+        return rows
+
+    def restored(self, rows: Rows) -> dict[str, pd.Series]:
+        """The values of modelled and computed columns."""
+        return {
+            name: column.restored(*rows.drawn[name]) if name in rows.drawn else column.decode(rows.codes[name])
+            for name, column in {**self.columns, **self.derived}.items()
+        }
+
+    def settle(self, rows: Rows, rng: np.random.Generator) -> None:
+        """Draws numbers anew, in place, until all constraints hold in every row whose codes are possible.
+
+        Args:
+            rows: codes of all modelled columns, and numbers inside the bins of the ordered ones.
+            rng: randomness; nothing is drawn where everything holds already.
+        """
+        for group in self._groups:
+            left = np.flatnonzero(~group.holds(rows))
+            for _ in range(_DRAWS):
+                if not len(left):
+                    break
+                for name in group.undecided:
+                    codes = rows.codes[name][left].astype(np.intp)
+                    rows.drawn[name][0][left] = self.columns[name].draw(codes, rng)[0]
+                left = left[~group.holds(rows.taken(left, group.columns))]
+            if len(left):
+                found, numbers = group.place(rows.taken(left, group.columns).codes, rng)
+                for name, values in numbers.items():
+                    rows.drawn[name][0][left[found]] = values[found]
+
+    def violations(self, rows: Rows) -> dict[str, int]:
+        """Constraint -> number of rows that break it, of those constraints whose columns are there."""
+        present = {*rows.codes, *rows.drawn}
+        out: dict[str, int] = {}
+        for rule in self.rules:
+            broken: Flags | None = None
+            for step in self.steps:
+                if step.rule is rule and present.issuperset({step.name, *step.sources}):
+                    broken = step.broken(rows)
+            for own, constraint in self._constraints:
+                if own is rule and present.issuperset(constraint.columns):
+                    found = ~constraint.holds(rows)
+                    broken = found if broken is None else broken | found
+            if broken is not None:
+                out[rule.text] = int(broken.sum())
+        return out
+
+
+def computed_columns(rules: Iterable[AnyRule]) -> list[str]:
+    """The columns that constraints compute.
+
+    Raises:
+        SchemaError: two constraints compute one column.
+    """
+    names = [rule.computed for rule in rules if rule.computed is not None]
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemaError(f"two constraints compute '{name}'; one is enough")
+    return names
+
+
+def _sources(rule: Sum | Determined) -> set[str]:
+    return {name for _, name in rule.terms} if isinstance(rule, Sum) else {rule.determines}
+
+
+def _named(rule: AnyRule) -> list[str]:
+    if isinstance(rule, Comparison):
+        return [rule.left, rule.right]
+    if isinstance(rule, Sum | Determined):
+        return [*_sources(rule), rule.computed]
+    return list(rule.impossible) if isinstance(rule, Impossible) else [*rule.when, *rule.then]
+
+
+def _add(tables: dict[tuple[str, ...], Flags], clique: tuple[str, ...], cells: Flags) -> None:
+    if cells.any():
+        tables[clique] = tables[clique] | cells if clique in tables else cells
+
+
+def _refuse_circles(orders: Sequence[Order]) -> None:
+    after: dict[str, list[Order]] = {}
+    for order in orders:
+        after.setdefault(order.first, []).append(order)
+    for start in after:
+        seen, front = set[str](), [start]
+        while front:
+            for order in after.get(front.pop(), ()):
+                if order.second == start:
+                    raise SchemaError(
+                        f"the comparisons of '{start}' lead back to itself (the last one is '{order.text}'); for equal "
+                        f"columns write '{start} = {order.first}', which computes one of them"
+                    )
+                if order.second not in seen:
+                    seen.add(order.second)
+                    front.append(order.second)

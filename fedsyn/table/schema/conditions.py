@@ -1,0 +1,250 @@
+"""Conditions on one column, as constraints state them: values, lists of values, `"< 16"`, `"16..45"`, null for missing.
+
+A condition on an ordered column is a set of intervals of its numbers, on any other a set of codes. What a condition
+says of a CODE is twofold: whether some value in it may satisfy it, and whether every one does.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedsyn.errors import SchemaError, nearest
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn
+from fedsyn.table.schema.grids import Flags, Grid, grid_of
+from fedsyn.table.schema.values import keys
+
+Interval = tuple[float, float]
+_COMPARED = re.compile(r"^(<=|>=|!=|<|>|=)\s*(.+)$", re.DOTALL)
+_RANGE = re.compile(r"^(.+?)\s*\.\.\s*(.+)$", re.DOTALL)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows between codes and values.
+
+    Attributes:
+        codes: column -> (n,) codes.
+        drawn: ordered column -> (n,) numbers, and (n,) which are missing.
+    """
+
+    codes: dict[str, np.ndarray]
+    drawn: dict[str, tuple[np.ndarray, np.ndarray]]
+
+    def taken(self, rows: np.ndarray | slice, names: Iterable[str] | None = None) -> Rows:
+        """Some of the rows, of some columns."""
+        wanted = set(names) if names is not None else {*self.codes, *self.drawn}
+        codes = {name: own[rows] for name, own in self.codes.items() if name in wanted}
+        return Rows(codes, {n: (own[rows], no[rows]) for n, (own, no) in self.drawn.items() if n in wanted})
+
+    def numbers(self, name: str, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+        """(n,) numbers of an ordered column, and which are missing."""
+        if name in self.drawn:
+            return self.drawn[name]
+        return grid.low[self.codes[name]], grid.absent[self.codes[name]]
+
+
+@dataclass(frozen=True, eq=False)
+class Literal:
+    """A condition on one column, compiled.
+
+    Attributes:
+        name: the column.
+        possible, sure: (codes,) whether some, and whether every value of a code satisfies it.
+        intervals: numbers that satisfy it, disjoint and ascending, both ends included; None where codes decide.
+        null: whether a missing number satisfies it.
+    """
+
+    name: str
+    possible: Flags
+    sure: Flags
+    intervals: tuple[Interval, ...] | None = None
+    null: bool = False
+
+    def holds(self, rows: Rows) -> Flags:
+        """(n,) whether it holds for rows: by their numbers, which may lie beyond all bins, else by their codes."""
+        if self.intervals is None:
+            return np.asarray(self.sure[rows.codes[self.name]])
+        numbers, absent = rows.drawn[self.name]
+        inside = np.zeros(len(numbers), dtype=bool)
+        for low, high in self.intervals:
+            inside |= (numbers >= low) & (numbers <= high)
+        return np.where(absent, self.null, inside)
+
+
+class Condition:
+    """What a constraint says of one column.
+
+    Args:
+        name: the column.
+        column: itself, of an ordered or a categorical kind.
+        wanted: a value, a list of values, a comparison or a range; None stands for missing.
+
+    Raises:
+        SchemaError: a value that the column does not have, or a comparison where there is no order.
+    """
+
+    def __init__(self, name: str, column: Any, wanted: Any) -> None:
+        self.name, self.column = name, column
+        self.grid = grid_of(column)
+        self.null = False
+        self._codes = np.zeros(column.size, dtype=bool)
+        intervals: list[Interval] = []
+        for item in wanted if isinstance(wanted, list | tuple) else [wanted]:
+            if item is None:
+                self._require_missing()
+                self.null = True
+            elif isinstance(column, BinnedColumn):
+                assert self.grid is not None
+                intervals += self._intervals(item, self.grid)
+            else:
+                self._codes |= self._categories(item)
+        self.intervals = united(intervals, self.grid)
+
+    def literal(self, *, unless_missing: bool = False) -> Literal:
+        """The condition itself. A missing value satisfies it if null is among what it lists, or `unless_missing`."""
+        return self._compiled(self.intervals, self._codes, self.null or unless_missing)
+
+    def negated(self) -> Literal:
+        """Its opposite; a missing value satisfies that unless null is among what the condition lists."""
+        return self._compiled(_complement(self.intervals, self.grid), ~self._codes, not self.null)
+
+    def _compiled(self, intervals: tuple[Interval, ...], codes: Flags, null: bool) -> Literal:
+        if not isinstance(self.column, BinnedColumn):
+            possible = codes.copy()
+            if self.column.missing:
+                possible[-1] = null
+            return Literal(self.name, possible, possible)
+        grid = self.grid
+        assert grid is not None
+        possible, sure = (np.zeros(self.column.size, dtype=bool) for _ in range(2))
+        for low, high in intervals:
+            possible |= (grid.low <= high) & (grid.high >= low)
+            sure |= (grid.low >= low) & (grid.high <= high)
+        possible[grid.absent] = sure[grid.absent] = null
+        return Literal(self.name, possible, sure, intervals, null)
+
+    def _require_missing(self) -> None:
+        if not self.column.missing:
+            raise SchemaError(f"column '{self.name}' has no missing values (missing: true), so null says nothing of it")
+
+    # Categorical columns ----------------------------------------------------------------------------------------------
+
+    def _categories(self, item: Any) -> Flags:
+        column = self.column
+        codes = np.zeros(column.size, dtype=bool)
+        known = self.code_of(column, item)
+        if known is not None:
+            codes[known] = True
+            return codes
+        compared = _COMPARED.match(item.strip()) if isinstance(item, str) else None
+        if compared and compared[1] in ("=", "!="):
+            known = self.code_of(column, compared[2].strip())
+            if known is None:
+                raise self._unknown(compared[2].strip())
+            codes[known] = True
+            present = np.arange(column.size) < len(column.values)
+            return codes if compared[1] == "=" else ~codes & present
+        if self.grid is None or not (compared or (isinstance(item, str) and _RANGE.match(item))):
+            raise self._unknown(item)
+        for low, high in self._intervals(item, self.grid):
+            codes |= (self.grid.low >= low) & (self.grid.high <= high) & ~self.grid.absent
+        return codes
+
+    @staticmethod
+    def code_of(column: CategoricalColumn, value: Any) -> int | None:
+        """The code of one of the column's own values, as it stands in the schema; None: there is no such."""
+        if isinstance(column, BooleanColumn) and str(value).lower() in ("true", "false"):
+            return int(str(value).lower() == "true")  # whatever no and yes are written like
+        for form in keys(value):
+            for code, own in enumerate(column.values):
+                if form == next(keys(own)):
+                    return code
+        return None
+
+    def _unknown(self, item: Any) -> SchemaError:
+        values = [str(value) for value in self.column.values]
+        some = ", ".join(values[:8]) + (", ..." if len(values) > 8 else "")
+        return SchemaError(
+            f"'{item}' is not a category of column '{self.name}'{nearest(str(item), values) or f' (which has: {some})'}"
+        )
+
+    # Ordered columns --------------------------------------------------------------------------------------------------
+
+    def _intervals(self, item: Any, grid: Grid) -> list[Interval]:
+        text = item.strip() if isinstance(item, str) else item
+        compared = _COMPARED.match(text) if isinstance(text, str) else None
+        if compared:
+            value = grid.value(self._number(compared[2].strip()))
+            return {
+                "<=": [(-math.inf, float(grid.at_most(value)))],
+                "<": [(-math.inf, float(grid.below(value)))],
+                ">=": [(float(grid.at_least(value)), math.inf)],
+                ">": [(float(grid.above(value)), math.inf)],
+                "=": [(float(grid.at_least(value)), float(grid.at_most(value)))],
+                "!=": [(-math.inf, float(grid.below(value))), (float(grid.above(value)), math.inf)],
+            }[compared[1]]
+        ends = _RANGE.match(text) if isinstance(text, str) else None
+        low, high = (ends[1], ends[2]) if ends else (text, text)
+        first, last = (grid.value(self._number(end)) for end in (low, high))
+        if first > last:
+            raise SchemaError(f"'{item}' of column '{self.name}' is an empty range: the first end is the larger one")
+        return [(float(grid.at_least(first)), float(grid.at_most(last)))]
+
+    def _number(self, value: Any) -> float:
+        """A number of the column's grid."""
+        column = self.column
+        if isinstance(column, BinnedColumn):
+            try:
+                if isinstance(value, bool):
+                    raise ValueError
+                number = column.number(value)
+            except (ValueError, TypeError, OverflowError):
+                raise SchemaError(f"'{value}' is not {column.expected}, as column '{self.name}' holds") from None
+            if math.isnan(number):
+                raise SchemaError(f"'{value}' is not {column.expected}, as column '{self.name}' holds")
+            return number
+        assert self.grid is not None
+        known = self.code_of(column, value)
+        if known is not None and not self.grid.absent[known]:
+            return float(self.grid.low[known])
+        try:
+            if self.grid.family.startswith("categories"):
+                raise ValueError
+            return float(value)
+        except (TypeError, ValueError):
+            raise self._unknown(value) from None
+
+
+def united(intervals: list[Interval], grid: Grid | None) -> tuple[Interval, ...]:
+    """Disjoint intervals, ascending; neighbouring whole numbers belong together."""
+    out: list[Interval] = []
+    for low, high in sorted(interval for interval in intervals if interval[0] <= interval[1]):
+        if out and grid is not None and low <= _after(out[-1][1], grid):
+            out[-1] = (out[-1][0], max(high, out[-1][1]))
+        else:
+            out.append((low, high))
+    return tuple(out)
+
+
+def _complement(intervals: tuple[Interval, ...], grid: Grid | None) -> tuple[Interval, ...]:
+    if grid is None:
+        return ()
+    out, start = [], -math.inf
+    for low, high in intervals:
+        if low > start:
+            out.append((start, -_after(-low, grid)))
+        start = _after(high, grid)
+    if start < math.inf:
+        out.append((start, math.inf))
+    return tuple(out)
+
+
+def _after(number: float, grid: Grid) -> float:
+    return number + 1 if grid.whole else math.nextafter(number, math.inf)

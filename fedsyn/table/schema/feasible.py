@@ -1,0 +1,285 @@
+"""Which rows constraints allow, seen from their codes, and how numbers are drawn inside codes so that they hold.
+
+Two sorts of constraints reach this module: clauses (one of some conditions on single columns holds) and orders (one
+column at most, or less than, another; a missing side satisfies it). A row of CODES is impossible if no numbers in its
+bins satisfy all of them. Constraints whose truth depends on numbers inside bins, and that share such a column, form a
+`Group`, and are looked at together:
+
+- For each way to pick a condition of every clause (an interval of one column), what is left is an order among columns
+  with bounds. Its solutions are closed under minima and maxima, so tightening bounds along the orders until nothing
+  changes leaves them exactly: there is a solution if no bound crosses, and a number taken anywhere between a column's
+  bounds can be completed.
+- So codes are checked exactly, and numbers are drawn one column after the other, between bounds tightened in between.
+  Before that, numbers are drawn afresh a few times as if there were no constraint: what is accepted then follows the
+  uniform distribution over all that is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from fedsyn.errors import SchemaError
+from fedsyn.table.schema.conditions import Literal, Rows
+from fedsyn.table.schema.grids import Flags, Floats, Grid
+
+# Ways to satisfy all clauses of a group that are tried, and cells of codes that are looked at together.
+MOST_WAYS, MOST_CELLS = 1024, 1 << 22
+Codes = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Clause:
+    """One of these conditions holds."""
+
+    literals: tuple[Literal, ...]
+    text: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(literal.name for literal in self.literals))
+
+    def possible(self, codes: Codes) -> Flags:
+        """Whether some numbers in the codes satisfy it."""
+        return _any([literal.possible[codes[literal.name]] for literal in self.literals])
+
+    def sure(self, codes: Codes) -> Flags:
+        """Whether all numbers in the codes do."""
+        return _any([literal.sure[codes[literal.name]] for literal in self.literals])
+
+    def holds(self, rows: Rows) -> Flags:
+        """(n,) whether it holds for rows."""
+        return _any([literal.holds(rows) for literal in self.literals])
+
+    @property
+    def undecided(self) -> set[str]:
+        """Columns whose numbers inside a bin may decide."""
+        if not (possible_somewhere(self) & ~sure_somewhere(self)).any():
+            return set()
+        return {q.name for q in self.literals if (q.possible & ~q.sure).any()}
+
+    @property
+    def ways(self) -> list[tuple[str, float, float]]:
+        """Intervals of numbers that satisfy it."""
+        loose = [q for q in self.literals if (q.possible & ~q.sure).any()]
+        return [(q.name, low, high) for q in loose for low, high in q.intervals or ()]
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """The first column is at most the second, or less."""
+
+    first: str
+    second: str
+    strict: bool
+    grids: Mapping[str, Grid]
+    text: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return (self.first, self.second)
+
+    def _present(self, codes: Codes) -> Flags:
+        a, b = (self.grids[name].absent[codes[name]] for name in self.columns)
+        return np.asarray(~(a | b))
+
+    def raised(self, low: Floats) -> Floats:
+        """The smallest number of the second column beside such a one of the first."""
+        a, b = (self.grids[name] for name in self.columns)
+        value = a.value(low)
+        return b.above(value) if self.strict else b.at_least(value)
+
+    def lowered(self, high: Floats) -> Floats:
+        """The largest number of the first column beside such a one of the second."""
+        a, b = (self.grids[name] for name in self.columns)
+        value = b.value(high)
+        return a.below(value) if self.strict else a.at_most(value)
+
+    def possible(self, codes: Codes) -> Flags:
+        a, b = (self.grids[name] for name in self.columns)
+        crossed = self.raised(a.low[codes[self.first]]) > b.high[codes[self.second]]
+        return np.asarray(~(self._present(codes) & crossed))
+
+    def sure(self, codes: Codes) -> Flags:
+        a, b = (self.grids[name] for name in self.columns)
+        fine = self._compared(a.value(a.high[codes[self.first]]), b.value(b.low[codes[self.second]]))
+        return np.asarray(~self._present(codes) | fine)
+
+    def _compared(self, first: Floats, second: Floats) -> Flags:
+        return np.asarray(first < second if self.strict else first <= second)
+
+    def holds(self, rows: Rows) -> Flags:
+        """(n,) whether it holds for rows."""
+        (a, no_a), (b, no_b) = (rows.numbers(name, self.grids[name]) for name in self.columns)
+        first, second = (self.grids[name].value(own) for name, own in zip(self.columns, (a, b), strict=True))
+        return np.asarray(no_a | no_b | self._compared(first, second))
+
+    @property
+    def undecided(self) -> set[str]:
+        if not (possible_somewhere(self) & ~sure_somewhere(self)).any():
+            return set()
+        return {name for name in self.columns if self.grids[name].drawn}
+
+
+Constraint = Clause | Order
+
+
+def open_codes(constraint_columns: Sequence[str], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Each column's codes along an axis of its own, so that they broadcast to the table of all combinations."""
+    axes = np.ix_(*(np.arange(sizes[name]) for name in constraint_columns))
+    return dict(zip(constraint_columns, axes, strict=True))
+
+
+def _sizes(constraint: Constraint) -> dict[str, int]:
+    if isinstance(constraint, Order):
+        return {name: len(constraint.grids[name].low) for name in constraint.columns}
+    return {literal.name: len(literal.possible) for literal in constraint.literals}
+
+
+def possible_somewhere(constraint: Constraint) -> Flags:
+    """Table over the constraint's columns: whether some numbers in the codes satisfy it."""
+    sizes = _sizes(constraint)
+    if prod(sizes.values()) > MOST_CELLS:
+        raise _too_wide(constraint.columns, sizes)
+    shape = tuple(sizes[name] for name in constraint.columns)
+    return np.broadcast_to(constraint.possible(open_codes(constraint.columns, sizes)), shape)
+
+
+def sure_somewhere(constraint: Constraint) -> Flags:
+    """Table over the constraint's columns: whether all numbers in the codes satisfy it."""
+    sizes = _sizes(constraint)
+    shape = tuple(sizes[name] for name in constraint.columns)
+    return np.broadcast_to(constraint.sure(open_codes(constraint.columns, sizes)), shape)
+
+
+class Group:
+    """Constraints that numbers inside bins decide, and that share such columns.
+
+    Args:
+        constraints: themselves.
+        grids: of the columns that have one.
+        sizes: number of codes of every column.
+
+    Raises:
+        SchemaError: too many codes or ways to be looked at together.
+    """
+
+    def __init__(self, constraints: Sequence[Constraint], grids: Mapping[str, Grid], sizes: Mapping[str, int]) -> None:
+        self.constraints = tuple(constraints)
+        named = {name for constraint in constraints for name in constraint.columns}
+        self.columns = tuple(name for name in sizes if name in named)
+        self.sizes = {name: sizes[name] for name in self.columns}
+        self.clauses = [c for c in constraints if isinstance(c, Clause)]
+        self.orders = [c for c in constraints if isinstance(c, Order)]
+        self.grids = {name: grids[name] for name in self.columns if name in grids}
+        undecided = {name for constraint in constraints for name in constraint.undecided}
+        self.undecided = tuple(name for name in self.columns if name in undecided)
+        self._ways: list[list[tuple[str, float, float] | None]] = [[*clause.ways] or [None] for clause in self.clauses]
+        if prod(self.sizes.values()) > MOST_CELLS or prod(len(ways) for ways in self._ways) > MOST_WAYS:
+            raise _too_wide(self.columns, self.sizes)
+
+    def possible(self, codes: Codes) -> Flags:
+        """Whether some numbers in the codes satisfy all of the constraints."""
+        shape = np.broadcast_shapes(*(np.shape(codes[name]) for name in self.columns))
+        out = np.zeros(shape, dtype=bool)
+        for way in product(*self._ways):
+            out |= self._tightened(codes, way)[0]
+        return out
+
+    def holds(self, rows: Rows) -> Flags:
+        """(n,) whether all of the constraints hold for rows."""
+        return np.asarray(np.logical_and.reduce([constraint.holds(rows) for constraint in self.constraints]))
+
+    def place(self, codes: Codes, rng: np.random.Generator) -> tuple[Flags, dict[str, Floats]]:
+        """Numbers inside the codes of rows that satisfy all constraints.
+
+        Args:
+            codes: of the columns, (n,) each.
+            rng: randomness.
+
+        Returns:
+            (n,) for which rows there are such numbers, and the numbers of the undecided columns.
+        """
+        n = len(codes[self.columns[0]])
+        found = np.zeros(n, dtype=bool)
+        numbers = {name: np.zeros(n) for name in self.undecided}
+        ways = list(product(*self._ways))
+        for at in rng.permutation(len(ways)):
+            rows = np.flatnonzero(~found)
+            if not len(rows):
+                break
+            own = {name: codes[name][rows] for name in self.columns}
+            fine, low, high = self._tightened(own, ways[at])
+            kept = np.flatnonzero(fine)
+            low, high = ({name: bound[kept] for name, bound in bounds.items()} for bounds in (low, high))
+            own = {name: part[kept] for name, part in own.items()}
+            for name in self.undecided:
+                low[name] = high[name] = self.grids[name].inside(low[name], high[name], rng.random(len(kept)))
+                self._propagate(own, low, high)
+                numbers[name][rows[kept]] = low[name]
+            found[rows[kept]] = True
+        return found, numbers
+
+    def _tightened(
+        self, codes: Codes, way: Sequence[tuple[str, float, float] | None]
+    ) -> tuple[Flags, dict[str, Floats], dict[str, Floats]]:
+        """Whether numbers are left where clauses are satisfied this way, and their smallest and largest."""
+        low = {name: grid.low[codes[name]] for name, grid in self.grids.items()}
+        high = {name: grid.high[codes[name]] for name, grid in self.grids.items()}
+        fine: Flags = np.ones((), dtype=bool)
+        for clause, taken in zip(self.clauses, way, strict=True):
+            sure = clause.sure(codes)
+            if taken is None:
+                fine = fine & sure
+                continue
+            name, first, last = taken
+            fine = fine & (sure | ~self.grids[name].absent[codes[name]])
+            low[name] = np.where(sure, low[name], np.maximum(low[name], first))
+            high[name] = np.where(sure, high[name], np.minimum(high[name], last))
+        self._propagate(codes, low, high)
+        for name, grid in self.grids.items():
+            fine = fine & ((low[name] <= high[name]) | grid.absent[codes[name]])
+        return fine, low, high
+
+    def _propagate(self, codes: Codes, low: dict[str, Floats], high: dict[str, Floats]) -> None:
+        """Tightens bounds along the orders; as often as the longest chain is long."""
+        for _ in range(min(len(self.orders), len(self.columns))):
+            for order in self.orders:
+                first, second = order.columns
+                present = ~(self.grids[first].absent[codes[first]] | self.grids[second].absent[codes[second]])
+                raised, lowered = order.raised(low[first]), order.lowered(high[second])
+                low[second] = np.where(present & (raised > low[second]), raised, low[second])
+                high[first] = np.where(present & (lowered < high[first]), lowered, high[first])
+
+
+def groups_of(
+    constraints: Sequence[Constraint], grids: Mapping[str, Grid], sizes: Mapping[str, int]
+) -> Iterator[Group]:
+    """The groups of the constraints that codes alone do not decide."""
+    left = [(constraint, constraint.undecided) for constraint in constraints]
+    left = [(constraint, undecided) for constraint, undecided in left if undecided]
+    while left:
+        shared, members = set(left[0][1]), 0
+        while members < (members := sum(bool(shared & undecided) for _, undecided in left)):
+            shared = set().union(*(undecided for _, undecided in left if shared & undecided))
+        yield Group([c for c, undecided in left if shared & undecided], grids, sizes)
+        left = [(c, undecided) for c, undecided in left if not shared & undecided]
+
+
+def _any(parts: Sequence[Flags]) -> Flags:
+    out = parts[0]
+    for part in parts[1:]:
+        out = out | part
+    return np.asarray(out)
+
+
+def _too_wide(columns: Sequence[str], sizes: Mapping[str, int]) -> SchemaError:
+    cells = prod(sizes[name] for name in columns)
+    return SchemaError(
+        f"the constraints on {', '.join(columns)} hang together and have {cells} combinations of codes, more than "
+        f"{MOST_CELLS} or with too many alternatives; give these columns fewer bins"
+    )

@@ -1,0 +1,387 @@
+"""Schema: all columns of a table together, its file format, and encode/decode of whole tables."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from fedsyn import yamlio
+from fedsyn.bounded import read_bytes
+from fedsyn.domain import Domain
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.table.schema.aside import ASIDE, Aside
+from fedsyn.table.schema.base import REMARKS, ColumnBase
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import Column
+from fedsyn.table.schema.compiled import Compiled, computed_columns
+from fedsyn.table.schema.conditions import Rows
+from fedsyn.table.schema.editing import EditedSchema
+from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
+from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
+from fedsyn.table.schema.plain import column_dict
+from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
+from fedsyn.table.schema.values import MISSING_TEXT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Schema(EditedSchema):
+    """The columns of a table with their public values.
+
+    A value outside the schema gets a code too: the nearest bin, or "other".
+
+    >>> import pandas as pd
+    >>> schema = Schema.loads('''
+    ... columns:
+    ...   age: {kind: numeric, dtype: integer, lower: 0, upper: 99, bins: 10}
+    ...   ward: {kind: categorical, categories: [north, south], other: true}
+    ... ''')
+    >>> schema.domain.shape
+    (10, 3)
+    >>> schema.encode(pd.DataFrame({"age": [7, 63, 140], "ward": ["south", "north", "east"]})).tolist()
+    [[0, 1], [6, 0], [9, 2]]
+
+    Attributes:
+        columns: name -> modelled column, in the order of the table.
+        aside: name -> column that is not modelled. In YAML and in `from_dict` both kinds stand under `columns`.
+        derived: name -> column that a constraint computes; neither read nor modelled.
+        table: names of all columns, in the order of the table.
+        constraints: what holds in every row, publicly known; see `fedsyn.table.schema.rules`.
+        open: name -> what of a column is private, and found before a run; see `fedsyn.table.schema.open`.
+        label: the column that evaluation predicts, or None.
+        missing_values: text that stands for a missing value, besides the usual (empty, NA, NaN, null, None).
+        approved: whether everything that was drafted from data has been accepted as public.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    columns: dict[str, Column] = Field(min_length=1)
+    aside: dict[str, Aside] = Field(default_factory=dict)
+    derived: dict[str, Column] = Field(default_factory=dict)
+    table: tuple[str, ...] = ()
+    constraints: tuple[AnyRule, ...] = ()
+    open: dict[str, Open] = Field(default_factory=dict)
+    label: str | None = None
+    missing_values: tuple[str, ...] = ()
+    approved: bool = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _set_aside(cls, data: Any) -> Any:
+        """Tells the columns that are modelled from the others, and reads the constraints."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("columns"), Mapping):
+            return data
+        rules = parse_rules(data.get("constraints", ()))
+        computed = set(computed_columns(rules))
+        given, wanted = all_set_apart(data["columns"], computed)
+        apart = {name for name, column in given.items() if _kind_of(column) in ASIDE}
+        modelled = {name: column for name, column in given.items() if name not in apart | computed}
+        if given and not modelled:
+            raise ValueError(
+                "columns: every column is set aside (kind identifier, text or drop) or computed; none is left to model"
+            )
+        return {
+            **data,
+            "columns": modelled,
+            "derived": {**data.get("derived", {}), **{n: c for n, c in given.items() if n in computed - apart}},
+            "constraints": rules,
+            "aside": {**data.get("aside", {}), **{name: column for name, column in given.items() if name in apart}},
+            "table": data.get("table") or tuple(given),
+            "open": {**data.get("open", {}), **wanted},
+        }
+
+    @model_validator(mode="after")
+    def _names_are_usable(self) -> Schema:
+        if any(not name.strip() for name in self.every_column):
+            raise ValueError("every column needs a name that is not blank")
+        if self.label in self.aside:
+            raise ValueError(
+                f"the label '{self.label}' is set aside (kind {self.aside[self.label].kind}): it is not modelled"
+            )
+        if self.label in self.derived:
+            raise ValueError(f"the label '{self.label}' is computed by a constraint: it is not modelled")
+        if self.label is not None and self.label not in self.columns:
+            raise ValueError(f"the label '{self.label}' is not a column{nearest(self.label, self.columns)}")
+        return self
+
+    @classmethod
+    def from_dict(cls, data: Any, where: str = "schema") -> Schema:
+        """Builds a schema from plain data: what `to_dict` returns, or a YAML file (called `where` in messages) holds.
+
+        Raises:
+            SchemaError: one message that names every wrong entry, with the nearest valid key.
+        """
+        if not isinstance(data, Mapping):
+            raise SchemaError(f"{where}: expected a mapping with the key 'columns'")
+        columns = data.get("columns")
+        if isinstance(columns, Mapping) and not all(isinstance(name, str) for name in columns):
+            raise SchemaError(f"{where}: column names must be text; put quotes around names like 1 or true")
+        for own in _OWN:
+            if own in data:
+                raise SchemaError(f"{where}: unknown key '{own}' (allowed: {', '.join(_KEYS)})")
+        try:
+            schema = cls.model_validate(data)
+            _ = schema.compiled  # refuses constraints that cannot be
+            return schema
+        except ValidationError as error:
+            raise SchemaError(f"{where}: {describe(error, _KEYS)}") from None
+        except SchemaError as error:
+            raise SchemaError(f"{where}: {error}") from None
+
+    @classmethod
+    def loads(cls, text: str, where: str = "schema") -> Schema:
+        """Reads a schema from YAML text.
+
+        Raises:
+            SchemaError: not YAML, or see `from_dict`.
+        """
+        try:
+            data = yamlio.loads(text, where)
+        except ConfigError as error:
+            raise SchemaError(str(error)) from None
+        return cls.from_dict(data, where)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """Reads a schema from a YAML file.
+
+        Raises:
+            SchemaError: no such file, a pipe, a device or a longer file than is read, not UTF-8 text, not YAML, or see
+                `from_dict`.
+        """
+        try:
+            text = read_bytes(path).decode("utf-8")
+        except DataError as error:
+            raise SchemaError(str(error)) from None
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise SchemaError(f"cannot read the schema {path}: {reason}") from None
+        return cls.loads(text, where=str(path))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data (JSON, YAML) without the settings that have their default value."""
+        columns = {name: column_dict(column) for name, column in self.every_column.items()}
+        columns |= {name: put_back(columns[name], self.columns[name], wanted) for name, wanted in self.open.items()}
+        data: dict[str, Any] = {"columns": columns}
+        data |= {"constraints": [rule.data() for rule in self.constraints]} if self.constraints else {}
+        data |= {"label": self.label} if self.label is not None else {}
+        data |= {"missing_values": list(self.missing_values)} if self.missing_values else {}
+        data |= {"approved": True} if self.approved else {}
+        return data
+
+    def dumps(self) -> str:
+        """The schema as YAML text; a draft starts with a note that says what to do."""
+        return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(self.to_dict())
+
+    def save(self, path: str | Path) -> None:
+        """Writes the schema as a YAML file."""
+        Path(path).write_text(self.dumps(), encoding="utf-8")
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hex hash of all that decides how a table is encoded, of constraints and of the label.
+
+        Not of drafting and approval.
+        """
+        data = self.to_dict()
+        data.pop("approved", None)
+        columns = {name: data["columns"][name] for name in [*self.columns, *self.derived]}
+        for column in columns.values():
+            for remark in REMARKS:
+                column.pop(remark, None)
+        # Names in a list, because the order of the columns counts.
+        data["columns"] = list(columns.items())
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def every_column(self) -> dict[str, ColumnBase]:
+        """Name -> column, modelled or not, in the order of the table."""
+        known: dict[str, Any] = {**self.columns, **self.derived, **self.aside}
+        return {name: known[name] for name in dict.fromkeys([*self.table, *known])}
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Names of the synthetic table's columns: those that are modelled, computed, or made afresh."""
+        return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """Columns of which something is private, and has to be found before their values have codes."""
+        return tuple(self.open)
+
+    def closed(self, found: Mapping[str, Sequence[Any]]) -> Schema:
+        """The schema with what was found of each open column (see `fedsyn.table.schema.open.filled_in`)."""
+        data = self.to_dict()
+        for name, wanted in self.open.items():
+            data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, found[name])
+        known = {name: found[name] for name, wanted in self.open.items() if isinstance(wanted, OpenCategories)}
+        data["constraints"] = [rule.data() for rule in of_known(self.constraints, known)]
+        return Schema.from_dict(data, "the schema that was found")
+
+    @property
+    def drafted(self) -> dict[str, tuple[str, ...]]:
+        """Column -> what was read from the data, for the columns where anything was."""
+        return {name: column.drafted for name, column in self.every_column.items() if column.drafted}
+
+    @property
+    def unapproved(self) -> dict[str, tuple[str, ...]]:
+        """What was read from the data and not approved yet. Of a column that is set aside nothing is used."""
+        return {
+            name: column.drafted
+            for name, column in self.columns.items()
+            if column.drafted
+            and not ((self.approved or column.approved) and ("rare" not in column.drafted or column.public))
+        }
+
+    def require_approved(self) -> None:
+        """Refuses a drafted schema that nobody has approved as public.
+
+        Raises:
+            SchemaError: lists per column what was read from the data, and what to do.
+        """
+        left = self.unapproved
+        if not left:
+            return
+        raise SchemaError(not_approved(left))
+
+    def with_bins(self, bins: int) -> Schema:
+        """The schema with this number of equal-width bins in every numeric column that names a number of
+        bins.
+
+        Explicit edges and `bins: values` are the schema author's own choice and stay.
+
+        Raises:
+            SchemaError: a number of bins out of range.
+        """
+        data = self.to_dict()
+        for name, column in self.columns.items():
+            if isinstance(column, BinnedColumn) and isinstance(column.bins, int):
+                data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
+        return Schema.from_dict(data)
+
+    def with_label(self, label: str) -> Schema:
+        """The schema with another label.
+
+        Raises:
+            SchemaError: not a column.
+        """
+        return Schema.from_dict({**self.to_dict(), "label": label})
+
+    def adjusted(self, bins: int | None = None, label: str | None = None) -> Schema:
+        """The schema with a run's `data.bins` and `data.label`, where it sets them.
+
+        Raises:
+            SchemaError: as `with_bins` and `with_label`.
+        """
+        schema = self if bins is None else self.with_bins(bins)
+        return schema if label is None else schema.with_label(label)
+
+    @cached_property
+    def compiled(self) -> Compiled:
+        """What the constraints come to; those on columns that are still to be found are left for later.
+
+        Raises:
+            SchemaError: constraints that cannot be, in one sentence.
+        """
+        return Compiled(self.constraints, self.columns, self.derived, self.open_columns)
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The attributes of the encoded table, with the structural zeros that follow from the constraints."""
+        ordered = {n: c.size - c.missing for n, c in self.columns.items() if isinstance(c, BinnedColumn)}
+        sizes = tuple(column.size for column in self.columns.values())
+        return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The smallest of uint8, uint16 and int32 that holds every code."""
+        largest = max(self.domain.shape) - 1
+        return np.dtype(np.uint8 if largest < 2**8 else np.uint16 if largest < 2**16 else np.int32)
+
+    @cached_property
+    def missing_text(self) -> frozenset[str]:
+        """All text that stands for a missing value."""
+        return MISSING_TEXT | frozenset(self.missing_values)
+
+    def require_columns(self, names: Any, where: str = "the table") -> None:
+        """Checks the column names of a table; further columns are ignored.
+
+        Raises:
+            DataError: columns of the schema are missing or doubled.
+        """
+        require_columns(self.columns, names, where)
+
+    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+        """Encodes a table.
+
+        Each row's codes depend on that row alone; see `fedsyn.table.schema.columns` for values outside the schema.
+
+        Args:
+            frame: a table with at least the schema's columns, in any order.
+
+        Returns:
+            (n, d) codes of dtype `self.dtype` in the order of `domain`, Fortran order (a column is
+            contiguous).
+
+        Raises:
+            DataError: a column is missing or doubled, or a numeric column holds text or dates.
+        """
+        self.require_columns(frame.columns)
+        codes = np.empty((len(frame), len(self.columns)), dtype=self.dtype, order="F")
+        for j, (name, column) in enumerate(self.columns.items()):
+            codes[:, j] = column.encode(frame[name], self.missing_text)
+        return codes
+
+    def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
+        """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.
+
+        The constraints hold in every row whose codes are possible (`Domain.violated`).
+
+        Args:
+            codes: (n, d) codes.
+            rng: draws a number's place in its bin, one number per row and ordered column; then what constraints ask for
+                and what is made afresh.
+            start: number of rows before these, for columns that number the rows.
+
+        Returns:
+            A table for which `encode` gives back `codes`.
+
+        Raises:
+            ValueError: codes of another shape, or outside the domain.
+        """
+        import pandas as pd
+
+        codes = np.asarray(codes)
+        if codes.ndim != 2 or codes.shape[1] != len(self.columns):
+            raise ValueError(f"codes of shape {codes.shape} do not fit a schema of {len(self.columns)} columns")
+        if codes.size and ((codes < 0).any() or (codes >= np.array(self.domain.shape)).any()):
+            raise ValueError("codes outside the domain of the schema")
+        decoded = self.compiled.restored(self.drawn(codes, rng))
+        decoded |= self.fresh(start, len(codes), rng)
+        return pd.DataFrame({name: decoded[name] for name in self.order})
+
+    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> Rows:
+        """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others."""
+        return self.compiled.drawn(codes, rng)
+
+    def fresh(self, start: int, rows: int, rng: np.random.Generator) -> dict[str, pd.Series]:
+        """The columns that are made afresh, of the rows from number `start` on; drawn after everything else."""
+        return {name: self.aside[name].fresh(start, rows, rng) for name in self.order if name in self.aside}  # type: ignore[union-attr]
+
+
+#: Keys of a schema in YAML.
+_OWN = ("aside", "table", "derived", "open")
+_KEYS = [name for name in Schema.model_fields if name not in _OWN]
+
+
+def _kind_of(column: Any) -> Any:
+    """The kind of a column as it was given, as data or as a model."""
+    return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)

@@ -1,0 +1,180 @@
+"""Columns of which not everything is public: what the word `private` in a schema asks a run to find.
+
+    cost:   {kind: numeric, lower: 0, upper: private}           # and bins: 32 that fit
+    salary: {kind: numeric, bounds: private, bins: {private: 20}}
+    ward:   {kind: categorical, categories: private}            # or {private: {most: 40, length: 12}}
+
+Such a schema is *open*. Its columns stand in it with a placeholder (one bin, or `other` alone), so that names, kinds
+and the reading of cells are those of any schema; `Schema.open_columns` says what is to be found, and `Schema.closed`
+puts it in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import KINDS
+
+PRIVATE = "private"
+#: Bins of a column whose bins are private without a number.
+BINS = 32
+_MOST_BINS, _MOST_CATEGORIES, _LONGEST = 256, 1024, 64
+
+
+@dataclass(frozen=True)
+class OpenRange:
+    """What is found of a column of numbers (dates, times, ...).
+
+    Attributes:
+        lower, upper: whether that bound is private.
+        bins: at most so many bins that fit; None: the bins are the schema's own.
+    """
+
+    lower: bool
+    upper: bool
+    bins: int | None
+
+
+@dataclass(frozen=True)
+class OpenCategories:
+    """What is found of a column of categories: which texts are frequent.
+
+    Attributes:
+        most: categories.
+        length: bytes (UTF-8) of the longest one; longer ones go to `other`.
+    """
+
+    most: int = 64
+    length: int = 24
+
+
+Open = OpenRange | OpenCategories
+
+
+def set_apart(column: Mapping[str, Any]) -> tuple[dict[str, Any], Open | None]:
+    """A column's data with placeholders for what is private, and what that is; None where nothing is.
+
+    Raises:
+        ValueError: `private` with options that it does not have, or beside keys that it cannot go with.
+    """
+    data = dict(column)
+    if _is_private(data.get("categories")):
+        if data.get("other", True) is False:
+            raise ValueError("categories: private needs 'other', for what is too rare to be found")
+        if data.get("groups"):
+            raise ValueError("categories: private cannot go with groups, which name categories")
+        limits = {"most": _MOST_CATEGORIES, "length": _LONGEST}
+        wanted = OpenCategories(**_options("categories", data["categories"], limits))
+        return {"other": True, **_unmarked(data, "categories", "rare"), "categories": ["other"]}, wanted
+    if _is_private(data.get("bounds")):
+        if "lower" in data or "upper" in data:
+            raise ValueError("bounds: private stands for lower and upper: leave those out")
+        _options("bounds", data.pop("bounds"), {})
+        data.update(lower=PRIVATE, upper=PRIVATE)
+    low, high = (_is_private(data.get(bound)) for bound in ("lower", "upper"))
+    bins = data.get("bins", PRIVATE if low or high else None)
+    if not (low or high or _is_private(bins)):
+        return data, None
+    data = _unmarked(data, "bounds") if low and high else data
+    if not _is_private(bins):
+        if bins is not None and (isinstance(bins, bool) or not isinstance(bins, int)):
+            raise ValueError("private bounds need bins: private, or a number of equal bins")
+        return _placed(data, low, high), OpenRange(low, high, None)
+    most = _options("bins", bins, {"most": _MOST_BINS}).get("most", BINS)
+    return {**_placed(data, low, high), "bins": 1}, OpenRange(low, high, most)
+
+
+def put_back(data: dict[str, Any], column: Any, wanted: Open) -> dict[str, Any]:
+    """Inverse of `set_apart`, for a schema's file: the word `private` in the place of placeholders.
+
+    A number of equal bins is always written: where `bins` is left out beside private bounds, they are private too.
+    """
+    if isinstance(wanted, OpenCategories):
+        rest = {key: value for key, value in data.items() if key != "categories" and (key, value) != ("other", True)}
+        return {**rest, "categories": {PRIVATE: {"most": wanted.most, "length": wanted.length}}}
+    bounds = {"lower": wanted.lower, "upper": wanted.upper}
+    bins = {"bins": column.bins if wanted.bins is None else {PRIVATE: wanted.bins}}
+    return data | {bound: PRIVATE for bound, is_private in bounds.items() if is_private} | bins
+
+
+def all_set_apart(columns: Mapping[str, Any], computed: Collection[str] = ()) -> tuple[dict[str, Any], dict[str, Open]]:
+    """`set_apart` of every column that is data; ValueError names the column, also one that is computed and open."""
+    plain: dict[str, Any] = dict(columns)
+    wanted: dict[str, Open] = {}
+    for name, column in columns.items():
+        if not isinstance(column, Mapping):
+            continue
+        try:
+            plain[name], found = set_apart(column)
+        except ValueError as error:
+            raise ValueError(f"column '{name}': {error}") from None
+        if found is not None and name in computed:
+            raise ValueError(f"column '{name}': a constraint computes it, so nothing of it can be private")
+        if found is not None:
+            wanted[name] = found
+    return plain, wanted
+
+
+def filled_in(data: Mapping[str, Any], column: Any, wanted: Open, found: Sequence[Any]) -> dict[str, Any]:
+    """A column's data with what was found of it.
+
+    Args:
+        data: of the open column.
+        column: with its placeholder.
+        wanted: what was to be found.
+        found: categories; or the edges of the bins, or the two ends of the range, as numbers of the column, the last
+            of whole numbers one beyond the largest.
+    """
+    if isinstance(wanted, OpenCategories):
+        others = () if any(text.casefold() == "other" for text in found) and found else ("other",)
+        return {**data, "categories": list(found) or list(others), "other": data.get("other", True)}
+    edges = [*found[:-1], found[-1] - column.whole]
+    rest = {key: value for key, value in data.items() if key not in ("bins", "bounds", "lower", "upper")}
+    if wanted.bins is not None:
+        return {**rest, "bins": [column.bound(edge) for edge in edges]}
+    bins = {"bins": data["bins"]} if "bins" in data else {}
+    return {**rest, "lower": column.bound(edges[0]), "upper": column.bound(edges[-1]), **bins}
+
+
+def _unmarked(data: dict[str, Any], *marks: str) -> dict[str, Any]:
+    """Without marks of a draft: what is private in its place was not read from anywhere."""
+    drafted = data.get("drafted")
+    if not isinstance(drafted, list | tuple):
+        return data
+    return {**data, "drafted": [mark for mark in drafted if mark not in marks]}
+
+
+def with_bins(bins: int, wanted: Open | None) -> Any:
+    """A run's own number of bins, in the place of a column's: of equal ones, or of those that are found."""
+    return {PRIVATE: bins} if isinstance(wanted, OpenRange) and wanted.bins is not None else bins
+
+
+def _is_private(value: Any) -> bool:
+    return value == PRIVATE or (isinstance(value, Mapping) and list(value) == [PRIVATE])
+
+
+def _options(key: str, value: Any, limits: Mapping[str, int]) -> dict[str, int]:
+    """What stands beside `private`: a number (the first option), or options by name; ValueError beyond their limits."""
+    given = value[PRIVATE] if isinstance(value, Mapping) else None
+    if given is None:
+        return {}
+    options = given if isinstance(given, Mapping) else {next(iter(limits), ""): given}
+    for name, number in options.items():
+        if name not in limits:
+            raise ValueError(f"{key}: private takes {' and '.join(limits) or 'no options'}")
+        if isinstance(number, bool) or not isinstance(number, int) or not 2 <= number <= limits[name]:
+            raise ValueError(f"{key}: private: {name} must be a number from 2 to {limits[name]}")
+    return dict(options)
+
+
+def _placed(data: dict[str, Any], low: bool, high: bool) -> dict[str, Any]:
+    """With one bound in the place of two: the public one, or any value of the kind."""
+    kind = KINDS.get(str(data.get("kind")))
+    kind = kind if kind is not None and issubclass(kind, BinnedColumn) else BinnedColumn
+    end = "upper" if low else "lower"
+    known = data.get(end, kind.model_fields[end].default)
+    value = kind.origin if known is None or _is_private(known) else known
+    return data | ({"lower": value} if low else {}) | ({"upper": value} if high else {})

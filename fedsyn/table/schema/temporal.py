@@ -1,0 +1,411 @@
+"""Dates, times of day, datetimes and durations: whole numbers of days, or of a column's own step.
+
+Bounds and edges are written in ISO 8601 (durations: `2 days 03:00:00`, `36:00:00`); cells in the column's `format`
+(the codes of `strftime`), or in ISO 8601 where it has none.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from abc import abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from fedsyn.table.schema.base import Reading
+from fedsyn.table.schema.binned import MOMENTS, SPANS, BinnedColumn, as_stored
+from fedsyn.table.schema.written_times import dates, datetimes, spans, times
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fedsyn.table.schema.profile import Profile
+
+Step = Literal["day", "hour", "minute", "second", "millisecond", "microsecond"]
+_MICROSECONDS: dict[str, int] = {
+    "day": 86_400_000_000,
+    "hour": 3_600_000_000,
+    "minute": 60_000_000,
+    "second": 1_000_000,
+    "millisecond": 1_000,
+    "microsecond": 1,
+}
+
+
+class TemporalColumn(BinnedColumn):
+    """A column of moments or spans of time.
+
+    Attributes:
+        lower, upper: public bounds, as text.
+        format: of the cells, in the codes of `strftime`; None: ISO 8601.
+        step: the unit in which values lie; finer parts of a real value are cut off.
+    """
+
+    family: ClassVar[str] = MOMENTS
+
+    lower: str | None = None
+    upper: str | None = None
+    bins: int | tuple[str, ...] | Literal["values"] = 32
+    format: str | None = None
+    step: Step = "second"
+
+    @field_validator("lower", "upper", mode="before")
+    @classmethod
+    def _as_text(cls, bound: Any) -> Any:
+        return bound.isoformat() if isinstance(bound, dt.date | dt.time) else bound
+
+    @property
+    def microseconds(self) -> int:
+        """Microseconds in one step."""
+        return _MICROSECONDS[self.step]
+
+    @property
+    def scale(self) -> tuple[str, Fraction]:
+        return self.family, Fraction(self.microseconds)
+
+    @property
+    def _not_whole(self) -> str:
+        return f"bounds and edges must be whole {self.step}s"
+
+    @property
+    def expected(self) -> str:
+        return f"a {self.kind} like {self.texts(np.array([self.span[0]]))[0]}"
+
+    def number(self, bound: Any) -> float:
+        moments, bad = self._microseconds([bound], frozenset(), None)
+        if bad[0] or np.isnat(moments[0]):
+            raise ValueError(f"'{bound}' is not a {self.kind} in ISO 8601, such as {self._example}")
+        return float(moments[0].astype(np.int64) // self.microseconds)
+
+    def bound(self, number: float) -> Any:
+        return self.model_copy(update={"format": None}).texts(np.array([number]))[0]
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        longest = float(
+            100_000 * _MICROSECONDS["day"] // self.microseconds
+        )  # pandas reads spans as nanoseconds in 64 bits
+        return -longest, longest
+
+    def parse_all(self, values: Sequence[Any], missing_text: frozenset[str]) -> tuple[np.ndarray, np.ndarray]:
+        moments, bad = self._microseconds(values, missing_text, self.format)
+        numbers = np.floor_divide(moments.astype(np.int64), self.microseconds).astype(np.float64)
+        numbers[np.isnat(moments)] = np.nan
+        return numbers, bad
+
+    def _microseconds(
+        self, values: Sequence[Any], missing_text: frozenset[str], written: str | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(m,) timedelta64[us] since the kind's zero, NaT where missing or not of this kind; (m,) which are not."""
+        import pandas as pd
+
+        absent = np.array([_is_missing(value, missing_text) for value in values], dtype=bool)
+        given = pd.Series(
+            [None if missing else value for value, missing in zip(values, absent, strict=True)], dtype=object
+        )
+        try:
+            moments = self._read(given, written)
+        except (ValueError, TypeError, OverflowError):
+            moments = np.concatenate([[*self._read_alone(given.iloc[[at]], written)] for at in range(len(given))])
+        return moments, np.isnat(moments) & ~absent
+
+    def _read_alone(self, given: pd.Series, written: str | None) -> np.ndarray:
+        try:
+            return self._read(given, written)
+        except (ValueError, TypeError, OverflowError):
+            return np.array(["NaT"], dtype="timedelta64[us]")
+
+    @property
+    @abstractmethod
+    def _example(self) -> str: ...
+
+    @abstractmethod
+    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
+        """(m,) timedelta64[us] since the kind's zero, NaT where a value is not of this kind."""
+
+    @abstractmethod
+    def _values(self, moments: np.ndarray) -> pd.Series:
+        """timedelta64[us] since the kind's zero, as pandas has such values."""
+
+    def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        import pandas as pd
+
+        if self.stored is None or self.stored in ("object", "str", "string"):
+            return as_stored(pd.Series(self.cells(numbers, absent).to_pandas()).mask(absent, None), self.stored)
+        values = self._values(self._moments(numbers))
+        return as_stored(values.mask(absent) if absent.any() else values, self.stored)
+
+    def _moments(self, numbers: np.ndarray) -> np.ndarray:
+        return (np.asarray(numbers).astype(np.int64) * self.microseconds).astype("timedelta64[us]")
+
+
+class CalendarColumn(TemporalColumn):
+    """Moments of the calendar, from the year 1 to 9999; with a day to spare for zones."""
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        day = _MICROSECONDS["day"]
+        first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))
+        return float(first * day // self.microseconds), float(last * day // self.microseconds)
+
+
+class DatetimeColumn(CalendarColumn):
+    """Moments, to the step.
+
+    Attributes:
+        zone: IANA name or UTC of the moments' zone, in which they are written; None: they have none.
+    """
+
+    origin: ClassVar[Any] = "1970-01-01T00:00:00"
+
+    kind: Literal["datetime"] = "datetime"
+    zone: str | None = None
+
+    @field_validator("zone")
+    @classmethod
+    def _known(cls, zone: str | None) -> str | None:
+        import zoneinfo
+
+        if zone is not None:
+            try:
+                zoneinfo.ZoneInfo(zone)
+            except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+                raise ValueError(f"'{zone}' is not a time zone; use a name such as UTC or Europe/Berlin") from None
+        return zone
+
+    @property
+    def scale(self) -> tuple[str, Fraction]:
+        family, unit = super().scale
+        return (family if self.zone is None else f"{family} in a zone"), unit
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return datetimes(profile)
+
+    @property
+    def _example(self) -> str:
+        return "2024-05-31T12:00:00"
+
+    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
+        import pandas as pd
+
+        # With mixed offsets pandas wants UTC; a moment without a zone is one of the column's zone.
+        zoned = self.zone is not None
+        parsed = [_moment(value) for value in given.tolist()]
+        if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
+            moments = [self._plain(value) for value in parsed]
+            return _since_epoch(np.array(moments, dtype="datetime64[us]"))
+        read = pd.to_datetime(
+            given, format=written or "ISO8601", errors="coerce", utc=zoned and _has_offset(written, given)
+        )
+        if zoned and read.dt.tz is None:
+            read = read.dt.tz_localize(self.zone, ambiguous=np.ones(len(read), dtype=bool), nonexistent="shift_forward")
+        if read.dt.tz is not None:
+            read = read.dt.tz_convert("UTC").dt.tz_localize(None)
+        return _since_epoch(read.to_numpy())
+
+    def _plain(self, value: Any) -> Any:
+        """A Timestamp without a zone: in UTC where the column has a zone."""
+        if value is None:
+            return np.datetime64("NaT")
+        if self.zone is not None:
+            value = (
+                value.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward") if value.tz is None else value
+            )
+            value = value.tz_convert("UTC")
+        return value.tz_localize(None).to_datetime64()
+
+    def _values(self, moments: np.ndarray) -> pd.Series:
+        import pandas as pd
+
+        series = pd.Series(np.datetime64(0, "us") + moments)
+        return series if self.zone is None else series.dt.tz_localize("UTC").dt.tz_convert(self.zone)
+
+    def texts(self, numbers: np.ndarray) -> list[str]:
+        values = self._values(self._moments(numbers))
+        if self.format is not None:
+            return [str(text) for text in values.dt.strftime(self.format).tolist()]
+        spec = {"day": "hours", "hour": "hours"}.get(self.step, f"{self.step}s")
+        return [value.isoformat(timespec=spec) for value in values.tolist()]
+
+
+class DateColumn(CalendarColumn):
+    """Days."""
+
+    origin: ClassVar[Any] = "1970-01-01"
+
+    kind: Literal["date"] = "date"
+    step: Literal["day"] = "day"
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return dates(profile)
+
+    @property
+    def _example(self) -> str:
+        return "2024-05-31"
+
+    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
+        import pandas as pd
+
+        parsed = [_moment(value) for value in given.tolist()]
+        if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
+            plain = [np.datetime64("NaT") if v is None else v.tz_localize(None).to_datetime64() for v in parsed]
+            return _since_epoch(np.array(plain, dtype="datetime64[us]"))
+        read = pd.to_datetime(given, format=written or "ISO8601", errors="coerce")
+        return _since_epoch(read.to_numpy())
+
+    def _values(self, moments: np.ndarray) -> pd.Series:
+        import pandas as pd
+
+        days = pd.Series(np.datetime64(0, "us") + moments)
+        return days.dt.date if self.stored is not None and self.stored.startswith("date32") else days
+
+    def texts(self, numbers: np.ndarray) -> list[str]:
+        days = (np.datetime64(0, "us") + self._moments(numbers)).astype("datetime64[us]").tolist()
+        return [day.strftime(self.format) if self.format is not None else day.date().isoformat() for day in days]
+
+
+class TimeColumn(TemporalColumn):
+    """Times of day."""
+
+    origin: ClassVar[Any] = "00:00:00"
+    family: ClassVar[str] = "times of day"
+
+    kind: Literal["time"] = "time"
+    lower: str | None = "00:00:00"
+    upper: str | None = "23:59:59"
+
+    @property
+    def reach(self) -> tuple[float | None, float | None]:
+        return 0.0, float(_MICROSECONDS["day"] // self.microseconds - 1)
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return times(profile)
+
+    @property
+    def _example(self) -> str:
+        return "13:45:00"
+
+    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
+        return np.array([_time_of_day(value, written) for value in given.tolist()], dtype="timedelta64[us]")
+
+    def _values(self, moments: np.ndarray) -> pd.Series:
+        import pandas as pd
+
+        whole = (np.datetime64(0, "us") + moments).astype("datetime64[us]").tolist()
+        return pd.Series([moment.time() for moment in whole], dtype=object)
+
+    def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        if self.stored is not None and self.stored.startswith("time"):
+            values = self._values(self._moments(numbers))
+            return values.mask(absent, None)
+        return super().restored(numbers, absent)
+
+    def texts(self, numbers: np.ndarray) -> list[str]:
+        values = self._values(self._moments(numbers)).tolist()
+        if self.format is not None:
+            return [time.strftime(self.format) for time in values]
+        spec = {"day": "hours", "hour": "hours"}.get(self.step, f"{self.step}s")
+        return [time.isoformat(timespec=spec) for time in values]
+
+
+class DurationColumn(TemporalColumn):
+    """Spans of time.
+
+    Attributes:
+        format: "clock" writes 36:05:00; None writes `1 days 12:05:00`, as pandas does.
+    """
+
+    origin: ClassVar[Any] = "0 days 00:00:00"
+    family: ClassVar[str] = SPANS
+
+    kind: Literal["duration"] = "duration"
+    format: Literal["clock"] | None = None
+    step: Step = Field(default="second")
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return spans(profile)
+
+    @property
+    def _example(self) -> str:
+        return "2 days 03:00:00 or 36:00:00"
+
+    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
+        import pandas as pd
+
+        if any(isinstance(value, int | float) for value in given.tolist() if value is not None):
+            raise ValueError("a plain number is not a span of time")
+        moments: np.ndarray = pd.to_timedelta(given, errors="coerce").to_numpy().astype("timedelta64[us]")
+        return moments
+
+    def _values(self, moments: np.ndarray) -> pd.Series:
+        import pandas as pd
+
+        return pd.Series(moments)
+
+    def texts(self, numbers: np.ndarray) -> list[str]:
+        values = self._values(self._moments(numbers)).tolist()
+        return [_clock(span) if self.format == "clock" else str(span) for span in values]
+
+
+def _since_epoch(moments: np.ndarray) -> np.ndarray:
+    since: np.ndarray = moments.astype("datetime64[us]") - np.datetime64(0, "us")
+    return since
+
+
+def _is_missing(value: Any, missing_text: frozenset[str]) -> bool:
+    if isinstance(value, str):
+        return value.strip() in missing_text
+    return value is None or value != value or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _moment(value: Any) -> Any:
+    """A Timestamp of what is a date or a datetime already; None for a missing value; text and others as they are."""
+    import pandas as pd
+
+    if value is None:
+        return None
+    return pd.Timestamp(value) if isinstance(value, dt.date | np.datetime64) else value
+
+
+def _has_offset(written: str | None, given: pd.Series) -> bool:
+    """Whether the cells say their offset from UTC."""
+    if written is not None:
+        return "%z" in written
+    import re
+
+    text = next((str(value) for value in given.tolist() if value is not None), "")
+    return re.search(r"(Z|[+-]\d\d:?\d\d)$", text.strip()) is not None
+
+
+def _time_of_day(value: Any, written: str | None) -> np.timedelta64:
+    missing = np.timedelta64("NaT")
+    if value is None:
+        return missing
+    if isinstance(value, str):
+        try:
+            text = value.strip()
+            value = dt.time.fromisoformat(text) if written is None else dt.datetime.strptime(text, written).time()
+        except ValueError:
+            return missing
+    if isinstance(value, dt.datetime):
+        value = value.time()
+    if not isinstance(value, dt.time):
+        return missing
+    seconds = value.hour * 3600 + value.minute * 60 + value.second
+    return np.timedelta64(seconds * 1_000_000 + value.microsecond, "us")
+
+
+def _clock(span: Any) -> str:
+    total = int(span.total_seconds())
+    sign, total = ("-", -total) if total < 0 else ("", total)
+    return f"{sign}{total // 3600:02d}:{total // 60 % 60:02d}:{total % 60:02d}"
+
+
+__all__ = ["DateColumn", "DatetimeColumn", "DurationColumn", "TemporalColumn", "TimeColumn"]

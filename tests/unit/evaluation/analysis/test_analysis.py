@@ -1,0 +1,457 @@
+"""Combining rules, formulas, and what is said beside an interval."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm, t
+from typer.testing import CliRunner
+
+import fedsyn
+from fedsyn.errors import ConfigError, DataError, InputError
+from fedsyn.evaluation.analysis import Linear, Logit, combine
+from fedsyn.evaluation.analysis.tables import Tables
+from fedsyn.front.cli import app
+
+M = 20
+
+
+# The rules -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_variance_is_that_of_raghunathan_and_the_degrees_of_freedom_are_reiters() -> None:
+    q, v = np.array([1.0, 2.0, 4.0, 5.0]), np.array([0.5, 0.7, 0.6, 0.6])
+    found = combine(q, v, ratio=1e-9)
+    spread = 1.25 * q.var(ddof=1)
+    assert found.estimate == 3.0 and not found.floored
+    assert found.variance == pytest.approx(spread - 0.6)
+    assert found.df == pytest.approx(3 * (1 - 0.6 / spread) ** 2)
+    half = t.ppf(0.975, found.df) * np.sqrt(spread - 0.6)
+    assert found.interval() == (pytest.approx(3.0 - half), pytest.approx(3.0 + half))
+    assert found.naive(0.9)[1] == pytest.approx(1.0 + norm.ppf(0.95) * np.sqrt(0.5))
+
+
+def test_a_variance_below_that_of_the_real_rows_is_replaced() -> None:
+    same = np.full((5, 2), 3.0)
+    found = combine(same, np.full((5, 2), 0.4), ratio=0.5)
+    assert found.floored.all() and np.allclose(found.variance, 0.2)
+    assert np.isinf(found.df).all() and np.isfinite(found.interval()).all()
+
+
+def test_draws_that_lie_beside_their_centre_are_moved_as_far_to_the_other_side() -> None:
+    q, v = np.array([[3.0, 1.0], [5.0, 2.0]]), np.ones((2, 2))
+    found = combine(q, v, centre=[3.0, 1.0])
+    assert found.estimate.tolist() == [2.0, 0.5]
+    assert np.array_equal(found.variance, combine(q, v).variance)
+    with pytest.raises(InputError, match="centre"):
+        combine(q, v, centre=[1.0])
+
+
+def test_the_variance_is_right_on_average() -> None:
+    """Posterior variance W, rows' variance v: the mean of m estimates is off by W + (W + v) / m, and so is E[T].
+
+    k = 20,000 quantities: T has the variance 2 ((1 + 1/m)(W + v))^2 / (m - 1); five standard errors, one in 10^6.
+    """
+    rng, k, m, W, v = np.random.default_rng(1), 20_000, 10, 4.0, 1.0
+    found = combine(rng.normal(0, np.sqrt(W + v), (m, k)), np.full((m, k), v), ratio=1e-9)
+    raw = (1 + 1 / m) * found.between - found.within
+    error = 1.1 * (W + v) * np.sqrt(2 / (m - 1) / k)
+    assert abs(raw.mean() - (W + (W + v) / m)) < 5 * error
+
+
+def test_intervals_cover_exactly_where_tables_are_endless() -> None:
+    """With v = 0 it is a t interval with m - 1 degrees of freedom: 95% of 40,000 within five sd, once in 10^6 not."""
+    rng, k = np.random.default_rng(2), 40_000
+    centre = rng.normal(0, 1, k)  # where the posterior is, beside the truth 0
+    low, high = combine(centre + rng.normal(0, 1, (5, k)), np.zeros((5, k))).interval()
+    assert abs(((low < 0) & (high > 0)).mean() - 0.95) < 5 * np.sqrt(0.95 * 0.05 / k)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.5, 3.0])  # variance of the privacy noise / that of the rows
+@pytest.mark.parametrize("ratio", [1.0, 5.0])
+def test_intervals_cover_with_tables_of_rows(noise: float, ratio: float) -> None:
+    """A t that matches two moments: never below 94.5%; above 96% where the floor of T binds.
+
+    40,000 quantities: five standard errors are 0.0055, so a rule at 95% fails once in 10^6.
+    """
+    rng, k = np.random.default_rng(3), 40_000
+    W, v = 1.0 + noise, 1.0 / ratio
+    estimates = rng.normal(0, np.sqrt(W), k) + rng.normal(0, np.sqrt(W + v), (M, k))
+    low, high = combine(estimates, np.full((M, k), v), ratio=ratio).interval()
+    share = ((low < 0) & (high > 0)).mean()
+    assert 0.9395 < share < (0.99 if noise < 1 else 0.965), share
+
+
+@pytest.mark.parametrize(
+    ("estimates", "variances", "said"),
+    [
+        ([1.0], [1.0], "naive interval only"),
+        ([1.0, 2.0], [1.0], "of shape"),
+        ([1.0, np.nan], [1.0, 1.0], "finite"),
+        ([1.0, 2.0], [1.0, -1.0], "not negative"),
+        ([], [], "finite"),
+    ],
+)
+def test_what_cannot_be_combined_is_said(estimates: list[float], variances: list[float], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        combine(estimates, variances)
+
+
+# Formulas ------------------------------------------------------------------------------------------------------------
+
+statsmodels = pytest.importorskip("statsmodels.api")
+
+
+def one(seed: int, n: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    age, ward = rng.integers(18, 95, n), rng.choice(["children", "heart", "surgery"], n)
+    hours = 3 * age + 5 * (ward == "heart") + rng.normal(0, 10, n)
+    back = np.where(rng.random(n) < 1 / (1 + np.exp(3 - 0.04 * age)), "yes", "no")
+    return pd.DataFrame(
+        {"age": age, "ward": ward, "hours-per-week": hours, "back": back, "back01": (back == "yes") * 1}
+    )
+
+
+@pytest.fixture(scope="module")
+def tables() -> list[pd.DataFrame]:
+    return [one(seed) for seed in range(4)]
+
+
+def test_linear_regression_is_statsmodels_own(tables: list[pd.DataFrame]) -> None:
+    found = fedsyn.analyse(tables, "hours-per-week ~ age + ward")
+    renamed = [frame.rename(columns={"hours-per-week": "hours"}) for frame in tables]
+    fits = [statsmodels.formula.ols("hours ~ age + ward", frame).fit(cov_type="HC1") for frame in renamed]
+    assert found.about == "linear regression of hours-per-week"
+    for name in ("Intercept", "age", "ward[T.heart]"):
+        own = combine([fit.params[name] for fit in fits], [fit.bse[name] ** 2 for fit in fits])
+        row = found.to_frame().loc[name]
+        assert (row.low, row.high) == (pytest.approx(own.interval()[0]), pytest.approx(own.interval()[1]))
+        assert row.naive_low == pytest.approx(own.naive()[0])
+
+
+@pytest.mark.parametrize("outcome", ["back", "back01"])
+def test_two_values_make_it_logistic(tables: list[pd.DataFrame], outcome: str) -> None:
+    found = fedsyn.analyse(tables, f"{outcome} ~ age")
+    fits = [statsmodels.formula.logit("back01 ~ age", frame).fit(disp=0) for frame in tables]
+    assert found.about.startswith("logistic regression")
+    assert found.combined.estimate == pytest.approx(np.mean([fit.params for fit in fits], axis=0))
+    linear = fedsyn.analyse(tables, f"{outcome} ~ age", "ols")
+    assert linear.about.startswith("linear") and linear.combined.estimate[1] < 0.02
+
+
+def test_means_and_proportions(tables: list[pd.DataFrame]) -> None:
+    age = fedsyn.analyse(tables, "mean(age)")
+    assert age.combined.within == pytest.approx(np.mean([frame.age.var() / len(frame) for frame in tables]))
+    ward = fedsyn.analyse(tables, "ward")
+    assert ward.terms == ("ward = children", "ward = heart", "ward = surgery")
+    assert ward.combined.estimate.sum() == pytest.approx(1.0)
+    assert fedsyn.analyse(tables, "proportion(back01)").terms == ("back01 = 0", "back01 = 1")
+
+
+def test_a_level_that_one_table_lacks_is_named(tables: list[pd.DataFrame]) -> None:
+    without = [tables[0], tables[1][tables[1].ward != "heart"]]
+    with pytest.raises(DataError, match=r"table 2 of 2: no row tells anything of ward\[T.heart\]"):
+        fedsyn.analyse(without, "age ~ ward")
+
+
+def test_rows_with_missing_values_are_left_out(tables: list[pd.DataFrame]) -> None:
+    holed = [frame.assign(age=frame.age.astype(float).where(frame.age < 80)) for frame in tables]
+    short = [frame[frame.age < 80] for frame in tables]
+    for formula in ("hours-per-week ~ age", "age"):
+        found = [fedsyn.analyse(given, formula).combined.estimate for given in (holed, short)]
+        assert found[0] == pytest.approx(found[1])
+
+
+def test_a_comparison_with_a_missing_value_is_missing(tables: list[pd.DataFrame]) -> None:
+    holed = [frame.assign(ward=frame.ward.where(frame.age < 60)) for frame in tables]
+    short = [frame[frame.age < 60] for frame in tables]
+    for formula in ("(ward == 'heart') ~ age", "age ~ (ward == 'heart')"):
+        found = [fedsyn.analyse(given, formula).combined.estimate for given in (holed, short)]
+        assert found[0] == pytest.approx(found[1])
+    # a text in a comparison is no column, even where there is one of its name
+    named = [frame.assign(heart=np.nan) for frame in tables]
+    same = [fedsyn.analyse(given, "(ward == 'heart') ~ age").combined.estimate for given in (named, tables)]
+    assert same[0] == pytest.approx(same[1])
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e7])
+def test_a_logistic_regression_is_the_same_in_every_unit(tables: list[pd.DataFrame], scale: float) -> None:
+    scaled = [frame.assign(age=frame.age * scale) for frame in tables]
+    found, plain = (fedsyn.analyse(given, "back ~ age").combined for given in (scaled, tables))
+    assert found.estimate[1] * scale == pytest.approx(plain.estimate[1])
+    assert found.variance[1] * scale**2 == pytest.approx(plain.variance[1], rel=1e-6)
+
+
+def test_a_steep_logistic_regression_is_not_taken_for_a_perfect_one() -> None:
+    rng = np.random.default_rng(0)
+    frames = [pd.DataFrame({"x": rng.normal(size=2000)}) for _ in range(3)]
+    frames = [frame.assign(y=(rng.random(2000) < 0.5 + 0.5 * np.tanh(100 * frame.x)) * 1) for frame in frames]
+    assert fedsyn.analyse(frames, "y ~ x").combined.estimate[1] > 50
+    exact = [frame.assign(y=(frame.x > 0) * 1) for frame in frames]
+    with pytest.raises(DataError, match="apart exactly"):
+        fedsyn.analyse(exact, "y ~ x")
+
+
+def test_tables_of_other_types_or_of_one_value_are_refused(tables: list[pd.DataFrame]) -> None:
+    text = tables[1].assign(back01=tables[1].back01.astype(str))
+    for given in ([tables[0], text], [text, tables[0]]):
+        for formula in ("back01", "age ~ back01"):
+            with pytest.raises(DataError, match=r"'back01' holds (text|numbers) in some tables"):
+                fedsyn.analyse(given, formula)
+    constant = [frame.assign(sex="f") for frame in tables]
+    with pytest.raises(DataError, match="'sex' has one value in all tables"):
+        fedsyn.analyse(constant, "age ~ sex")
+    missing = tables[1].assign(back01=None)  # nothing is of every type
+    assert fedsyn.analyse([tables[0], tables[2], missing], "age")
+    doubled = [pd.concat([frame, frame.age], axis=1) for frame in tables]
+    with pytest.raises(DataError, match="two columns of the name 'age'"):
+        fedsyn.analyse(doubled, "back")
+
+
+def test_values_that_only_some_tables_have_do_not_change_how_a_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(
+        "columns:\n"
+        "  visits: {kind: categorical, categories: ['1', '2', '3+'], ordered: true, other: false}\n"
+        "  seen: {kind: categorical, categories: ['1', 'x'], other: false}\n"
+        "  step: {kind: categorical, categories: ['1', '2', '3'], ordered: true, other: false}\n"
+    )
+    (tmp_path / "table_1.csv").write_text("visits,seen,step\n1,1,1\n2,1,2\n")
+    (tmp_path / "table_2.csv").write_text("visits,seen,step\n3+,x,3\n1,1,3\n")
+    (tmp_path / "tables.json").write_text(json.dumps({"tables": ["table_1.csv", "table_2.csv"]}))
+    assert fedsyn.analyse(tmp_path, "visits").combined.estimate.tolist() == [0.5, 0.25, 0.25]
+    assert fedsyn.analyse(tmp_path, "seen").combined.estimate.tolist() == [0.75, 0.25]
+    assert fedsyn.analyse(tmp_path, "mean(step)").combined.estimate[0] == pytest.approx(2.25)
+
+
+def test_awkward_names_and_small_numbers(tables: list[pd.DataFrame]) -> None:
+    names = {"age": "class", "ward": "my ward", "hours-per-week": "it's"}
+    awkward = [frame.rename(columns=names) for frame in tables]
+    awkward = [frame.assign(tiny=1e-8 * frame["it's"].rank() % 37) for frame in awkward]
+    found = fedsyn.analyse(awkward, "it's ~ class + my ward")
+    assert found.terms == ("Intercept", "my ward[T.heart]", "my ward[T.surgery]", "class")
+    small = str(fedsyn.analyse(awkward, "tiny ~ class"))
+    assert max(map(len, small.splitlines())) <= 80 and "e-0" in small
+    with pytest.raises(DataError, match="table 1 of 4: every row has a missing value"):
+        fedsyn.analyse([frame.assign(tiny=np.nan) for frame in awkward], "class ~ tiny")
+
+
+def test_a_value_that_a_table_lacks_has_the_proportion_none(tables: list[pd.DataFrame]) -> None:
+    found = fedsyn.analyse([tables[0], tables[1][tables[1].ward != "heart"]], "ward")
+    assert found.combined.estimate[1] == pytest.approx((tables[0].ward == "heart").mean() / 2)
+
+
+def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
+    textbook = fedsyn.analyse(tables, "back01 ~ age", Linear(robust=False))
+    fits = [statsmodels.formula.ols("back01 ~ age", frame).fit() for frame in tables]
+    assert textbook.combined.within == pytest.approx(np.mean([fit.bse**2 for fit in fits], axis=0))
+    assert Logit(robust=False).title == "logistic regression"
+
+
+@pytest.mark.parametrize(
+    ("formula", "model", "said"),
+    [
+        ("ward ~ age", None, "the outcome has 3 values"),
+        ("bakc ~ age", None, r"'bakc' is not a column \(did you mean 'back'\?\)"),
+        ("back ~ agee", None, "did you mean 'age'"),
+        ("wrad", None, "did you mean 'ward'"),
+        ("back ~ age +", None, "expected a noun"),
+        ("back ~ (age", None, "brackets or quotes"),
+        ("age ~ nowhere(ward)", None, "nowhere"),
+        ("mean(ward)", None, "not numbers"),
+        ("age", "ols", "no outcome"),
+        ("age ~ ward", "logit", "more than two values"),
+        ("age ~ ward", "lgit", "did you mean 'logit'"),
+        ("age ~ back + back01", None, "combination of the others"),
+        ("back ~ back01", None, "tell the outcome apart exactly"),
+        ("age ~ age + ward", None, "age is on both sides"),
+        ("proportion(hours-per-week)", None, "too many for proportions"),
+        ("age ~ ward + np.log(back01)", None, r"table 1 of 4: np.log\(back01\) is infinite"),
+        ("np.log(back01) ~ age", None, "the outcome is infinite"),
+        ("age ~ np.sqrt(back01 - 1)", None, r"np.sqrt\(back01 - 1\) is infinite or no number"),
+    ],
+)
+def test_what_cannot_be_analysed_is_one_sentence(
+    tables: list[pd.DataFrame], formula: str, model: str | None, said: str
+) -> None:
+    with pytest.raises(InputError, match=said) as found:
+        fedsyn.analyse(tables, formula, model)
+    assert "\n" not in str(found.value)
+
+
+def test_a_naive_interval_never_stands_alone(tables: list[pd.DataFrame]) -> None:
+    for alone in (tables[0], tables[:1]):
+        with pytest.raises(InputError, match=r"naive interval only.*--tables 20"):
+            fedsyn.analyse(alone, "age")
+    lines = str(fedsyn.analyse(tables, "hours-per-week ~ age")).splitlines()
+    assert "honest 95%" in lines[2] and "naive 95%" in lines[2]
+
+
+def test_without_statsmodels_it_says_what_to_type(tables: list[pd.DataFrame], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "patsy", None)
+    with pytest.raises(ConfigError, match=r"pip install 'fedsyn\[analysis\]'"):
+        fedsyn.analyse(tables, "back ~ age")
+
+
+# What is said beside it ----------------------------------------------------------------------------------------------
+
+
+def test_terms_that_the_model_does_not_hold_are_marked(tables: list[pd.DataFrame]) -> None:
+    held = frozenset({frozenset({"hours-per-week", "age"}), frozenset({"age", "ward"})})
+    found = fedsyn.analyse(Tables(tables, 300.0, held), "hours-per-week ~ age + ward")
+    assert found.unheld == set(found.terms)
+    assert "no measurement of hours-per-week × ward" in " ".join(found.warnings)
+    assert "ward[T.heart] *" in str(found) and not found.to_frame().held["age"]
+    both = Tables(tables, 300.0, frozenset({frozenset({"hours-per-week", "age", "ward"})}))
+    assert not fedsyn.analyse(both, "hours-per-week ~ age * ward").unheld
+    pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("hours-per-week", "ward")]))
+    told_apart = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age + ward")
+    assert "age" in told_apart.unheld  # a term is told apart from the others by their pairs
+    assert not fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ ward").unheld
+    pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("age", "ward"), ("hours-per-week", "ward")]))
+    crossed = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age * ward")
+    assert "age:ward[T.heart]" in crossed.unheld  # an interaction needs the three together
+
+
+def test_a_pair_that_is_not_held_moves_the_coefficients_of_the_others() -> None:
+    """y follows w, and the model holds y × a and a × w only, so it knows y from a: a's coefficient is 0 in truth."""
+    held = frozenset(map(frozenset, [("y", "a"), ("a", "w")]))
+    frames = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        a = rng.normal(size=3000)
+        # as the model has it: both w and y = w + noise are 0.8 a and the rest, independent of each other given a
+        w, y = 0.8 * a + rng.normal(0, 0.6, 3000), 0.8 * a + rng.normal(0, 1.2, 3000)
+        frames.append(pd.DataFrame({"y": y, "a": a, "w": w}))
+    found = fedsyn.analyse(Tables(frames, 3000.0, held), "y ~ a + w")
+    assert found.to_frame().low["a"] > 0.5  # far from the truth, and sure of it
+    assert found.unheld == {"Intercept", "a", "w"}
+
+
+def test_a_column_that_was_never_measured_is_marked(tables: list[pd.DataFrame]) -> None:
+    given = Tables(tables, 300.0, frozenset({frozenset({"back", "age"})}))
+    assert not fedsyn.analyse(given, "age").unheld and fedsyn.analyse(given, "ward").unheld
+    assert fedsyn.analyse(given, "back01 ~ 1").unheld == {"Intercept"}
+
+
+def test_under_a_condition_everything_rests_on_its_columns_too(tables: list[pd.DataFrame]) -> None:
+    held = frozenset(map(frozenset, [("age", "ward"), ("age", "back")]))
+    given = Tables(tables, 300.0, held, given=frozenset({"ward"}))
+    assert not fedsyn.analyse(given, "age").unheld
+    found = fedsyn.analyse(given, "back ~ age")
+    assert found.unheld == {"Intercept", "age"} and "no measurement of age × back × ward" in " ".join(found.warnings)
+
+
+def test_tables_in_memory_say_what_their_model_holds(tables: list[pd.DataFrame]) -> None:
+    told = [frame.copy() for frame in tables]
+    for frame in told:
+        frame.attrs["fedsyn"] = {"held": [["age", "back"]], "given": []}
+    assert not fedsyn.analyse(told, "back ~ age").unheld
+    found = fedsyn.analyse(told, "back ~ age + ward")
+    assert found.unheld == set(found.terms) and "Nor does anything" not in str(found)
+    told[1].attrs.clear()
+    assert not fedsyn.analyse(told, "back ~ age + ward").unheld
+    assert "columns the model knows together" in " ".join(str(fedsyn.analyse(told, "back ~ age")).split())
+
+
+def test_few_degrees_of_freedom_are_said(tables: list[pd.DataFrame]) -> None:
+    assert "2 tables say little" in str(fedsyn.analyse(tables[:2], "age"))
+    frames = [one(seed) for seed in range(20)]
+    assert "say little" not in str(fedsyn.analyse(Tables(frames, 300.0), "age"))
+    assert "df below 5 say little" in str(fedsyn.analyse(Tables(frames, 3000.0), "age"))
+
+
+def test_samples_of_one_model_are_noticed() -> None:
+    same = [one(0)] * 5
+    assert "samples of ONE model" in str(fedsyn.analyse(same, "ward"))
+    assert "samples of ONE model" in str(fedsyn.analyse(Tables(same, 60.0), "ward"))
+    # a tenth of the real rows: tables of a posterior differ by a tenth more than their rows do
+    assert "samples of ONE model" not in str(fedsyn.analyse(Tables(same, 3000.0), "ward"))
+    constant = [frame.assign(age=1.0) for frame in same]
+    assert "samples of ONE model" not in str(fedsyn.analyse(constant, "age"))
+
+
+def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
+    for number, frame in enumerate(tables, 1):
+        frame.to_csv(tmp_path / f"table_{number:02d}.csv", index=False)
+    facts = {
+        "tables": [{"file": f"table_{number:02d}.csv"} for number in range(1, 5)],
+        "real_rows": 150.0,
+        "held": [["age", "back"]],
+        "given": [],
+    }
+    (tmp_path / "tables.json").write_text(json.dumps(facts))
+    found = fedsyn.analyse(tmp_path, "back ~ age")
+    expected = fedsyn.analyse(Tables(tables, 150.0), "back ~ age")
+    assert fedsyn.analyse(Tables(tables, 3.0), "back ~ age").combined.floored.all()  # 100 times as many rows as real
+    assert np.array_equal(found.combined.variance, expected.combined.variance) and not found.unheld
+    (tmp_path / "tables.json").write_text(json.dumps({**facts, "given": ["ward"]}))
+    assert fedsyn.analyse(tmp_path, "back ~ age").unheld == set(found.terms)
+    (tmp_path / "tables.json").write_text(json.dumps(facts))
+    shown = CliRunner().invoke(app, ["analyse", str(tmp_path), "back ~ age"])
+    assert shown.exit_code == 0 and shown.stdout == f"{found}\n"
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    data = json.loads(CliRunner().invoke(app, ["analyse", str(tmp_path), "back ~ age", "--json"]).stdout)
+    assert data["terms"][1]["term"] == "age" and data["terms"][1]["low"] == found.to_frame().low["age"]
+
+
+def test_numbers_in_words_of_the_schema_are_numbers_and_codes_are_text(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(
+        "columns:\n"
+        "  cost: {kind: decimal, places: 2, thousands: ',', lower: 0, upper: 20000, bins: 4, missing: true}\n"
+        "  ward: {kind: categorical, categories: ['1', '2', '3'], other: false}\n"
+    )
+    for number in (1, 2):
+        (tmp_path / f"table_{number}.csv").write_text('cost,ward\n"1,234.50",1\n"2,000.00",2\n,3\n0.50,3\n')
+    (tmp_path / "tables.json").write_text(json.dumps({"tables": ["table_1.csv", "table_2.csv"]}))
+    cost = fedsyn.analyse(tmp_path, "cost")
+    assert cost.combined.estimate[0] == pytest.approx((1234.5 + 2000 + 0.5) / 3)
+    assert fedsyn.analyse(tmp_path, "ward").terms == ("ward = 1", "ward = 2", "ward = 3")
+
+
+def test_text_of_many_values_is_no_category(tables: list[pd.DataFrame]) -> None:
+    dated = [frame.assign(day=(frame["hours-per-week"] * 1000).astype(int).astype(str)) for frame in tables]
+    with pytest.raises(ConfigError, match=r"'day' has .* values that are not numbers"):
+        fedsyn.analyse(dated, "age ~ day")
+
+
+def test_a_folder_with_a_centre(tables: list[pd.DataFrame], tmp_path: Path) -> None:
+    for number, frame in enumerate(tables):
+        frame.to_csv(tmp_path / f"table_{number:02d}.csv", index=False)
+    facts = {"tables": [{"file": "table_01.csv"}, {"file": "table_02.csv"}], "centre": "table_00.csv"}
+    (tmp_path / "tables.json").write_text(json.dumps(facts))
+    found = fedsyn.analyse(tmp_path, "age").combined.estimate[0]
+    mean = (tables[1].age.mean() + tables[2].age.mean()) / 2
+    assert found == pytest.approx(2 * tables[0].age.mean() - mean)
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [({}, "has no tables.json"), ({"model.npz": ""}, "--tables 20"), ({"tables.json": "{"}, "draw the tables again")],
+)
+def test_a_folder_of_something_else(tmp_path: Path, files: dict[str, str], said: str) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=said):
+        fedsyn.analyse(tmp_path, "age")
+
+
+def test_an_infinite_end_is_no_number_of_json() -> None:
+    frames = [pd.DataFrame({"x": np.random.default_rng(seed).normal(size=20)}) for seed in range(3)]
+    found = fedsyn.analyse(Tables(frames, 1e6), "x")
+    combined = dataclasses.replace(found.combined, variance=np.full(1, np.inf))
+    wide = dataclasses.replace(found, combined=combined).to_dict()
+    assert wide["terms"][0]["low"] is None and json.dumps(wide, allow_nan=False)
+    sure = dataclasses.replace(found, combined=dataclasses.replace(found.combined, df=np.full(1, np.inf)))
+    assert sure.to_dict()["terms"][0]["df"] == 1e9
+
+
+def test_a_result_has_eighty_columns(tables: list[pd.DataFrame]) -> None:
+    long = {"age": "a_column_with_a_name_that_nobody_would_like_to_type_twice", "hours-per-week": "hours"}
+    found = fedsyn.analyse([frame.rename(columns=long) for frame in tables], f"hours ~ {long['age']} * ward")
+    assert max(map(len, str(found).splitlines())) <= 80

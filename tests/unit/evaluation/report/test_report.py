@@ -1,0 +1,575 @@
+"""Pages: self-contained, below 2 MB, readable without charts; one for publication reads no real row; tables exact."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from fedsyn.config import RunConfig
+from fedsyn.errors import ConfigError, DataError
+from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
+from fedsyn.evaluation.report.comparison_page import evaluation_page
+from fedsyn.evaluation.report.figures import file_spec
+from fedsyn.evaluation.report.run_page import RunFacts, alarms, first_sentence
+from fedsyn.evaluation.report.sweep_charts import Point, against
+from fedsyn.evaluation.report.tables import latex_table, number, plus_minus
+from fedsyn.front.archive import read_release, save_release
+from fedsyn.loading import load_config
+from fedsyn.runs.directory import (
+    COMPARISON_FILE,
+    FEDERATED_FILE,
+    OLD_NAMES,
+    PREDICTED_FILE,
+    load_metrics,
+    not_for_publication,
+)
+from fedsyn.runs.engines import run
+from fedsyn.runs.prepare import encoded_table, public_schema
+from fedsyn.runs.report import load_comparison, load_federated_evaluation, load_predicted_quality, write_run_page
+from fedsyn.runs.sweep import load_results, load_sweep, run_sweep
+from fedsyn.runs.sweep.comparison import Layout, best, is_geometric, main_axis
+from fedsyn.runs.sweep.report import figures, report_folder
+from fedsyn.runs.sweep.results import CELL_FILE, Results, Row
+from fedsyn.runs.sweep.tables import failures
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+
+pytestmark = pytest.mark.thorough
+
+CONFIG: dict[str, Any] = {
+    "mechanism": {"name": "augflaim", "rounds": 2},
+    "data": {"source": "synthfs", "bins": 4, "options": {"features": 4, "rows": 200, "clients": 4}},
+    "federation": {"clients": 4, "partition": {"name": "native"}},
+    "privacy": {"epsilon": 2.0, "delta": 1.0e-5},
+    "workload": {"degree": 2, "size": None},
+    "runtime": {"seed": 0},
+}
+LIMIT = 2_000_000
+WARNING = "Not for publication."
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run") / "out"
+    run(RunConfig(**CONFIG), out)
+    return out
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two mechanisms at three budgets, two seeds."""
+    folder = tmp_path_factory.mktemp("sweep")
+    grid = {"mechanism.name": ["naive_flaim", "augflaim"], "privacy.epsilon": [0.5, 1.0, 8.0]}
+    base = {**CONFIG, "runtime": {}}
+    text = yaml.safe_dump({"base": base, "grid": grid, "seeds": [0, 1]}, sort_keys=False)
+    (folder / "budget.yaml").write_text(text, encoding="utf-8")
+    assert run_sweep(load_sweep(folder / "budget.yaml"), folder / "out") == 0
+    return folder / "out"
+
+
+@pytest.fixture
+def copy(made: Path, tmp_path: Path) -> Path:
+    """The run again, in a folder that a test may change."""
+    return Path(shutil.copytree(made, tmp_path / "copy"))
+
+
+class Outline(HTMLParser):
+    """What a screen reader goes by: headings, tables with their headers, images with their texts."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def read(path: Path, *, links: str = "#") -> str:
+    """The page without its scripts, after the checks that hold for every page; links: what one may start with."""
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) < LIMIT
+    page = re.sub(r"<script[^>]*>.*?</script>", "", text, flags=re.DOTALL)
+    # Self-contained: it names no other file or address to load.
+    outline = Outline(page)
+    for tag, attributes in outline.tags:
+        assert "src" not in attributes and tag not in ("link", "iframe", "img"), (tag, attributes)
+        if "href" in attributes:
+            assert (attributes["href"] or "").startswith(("#", links)), attributes
+    assert "@import" not in page and "url(" not in page
+    assert '<meta name="viewport"' in page and "prefers-color-scheme" in page and "@media print" in page
+    assert outline.all("html")[0]["lang"] == "en" and len(outline.all("h1")) == 1 == len(outline.all("main"))
+    assert outline.all("a")[0] == {"class": "skip", "href": "#content"}
+    assert all("scope" in attributes for attributes in outline.all("th"))
+    assert all(a.get("aria-label") for a in outline.all("div") if a.get("role") in ("img", "region"))
+    identifiers = [a["id"] for _, a in outline.tags if "id" in a]
+    assert len(set(identifiers)) == len(identifiers)
+    return page
+
+
+def charts(path: Path) -> list[dict[str, Any]]:
+    """The specifications of a page's charts, with the data that they share."""
+    text = path.read_text(encoding="utf-8")
+    specs = [
+        json.loads(spec) for spec in re.findall(r'<script type="application/json">(.*?)</script>', text, re.DOTALL)
+    ]
+    shared = re.search(r'id="chart-data">(.*?)</script>', text, re.DOTALL)
+    data = json.loads(shared[1]) if shared else {}
+    return [{**spec, "datasets": data} if "name" in spec.get("data", {}) else spec for spec in specs]
+
+
+def test_the_page_of_a_run_says_what_it_is_first_and_shows_all_there_is(made: Path) -> None:
+    page = read(made / "report.html")
+    lead = re.search(r'<p class="lead">(.*?)</p>', page)
+    assert lead is not None
+    assert lead[1].startswith("This is a synthetic table of ") and "it is not private (" in lead[1]  # it is seeded
+    assert "epsilon = 2 and delta = 1e-05" in lead[1] and "its columns are" in lead[1] and "(score " in lead[1]
+    assert WARNING in page and "Do not release the table" in page
+    for section in ("Columns", "Pairs of columns", "Associations", "Membership attack", "Metrics", "Model", "Privacy"):
+        assert f">{section}</h2>" in page
+    assert "more than half of the way" in page or "nearly as good as" in page or "less than half" in page
+    assert "needs a label" in page and "95% interval" in page
+    found = load_comparison(made)
+    assert found is not None and found[1]["workload_error"]["training rows"] == 0.0
+    assert 0 < found[1]["workload_error"]["independent columns"] < found[1]["workload_error"]["uniform table"]
+
+
+def test_the_page_of_a_deployment_names_its_run(copy: Path) -> None:
+    ledger = json.loads((copy / "ledger.json").read_text(encoding="utf-8"))
+    assert " in run " not in read(copy / "report.html")
+    (copy / "ledger.json").write_text(json.dumps({"run": "ce490ae03a", **ledger}), encoding="utf-8")
+    report_folder(copy)
+    assert " in run ce490ae03a; it is not private" in read(copy / "report.html")
+
+
+def test_what_is_drawn_are_the_tables_themselves(made: Path) -> None:
+    """The shares that are drawn are those of synthetic.csv and of the training rows."""
+    import pandas as pd
+
+    pytest.importorskip("altair")
+    config = load_config(made / "config.yaml")
+    schema = public_schema(config)
+    codes, real = schema.encode(pd.read_csv(made / "synthetic.csv")), encoded_table(config.data).train
+    assert len(real) == 180  # 200 rows, a tenth of them held out
+    drawn = [spec for spec in charts(made / "report.html") if "real" in str(spec.get("layer", ""))]
+    rows = [spec["data"]["values"] for spec in drawn if "value" in spec.get("data", {}).get("values", [{}])[0]]
+    assert len(rows) == len(schema.domain)
+    worst_first = [column.name for column in load_comparison(made)[0].columns]  # type: ignore[index]
+    for name, values in zip(worst_first, rows, strict=True):
+        axis = schema.domain.axes((name,))[0]
+        for key, table in (("synthetic", codes), ("real", real)):
+            counts = np.bincount(table[:, axis], minlength=schema.domain[name])
+            assert np.allclose([value[key] for value in values], counts / len(table), atol=1e-4)
+    heat = [spec for spec in charts(made / "report.html") if "datasets" in spec]
+    assert len(heat) == 3 and len(heat[0]["datasets"]["associations"]) == 6  # pairs of four columns
+
+
+def test_the_page_for_publication_reads_nothing_private(copy: Path) -> None:
+    """It is the same, to the last byte, whatever the real rows and all that was measured against them were."""
+    page_file = report_folder(copy, real=False)[0]
+    page, whole = read(page_file), page_file.read_text(encoding="utf-8")
+    assert WARNING not in page and "For publication." in page and "workload error of at least" in page
+    for private in ("real halves", "Membership attack", ">Metrics</h2>", ">Costs</h2>", "kB up", "workload_error</th>"):
+        assert private not in page
+    assert '"real"' not in whole and '"bytes_up"' not in whole
+    assert ">Privacy</h2>" in page and ">Model</h2>" in page and ">Values of the columns</h2>" in page
+    for name in (COMPARISON_FILE, "metrics.json", "measured.jsonl"):
+        facts = copy / name
+        facts.write_text(facts.read_text(encoding="utf-8").replace("0.", "0.9"), encoding="utf-8")
+    assert report_folder(copy, real=False)[0].read_text(encoding="utf-8") == whole
+
+
+def test_the_page_for_publication_names_no_folder_of_this_machine(copy: Path, tmp_path: Path) -> None:
+    config = load_config(copy / "config.yaml")
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "rows.csv").write_text("a\n1\n", encoding="utf-8")
+    data = {"source": str(tmp_path / "deep" / "rows.csv"), "schema": str(copy / "schema.yaml")}
+    RunConfig(**{**config.to_dict(), "data": data}).save(copy / "config.yaml")
+    page = report_folder(copy, real=False)[0].read_text(encoding="utf-8")
+    assert str(tmp_path) not in page and "source: rows.csv" in page and "schema: schema.yaml" in page
+
+
+def test_neither_page_nor_saved_model_say_where_the_run_was(copy: Path, tmp_path: Path) -> None:
+    """Paths with blanks, of a home and of Windows, a holder's each; the machines of a cluster."""
+    config = load_config(copy / "config.yaml").to_dict()
+    files = ["/srv/Dr Meier/secret/a.csv", "~/Meier/secret/b.csv", "C:\\Dr Meier\\secret\\c.csv", "secret Meier/d.csv"]
+    data = {**config["data"], "source": files[0], "holders": files, "schema": "../Dr Meier/secret/s.yaml"}
+    places = {"operator": "/keys of/Meier", "superlink": "Meier", "ray": {"address": "ray.meier.example:6379"}}
+    mechanism = {**config["mechanism"], "name": "meine.klasse:Strategie"}
+    changed = {**config, "data": data, "runtime": {**config["runtime"], **places}, "mechanism": mechanism}
+    RunConfig(**changed).save(copy / "config.yaml")
+    write_run_page(copy, config=RunConfig(**changed), public=True)
+    page = (copy / "report.html").read_text(encoding="utf-8")
+    save_release(tmp_path / "m.fedsyn", read_release(copy))
+    with zipfile.ZipFile(tmp_path / "m.fedsyn") as archive:
+        saved = {name: archive.read(name).decode("latin-1") for name in archive.namelist()}
+    for text in (page, *saved.values()):
+        assert not re.search(r"Meier|meier|secret|srv", text)
+    for text in (page, saved["config.yaml"]):
+        assert "meine.klasse:Strategie" in text and "c.csv" in text and "schema: s.yaml" in text
+    assert read_release(tmp_path / "m.fedsyn").config.data.holders == ("a.csv", "b.csv", "c.csv", "d.csv")
+
+
+def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
+    report_folder(copy)
+    (copy / "figures").mkdir(exist_ok=True)
+    (copy / "figures" / "age.svg").write_text("<svg/>", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "fedsyn.front.cli", "report", str(copy), "--no-real"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    last = done.stdout.strip().splitlines()[-1]
+    assert last == (
+        "not for publication: comparison.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "
+        "figures/age.svg (of real rows)"
+    )
+
+
+def test_what_an_older_version_called_quality_stays_private(copy: Path) -> None:
+    """There `quality.json` held scores beside the real rows: it predicts nothing, and is listed."""
+    old = copy / OLD_NAMES[PREDICTED_FILE]
+    (copy / PREDICTED_FILE).unlink()
+    old.write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
+    assert load_predicted_quality(copy) is None and read_release(copy).predicted is None
+    assert old in not_for_publication(copy)
+    page = read(report_folder(copy, real=False)[0])
+    assert "How good it is, from what was released" not in page
+
+
+def test_files_of_before_are_read_under_their_old_names(copy: Path) -> None:
+    said = load_predicted_quality(copy)
+    (copy / PREDICTED_FILE).rename(copy / OLD_NAMES[PREDICTED_FILE])
+    assert said is not None and load_predicted_quality(copy) == said == read_release(copy).predicted
+    asked = {"holders": 3, "confidence": 0.95, "figures": {}, "notes": []}
+    (copy / OLD_NAMES[FEDERATED_FILE]).write_text(json.dumps({"format": 1, **asked}), encoding="utf-8")
+    assert load_federated_evaluation(copy) == asked
+
+
+def test_report_writes_exact_tables(copy: Path) -> None:
+    paths = report_folder(copy)
+    assert [path.name for path in paths] == ["report.html", "metrics.csv", "metrics.tex"]
+    with paths[1].open(newline="", encoding="utf-8") as file:
+        rows = {row["metric"]: float(row["value"]) for row in csv.DictReader(file)}
+    assert rows == load_metrics(copy)
+    assert r"workload\_error & " in paths[2].read_text(encoding="utf-8")
+
+
+def test_figures_are_written_beside_the_page(copy: Path) -> None:
+    pytest.importorskip("vl_convert")
+    paths = report_folder(copy, formats=["svg", "pdf", "png"])[3:]
+    names = {path.stem for path in paths}
+    assert names >= {"column-scores", "marginals", "associations", "graph", "budget"}
+    assert len(paths) == 3 * len(names) and {path.parent.name for path in paths} == {"figures"}
+    starts = {".svg": b"<svg", ".pdf": b"%PDF", ".png": b"\x89PNG"}
+    assert all(path.read_bytes().startswith(starts[path.suffix]) for path in paths)
+    assert "real" in (copy / "figures" / "marginals.svg").read_text(encoding="utf-8")
+    run(RunConfig(**CONFIG), copy)  # a new run leaves nothing of an earlier one
+    assert not list((copy / "figures").iterdir())
+    with pytest.raises(ConfigError, match="'gif' is not a format; use svg, pdf or png"):
+        report_folder(copy, formats=["gif"])
+
+
+def test_without_altair_there_are_tables_and_a_sentence_that_says_what_to_install(copy: Path) -> None:
+    code = f"""
+import sys
+sys.modules["altair"] = None
+from fedsyn.runs.sweep.report import report_folder
+from fedsyn.errors import ConfigError
+report_folder({str(copy)!r})
+try:
+    report_folder({str(copy)!r}, formats=["svg"])
+except ConfigError as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "pip install 'fedsyn[report]'" in ended.stdout
+    page = read(copy / "report.html")
+    assert "charts need the extra &#x27;report&#x27;" in page and 'class="chart"' not in page
+    assert page.count("<table>") > 8 and '<details class="numbers" open>' in page
+    assert "<script" not in (copy / "report.html").read_text(encoding="utf-8")
+
+
+def test_importing_pages_costs_no_chart(made: Path) -> None:
+    code = "import sys, fedsyn.evaluation.report.run_page, fedsyn.runs.engines; sys.exit('altair' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_report_without_the_real_rows_says_so(copy: Path, tmp_path: Path) -> None:
+    """Of a run that has measured nothing, whose table has been moved away since."""
+    (copy / COMPARISON_FILE).unlink()
+    data = {"source": str(tmp_path / "gone.csv"), "schema": str(copy / "schema.yaml")}
+    partition = {"clients": 4, "partition": "iid"}
+    RunConfig(**{**CONFIG, "data": data, "federation": partition}).save(copy / "config.yaml")
+    page = read(report_folder(copy)[0])
+    assert "real rows are not at hand" in page and ">Values of the columns</h2>" in page
+    assert "workload error of at least" in page
+
+
+def test_a_run_without_evaluation_compares_with_no_row(tmp_path: Path) -> None:
+    run(RunConfig(**CONFIG, evaluation=[]), tmp_path)
+    assert not (tmp_path / COMPARISON_FILE).exists()
+    page = read(tmp_path / "report.html")
+    assert "workload error of at least" in page and ">Values of the columns</h2>" in page
+    assert "bytes and times as they were measured" in page and "compares with the real rows" not in page
+
+
+def facts(**changes: Any) -> RunFacts:
+    """A private run of 1,000 rows, two columns of ten values."""
+    ledger = {
+        "private": True,
+        "not_private_because": [],
+        "unit": "one row, added or removed, at one client",
+        "adjacency": "two federations ...",
+        "epsilon": 1.0,
+        "delta": 1e-6,
+        "releases": [{"name": "one-way", "round": 1, "sigma": 10.0, "sensitivity": 1.0}],
+        **changes,
+    }
+    return RunFacts(
+        source="t", config="", mechanism="m", clients=3, ledger=ledger, metrics={}, rounds=[], rows=1000,
+        domain={"a": 10, "b": 10}, total=1000.0, edges=[], public=True,
+    )  # fmt: skip
+
+
+def test_a_private_run_says_for_whom() -> None:
+    text = first_sentence(facts())
+    assert text.startswith(
+        "This is a synthetic table of 1,000 rows and 2 columns, made by m from the rows of 3 holders"
+    )
+    assert "keeps private one row, added or removed, at one client, with epsilon = 1 and delta = 1e-06" in text
+    assert "hold for nobody" in first_sentence(facts(private=False, not_private_because=["seeded"]))
+
+
+def test_noise_that_outweighs_the_signal_and_a_large_delta_are_said() -> None:
+    assert alarms(facts()) == []
+    loud = alarms(facts(releases=[{"name": "one-way", "round": 1, "sigma": 100.0, "sensitivity": 1.0}]))
+    assert [title for title, _ in loud] == ["Noise outweighs signal."] and "100" in loud[0][1]
+    wide = alarms(facts(releases=[{"name": "sketch", "round": 1, "sigma": 100.0, "sensitivity": 9.0}]))
+    assert wide == []
+    assert [title for title, _ in alarms(facts(delta=0.01))] == ["Delta is large."]
+    unknown = alarms(facts(releases=[{"name": "sizes", "round": 0, "sigma": 400.0, "sensitivity": 1.0}]))
+    assert [title for title, _ in unknown] == ["The number of rows is not known."]
+
+
+def test_a_run_at_an_epsilon_of_nothing_says_so(tmp_path: Path) -> None:
+    run(RunConfig(**{**CONFIG, "privacy": {"epsilon": 1e-9, "delta": 0.02}}), tmp_path)
+    for real in (True, False):
+        page = read(report_folder(tmp_path, real=real)[0])
+        assert "Noise outweighs signal." in page or (not real and "The number of rows is not known." in page)
+    assert "Delta is large." in read(report_folder(tmp_path)[0])
+
+
+NASTY = "</script><b>x</b> & \"'\\"
+
+
+def nasty_quality() -> tuple[Schema, TableComparison]:
+    """Names and values that break a page which puts them in as they are."""
+    schema = Schema(
+        columns={
+            NASTY: CategoricalColumn(categories=(NASTY, "a", "]" + NASTY)),
+            "datum.value": NumericColumn(lower=0, upper=1e9, bins=30),
+            "a.b[c]": CategoricalColumn(categories=("1", "2")),
+        },
+        label="a.b[c]",
+        approved=True,
+    )
+    rng = np.random.default_rng(0)
+    codes = [np.column_stack([rng.integers(0, size, 300) for size in schema.domain.shape]) for _ in range(3)]
+    return schema, compare_tables(schema, codes[0], codes[1], holdout=codes[2], rng=rng)
+
+
+def test_names_and_values_are_text_everywhere(tmp_path: Path) -> None:
+    path = evaluation_page(nasty_quality()[1], tmp_path / "page.html", NASTY)
+    text, page = path.read_text(encoding="utf-8"), read(path)
+    assert "<b>x</b>" not in page and "<b>x</b>" not in text and "&lt;b&gt;x&lt;/b&gt;" in page
+    assert text.lower().count("</script") == text.lower().count("<script")
+    specs = charts(path)
+    assert any(
+        NASTY in json.dumps(spec, ensure_ascii=False).replace('\\"', '"').replace("\\\\", "\\") for spec in specs
+    )
+
+
+def test_report_of_a_sweep_has_settings_spread_and_plot(swept: Path) -> None:
+    paths = report_folder(swept)
+    assert [path.name for path in paths] == ["report.html", "results.csv", "summary.csv", "summary.tex"]
+    page = read(paths[0], links="cells/")
+    assert "12 done, 0 failed" in page and "features: 4" in page and ">Against epsilon</h2>" in page
+    results = load_results(swept)
+    assert main_axis(results) == "privacy.epsilon"
+    with paths[2].open(newline="", encoding="utf-8") as file:
+        summary = list(csv.DictReader(file))
+    assert len(summary) == 6
+    for row in summary:
+        mean, sd = float(row["workload_error_mean"]), float(row["workload_error_sd"])
+        assert plus_minus(mean, sd) in page
+    # Every cell's own page is linked and there; it has no charts, which `fedsyn report` of the cell adds.
+    cells = re.findall(r'href="(cells/[^"]+)"', page)
+    assert len(set(cells)) == 12 and all((swept / cell).is_file() for cell in cells)
+    assert (swept / cells[0]).stat().st_size < 50_000 and not (swept / cells[0]).with_name(COMPARISON_FILE).exists()
+    # The best mechanism at each epsilon stands in bold, in the page and in LaTeX.
+    assert page.count('<td class="n best">') == 3 == paths[3].read_text(encoding="utf-8").count(r"\textbf")
+
+
+def results_over(**axes: list[Any]) -> Results:
+    points = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+    return Results("made", {}, tuple(Row(str(i), p, 0, "done", {"nll": 1.0}, {}) for i, p in enumerate(points)))
+
+
+def test_the_main_axis_is_the_numeric_one_if_it_has_points_enough() -> None:
+    names = ["a", "b", "c", "d"]
+    assert main_axis(results_over(name=names, epsilon=[1, 2, 3])) == "epsilon"
+    assert main_axis(results_over(epsilon=[1, 2], name=names)) == "name"
+    assert main_axis(results_over(rounds=[1, 2, 3], epsilon=[1, 2, 3, 4])) == "epsilon"
+
+
+def test_axes_get_a_role_each() -> None:
+    grid = results_over(**{"data.bins": [8, 16, 32], "mechanism.name": ["a", "b"], "federation.clients": [4, 9]})
+    assert Layout.of(grid) == Layout("data.bins", "mechanism.name", ("federation.clients",))
+    assert Layout.of(results_over(epsilon=[1, 2, 3])) == Layout("epsilon", None, ())
+    assert Layout.of(results_over(a=["x", "y", "z"], b=["p", "q"])) == Layout("a", "b", ())
+
+
+def test_the_best_is_that_of_equal_settings_in_the_metrics_direction() -> None:
+    rows = [
+        Row(str(i), {"mechanism.name": name, "privacy.epsilon": epsilon}, 0, "done", {"nll": nll, "auc": nll}, {})
+        for i, (name, epsilon, nll) in enumerate(
+            [("a", 1, 5.0), ("b", 1, 4.0), ("c", 1, math.inf), ("a", 2, 3.0), ("b", 2, 3.0), ("c", 2, 9.0)]
+        )
+    ]
+    results = Results("made", {}, tuple(rows))
+    assert best(results, "nll") == {1, 3, 4} and best(results, "auc") == {0, 5} and best(results, "seconds") == set()
+
+
+@pytest.mark.parametrize(
+    ("values", "log"),
+    [
+        ([0.5, 1, 4], True),
+        ([0.1, 1, 10], True),
+        ([1, 2, 4, 8, 16], True),
+        ([1, 2, 3], False),
+        ([10, 50, 100], False),
+        ([0, 1, 10, 100], False),
+        ([1, 100], True),
+        ([1, 2], False),
+        ([5], False),
+    ],
+)
+def test_an_axis_is_logarithmic_where_its_points_are_geometric(values: list[float], log: bool) -> None:
+    assert is_geometric(values) is log
+
+
+def test_the_figure_of_a_sweep_has_every_line_and_panel(swept: Path) -> None:
+    pytest.importorskip("altair")
+    results = load_results(swept)
+    [figure] = figures(results)
+    assert figure.name == "workload_error" and len(figure.panels) == 1
+    spec = file_spec(figure)
+    [panel] = spec["concat"]
+    points = panel["layer"][-1]["data"]["values"] if "data" in panel["layer"][-1] else panel["data"]["values"]
+    assert {point["line"] for point in points} == {"naive_flaim", "augflaim"}
+    assert panel["layer"][0]["encoding"]["x"]["scale"]["type"] == "log"
+    rows = [row for row in results.rows if row.axes["mechanism.name"] == "augflaim"]
+    last = [row.metrics["workload_error"] for row in rows if row.axes["privacy.epsilon"] == 8.0]
+    [drawn] = [point for point in points if point["line"] == "augflaim" and point["x"] == 8.0]
+    assert drawn["mean"] == pytest.approx(np.mean(last)) and drawn["sd"] == pytest.approx(np.std(last, ddof=1))
+    assert drawn["low"] == pytest.approx(drawn["mean"] - drawn["sd"])
+
+
+def test_forty_lines_are_told_apart() -> None:
+    pytest.importorskip("altair")
+    lines = [f"line {i}" for i in range(40)]
+    points = [
+        Point(line, "one" if x < 3 else "two", x, i + x, 0.1) for i, line in enumerate(lines) for x in (1.0, 2.0, 4.0)
+    ]
+    figure = against("nll", "lower is better", points, "epsilon", lines=lines, numeric=True, log=True)
+    assert len(figure.panels) == 2 and len(figure.legend) == 40 and len(figure.rows) == 120
+    layers = file_spec(figure)["concat"][0]["layer"]
+    dashes = layers[0]["encoding"]["strokeDash"]["scale"]["range"]
+    shapes = layers[-1]["encoding"]["shape"]["scale"]["range"]
+    looks = {(i % 7, tuple(dashes[i]), shapes[i]) for i in range(40)}  # seven colours
+    assert len(looks) == 40 and len({swatch for swatch, _ in figure.legend}) == 40
+
+
+def test_one_error_is_one_line_however_many_cells_share_it() -> None:
+    error = {"type": "DataError", "message": "no such file", "exit": 2}
+    rows = [Row(f"cell{i}", {"seed": i}, i, "failed", {}, error) for i in range(40)]
+    rows.append(Row("other", {"seed": 41}, 41, "failed", {}, {**error, "message": "another"}))
+    found = failures(Results("made", {}, tuple(rows)))
+    assert [failure.message for failure in found] == ["no such file", "another"]
+    assert found[0].where == "40 cells: cell0, cell1, cell2 and 37 more" and found[1].where == "1 cell: other"
+
+
+def test_report_of_a_sweep_names_failed_and_missing_cells(swept: Path, tmp_path: Path) -> None:
+    import shutil
+
+    out = tmp_path / "out"
+    shutil.copytree(swept, out)
+    rows = load_results(out).rows
+    failed = out / "cells" / rows[0].id / CELL_FILE
+    error = {"type": "RunError", "message": "<b>it stopped</b>", "exit": 1}
+    failed.write_text(json.dumps({"status": "failed", "error": error}), encoding="utf-8")
+    (out / "cells" / rows[1].id / CELL_FILE).write_text("{", encoding="utf-8")  # torn by a full disk, say
+    page = read(report_folder(out)[0], links="cells/")
+    assert "10 done, 1 failed, 1 not run yet" in page
+    assert "&lt;b&gt;it stopped&lt;/b&gt;" in page and "<b>it stopped" not in page
+
+
+def test_a_sweep_of_thousands_of_cells_stays_small(swept: Path, tmp_path: Path) -> None:
+    record = json.loads((swept / "sweep.json").read_text(encoding="utf-8"))
+    cell = record["cells"][0]
+    record["cells"] = [
+        {**cell, "id": f"{cell['id']}-{k}", "axes": {**cell["axes"], "privacy.epsilon": k // 5 + 1.0}, "seed": k % 5}
+        for k in range(6000)
+    ]
+    (tmp_path / "sweep.json").write_text(json.dumps(record), encoding="utf-8")
+    assert "5000 more rows" in read(report_folder(tmp_path)[0])
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="neither"):
+        report_folder(tmp_path)
+    (tmp_path / "config.yaml").write_text("", encoding="utf-8")
+    with pytest.raises(DataError, match=r"not a finished run: metrics\.json"):
+        report_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mean", "sd", "shown"),
+    [
+        (0.41753, 0.01342, "0.418 ± 0.013"),
+        (123.4, 49.2, "123 ± 49"),
+        (0.5, 0.0, "0.5 ± 0"),
+        (0.5, math.nan, "0.5"),
+        (math.inf, math.nan, "not finite"),
+        (math.nan, math.nan, "–"),
+        (17.4677872, 0.0000084, "17.47 ± <0.01"),
+        (0.00012345, 0.000011, "0.000123 ± 0.000011"),
+        (56547581.0, 79970352.0, "5.65e+07 ± 8e+07"),
+    ],
+)
+def test_spread_is_shown_to_two_digits(mean: float, sd: float, shown: str) -> None:
+    assert plus_minus(mean, sd) == shown
+
+
+def test_latex_is_escaped_and_the_best_is_bold() -> None:
+    table = latex_table(("a_b", "50%"), [("x & y", number(1 / 3)), ("z", "0.1 ± <0.01")], {(1, 1)})
+    assert r"a\_b & 50\% \\" in table and r"x \& y & 0.3333 \\" in table
+    assert r"z & \textbf{0.1 $\pm$ $<$0.01}" in table and r"\begin{tabular}{lr}" in table

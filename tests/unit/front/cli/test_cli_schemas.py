@@ -1,0 +1,256 @@
+"""`fedsyn init` and `fedsyn schema draft | check | review`, as they are typed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from exports import PERSONAL, hospital, write_hospital
+from typed_commands import Fedsyn, Result, entry_point
+
+from fedsyn import yamlio
+from fedsyn.config import RunConfig
+from fedsyn.front.cli import reviewing
+from fedsyn.front.cli.init import config_text
+from fedsyn.loading import load_config, parse_config
+from fedsyn.table.schema import Schema
+
+
+@pytest.fixture
+def fedsyn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fedsyn:
+    """The command's own entry point, in this process."""
+    return entry_point(capsys, monkeypatch)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_hospital(tmp_path / "patients.csv", rows=400)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def assert_one_message(result: Result, *parts: str) -> None:
+    assert result.code == 2 and result.out == "", result
+    assert len(result.err.strip().splitlines()) == 1 and result.err.startswith("error: "), result.err
+    for part in parts:
+        assert part in result.err
+
+
+def assert_no_cell_of_a_person(text: str) -> None:
+    rows = hospital(400)
+    for name in PERSONAL:
+        assert not [cell for cell in rows[name] if str(cell) in text], name
+
+
+# Draft ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_draft_is_one_screen_of_80_columns(fedsyn: Fedsyn, folder: Path) -> None:
+    result = fedsyn("schema", "draft", "patients.csv", "--out", "schema.yaml")
+    assert result.code == 0 and result.err == ""
+    table, _, _ = result.out.partition("schema.yaml: a draft")
+    assert all(len(line.rstrip()) <= 80 for line in table.splitlines())
+    for name in hospital(1):
+        assert name in table
+    assert "';' between the cells" in table and "Windows-1252" in table and "400 rows were read" in table
+    assert re.search(r"Uhrzeit OP +time .* \d\d\.\d%", table)
+    assert "fedsyn schema review schema.yaml --data patients.csv" in result.out
+    assert_no_cell_of_a_person(result.out + (folder / "schema.yaml").read_text(encoding="utf-8"))
+
+
+def test_a_command_that_is_printed_can_be_pasted(fedsyn: Fedsyn, folder: Path) -> None:
+    (folder / "patients.csv").rename(folder / "all patients.csv")
+    result = fedsyn("init", "all patients.csv")
+    assert result.code == 0 and "schema.yaml --data 'all patients.csv'" in result.out
+    result = fedsyn("schema", "draft", "all patients.csv", "--out", "my schema.yaml")
+    assert "fedsyn schema review 'my schema.yaml' --data 'all patients.csv'" in result.out
+    assert "fedsyn schema review 'my schema.yaml' --data FILE" in fedsyn("schema", "check", "my schema.yaml").out
+
+
+def test_a_draft_to_standard_output_is_yaml_alone(fedsyn: Fedsyn, folder: Path) -> None:
+    result = fedsyn("schema", "draft", "patients.csv")
+    assert Schema.loads(result.out).unapproved and "Fallnummer" in result.err
+
+
+def test_a_schema_that_is_there_is_never_written_over(fedsyn: Fedsyn, folder: Path) -> None:
+    (folder / "schema.yaml").write_text("edited", encoding="utf-8")
+    result = fedsyn("schema", "draft", "patients.csv", "--out", "schema.yaml")
+    assert_one_message(result, "schema.yaml is there already", "--force")
+    assert (folder / "schema.yaml").read_text(encoding="utf-8") == "edited"
+    assert fedsyn("schema", "draft", "patients.csv", "--out", "schema.yaml", "--force").code == 0
+    assert Schema.load(folder / "schema.yaml").columns
+
+
+def test_a_personal_column_is_kept_by_name(fedsyn: Fedsyn, folder: Path) -> None:
+    result = fedsyn("schema", "draft", "patients.csv", "--keep", "Vorname")
+    assert "Vorname" in Schema.loads(result.out).columns
+    assert_one_message(fedsyn("schema", "draft", "patients.csv", "--keep", "Vornam"), "did you mean 'Vorname'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["--separator", ""], ["a separator is one character"]),
+        (["--separator", ";;"], ["a separator is one character"]),
+        (["--separator", ","], ["say --separator ';'"]),
+        (["--encoding", "utf-9"], ["an encoding is a name"]),
+        (["--encoding", "utf-8"], ["is not text in utf-8"]),
+        (["--decimal", "x"], ["a decimal mark is"]),
+        (["--sheet", "1"], ["means nothing for patients.csv"]),
+        (["--bins", "99999999"], ["bins must lie between 1 and 65535"]),
+        (["--bins", "0"], ["bins must lie between 1 and 65535"]),
+        (["--label", "Stazion"], ["did you mean 'Station'"]),
+    ],
+)
+def test_options_that_cannot_be_used(fedsyn: Fedsyn, folder: Path, arguments: list[str], parts: list[str]) -> None:
+    assert_one_message(fedsyn("schema", "draft", "patients.csv", *arguments), *parts)
+
+
+@pytest.mark.parametrize(
+    ("content", "parts"),
+    [
+        (b"", ["is empty"]),
+        (b"a,b\n", ["has no rows"]),
+        (b"a,a\n1,2\n", ["more than one column named 'a'"]),
+        (b"a,b\n1,\0\n", ["NUL bytes"]),
+        (b"a,b\n1,2,3\n", ["more cells than the header"]),
+        (b"a,b\n,\n,NA\n", ["no column of bad.csv is left to synthesise"]),
+        (b"1.5,2\n3,4.5\n", ["does not name columns"]),
+    ],
+)
+def test_files_that_cannot_be_drafted(fedsyn: Fedsyn, folder: Path, content: bytes, parts: list[str]) -> None:
+    (folder / "bad.csv").write_bytes(content)
+    assert_one_message(fedsyn("schema", "draft", "bad.csv"), *parts)
+
+
+# Check and review -----------------------------------------------------------------------------------------------------
+
+
+def drafted(fedsyn: Fedsyn) -> None:
+    assert fedsyn("schema", "draft", "patients.csv", "--out", "schema.yaml").code == 0
+
+
+def test_check_says_what_needs_approval(fedsyn: Fedsyn, folder: Path) -> None:
+    drafted(fedsyn)
+    result = fedsyn("schema", "check", "schema.yaml", "--data", "patients.csv")
+    assert result.code == 1 and "15 of 15 columns need approval" in result.out
+    assert "Temperatur: read from the data: its kind; its bounds; whether values are missing" in result.out
+    assert_no_cell_of_a_person(result.out)
+    assert fedsyn("schema", "review", "schema.yaml", "--all", "--data", "patients.csv").code == 0
+    result = fedsyn("schema", "check", "schema.yaml")
+    assert result.code == 0 and "nothing needs approval; left out: Fallnummer" in result.out
+
+
+def test_check_counts_what_a_run_would_refuse(fedsyn: Fedsyn, folder: Path) -> None:
+    drafted(fedsyn)
+    rows = hospital(400)
+    rows.loc[:4, "Temperatur"], rows.loc[:2, "Station"] = "hot", "Keller"
+    rows.to_csv(folder / "other.csv", index=False)
+    result = fedsyn("schema", "check", "schema.yaml", "--data", "other.csv")
+    assert "Temperatur: 5 rows do not hold what its kind reads" in result.out
+    assert "Station: 1 values in 3 rows are in none of its categories" in result.out and "Keller" not in result.out
+
+
+def test_review_approves_named_columns(fedsyn: Fedsyn, folder: Path) -> None:
+    drafted(fedsyn)
+    result = fedsyn("schema", "review", "schema.yaml", "--approve", "PLZ", "--approve", "Station")
+    assert result.code == 0 and "approved 2 columns; still to approve: Geburtsdatum" in result.out
+    schema = Schema.load(folder / "schema.yaml")
+    assert schema.columns["PLZ"].approved and not schema.columns["Privat"].approved
+    assert_one_message(fedsyn("schema", "review", "schema.yaml", "--approve", "PZL"), "did you mean 'PLZ'")
+
+
+def test_review_refuses_what_few_rows_hold(fedsyn: Fedsyn, folder: Path) -> None:
+    drafted(fedsyn)
+    rows = ["schema", "review", "schema.yaml", "--approve", "Geschlecht", "--data", "patients.csv", "--few", "50"]
+    before = (folder / "schema.yaml").read_text(encoding="utf-8")
+    assert_one_message(fedsyn(*rows), "categories of 'Geschlecht'", "fewer than 50 rows", "--public WHY")
+    assert (folder / "schema.yaml").read_text(encoding="utf-8") == before
+    assert fedsyn(*rows, "--public", "there are three").code == 0
+    assert Schema.load(folder / "schema.yaml").columns["Geschlecht"].public == "there are three"
+    assert fedsyn(*rows, "--fold").code == 0
+    assert Schema.load(folder / "schema.yaml").columns["Geschlecht"].categories == ("m", "w")
+
+
+def test_review_without_a_terminal_says_what_to_type(fedsyn: Fedsyn, folder: Path) -> None:
+    drafted(fedsyn)
+    assert_one_message(fedsyn("schema", "review", "schema.yaml"), "--approve COLUMN, or --all")
+    assert_one_message(fedsyn("schema", "review", "schema.yaml", "--all", "--fold"), "--data FILE")
+
+
+def test_review_in_a_terminal_goes_column_by_column(
+    fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Answers as they are typed: yes, a reason, an edited column, no, quit."""
+    drafted(fedsyn)
+    answers = iter(["y", "p", "three are known", "e", "y", "n", "q"])
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda *_, **__: next(answers))
+
+    def edited(text: str, **_: object) -> str:
+        return text.replace("'80331'", "'80333'")
+
+    monkeypatch.setattr("click.edit", edited)
+    reviewing.review_in_terminal(folder / "schema.yaml", None, 10)
+    schema = Schema.load(folder / "schema.yaml")
+    approved = [name for name, column in schema.columns.items() if column.approved]
+    assert approved == ["Geburtsdatum", "Geschlecht", "PLZ"] and not list(answers)
+    assert schema.columns["Geschlecht"].public == "three are known" and "80333" in schema.columns["PLZ"].categories
+    assert "1 of 15: Geburtsdatum" in capsys.readouterr().out
+
+
+# Init -----------------------------------------------------------------------------------------------------------------
+
+
+def test_init_writes_two_files_that_are_ready_to_edit(fedsyn: Fedsyn, folder: Path) -> None:
+    result = fedsyn("init", "patients.csv", "--label", "Station")
+    assert result.code == 0 and "fedsyn run run.yaml" in result.out
+    assert Schema.load(folder / "schema.yaml").label == "Station"
+    config = load_config(folder / "run.yaml")
+    assert config.data.options == {"separator": ";", "encoding": "cp1252"}
+    assert config.data.schema_file == str(folder / "schema.yaml")
+    assert (
+        config.to_dict()
+        == parse_config(
+            {
+                "data": {"source": "patients.csv", "schema": "schema.yaml", "options": config.data.options},
+                "epsilon": 1,
+                "delta": 1e-6,
+                "federation": {"clients": 1},
+            },
+            folder=folder,
+        ).to_dict()
+    )
+    assert_one_message(fedsyn("init", "patients.csv"), "run.yaml is there already", "--force")
+
+
+def test_every_key_of_a_configuration_is_shown_with_its_default() -> None:
+    """Taking the `#` away from everything changes nothing."""
+    text = config_text(["rows.csv"], {})
+    lines = [line for line in text.splitlines() if not re.match(r"^ *# [A-Z]", line)]
+    every = yamlio.loads("\n".join(re.sub(r"^( *)# ", r"\1", line) for line in lines), "run.yaml")
+    assert set(every) == {*RunConfig.model_fields, "epsilon", "delta"}
+    short = {"data": {"source": "rows.csv", "schema": "schema.yaml"}, "epsilon": 1, "delta": 1e-6}
+    alone = parse_config({**short, "federation": {"clients": 1}})  # one file: one holder, who adds the noise
+    assert (alone.aggregation.protocol, alone.aggregation.noise) == ("plain", "local")
+    assert parse_config(every).to_dict() == alone.to_dict()
+
+
+def test_several_files_are_holders(fedsyn: Fedsyn, folder: Path) -> None:
+    write_hospital(folder / "second.csv", rows=200, seed=1, encoding="utf-8")
+    result = fedsyn("init", "patients.csv", "second.csv")
+    assert result.code == 0 and "600 rows were read" in result.out
+    assert "--data patients.csv --data second.csv" in result.out
+    config = load_config(folder / "run.yaml")
+    assert config.data.holders == (str(folder / "patients.csv"), str(folder / "second.csv"))
+    assert (config.federation.clients, config.federation.partition.name) == (2, "native")
+    (folder / "third.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    result = fedsyn("init", "patients.csv", "third.csv", "--force")
+    assert_one_message(result, "third.csv has no column 'Fallnummer', unlike patients.csv")
+
+
+def test_a_table_of_scikit_learn_is_a_source_too(fedsyn: Fedsyn, folder: Path) -> None:
+    pytest.importorskip("sklearn")
+    assert fedsyn("init", "sklearn:iris").code == 0
+    result = fedsyn("schema", "review", "schema.yaml", "--all", "--data", "sklearn:iris")
+    assert result.code == 0 and "nothing is left to approve" in result.out

@@ -1,0 +1,287 @@
+"""`fedsyn sample`, `evaluate`, `compare` and `demo`: what they print and write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typed_commands import Fedsyn, Result, entry_point
+
+import fedsyn
+from fedsyn.errors import InputError
+from fedsyn.loading import load_config
+
+SCHEMA = """\
+columns:
+  age: {kind: integer, lower: 0, upper: 99, bins: 10}
+  ward: {kind: categorical, categories: [children, adults], other: false}
+  cost: {kind: decimal, places: 2, lower: 0, upper: 500, bins: 8}
+label: ward
+"""
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Fedsyn:
+    """The command's own entry point, in this process, as a pipe sees it: 80 columns."""
+    return entry_point(capfd, monkeypatch)
+
+
+def rows(n: int = 400, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    ward = rng.choice(["children", "adults"], n)
+    age = np.where(ward == "children", rng.integers(0, 16, n), rng.integers(16, 100, n))
+    return pd.DataFrame({"age": age, "ward": ward, "cost": np.round(rng.gamma(2.0, 50.0, n), 2)})
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a table, its schema, two runs and a saved model."""
+    folder = tmp_path_factory.mktemp("project")
+    rows().to_csv(folder / "rows.csv", index=False)
+    (folder / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
+    (folder / "run.yaml").write_text("data: rows.csv\nepsilon: 3\ndelta: 1e-5\n", encoding="utf-8")
+    for name, changes in (("one", ()), ("two", ("epsilon=1", "runtime.seed=3", "mechanism.name=augflaim"))):
+        fedsyn.run(load_config(folder / "run.yaml", changes), folder / name)
+    fedsyn.load(folder / "one").save(folder / "model.fedsyn")
+    return folder
+
+
+@pytest.fixture
+def here(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return project
+
+
+def assert_one_message(result: Result, *parts: str) -> None:
+    assert result.code == 2 and result.out == "", result
+    lines = result.err.strip().splitlines()
+    assert len(lines) == 1 and lines[0].startswith("error: "), result.err
+    for part in parts:
+        assert part in lines[0], lines[0]
+
+
+# run -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
+    result = call("run", here / "run.yaml", "--out", "out")
+    assert result.code == 0, result
+    assert all(len(line) <= 80 for line in result.out.splitlines())
+    told = dict(line.split(":", 1) for line in re.sub(r"\n {17}", " ", result.out).splitlines())
+    assert told["synthetic table"].strip() == "out/synthetic.csv" and told["page"].strip() == "out/report.html"
+    assert "may be released: epsilon 3 at delta 1e-05, for one row, added or removed" in told["privacy"]
+    assert "predicted workload error" in told["quality"] and "it may be published" in told["quality"]
+    assert "its columns are" in told["compared"] and "workload_error" in told["metrics"]
+    assert "held out" not in told
+    assert call(*told["more rows"].strip().removeprefix("fedsyn ").split()).code == 0
+    assert len(pd.read_csv("more.csv")) == 1000
+
+
+def test_what_is_held_out_is_said(call: Fedsyn, here: Path) -> None:
+    result = call("run", here / "run.yaml", "--out", "out", "--set", "runtime.seed=1")
+    assert "held out:" in result.out and "0.1 of the rows" in result.out
+    assert "do not release this table (not private: seeded noise)" in result.out
+
+
+def test_a_run_spares_a_schema_that_is_somebodys_own(call: Fedsyn, here: Path, tmp_path: Path) -> None:
+    for name in ("rows.csv", "schema.yaml", "run.yaml"):
+        (tmp_path / name).write_bytes((here / name).read_bytes())
+    assert_one_message(call("run", "run.yaml", "--out", "."), "has a schema.yaml of its own")
+    assert (tmp_path / "schema.yaml").read_text(encoding="utf-8") == SCHEMA
+    assert not (tmp_path / "config.yaml").exists()
+    assert call("run", "run.yaml", "--out", "out").code == 0
+    assert call("run", "run.yaml", "--out", "out", "--force").code == 0
+
+
+# sample --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("source", ["one", "model.fedsyn"])
+def test_rows_go_to_standard_output(call: Fedsyn, here: Path, source: str) -> None:
+    result = call("sample", here / source, "--rows", "25", "--where", "ward=children", "--where", "age<=7")
+    assert result.code == 0 and result.err == ""
+    lines = result.out.splitlines()
+    assert lines[0] == "age,ward,cost" and len(lines) == 26
+    assert all(line.split(",")[1] == "children" and int(line.split(",")[0]) <= 7 for line in lines[1:])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_rows_go_to_a_file_that_is_not_replaced_unasked(call: Fedsyn, here: Path, suffix: str) -> None:
+    out = Path(f"more.{suffix}")
+    assert call("sample", here / "one", "--rows", "30", "--out", out, "--seed", "1").code == 0
+    read = pd.read_csv if suffix == "csv" else pd.read_parquet
+    first = read(out)
+    assert len(first) == 30 and list(first.columns) == ["age", "ward", "cost"]
+    assert_one_message(call("sample", here / "one", "--out", out), f"{out} exists", "--force")
+    assert call("sample", here / "one", "--rows", "30", "--out", out, "--seed", "1", "--force").code == 0
+    pd.testing.assert_frame_equal(read(out), first)
+    assert [path.name for path in Path().iterdir()] == [out.name]
+
+
+def test_rows_of_a_run_that_is_not_private_say_so(call: Fedsyn, here: Path) -> None:
+    result = call("sample", here / "two", "--rows", "3")
+    assert result.code == 0 and "do not release this table: not private: seeded noise" in result.err
+    assert len(result.out.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["absent"], ["no file or run directory absent"]),
+        (["."], ["not the directory of a finished run"]),
+        (["{one}", "--where", "wrad=children"], ["did you mean 'ward'"]),
+        (["{one}", "--where", "ward=chldren"], ["did you mean 'children'"]),
+        (["{one}", "--where", "age<0"], ["no value of 'age'"]),
+        (["{one}", "--out", "rows.txt"], [".csv or .parquet"]),
+        (["{one}", "--out", "no/such/rows.csv"], ["there is no folder no/such"]),
+    ],
+)
+def test_a_bad_call_of_sample(call: Fedsyn, here: Path, arguments: list[str], parts: list[str]) -> None:
+    assert_one_message(call("sample", *(text.format(one=here / "one") for text in arguments)), *parts)
+
+
+# evaluate ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_compared_with_real_rows(call: Fedsyn, here: Path) -> None:
+    result = call("evaluate", here / "one", "--real", here / "rows.csv", "--out", "page.html")
+    assert result.code == 0 and result.err == ""
+    assert all(len(line) <= 80 for line in result.out.splitlines())
+    assert "not for publication" in result.out and "age × cost" in result.out
+    assert "Not for publication" in Path("page.html").read_text(encoding="utf-8")
+    arguments = [
+        "evaluate",
+        here / "one" / "synthetic.csv",
+        "--real",
+        here / "rows.csv",
+        "--schema",
+        here / "schema.yaml",
+    ]
+    assert_one_message(call(*arguments, "--out", "page.html"), "page.html exists")
+    found = json.loads(call(*arguments, "--json").out)
+    assert {column["name"] for column in found["columns"]} == {"age", "ward", "cost"}
+    itself = json.loads(call("evaluate", here / "rows.csv", "--real", here / "rows.csv", "--json").out)
+    assert all(column["score"] == 1.0 for column in itself["columns"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["absent.csv", "--real", "{rows}", "--schema", "{schema}"], ["absent.csv"]),
+        (["{rows}", "--real", "absent.csv"], ["absent.csv"]),
+        (["lonely.csv", "--real", "{rows}"], ["--schema is needed"]),
+        (["{rows}", "--real", "lonely.csv"], ["lacks columns of the schema"]),
+        (["{rows}", "--real", "{rows}", "--label", "wrad"], ["did you mean 'ward'"]),
+    ],
+)
+def test_a_bad_call_of_evaluate(call: Fedsyn, here: Path, arguments: list[str], parts: list[str]) -> None:
+    Path("lonely.csv").write_text("x\n1\n", encoding="utf-8")
+    files = {"rows": here / "rows.csv", "schema": here / "schema.yaml"}
+    assert_one_message(call("evaluate", *(text.format(**files) for text in arguments)), *parts)
+
+
+# compare -------------------------------------------------------------------------------------------------------------
+
+
+def test_runs_stand_side_by_side(call: Fedsyn, here: Path) -> None:
+    result = call("compare", here / "one", here / "two")
+    assert result.code == 0 and result.err == ""
+    lines = {line.split("  ")[0].strip(): line.split() for line in result.out.splitlines() if line.strip()}
+    assert lines["mechanism.name"][-2:] == ["sketch_aim", "augflaim"]
+    assert lines["privacy.epsilon"][-2:] == ["3.0", "1.0"] and lines["may be released"][-2:] == ["yes", "NO"]
+    assert sum(value.endswith("*") for value in lines["workload_error"]) == 1
+    assert "workload.degree" not in result.out  # both have the same
+    facts = json.loads(call("compare", here / "one", here / "two", "--json").out)
+    assert [run["private"] for run in facts] == [True, False]
+    best = min(facts, key=lambda run: run["metrics"]["workload_error"])
+    assert f"{best['metrics']['workload_error']:.4g}*" in lines["workload_error"]
+
+
+def test_many_runs_fit_into_80_columns(call: Fedsyn, here: Path) -> None:
+    result = call("compare", *[here / "one", here / "two"] * 6)
+    assert result.code == 0 and all(len(line) <= 80 for line in result.out.splitlines())
+
+
+def test_a_bad_call_of_compare(call: Fedsyn, here: Path) -> None:
+    assert_one_message(call("compare", here / "one", here), "not the directory of a finished run")
+    assert call("compare").code == 2
+
+
+# demo ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.thorough
+def test_the_demo_runs_in_an_empty_folder(tmp_path: Path) -> None:
+    """As its user types it: on a real table, over secure sums, unseeded, so that the table may be released."""
+    pytest.importorskip("statsmodels")
+    done = subprocess.run(
+        [sys.executable, "-m", "fedsyn.front.cli", "demo"],
+        cwd=tmp_path,
+        env=os.environ | {"COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0 and "Traceback" not in done.stderr, done
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert "may be released: epsilon 1 at delta 1e-06" in done.stdout
+    assert f"runs/{folder.name}/report.html" in done.stdout and (folder / "report.html").is_file()
+    config: Any = load_config(folder / "config.yaml")
+    assert (config.aggregation.protocol, config.aggregation.noise) == ("secagg", "distributed")
+    assert config.federation.clients == 12 and config.runtime.seed is None
+    assert len(pd.read_csv(folder / "synthetic.csv")) == pytest.approx(20_190, rel=0.02)
+
+
+def test_the_demo_without_its_table_says_what_to_install(
+    call: Fedsyn, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "statsmodels.datasets.randhie", None)
+    monkeypatch.delenv("FEDSYN_DATA", raising=False)
+    assert_one_message(call("demo", "--out", "out"), "pip install 'fedsyn[demo]'")
+    assert not Path("out").exists()
+
+
+# sample --tables -----------------------------------------------------------------------------------------------------
+
+
+def test_several_tables_are_draws_of_their_own(call: Fedsyn, here: Path) -> None:
+    result = call("sample", here / "one", "--tables", 3, "--rows", 50, "--out", "several", "--seed", 1)
+    assert result.code == 0 and "3 tables of 50 rows in several" in result.err, result
+    facts = json.loads(Path("several/tables.json").read_text(encoding="utf-8"))
+    assert [one["file"] for one in facts["tables"]] == [f"table_0{i}.csv" for i in (1, 2, 3)]
+    assert facts["real_rows"] == pytest.approx(fedsyn.load(here / "one").model.total) and facts["private"] is True
+    assert facts["held"] and all(set(clique) <= {"age", "ward", "cost"} for clique in facts["held"])
+    tables = [pd.read_csv(Path("several") / one["file"]) for one in facts["tables"]]
+    assert all(list(table) == ["age", "ward", "cost"] and len(table) == 50 for table in tables)
+    assert not tables[0].equals(tables[1])
+    saved = fedsyn.load(here / "model.fedsyn").sample(50, tables=3, seed=1)
+    assert [list(table["ward"]) for table in saved] == [list(table["ward"]) for table in tables]
+    assert all(table.attrs["fedsyn"] == {"held": facts["held"], "given": []} for table in saved)
+
+
+def test_tables_under_a_condition_meet_it(call: Fedsyn, here: Path) -> None:
+    result = call("sample", here / "one", "--tables", 2, "--rows", 20, "--where", "ward=children", "--out", "few")
+    assert result.code == 0, result
+    assert set(pd.read_csv("few/table_02.csv")["ward"]) == {"children"}
+    facts = json.loads(Path("few/tables.json").read_text(encoding="utf-8"))
+    assert 0 < facts["real_rows"] < fedsyn.load(here / "one").model.total
+    assert facts["given"] == ["ward"]
+
+
+def test_what_tables_refuse(call: Fedsyn, here: Path) -> None:
+    assert_one_message(call("sample", here / "one", "--tables", 2), "--out DIR")
+    assert_one_message(call("sample", here / "one", "--tables", 2, "--out", "a.csv"), "--out DIR")
+    Path("mine").mkdir()
+    assert_one_message(call("sample", here / "one", "--tables", 2, "--out", "mine"), "mine exists")
+    assert_one_message(call("sample", here / "one", "--tables", 2, "--out", "mine", "--force"), "something else")
+    with pytest.raises(InputError, match="number of tables"):
+        fedsyn.load(here / "one").sample(5, tables=0)

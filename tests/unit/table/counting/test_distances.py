@@ -1,0 +1,99 @@
+"""Workload errors in L2, and distances of many cliques at once, against brute force."""
+
+from __future__ import annotations
+
+import itertools
+from math import sqrt
+
+import numpy as np
+import pytest
+
+import fedsyn.table.counting.distances as distances_module
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
+from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.real import marginals as marginal_metrics
+from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
+from fedsyn.table.counting.distances import touched_distances
+from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import Workload, all_kway
+
+DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
+CLIQUES: list[Clique] = [q for k in (1, 2, 3, 4) for q in itertools.combinations(DOMAIN.attributes, k)]
+
+
+def table(rows: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.stack([rng.integers(0, n, rows) ** 2 // n for n in DOMAIN.shape], axis=1).astype(np.uint8)
+
+
+def a_model(seed: int = 3) -> Model:
+    rng = np.random.default_rng(seed)
+    measured = [Measurement(q, rng.random(DOMAIN.shape_of(q)) ** 3 * 10, 1.0) for q in itertools.pairwise("abcd")]
+    return estimate(DOMAIN, measured, total=50.0, config=EstimateConfig(iterations=40))
+
+
+# Workload error in L2 ------------------------------------------------------------------------------------------------
+
+
+def by_hand(real: np.ndarray, made: list[np.ndarray], workload: Workload) -> float:
+    total = 0.0
+    for clique, weight, other in zip(workload.cliques, workload.weights, made, strict=True):
+        p = np.zeros(DOMAIN.shape_of(clique))
+        for row in real:
+            p[tuple(int(row[axis]) for axis in DOMAIN.axes(clique))] += 1 / len(real)
+        total += weight * sqrt(float(((p - other / other.sum()) ** 2).sum()))
+    return total / sum(workload.weights)
+
+
+def test_l2_error_of_a_model_and_of_a_table_are_those_of_their_marginals() -> None:
+    workload = Workload(all_kway(DOMAIN, 2).cliques, tuple(np.arange(1.0, 7.0)))
+    real, made, model = table(70), table(31, seed=9), a_model()
+    data = EvaluationInput(train=real, domain=DOMAIN, workload=workload, model=model)
+    expected = by_hand(real, model.project_many(workload.cliques), workload)
+    assert evaluate(["workload_error_l2"], data)["workload_error_l2"] == pytest.approx(expected, rel=1e-9)
+    data = EvaluationInput(train=real, domain=DOMAIN, workload=workload, synthetic=made)
+    expected = by_hand(real, [m.astype(float) for m in count(made, DOMAIN, workload.cliques)], workload)
+    assert evaluate(["workload_error_l2"], data)["workload_error_l2"] == pytest.approx(expected, rel=1e-9)
+    errors = evaluate(["workload_error", "workload_error_l2"], data)
+    assert errors["workload_error_l2"] < errors["workload_error"], "the L2 norm is the smaller one"
+
+
+def test_l2_error_needs_marginals_that_can_be_formed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marginal_metrics, "_LARGEST_DENSE", 19)
+    data = EvaluationInput(train=table(20), domain=DOMAIN, workload=all_kway(DOMAIN, 2), model=a_model())
+    with pytest.raises(ConfigError, match="c × d has 20"):
+        evaluate(["workload_error_l2"], data)
+    assert evaluate(["workload_error"], data)["workload_error"] > 0
+    with pytest.raises(ConfigError, match="synthetic table"):
+        evaluate(["workload_error_l2"], EvaluationInput(train=table(20), domain=DOMAIN, workload=all_kway(DOMAIN, 2)))
+
+
+# Distances -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 9, 300])
+@pytest.mark.parametrize("at_once", [1, 50, 1 << 20])  # 1: a clique at a time
+def test_distances_are_those_of_whole_marginals(rows: int, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distances_module, "_AT_ONCE", at_once)
+    codes, model = table(rows, seed=rows), a_model()
+    marginals = [p.ravel() / model.total for p in model.project_many(CLIQUES)]
+    for size in (0.5, 9.0, 311.7):
+        found = touched_distances(codes, DOMAIN, CLIQUES, marginals, size)
+        exact = [
+            np.abs(c.ravel() - size * p).sum() for c, p in zip(count(codes, DOMAIN, CLIQUES), marginals, strict=True)
+        ]
+        assert found == pytest.approx(exact, rel=1e-12, abs=1e-12)
+
+
+def test_sums_of_distances_are_pairwise() -> None:
+    """A tenth of a step is allowed for floating point in Distributed AIM's scores: 3e-15 of a value, and no more."""
+    rows = 1 << 18
+    domain = Domain(("x",), (rows,))
+    codes = np.arange(rows, dtype=np.int64)[:, None]
+    p = np.full(rows, 0.1 / rows)
+    p[0] = 1.0 - 0.1 * (rows - 1) / rows
+    (found,) = touched_distances(codes, domain, [("x",)], [p], float(rows))
+    exact = (rows * p[0] - 1.0) + (rows - 1) * (1.0 - rows * p[1])
+    assert abs(found - exact) < 3e-15 * exact

@@ -1,0 +1,408 @@
+"""Drafting a schema: kinds guessed from values, dtypes and names; persons set aside; bounds rounded outward."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import re
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from exports import PERSONAL, hospital
+
+from fedsyn.errors import ConfigError, DataError, SchemaError
+from fedsyn.table.data.cells import read_cells
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.aside import ASIDE
+from fedsyn.table.schema.columns import KINDS
+from fedsyn.table.schema.draft import draft_columns, drafted_schema
+from fedsyn.table.schema.guess import Guess
+from fedsyn.table.schema.profile import Profile
+from fedsyn.table.schema.rounding import outward, outward_days, outward_seconds
+
+
+def guess(values: list[object], name: str = "x", **asked: object) -> Guess:
+    """The guess for one column of a file of text."""
+    frame = pd.DataFrame({name: pd.Series([str(v) for v in values], dtype=object)})
+    return draft_columns(frame, text=True, **asked)[name]  # type: ignore[arg-type]
+
+
+def keys(found: Guess) -> dict[str, object]:
+    """What the column says besides its kind, bounds, and remarks."""
+    data = found.column.model_dump(exclude_defaults=True)
+    return {k: v for k, v in data.items() if k not in ("kind", "lower", "upper", "drafted", "missing", "categories")}
+
+
+def several(values: list[object], times: int = 30) -> list[object]:
+    return [value for value in values for _ in range(times)]
+
+
+# Text that is no text -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        (["True", "False"], "boolean", {}),
+        (["FALSE", "TRUE"], "boolean", {"texts": ("FALSE", "TRUE")}),
+        (["ja", "nein"], "boolean", {"texts": ("nein", "ja")}),
+        (["Y", "N"], "boolean", {"texts": ("N", "Y")}),
+        (["0", "1"], "integer", {}),
+        (["1", "-20", "+3"], "integer", {}),
+        (["37.3", "36", "-4.25"], "decimal", {"places": 2}),
+        (["37,3", "36,0"], "decimal", {"places": 1, "mark": ","}),
+        (["0,5", "1,25"], "decimal", {"places": 2, "mark": ","}),
+        (["1,234.50", "12.00", "1,234,567.89"], "decimal", {"places": 2, "thousands": ","}),
+        (["1.234,50", "12,00"], "decimal", {"places": 2, "thousands": ".", "mark": ","}),
+        (["1 234,5", "12,0"], "decimal", {"places": 1, "thousands": " ", "mark": ","}),
+        (["1'234.50", "12.00"], "decimal", {"places": 2, "thousands": "'"}),
+        (["1,234", "12,345", "7"], "integer", {"thousands": ","}),
+        (["€1,234.50", "€12.00"], "decimal", {"places": 2, "thousands": ",", "prefix": "€"}),
+        (["$5", "$12"], "integer", {"prefix": "$"}),
+        (["12,50 €", "3,00 €"], "decimal", {"places": 2, "mark": ",", "suffix": " €"}),
+        (["12.5%", "3.0%"], "decimal", {"places": 1, "suffix": "%"}),
+        (["120 mg", "60 mg"], "integer", {"suffix": " mg"}),
+        (["1e-3", "2.5e7"], "numeric", {}),
+        (["0.123456789", "0.5"], "numeric", {}),
+        (["2024-05-31", "2024-06-01"], "date", {}),
+        (["31.05.2024", "01.06.2024"], "date", {"format": "%d.%m.%Y"}),
+        (["31/05/2024", "01/06/2024"], "date", {"format": "%d/%m/%Y"}),
+        (["05/31/2024", "06/01/2024"], "date", {"format": "%m/%d/%Y"}),
+        (["20240531", "20240601"], "date", {"format": "%Y%m%d"}),
+        (["31 May 2024", "01 Jun 2024"], "date", {"format": "%d %b %Y"}),
+        (["2024-05-31 00:00:00", "2024-06-01 00:00:00"], "date", {"format": "%Y-%m-%d %H:%M:%S"}),
+        (["2024-05-31 12:30:15", "2024-06-01 01:02:03"], "datetime", {"format": "%Y-%m-%d %H:%M:%S"}),
+        (["2024-05-31 12:30:00", "2024-06-01 01:02:00"], "datetime", {"format": "%Y-%m-%d %H:%M:%S", "step": "minute"}),
+        (["2024-05-31T12:30:15", "2024-06-01T01:02:03"], "datetime", {}),
+        (["2024-05-31T12:30:15Z", "2024-06-01T01:02:03Z"], "datetime", {"format": "%Y-%m-%dT%H:%M:%SZ", "zone": "UTC"}),
+        (["2024-05-31T12:30:15+02:00", "2024-01-01T01:02:03+01:00"], "datetime", {"zone": "UTC"}),
+        (["31.05.2024 12:30", "01.06.2024 01:02"], "datetime", {"format": "%d.%m.%Y %H:%M", "step": "minute"}),
+        (["12:30", "07:05"], "time", {"step": "minute"}),
+        (["7:05:00", "12:30:10"], "time", {"format": "%H:%M:%S"}),
+        (["36:00:10", "07:05:00"], "duration", {"format": "clock"}),
+        (["1 days 02:00:00", "3 days 00:00:00"], "duration", {}),
+        (["01007", "99999", "12345"], "code", {"other": "other"}),
+        (["12:99", "07:05"], "categorical", {"other": "other"}),
+        (["2024-02-31", "2024-06-01"], "categorical", {"other": "other"}),
+        (["12", "north"], "categorical", {"other": "other"}),
+        (["A12", "B7"], "categorical", {"other": "other"}),
+        (["I10.00", "E11.90"], "categorical", {"other": "other"}),
+    ],
+)
+def test_what_text_is(values: list[object], kind: str, expected: dict[str, object]) -> None:
+    found = guess(several(values))
+    assert (found.column.kind, keys(found)) == (kind, expected)
+    # The column reads every cell as one of its kind, and writes it as it stands.
+    schema = Schema.from_dict({"columns": {"x": found.column}})
+    series = pd.Series([str(v) for v in several(values)], name="x")
+    codes = schema.encode(series.to_frame())
+    assert codes.shape == (len(series), 1)
+    if kind in ("boolean", "categorical", "code"):
+        assert schema.decode(codes, np.random.default_rng(0))["x"].astype(str).tolist() == series.tolist()
+
+
+@pytest.mark.parametrize(
+    ("written", "as_it_is"),
+    [
+        (["1.234,50", "12,00"], True),
+        (["€1,234.50", "€12.00"], True),
+        (["12.5%", "3.0%"], True),
+        (["31.05.2024 12:30", "01.06.2024 01:02"], True),
+        (["36:00:10", "07:05:00"], True),
+        (["2024-05-31T12:30:15Z", "2024-06-01T01:02:03Z"], True),
+        (["2024-05-31 12:30:00", "2024-06-01 01:02:00"], True),
+        (["05/31/2024", "06/01/2024"], True),
+    ],
+)
+def test_a_drafted_column_writes_as_the_file_does(written: list[object], as_it_is: bool) -> None:
+    """One bin a value, so that what is drawn is what was read."""
+    column = guess(several(written)).column
+    numbers, bad = column.parse_all(written, frozenset())  # type: ignore[attr-defined]
+    assert not bad.any() and column.texts(numbers) == written  # type: ignore[attr-defined]
+
+
+def test_day_or_month_first_is_said_where_both_fit() -> None:
+    assert "both fit" in guess(several(["03/04/2024", "05/06/2024"])).why
+    assert "both fit" not in guess(several(["13/04/2024", "05/06/2024"])).why
+
+
+def test_a_decimal_mark_that_was_said_decides() -> None:
+    ambiguous = several(["1,234", "5,678"])
+    assert keys(guess(ambiguous)) == {"thousands": ","}
+    assert keys(guess(ambiguous, decimal=",")) == {"places": 3, "mark": ","}
+
+
+def test_missing_values_are_marked_whatever_stands_for_them() -> None:
+    found = guess([*several(["1", "2"]), "", "NA", " n/a "])
+    assert found.column.kind == "integer" and found.column.missing and found.missing == pytest.approx(3 / 63)
+    assert guess(["", "NA", ""]).column.kind == "drop"
+
+
+def test_placeholders_among_numbers_and_dates_are_missing_values() -> None:
+    found = guess([*several(["1.5", "2"]), "?", "-"])
+    assert found.column.kind == "decimal" and found.missing_values == ("-", "?") and found.missing == 2 / 62
+    found = guess([*several(["31.12.2024", "01.01.2025"]), "unknown"])
+    assert found.column.kind == "date" and found.column.missing
+    assert guess(several(["north", "?"])).column.categories == ("?", "north")  # type: ignore[attr-defined]
+    frame = pd.DataFrame({"x": [*several(["1", "2"]), "?"], "y": ["?"] * 31 + ["a"] * 30})
+    schema = Schema.draft(frame, text=True)
+    assert schema.missing_values == ("?",)  # missing in one column, a category in the other
+    assert schema.encode(frame)[-1, 0] == 2 and schema.encode(frame)[0, 1] == 0
+
+
+def test_text_among_numbers_is_said() -> None:
+    assert "mostly numbers" in guess([*several([str(k) for k in range(20)]), "a lot"]).why
+
+
+# Persons --------------------------------------------------------------------------------------------------------------
+
+
+def numbered(form: str, rows: int = 60) -> list[object]:
+    return [form.format(k, 1000 + 7919 * k % 9000) for k in range(rows)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "kind"),
+    [
+        ("PatientID", numbered("{1}"), "identifier"),
+        ("mrn", numbered("{0:06d}"), "identifier"),
+        ("Nachname", [f"N{k % 30}" for k in range(300)], "identifier"),
+        ("first name", [f"N{k % 30}" for k in range(300)], "identifier"),
+        ("contact", numbered("p{0}@example.org"), "identifier"),
+        ("token", [str(uuid.UUID(int=k)) for k in range(60)], "identifier"),
+        ("reachable", numbered("+49 30 {1}-{0}"), "identifier"),
+        ("source", numbered("10.0.{0}.7"), "identifier"),
+        ("anything", numbered("word{1}"), "identifier"),  # nearly every row has its own
+        ("Unnamed: 0", [str(k) for k in range(60)], "identifier"),
+        ("remark", numbered("the patient said {1} times that it hurts"), "text"),
+        ("ward_name", several(["north", "south"]), "categorical"),
+        ("doctor_id", several(["17", "18"]), "integer"),
+        ("income", [str(20_000 + 37 * k * k) for k in range(60)], "integer"),
+        ("identity", several(["a", "b"]), "categorical"),
+        ("diagnosis", several(["pain in the lower back for weeks", "no finding at all, sent home"]), "categorical"),
+    ],
+)
+def test_what_points_at_persons_is_set_aside(name: str, values: list[object], kind: str) -> None:
+    assert guess(values, name).column.kind == kind
+
+
+def test_a_column_is_kept_by_its_name_only() -> None:
+    values = [f"N{k % 30}" for k in range(600)]
+    assert guess(values, "Nachname", keep=["Nachname"]).column.kind == "categorical"
+    assert guess(values, "Nachname", label="Nachname").column.kind == "categorical"
+    with pytest.raises(ConfigError, match=r"keep: the table has no column 'Nachnam' \(did you mean 'Nachname'\?\)"):
+        guess(values, "Nachname", keep=["Nachnam"])
+
+
+def test_why_quotes_no_cell() -> None:
+    rows = hospital(300)
+    said = " ".join(found.why for found in draft_columns(rows, text=True).values())
+    for name in PERSONAL:
+        assert not any(str(cell) in said for cell in rows[name])
+
+
+def test_the_export_of_a_hospital() -> None:
+    found = draft_columns(hospital(1000), text=True)
+    assert {name for name, one in found.items() if one.column.kind in ("identifier", "text", "drop")} == set(PERSONAL)
+    kinds = {name: one.column.kind for name, one in found.items() if name not in PERSONAL}
+    assert kinds == {
+        "Geburtsdatum": "date",
+        "Geschlecht": "categorical",
+        "PLZ": "code",
+        "Aufnahme": "datetime",
+        "Entlassung": "date",
+        "Uhrzeit OP": "time",
+        "Station": "categorical",
+        "Gebäude": "categorical",
+        "Hauptdiagnose": "categorical",
+        "Temperatur": "decimal",
+        "Privat": "boolean",
+        "Begleiter": "integer",
+        "Kosten Arznei": "decimal",
+        "Kosten Pflege": "decimal",
+        "Kosten gesamt": "decimal",
+    }
+
+
+# Categories -----------------------------------------------------------------------------------------------------------
+
+
+def test_categories_of_few_rows_are_marked() -> None:
+    found = guess([*several(["a", "b"]), "c"])
+    assert found.rare == 1 and "rare" in found.column.drafted
+    assert "rare" not in guess(several(["a", "b"])).column.drafted
+
+
+def test_hundreds_of_values_become_other_and_it_is_counted() -> None:
+    values = [*several([f"v{k}" for k in range(20)], 50), *(f"w{k}" for k in range(200))]
+    found = guess(values)
+    assert len(found.column.categories) == 20 and found.folded == (200, 200) and not found.rare  # type: ignore[attr-defined]
+    assert found.column.other_value == "other"  # type: ignore[attr-defined]
+
+
+def test_the_label_is_one_of_classes() -> None:
+    found = guess(several(["1", "2", "3"]), label="x").column
+    assert found.kind == "categorical" and found.categories == (1, 2, 3)  # type: ignore[attr-defined]
+    assert guess(several(["a", "b"]), label="x").column.other is False  # type: ignore[attr-defined]
+
+
+# Dtypes ---------------------------------------------------------------------------------------------------------------
+
+ROWS = 120
+WHEN = pd.Timestamp("2024-03-01 08:30")
+TYPED = {
+    "int32": (pd.Series(np.arange(ROWS) % 50, dtype="int32"), "integer"),
+    "Int64": (pd.Series([None, *range(ROWS - 1)], dtype="Int64") % 50, "integer"),
+    "float64": (pd.Series(np.arange(ROWS) % 50 / 4), "decimal"),
+    "float32": (pd.Series(np.linspace(0, 1, ROWS), dtype="float32"), "numeric"),
+    "whole floats": (pd.Series([np.nan, *np.arange(ROWS - 1) % 50]), "integer"),
+    "bool": (pd.Series([True, False] * (ROWS // 2)), "boolean"),
+    "boolean": (pd.Series([True, None] * (ROWS // 2), dtype="boolean"), "boolean"),
+    "category": (pd.Series(["b", "a"] * (ROWS // 2), dtype="category"), "categorical"),
+    "ordered": (pd.Series(pd.Categorical(["lo", "hi"] * (ROWS // 2), ["lo", "hi"], ordered=True)), "categorical"),
+    "string": (pd.Series(["b", None] * (ROWS // 2), dtype="string"), "categorical"),
+    "days": (pd.Series(pd.date_range("2024-01-01", periods=ROWS)), "date"),
+    "minutes": (pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7min")), "datetime"),
+    "zoned": (pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7s", tz="Europe/Berlin")), "datetime"),
+    "offset": (
+        pd.Series(pd.date_range(WHEN, periods=ROWS, freq="7s", tz=dt.timezone(dt.timedelta(hours=2)))),
+        "datetime",
+    ),
+    "arrow dates": (
+        pd.Series([dt.date(2024, 1, 1 + k % 28) for k in range(ROWS)]).astype(pd.ArrowDtype(pa.date32())),
+        "date",
+    ),
+    "timedelta": (pd.Series(pd.to_timedelta(np.arange(ROWS), "h")), "duration"),
+    "dates": (pd.Series([dt.date(2024, 1, 1 + k % 28) for k in range(ROWS)], dtype=object), "date"),
+    "times": (pd.Series([dt.time(k % 24, 5) for k in range(ROWS)], dtype=object), "time"),
+    "decimals": (pd.Series([decimal.Decimal(k % 7) / 4 for k in range(ROWS)], dtype=object), "decimal"),
+    "text of dates": (pd.Series(["2024-01-01", "2024-01-02"] * (ROWS // 2), dtype=object), "date"),
+}
+
+
+@pytest.mark.parametrize("name", TYPED)
+def test_every_dtype_comes_back_as_it_came(name: str) -> None:
+    series, kind = TYPED[name]
+    schema = Schema.draft(pd.DataFrame({"x": series}), bins=1000)
+    assert schema.columns["x"].kind == kind
+    again = schema.decode(schema.encode(pd.DataFrame({"x": series})), np.random.default_rng(0))["x"]
+    assert again.dtype == series.dtype
+    assert type(again.dropna().iloc[0]) is type(series.dropna().iloc[0])
+    assert again.isna().tolist() == series.isna().tolist()
+    if kind in ("boolean", "categorical", "integer", "date"):
+        assert again.dropna().astype(str).tolist() == series.dropna().astype(str).tolist()
+
+
+def test_what_has_no_kind_is_dropped() -> None:
+    frame = pd.DataFrame({"c": np.arange(60) * 1j, "l": [[k] for k in range(60)], "x": [1, 2] * 30})
+    schema = Schema.draft(frame)
+    assert {name: column.kind for name, column in schema.aside.items()} == {"c": "drop", "l": "drop"}
+
+
+def test_identifiers_are_found_in_typed_columns_too() -> None:
+    frame = pd.DataFrame({"patient_id": np.arange(200) * 7, "row": np.arange(200), "big": 2**60 + np.arange(200) * 3})
+    found = draft_columns(frame)
+    assert [found[name].column.kind for name in ("patient_id", "row")] == ["identifier", "identifier"]
+    assert found["big"].column.kind in ("numeric", "identifier")
+
+
+# Bounds ---------------------------------------------------------------------------------------------------------------
+
+
+def test_bounds_are_rounded_outward() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        low, high = np.sort(rng.normal(0, 10.0 ** rng.integers(-3, 9), 2))
+        places = int(rng.integers(0, 5))
+        lower, upper = outward(low, high, 9)
+        assert lower <= low and high <= upper and upper - lower <= 2.5 * (high - low) + 0.3 * abs(upper)
+        lower, upper = outward(round(low, places), round(high, places), places)
+        assert lower <= round(low, places) and round(high, places) <= upper
+        assert round(lower, places) == lower and round(upper, places) == upper
+    assert outward(18, 91) == (0, 100) and outward(1, 5) == (1, 5) and outward(1931, 2004) == (1930, 2010)
+    assert outward(5, 5) == (5, 5) and outward(0, 0) == (0, 0)
+
+
+def test_bounds_of_days_and_spans() -> None:
+    assert outward_days(dt.date(2024, 2, 9), dt.date(2024, 12, 2)) == (dt.date(2024, 2, 1), dt.date(2024, 12, 31))
+    assert outward_days(dt.date(1931, 2, 9), dt.date(2004, 7, 2)) == (dt.date(1931, 1, 1), dt.date(2004, 12, 31))
+    assert outward_days(dt.date(9999, 12, 1), dt.date(9999, 12, 31))[1] >= dt.date(9999, 12, 30)
+    lower, upper = outward_seconds(3_700, 900_000)
+    assert lower <= 3_700 and upper >= 900_000 and lower % 60 == upper % 60 == 0
+
+
+# Whole tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_profile_counts_what_stands_in_a_column() -> None:
+    profile = Profile.of(pd.Series(["b", " a", "a", "", None, "NA", "b", "a "], name="x"))
+    assert (profile.texts.to_pylist(), profile.counts.tolist()) == (["a", "b"], [3, 2])
+    assert (profile.rows, profile.missing, profile.values, profile.unlike) == (8, 3, 2, 0.4)
+
+
+@pytest.mark.parametrize(
+    ("frame", "asked", "message"),
+    [
+        (pd.DataFrame({"a": []}), {}, "no rows"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), {}, "more than one column is named 'a'"),
+        (pd.DataFrame({"a": [1]}), {"label": "b"}, "no column 'b'"),
+        (pd.DataFrame({"a": [1]}), {"bins": 0}, "bins must lie between 1 and 65535; got 0"),
+        (pd.DataFrame({"a": [1]}), {"bins": 99_999_999}, "bins must lie between"),
+    ],
+)
+def test_what_cannot_be_drafted(frame: pd.DataFrame, asked: dict[str, object], message: str) -> None:
+    with pytest.raises((DataError, ConfigError), match=message):
+        draft_columns(frame, **asked)  # type: ignore[arg-type]
+
+
+def test_a_table_of_persons_only_leaves_nothing_to_model() -> None:
+    with pytest.raises(SchemaError, match="every column is set aside"):
+        Schema.draft(pd.DataFrame({"email": [f"a{k}@b.de" for k in range(50)]}))
+
+
+def test_drafting_reads_awkward_files(tmp_path: Path) -> None:
+    """Every file that can be read can be drafted, and its schema reads it again."""
+    rng = np.random.default_rng(0)
+    pieces = [
+        "1",
+        "1.5",
+        "2,5",
+        "",
+        "NA",
+        "a b",
+        "2024-01-01",
+        "12:00",
+        "€ 5",
+        "-",
+        "0",
+        "007",
+        "%",
+        "+",
+        ".",
+        "1e5",
+        "--3",
+    ]
+    for trial in range(60):
+        values = rng.choice(rng.choice(pieces, 4), 40)
+        path = tmp_path / f"{trial}.csv"
+        pd.DataFrame({"x": values, "y": ["a", "b"] * 20}).to_csv(path, index=False)
+        cells = read_cells(path)
+        guesses = draft_columns(cells.frame, text=True)
+        schema = Schema.from_dict(drafted_schema(guesses))
+        assert schema.encode(cells.frame).shape == (40, len(schema.columns))
+
+
+def test_the_schema_of_the_documentation_is_one() -> None:
+    """Every kind stands in its example, and in its table."""
+    text = (Path(__file__).resolve().parents[4] / "docs" / "schemas.md").read_text(encoding="utf-8")
+    example = re.search(r"```yaml\n(columns:.*?)```", text, re.DOTALL)
+    assert example is not None
+    schema = Schema.loads(example[1])
+    schema.require_approved()
+    table = text[text.index("| kind | holds |") :].partition("\n\n")[0]
+    assert set(re.findall(r"`(\w+)`", " ".join(line.split("|")[1] for line in table.splitlines()))) == {*KINDS, *ASIDE}
+    assert {column.kind for column in schema.every_column.values()} <= {*KINDS, *ASIDE}

@@ -1,0 +1,149 @@
+"""Approval, column by column: what is left, which categories few rows hold, and a file that keeps its comments."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from fedsyn.errors import ConfigError, SchemaError
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.approval import How, findings, left
+from fedsyn.table.schema.review import approve, with_column
+
+TEXT = """\
+# ours
+columns:
+  age:            # in years
+    kind: integer
+    lower: 0
+    upper: 110
+    drafted: [kind, bounds, missing]
+    approved: false
+
+  # where they lie
+  ward:
+    kind: categorical
+    categories: [north, south, west]
+    other: other
+    drafted: [kind, categories, missing]
+    approved: false
+  town: {kind: categorical, categories: [a, b], drafted: [categories, rare], approved: false}
+  name:
+    kind: identifier
+    drafted: [kind]
+label: ward  # to predict
+"""
+
+
+def rows(west: int = 3) -> pd.DataFrame:
+    ward = ["north"] * 40 + ["south"] * (60 - west) + ["west"] * west
+    return pd.DataFrame({"age": ["30"] * 100, "ward": ward, "town": ["a"] * 50 + ["c"] * 50, "name": ["x"] * 100})
+
+
+def test_what_is_left_is_said_per_column() -> None:
+    schema = Schema.loads(TEXT)
+    words = left(schema)
+    assert list(words) == ["age", "ward", "town"]
+    assert words["age"] == ["its kind", "its bounds", "whether values are missing"]
+    assert any("some of its categories are held by fewer than 10" in word for word in words["town"])
+    found = findings(schema, rows())
+    assert found["ward"].rare == ("west",) and (found["town"].unlisted, found["town"].unlisted_rows) == (1, 50)
+    assert any("1 of its categories is held by fewer than 10" in word for word in left(schema, found)["ward"])
+    assert findings(schema, rows(), few=3)["ward"].rare == ()
+    assert not left(Schema.loads(TEXT.replace("approved: false", "approved: true").replace(", rare", "")))
+
+
+def test_cells_that_a_kind_cannot_read_are_counted() -> None:
+    frame = rows().assign(age=["30"] * 97 + ["old", "?", ""])
+    assert findings(Schema.loads(TEXT), frame)["age"].unread == 2
+
+
+def test_approval_changes_one_column_and_nothing_else() -> None:
+    text = approve(TEXT, ["age"])
+    assert text == TEXT.replace("approved: false", "approved: true", 1)
+    schema = Schema.loads(text)
+    assert schema.columns["age"].approved and list(schema.unapproved) == ["ward", "town"]
+
+
+def test_a_category_of_few_rows_needs_a_reason() -> None:
+    found = findings(Schema.loads(TEXT), rows())
+    with pytest.raises(SchemaError, match=r"1 of the categories of 'ward' is held by fewer than 10 rows.*--public WHY"):
+        approve(TEXT, ["age", "ward"], found=found)
+    with pytest.raises(SchemaError, match=r"categories of 'town' are held by fewer than 10 rows"):
+        approve(TEXT, ["town"])  # without the table the draft's mark counts
+    text = approve(TEXT, ["ward"], How(public="the hospital's wards are on its web page"), found)
+    assert Schema.loads(text).columns["ward"].public == "the hospital's wards are on its web page"
+    assert approve(TEXT, ["ward"], found=findings(Schema.loads(TEXT), rows(west=10)))
+
+
+def test_the_message_names_no_category() -> None:
+    with pytest.raises(SchemaError) as caught:
+        approve(TEXT, ["ward"], found=findings(Schema.loads(TEXT), rows()))
+    assert "west" not in str(caught.value)
+
+
+def test_rare_categories_fold_into_other() -> None:
+    column = Schema.loads(approve(TEXT, ["ward"], How(fold=True), findings(Schema.loads(TEXT), rows()))).columns["ward"]
+    assert column.categories == ("north", "south") and column.other_value == "other" and column.approved
+    with pytest.raises(SchemaError, match="every category of 'ward' is held by few rows: set its kind to drop"):
+        approve(TEXT, ["ward"], How(fold=True), findings(Schema.loads(TEXT), rows(), few=1000))
+
+
+def test_what_is_not_public_is_left_to_the_run() -> None:
+    found = findings(Schema.loads(TEXT), rows())
+    text = approve(TEXT, ["age", "ward", "town"], How(private=True), found)
+    schema = Schema.loads(text)
+    assert set(schema.open_columns) == {"age", "ward", "town"} and not schema.unapproved
+    assert "110" not in text and "west" not in text and "# where they lie" in text
+
+
+def test_a_mark_of_the_draft_goes_when_the_table_shows_otherwise() -> None:
+    schema = Schema.loads(approve(TEXT, ["town"], found=findings(Schema.loads(TEXT), rows())))
+    assert schema.columns["town"].drafted == ("categories",) and "town" not in schema.unapproved
+
+
+def test_a_flag_set_by_hand_does_not_publish_what_few_rows_hold() -> None:
+    by_hand = TEXT.replace("approved: false", "approved: true")
+    with pytest.raises(SchemaError, match="town: categories, rare"):
+        Schema.loads(by_hand).require_approved()
+    with pytest.raises(SchemaError, match="town: categories, rare"):
+        Schema.loads(f"{TEXT}approved: true\n").require_approved()
+    Schema.loads(by_hand.replace("approved: true}", "approved: true, public: on the map}")).require_approved()
+
+
+def test_columns_are_written_where_they_stand() -> None:
+    new = {"kind": "categorical", "categories": ["yes", "01"], "approved": True}
+    text = with_column(TEXT, "town", new)
+    assert "# ours" in text and "# where they lie" in text and "# to predict" in text
+    assert Schema.loads(text).columns["town"].categories == ("yes", "01")
+    text = with_column(TEXT, "age", {"kind": "integer", "lower": 0, "upper": 9})
+    assert list(Schema.loads(text).every_column) == ["age", "ward", "town", "name"] and "# where they lie" in text
+    assert Schema.loads(text).columns["age"].upper == 9
+    flow = "columns: {a: {kind: integer, lower: 0, upper: 1, drafted: [bounds]}, b: {kind: boolean}}\n"
+    assert Schema.loads(approve(flow, ["a"])).columns["a"].approved
+
+
+def test_a_column_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match=r"has no column 'wards' \(did you mean 'ward'\?\)"):
+        approve(TEXT, ["wards"])
+    with pytest.raises(SchemaError, match="has no column 'x'"):
+        with_column(TEXT, "x", {})
+
+
+def test_a_schema_is_edited_and_approved_as_an_object() -> None:
+    schema = Schema.draft(rows(), text=True)
+    assert schema.columns["age"].drafted == ("kind", "bounds", "missing")
+    edited = schema.edited(age={"lower": 0, "upper": 110, "missing": True}, ward={"other": None, "public": "known"})
+    assert edited.columns["age"].drafted == ("kind",) and edited.columns["age"].upper == 110
+    assert schema.columns["age"].upper != 110  # the old one is as it was
+    assert edited.edited(age={"kind": "drop"}).aside["age"].kind == "drop"
+    approved = edited.approve(frame=rows())
+    approved.require_approved()
+    assert list(schema.approve("age").unapproved) == ["ward", "town", "name"]
+    with pytest.raises(SchemaError, match="held by fewer than 10 rows"):
+        schema.approve(frame=rows())
+    assert schema.approve(frame=rows(), fold=True).columns["ward"].categories == ("north", "south")
+    assert schema.approve("ward", private=True).open_columns == ("ward",)
+    for edit in (lambda: schema.edited(agee={}), lambda: schema.approve("agee")):
+        with pytest.raises(SchemaError, match=r"no column 'agee' \(did you mean 'age'\?\)"):
+            edit()
