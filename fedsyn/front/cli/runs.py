@@ -69,7 +69,7 @@ def demo(
 
 def _shipped(name: str) -> Path:
     """A configuration that comes with fedsyn, in a checkout or an installed package."""
-    package = Path(__file__).resolve().parent.parent
+    package = Path(__file__).resolve().parents[2]
     return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 

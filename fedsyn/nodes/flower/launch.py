@@ -25,7 +25,7 @@ from fedsyn.nodes.flower.watching import FINISHED, RunState, SuperLink, Unreacha
 @contextmanager
 def app_folder() -> Iterator[Path]:
     """The Flower app to submit: the checkout, or, for an installed fedsyn, a folder made from its packages."""
-    root = Path(__file__).resolve().parent.parent.parent
+    root = Path(__file__).resolve().parents[3]
     if (root / "pyproject.toml").is_file():
         yield root
         return
