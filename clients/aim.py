@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from fedsyn.capabilities import FHE, PLAIN
 from fedsyn.config import RunConfig
 from fedsyn.privacy import PrivacyStatement, Scales, divide, epsilon_for_rho, sigma_for_rho
 from fedsyn.protocol.client import TableClient
@@ -111,15 +112,15 @@ class AimContract(Contract):
             "rows of others count for more; allowed with aggregation.threat: malicious: l1",
         )
         require(
-            not exact or node.protocol != "fhe",
+            score in node.capabilities.scores or not exact or not node.capabilities.store,
             "mechanism.score: 'l1' needs a comparison for every cell, which ciphertexts do not have; allowed with "
             "aggregation.protocol: fhe: squared_l2",
         )
         polynomial, scheme = score == L1Polynomial.name, config.fhe.scheme
         require(
-            not polynomial or node.protocol == "plain" or (node.protocol == "fhe" and scheme == "ckks"),
+            not polynomial or node.capabilities is PLAIN or (node.capabilities is FHE and scheme == "ckks"),
             "mechanism.score: 'l1_polynomial' is computed by aggregation.protocol: plain, or fhe with fhe: {scheme: "
-            f"ckks}}; found {node.protocol}" + (f" with {scheme}" if node.protocol == "fhe" else ""),
+            f"ckks}}; found {node.protocol}" + (f" with {scheme}" if node.capabilities is FHE else ""),
         )
 
     # The score, lines 12-13 -------------------------------------------------------------------------------------------
@@ -220,7 +221,7 @@ class FhAimContract(AimContract):
 
     @classmethod
     def default_aggregation(cls, *, alone: bool = False) -> dict[str, str]:
-        return {"protocol": "fhe", "noise": "distributed"}
+        return {"protocol": FHE.name, "noise": FHE.noises[0]}
 
 
 class DistAimContract(AimContract):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from fedsyn.capabilities import CAPABILITIES, PLAIN, Capabilities, Noise, ProtocolName, Threat
 from fedsyn.privacy.budget import PrivacyBudget
 
 #: Pydantic's context for the configuration of a run that is over: it is read, and never run.
@@ -256,7 +257,7 @@ class AggregationNode(Node):
         noise: 'server': one noise on the sum, drawn by the server; 'local': each client adds the full noise itself;
             'distributed': each client adds a share, sized for the fewest honest clients that a sum may have. Of a
             store, 'distributed' are the shares of the three parties, one of which may be corrupted; with 'fhe' what the
-            clients deal, encrypted.
+            clients deal, encrypted. Protocols 'mpc' and 'fhe' have no other noise, and have it where none is given.
         corrupted: theta, the largest share that may collude with the server: of a sum's asked clients, and of those
             that a setup of secure sums invites. Where that is less than one client, one is counted all the same: each
             knows its own share of the noise. 0 counts on nobody.
@@ -280,28 +281,47 @@ class AggregationNode(Node):
     )
     still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"setup": ("run", None), "graph": ("auto",)}
 
-    protocol: Literal["plain", "secagg", "mpc", "fhe"] = "plain"
-    noise: Literal["server", "local", "distributed"] = "server"
+    protocol: ProtocolName = PLAIN.name
+    noise: Noise = "server"
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
-    threat: Literal["semi_honest", "malicious"] = "semi_honest"
+    threat: Threat = "semi_honest"
     failure_bits: int = Field(default=40, ge=10, le=120)
     roster: dict[int, str] | None = None
     parties: tuple[PartyCard, PartyCard, PartyCard] | None = None
     crypto: PartyCard | None = None
     fhe: FheNode | None = None
 
+    @model_validator(mode="after")
+    def _noise_of_the_protocol(self) -> AggregationNode:
+        if "noise" not in self.model_fields_set:
+            object.__setattr__(self, "noise", self.capabilities.noises[0])
+        return self
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Return what the protocol can do."""
+        return CAPABILITIES[self.protocol]
+
     @property
     def rests_on_clients(self) -> bool:
         """Whether `corrupted` and `dropout` say how many clients noise or masks rest on."""
-        return self.protocol == "secagg" or (self.noise == "distributed" and self.protocol != "mpc")
+        return self.capabilities.masks or (self.noise == "distributed" and self.capabilities.sums)
+
+    @property
+    def signs_masks(self) -> bool:
+        """Whether clients sign what they send to each other, with keys of rosters of their own."""
+        return self.capabilities.masks and self.threat == "malicious"
 
     @property
     def is_signed(self) -> bool:
         """Whether clients sign what they send, with keys that somebody has pinned."""
-        if self.protocol == "fhe":
-            return self.roster is not None
-        return (self.protocol, self.threat) == ("secagg", "malicious")
+        return self.signs_masks or (self.capabilities.pins_clients and self.roster is not None)
+
+    @property
+    def encrypts_columns(self) -> bool:
+        """Whether clients encrypt columns, which are counted as ciphertexts, and not counts."""
+        return self.capabilities.splits_columns and self.fhe is not None and self.fhe.compute != "client"
 
     @field_validator("parties")
     @classmethod

@@ -9,9 +9,7 @@ from fedsyn.aggregation.secure import SecureAggregation
 from fedsyn.settings import AggregationNode
 
 PROTOCOLS: dict[str, type[Aggregation]] = {
-    "plain": PlainAggregation,
-    "secagg": SecureAggregation,
-    "fhe": FheAggregation,
+    kind.capabilities.name: kind for kind in (PlainAggregation, SecureAggregation, FheAggregation)
 }
 
 

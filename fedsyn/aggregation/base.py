@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.capabilities import Capabilities
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, DistributedNoise, Ledger, Release
 from fedsyn.privacy.against import Reads
@@ -318,8 +319,7 @@ class Aggregation(ABC):
         minimum: `federation.minimum_cohort`.
     """
 
-    name: ClassVar[str]
-    has_crypto_party: ClassVar[bool] = False
+    capabilities: ClassVar[Capabilities]
 
     def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
         self.node = node
@@ -335,6 +335,7 @@ class Aggregation(ABC):
 
     def check(self, clients: int) -> None:
         """Refuses a configuration that could form no sum over `clients` clients; ConfigError says why."""
+        self.capabilities.require(self.node.noise, self.node.threat, store=False)
         if self.node.noise == "distributed" and self.node.corrupted + self.node.dropout >= 1.0:
             raise ConfigError(
                 f"aggregation: corrupted ({self.node.corrupted:g}) and dropout ({self.node.dropout:g}) together leave "
@@ -365,8 +366,6 @@ class Aggregation(ABC):
         if node.rests_on_clients:
             assumed |= {"corrupted": node.corrupted, "dropout": node.dropout}
         assumed["server_reads"] = self.reads
-        if node.protocol == "secagg":
-            assumed |= {"threat": node.threat, "failure_bits": node.failure_bits}
         return assumed
 
     @abstractmethod

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.base import Aggregation, ClientSum, Contributors, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
+from fedsyn.capabilities import FHE
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise
 from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec, check_message
@@ -35,22 +36,11 @@ _BOX = 256  # bytes, at most
 class FheAggregation(Aggregation):
     """`aggregation.protocol: fhe`."""
 
-    name = "fhe"
-    has_crypto_party = True
+    capabilities = FHE
 
     def check(self, clients: int) -> None:
         super().check(clients)
         node = self.node
-        if node.noise != "distributed":
-            raise ConfigError(
-                f"aggregation: protocol: fhe cannot go with noise: {node.noise}: the crypto party would see an exact "
-                "total; allowed: distributed"
-            )
-        if node.threat == "malicious":
-            raise ConfigError(
-                "aggregation: threat: malicious is not for protocol: fhe, whose crypto party checks what a server that "
-                "deviates could change in any case; leave it out, or use protocol: secagg"
-            )
         if node.fhe is not None and (node.fhe.scheme, node.fhe.compute, node.fhe.selector) != (
             "bfv",
             "client",

@@ -16,27 +16,23 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
+from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, DistributedNoise, Release
 from fedsyn.privacy.against import Reads
 from fedsyn.protocol.wire.envelope import Arrays, SumSpec, check_message
 from fedsyn.protocol.wire.requests import Summed
 from fedsyn.protocol.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector
-from fedsyn.settings import AggregationNode
 
 
 class PlainAggregation(Aggregation):
     """`aggregation.protocol: plain`."""
 
-    name = "plain"
+    capabilities = PLAIN
 
     @property
     def reads(self) -> Reads:
         return "exact numbers" if self.node.noise == "server" else "vectors"
-
-    def check(self, clients: int) -> None:
-        super().check(clients)
-        refuse_malicious(self.node, "secagg")
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
         """Shares in the ring of 64 bits; exact and locally perturbed values below what a reply may hold."""
@@ -183,15 +179,6 @@ class PlainAggregation(Aggregation):
             "server": "every contributing client's exact vector of every sum (protocol 'plain' hides nothing from it)",
             "noise": "the server, on the sum",
         }
-
-
-def refuse_malicious(node: AggregationNode, allowed: str) -> None:
-    """ConfigError if a configuration wants what `plain` cannot give."""
-    if node.threat == "malicious":
-        raise ConfigError(
-            "aggregation: threat: malicious cannot go with protocol: plain, which trusts the server with what it is "
-            f"sent; allowed: {allowed}"
-        )
 
 
 def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:

@@ -29,6 +29,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Aggregation, ClientSum, Enough, Limits, ServerSum
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
+from fedsyn.capabilities import SECAGG
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.privacy import DistributedNoise
 from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec, check_message, to_json
@@ -49,7 +50,7 @@ _NO_STAGE = "the message belongs to no stage of a secure sum"
 class SecureAggregation(Aggregation):
     """`aggregation.protocol: secagg`."""
 
-    name = "secagg"
+    capabilities = SECAGG
 
     def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
         super().__init__(node, minimum)
@@ -68,6 +69,9 @@ class SecureAggregation(Aggregation):
             )
         if clients > 1:
             self._setup(tuple(range(clients)), 0, "", "")
+
+    def assumptions(self) -> dict[str, str | int | float]:
+        return {**super().assumptions(), "threat": self.node.threat, "failure_bits": self.node.failure_bits}
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
         """A sum in the ring of 64 bits, no longer than a client makes room for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fedsyn.capabilities import CAPABILITIES
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, nearest
@@ -27,7 +28,7 @@ def check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None
             )
         if missing:
             raise ConfigError(f"federation.columns: no client holds column '{missing[0]}'")
-    if config.aggregation.protocol == "fhe" and config.fhe.compute != "client":
+    if config.aggregation.encrypts_columns:
         large = [clique for clique in workload.cliques if len(clique) > 2]
         if large:
             raise ConfigError(
@@ -44,10 +45,9 @@ def check_open(config: RunConfig, schema: Schema) -> None:
     names = list(schema.open)
     what = f"data.schema: '{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
     what += " have private values, which are found by noisy sums of all clients' counts"
-    if config.aggregation.protocol not in ("plain", "secagg"):
-        raise ConfigError(
-            f"{what}; aggregation.protocol: {config.aggregation.protocol} forms none; allowed: plain, secagg"
-        )
+    if not config.aggregation.capabilities.finds_bins:
+        allowed = ", ".join(one.name for one in CAPABILITIES.values() if one.finds_bins)
+        raise ConfigError(f"{what}; aggregation.protocol: {config.aggregation.protocol} forms none; allowed: {allowed}")
     if config.federation.columns is not None:
         raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")
 
@@ -56,7 +56,7 @@ def check_federated_evaluation(config: RunConfig, store: bool) -> None:
     """ConfigError where the holders cannot be asked how good the table is: that takes a sum over whole rows."""
     if not config.evaluation.federated:
         return
-    if store and config.aggregation.protocol != "plain":
+    if store and not config.aggregation.capabilities.mixes:
         raise ConfigError(
             f"evaluation.federated: asks for a noisy sum, and '{config.mechanism.name}' under aggregation.protocol: "
             f"{config.aggregation.protocol} keeps a store, which forms none; leave it out, or use a mechanism of sums"
@@ -83,7 +83,7 @@ def check_unit(config: RunConfig, store: bool, central: bool, not_private: str, 
         f"protects nobody: {not_private}": bool(not_private),
         "has an accountant whose costs are those of single rows": accountant not in ("zcdp", "gaussian"),
         "can form its sums under aggregation.protocol: plain or secagg; the crypto party of fhe accounts for single "
-        "rows": config.aggregation.protocol not in ("plain", "secagg"),
+        "rows": config.privacy.unit not in config.aggregation.capabilities.units,
     }
     for reason, holds in reasons.items():
         if holds:

@@ -253,7 +253,7 @@ class TableClient(NumPyClient):
         if envelope.sum is None:
             raise ProtocolError("the description of the sum is missing")
         aggregation = make_aggregation(self.config.aggregation, self.config.federation.minimum_cohort)
-        if aggregation.node.noise == "distributed" or aggregation.name != "plain":
+        if aggregation.node.noise == "distributed" or aggregation.capabilities.hides:
             # Keyed by the sum, not by the exchange: protocols of one and of several stages draw the same shares.
             key = ("share", self._place, envelope.round, envelope.request, envelope.sum.number)
             call = replace(call, make_source=lambda: self.holder.randomness.generator(*key))
@@ -278,7 +278,7 @@ class TableClient(NumPyClient):
             self.holder,
             self.config.sha256,
             self.contract.central,
-            CryptoKey(self.config, self.domain) if aggregation.has_crypto_party else None,
+            CryptoKey(self.config, self.domain) if aggregation.capabilities.parties else None,
         )
         return aggregation.answer(part)
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
 from fedsyn.aggregation.store import Store, make_store
+from fedsyn.capabilities import MPC, PLAIN, SECAGG
 from fedsyn.config import RunConfig, parse_options
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
@@ -252,8 +253,8 @@ class Contract:
         One holder of everything (`alone`) has nobody to hide among; it draws its own noise where it can.
         """
         if cls.central or (alone and not cls.store):
-            return {"protocol": "plain", "noise": "server" if cls.store else "local"}
-        return {"protocol": "mpc" if cls.store else "secagg", "noise": "distributed"}
+            return {"protocol": PLAIN.name, "noise": "server" if cls.store else "local"}
+        return {"protocol": MPC.name if cls.store else SECAGG.name, "noise": "distributed"}
 
     @classmethod
     def trusted(cls, config: RunConfig) -> Aggregation | Store:
@@ -287,8 +288,7 @@ class Contract:
         if federation.columns is not None and (
             not cls.store
             or cls.central
-            or node.protocol != "fhe"
-            or config.fhe.compute == "client"
+            or not node.encrypts_columns
             or config.privacy.client_sizes != "public"
             or federation.participation < 1.0
             or federation.minimum_cohort < federation.clients

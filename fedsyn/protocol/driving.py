@@ -106,7 +106,7 @@ class Driver(OwnLoop):
     def crypto(self) -> SumRun | None:
         """The way to the crypto party of a run whose sums are of ciphertexts."""
         aggregation = self.aggregation
-        is_needed = isinstance(aggregation, Aggregation) and aggregation.has_crypto_party
+        is_needed = isinstance(aggregation, Aggregation) and aggregation.capabilities.parties
         return sums_with(self.config, self.domain, self.randomness) if is_needed else None
 
     @property

@@ -212,7 +212,7 @@ def _against(
     if holders == 1 or contract.store or config.federation.participation == 1.0:
         asked = range(holders, holders + 1)
     node = config.aggregation
-    in_shares = node.noise == "distributed" and (not contract.store or node.protocol == "fhe")
+    in_shares = node.noise == "distributed" and (not contract.store or node.capabilities.deals_noise)
     limits = [Limits.of(node, n, config.federation.minimum_cohort) for n in asked]
     shares = [*dict.fromkeys(Shares(n.asked, n.fewest, n.fewest - n.corrupted) for n in limits if in_shares)]
     others = any(r.kind in ("ask", "choose") and not r.costs.startswith("nothing") for r in own)
@@ -232,7 +232,7 @@ def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> st
     if most.asked == 1:
         return "one holder"
     text, keys = f"{config.federation.clients:,} holders", f"federation.minimum_cohort {minimum}"
-    masked = node.protocol == "secagg"
+    masked = node.capabilities.masks
     if not (in_shares or masked):
         return f"{text}; nothing comes out with fewer than {minimum:,} of them ({keys})"
     keys, corrupted = f"aggregation.dropout {node.dropout:g}, {keys}", f"aggregation.corrupted {node.corrupted:g}"
@@ -247,7 +247,8 @@ def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> st
         if masked:
             sized.append(f"its masks assume {_many(one.colluding, 'holder')} on the server's side")
         text += f"; {', '.join(sized)} ({corrupted})"
-    if node.protocol == "fhe" and not contract.store and node.roster is None and config.runtime.engine == "deployment":
+    unpinned = node.capabilities.pins_clients and node.roster is None and config.runtime.engine == "deployment"
+    if unpinned and not contract.store:
         text += "; the crypto party adds the whole noise once more, as no client's key is pinned (aggregation.roster)"
     return text
 

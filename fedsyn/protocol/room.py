@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
+from fedsyn.aggregation import Aggregation, make_aggregation
 from fedsyn.aggregation.store import Store
 from fedsyn.config import FederationNode
 from fedsyn.errors import ConfigError
@@ -46,7 +46,7 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
     """
     config, trusted = contract.config, contract.trusted(contract.config)
     sums: Aggregation | None = trusted if isinstance(trusted, Aggregation) else None
-    if sums is None and config.aggregation.protocol in PROTOCOLS:  # for what is no part of the mechanism
+    if sums is None and config.aggregation.capabilities.sums:  # for what is no part of the mechanism
         sums = make_aggregation(config.aggregation, config.federation.minimum_cohort)
     asked: list[Foreseen] = list(_beside(contract))
     if contract.finding is not None:

@@ -36,15 +36,15 @@ def require_agreed(config: RunConfig, agreed: Collection[str] | None, by_person:
         by_person: whether the holder approves each run.
         pinned: whether the node has an identity and a roster.
     """
-    protocol = config.aggregation.protocol
+    parties = config.aggregation.capabilities.parties
     if agreed is not None and config.sha256 not in agreed:
         raise NodeError("this node's holder agreed to other configurations than the run's")
-    if protocol in ("mpc", "fhe") and agreed is None and not by_person:
+    if parties is not None and agreed is None and not by_person:
         # The parties' keys stand in the configuration, which is the server's until the holder has agreed to it.
-        whom = "the three parties" if protocol == "mpc" else "the crypto party"
         raise NodeError(
-            f"this node's holder must agree to {whom} of a run with aggregation.protocol: {protocol}: its policy needs "
-            "configurations, or approval: by person (a plain SuperNode's --node-config needs config-sha256)"
+            f"this node's holder must agree to {parties.words} of a run with aggregation.protocol: "
+            f"{config.aggregation.protocol}: its policy needs configurations, or approval: by person "
+            "(a plain SuperNode's --node-config needs config-sha256)"
         )
     if pinned and not config.aggregation.is_signed:
         raise NodeError(

@@ -98,7 +98,7 @@ def can_resume(config: RunConfig) -> bool:
 
     Not where parties keep a part of the run's state, nor where a store in the server's memory holds exact counts.
     """
-    return config.aggregation.protocol in ("plain", "secagg") and not contract_class(config.mechanism.name).store
+    return config.aggregation.capabilities.resumable and not contract_class(config.mechanism.name).store
 
 
 def require_resumable(config: RunConfig) -> None:

@@ -43,7 +43,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.config", "fedsyn.registry"),
     ("fedsyn.settings",),
     ("fedsyn.privacy",),
-    ("fedsyn.domain", "fedsyn.crypto.mpc", "fedsyn.randomness"),
+    ("fedsyn.domain", "fedsyn.crypto.mpc", "fedsyn.randomness", "fedsyn.capabilities"),
     ("fedsyn.yamlio",),
     ("fedsyn.bounded",),
     ("fedsyn.errors",),

@@ -9,7 +9,7 @@ from fedsyn.aggregation.store.plain import PlainStore
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 
-STORES: dict[str, type[Store]] = {"plain": PlainStore, "mpc": MpcStore, "fhe": FheStore}
+STORES: dict[str, type[Store]] = {kind.capabilities.name: kind for kind in (PlainStore, MpcStore, FheStore)}
 
 
 def make_store(config: RunConfig) -> Store:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import Contribution
+from fedsyn.capabilities import Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
@@ -130,7 +131,8 @@ class Store(ABC):
         config: of the run.
     """
 
-    name: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
+    reads: ClassVar[Reads] = "releases"  # what of the clients' contributions the server reads
 
     def __init__(self, config: RunConfig) -> None:
         self.node, self.federation = config.aggregation, config.federation
@@ -142,11 +144,9 @@ class Store(ABC):
         if self.node.noise == "local":
             raise ConfigError(
                 "aggregation.noise: 'local' adds noise to each client's vector, and a store adds it to what comes out "
-                f"of it; allowed for this mechanism: {self.noises}"
+                f"of it; allowed for this mechanism: {', '.join(n for n in self.capabilities.noises if n != 'local')}"
             )
-
-    noises: ClassVar[str] = "server, distributed"
-    reads: ClassVar[Reads] = "releases"  # what of the clients' contributions the server reads
+        self.capabilities.require(self.node.noise, self.node.threat, store=True)
 
     # What is made sure of before the run's first charge (`fedsyn.protocol.room`), and again before each release ------
 
@@ -157,7 +157,7 @@ class Store(ABC):
             contract: of the run.
             rows: most rows that one client can have, where its deal grows with them.
         """
-        size, where = 8.0 * contract.stored.length, f"aggregation.protocol: {self.name}"
+        size, where = 8.0 * contract.stored.length, f"aggregation.protocol: {self.node.protocol}"
         check_message(size, where, simulated=self.simulated)
 
     def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.aggregation.store.crypto import CryptoKey, pack
+from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise, SelectionNoise
@@ -46,8 +47,7 @@ if TYPE_CHECKING:
 class FheStore(Store):
     """`aggregation.protocol: fhe`."""
 
-    name = "fhe"
-    noises = "distributed"
+    capabilities = FHE
 
     def __init__(self, config: RunConfig) -> None:
         from fedsyn.crypto.fhe.plan import holders_of
@@ -63,16 +63,6 @@ class FheStore(Store):
         from fedsyn.crypto.fhe.seal import sealapi
 
         super().check(clients)
-        if self.node.noise != "distributed":
-            raise ConfigError(
-                f"aggregation: protocol: fhe cannot go with noise: {self.node.noise}: the server would know the noise "
-                "of what it opens; allowed: distributed"
-            )
-        if self.node.threat == "malicious":
-            raise ConfigError(
-                "aggregation: threat: malicious cannot go with protocol: fhe, whose server is trusted with the scores "
-                "of a choice; allowed: mpc, or secagg for mechanisms that sum"
-            )
         if not self.simulated:
             self._check_deployed()
         if self.fhe.scheme == "ckks" and self.fhe.compute != "client":

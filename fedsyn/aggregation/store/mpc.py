@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.capabilities import MPC
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise, SelectionNoise
 from fedsyn.privacy.release import PARTIES
@@ -30,17 +31,10 @@ _KEY, _RUN = 32, 32  # bytes
 class MpcStore(Store):
     """`aggregation.protocol: mpc`."""
 
-    name = "mpc"
-    noises = "distributed"
+    capabilities = MPC
 
     def check(self, clients: int) -> None:
         super().check(clients)
-        if self.node.noise != "distributed":
-            raise ConfigError(
-                f"aggregation: protocol: mpc cannot go with noise: {self.node.noise}: nobody could add it without "
-                "seeing the exact numbers; allowed: distributed"
-            )
-
         if not self.simulated and self.node.parties is None:
             raise ConfigError(
                 "aggregation.parties: a deployment with protocol: mpc needs the cards of its three parties "

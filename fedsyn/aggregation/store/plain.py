@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.plain import refuse_malicious
 from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise, SelectionNoise
 from fedsyn.privacy.selection import DRAWING
@@ -30,12 +30,8 @@ _MOST_ROWS = 2**40
 class PlainStore(Store):
     """`aggregation.protocol: plain`."""
 
-    name = "plain"
+    capabilities = PLAIN
     reads = "exact numbers"
-
-    def check(self, clients: int) -> None:
-        super().check(clients)
-        refuse_malicious(self.node, "mpc")
 
     def answer(self, part: ClientDeal) -> Arrays:
         exact = part.promised("server")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.capabilities import PLAIN
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.front.testing.schemas import AwkwardTable
@@ -72,7 +73,7 @@ def config_of(name: str, clients: int, options: Mapping[str, Any] | None = None,
         "federation": {"clients": clients},
         "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": {"degree": 2, "size": 6, "seed": 1},
-        "aggregation": {"protocol": "plain", "noise": "server"},
+        "aggregation": {"protocol": PLAIN.name, "noise": "server"},
         "evaluation": {"metrics": []},
         "runtime": {"seed": 0},
     }

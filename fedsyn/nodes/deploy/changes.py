@@ -202,7 +202,7 @@ def _with_holders(place: Place, before: FederationFile, after: FederationFile) -
     path = place.operator / before.run
     now = load_config(path)
     text = path.read_text(encoding="utf-8")
-    signed = (now.aggregation.protocol, now.aggregation.threat) == ("secagg", "malicious")
+    signed = now.aggregation.signs_masks
     old, new = (_planned(federation, signed) for federation in (before, after))
     stands = {"clients": old.numbers["clients"], "minimum_cohort": now.federation.minimum_cohort}
     stands |= {"corrupted": now.aggregation.corrupted, "dropout": now.aggregation.dropout} if signed else {}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fedsyn import yamlio
 from fedsyn.aggregation.secagg.primitives import Identity
+from fedsyn.capabilities import Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
@@ -128,13 +129,13 @@ def _authority(plan: Plan, operator: Path) -> str:
 
 def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
     """The parties' folders, and their cards in the operator's."""
-    if not plan.parties:
+    parties = plan.capabilities.parties
+    if parties is None:
         return []
     new_operator(operator / "party", plan.name)
     cards = [new_party(root / "parties" / name, name, address) for name, address in plan.parties]
     (root / "parties").chmod(0o700)
     (operator / "parties").mkdir(mode=0o700)
-    role = "compute" if plan.protocol == "mpc" else "crypto"
     for card in cards:
         folder = root / "parties" / card.name
         shutil.copyfile(folder / CARD, operator / "parties" / f"{card.name}.yaml")
@@ -147,7 +148,7 @@ def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
             "mechanisms": [plan.mechanism],
             "minimum_clients": plan.minimum_cohort,
         }
-        document: dict[str, object] = {"role": role, "operators": ["operator.pem"]}
+        document: dict[str, object] = {"role": parties.role, "operators": ["operator.pem"]}
         if others:
             document["parties"] = [f"parties/{name}.yaml" for name in others]
         document |= {"listen": f"0.0.0.0:{card.address.rpartition(':')[2]}", "policy": policy}
@@ -174,13 +175,12 @@ class Terms:
     @property
     def signed(self) -> bool:
         """Whether holders sign (secure sums under the malicious threat model)."""
-        node = self.config.aggregation
-        return (node.protocol, node.threat) == ("secagg", "malicious")
+        return self.config.aggregation.signs_masks
 
     @property
     def pinned(self) -> bool:
         """Whether a policy names the run's hash: without a person who approves it, nothing else fixes the parties."""
-        parties = self.config.aggregation.protocol in ("mpc", "fhe")
+        parties = self.config.aggregation.capabilities.parties is not None
         return self.approval == "by hash" or (parties and self.approval != "by person")
 
 
@@ -277,7 +277,7 @@ def _holder_readme(place: Place, federation: FederationFile, name: str, terms: T
         schema=(place.operator / "schema.yaml").is_file(),
         fingerprints=prints,
         insecure=" ".join(INSECURE.split()) if federation.superlink.insecure else "",
-        **_install(place.operator, terms.config.aggregation.protocol),
+        **_install(place.operator, terms.config.aggregation.capabilities),
     )
 
 
@@ -287,11 +287,11 @@ def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[Party
         "party.md",
         party=card.name,
         federation=plan.name,
-        mpc=plan.protocol == "mpc",
+        others=len(cards) > 1,
         port=card.address.rpartition(":")[2],
         room=_runs(plan.runs),
         fingerprints=[f"{each.name} {each.fingerprint}" for each in cards],
-        **_install(operator, plan.protocol),
+        **_install(operator, plan.capabilities),
     )
 
 
@@ -305,14 +305,14 @@ def _operator_readme(plan: Plan, operator: Path) -> str:
         schema=plan.schema is not None,
         parties=[f"{name} at {address}" for name, address in plan.parties],
         warnings=" ".join((SEEN + (INSECURE if plan.insecure else "")).split()),
-        **_install(operator, plan.protocol),
+        **_install(operator, plan.capabilities),
     )
 
 
-def _install(operator: Path, protocol: str) -> dict[str, object]:
+def _install(operator: Path, protocol: Capabilities) -> dict[str, object]:
     """What install.md says of the wheel that everybody installs, where there is one, and of the extra that it needs."""
     wheel, digest = wheel_of(operator) or (None, None)
-    return {"wheel": wheel, "digest": digest, "fhe": protocol == "fhe"}
+    return {"wheel": wheel, "digest": digest, "extra": protocol.extra}
 
 
 def wheel_of(operator: Path) -> tuple[str, str] | None:

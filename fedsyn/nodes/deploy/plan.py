@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedsyn import yamlio
+from fedsyn.capabilities import CAPABILITIES, Capabilities
+from fedsyn.config import DEFAULT_MECHANISM
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.lifetime.limits import capacity, epsilon_of
 from fedsyn.nodes.service.certificates import require_host, split_address
@@ -27,7 +29,6 @@ Approval = Literal["by person", "by hash", "always"]
 APPROVALS: tuple[Approval, ...] = ("by person", "by hash", "always")
 #: Of holders, who may collude with the operator; one at least.
 CORRUPTED = AggregationNode().corrupted
-_MECHANISMS = {"secagg": "sketch_aim", "mpc": "distaim", "fhe": "sketch_aim"}
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,19 @@ class Plan:
     wheel: Path | None = None
 
     @property
-    def protocol(self) -> str:
-        return {0: "secagg", 1: "fhe", 3: "mpc"}[len(self.parties)]
+    def capabilities(self) -> Capabilities:
+        """Return what the protocol that hides the holders' numbers with these parties can do."""
+        counts = {one.parties.count if one.parties else 0: one for one in CAPABILITIES.values() if one.hides}
+        return counts[len(self.parties)]
 
     @property
     def mechanism(self) -> str:
-        return _MECHANISMS[self.protocol]
+        return DEFAULT_MECHANISM if self.capabilities.sums else "distaim"
 
     @property
     def signed(self) -> bool:
         """Whether holders sign (secure sums under the malicious threat model)."""
-        return self.protocol == "secagg"
+        return self.capabilities.masks
 
     @property
     def budget(self) -> PrivacyBudget:
@@ -174,17 +177,16 @@ class Plan:
     def run_config(self) -> str:
         """The text of run.yaml."""
         numbers = self.numbers
-        aggregation: dict[str, Any] = {"protocol": self.protocol, "noise": "distributed"}
+        aggregation: dict[str, Any] = {"protocol": self.capabilities.name, "noise": "distributed"}
         if self.signed:
             aggregation |= {
                 "threat": "malicious",
                 "corrupted": numbers["corrupted"],
                 "dropout": numbers["dropout"],
             }
-        elif self.protocol == "mpc":
-            aggregation["parties"] = [f"parties/{name}.yaml" for name, _ in self.parties]
-        else:
-            aggregation["crypto"] = f"parties/{self.parties[0][0]}.yaml"
+        elif self.capabilities.parties is not None:
+            cards = [f"parties/{name}.yaml" for name, _ in self.parties]
+            aggregation[self.capabilities.parties.key] = cards if len(cards) > 1 else cards[0]
         runtime: dict[str, Any] = {"engine": "deployment", "superlink": self.name}
         if self.parties:
             runtime["operator"] = "party"

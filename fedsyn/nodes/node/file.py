@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from fedsyn.capabilities import CAPABILITIES, Noise, ProtocolName
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.nodes.lifetime.limits import LifetimeLimits
@@ -115,10 +116,10 @@ class PolicyNode(Node):
     lifetime: LifetimeNode
     mechanisms: tuple[str, ...] | None = Field(default=None, min_length=1)
     requests: tuple[str, ...] | None = None
-    protocols: tuple[Literal["plain", "secagg", "mpc", "fhe"], ...] = Field(
-        default=("secagg", "mpc", "fhe"), min_length=1
+    protocols: tuple[ProtocolName, ...] = Field(
+        default=tuple(one.name for one in CAPABILITIES.values() if one.hides), min_length=1
     )
-    noise: tuple[Literal["server", "local", "distributed"], ...] = Field(default=("local", "distributed"), min_length=1)
+    noise: tuple[Noise, ...] = Field(default=("local", "distributed"), min_length=1)
     threat: Literal["malicious"] | None = None
     client_sizes: Literal["private", "any"] = "private"
     unit: Literal["client", "any"] = "any"
@@ -218,7 +219,7 @@ class NodeFile(Node):
         if (self.identity is None) != (self.roster is None):
             missing = "roster" if self.roster is None else "identity"
             raise ValueError(f"{missing} is missing: secure sums that clients sign need both identity and roster")
-        only_sums = set(self.policy.protocols) <= {"secagg", "plain"}
+        only_sums = not any(CAPABILITIES[name].parties for name in self.policy.protocols)
         if self.policy.threat == "malicious" and only_sums and self.identity is None:
             raise ValueError(
                 "policy.threat: malicious needs identity and roster, as 'fedsyn identity' and the other holders give"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
+from fedsyn.capabilities import MPC, Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.domain import Clique, Domain
@@ -32,12 +33,9 @@ from fedsyn.privacy import (
 from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
-from fedsyn.selection.terms import L1, LARGEST_SCORE, NORMS, SquaredL2, Terms
+from fedsyn.selection.terms import LARGEST_SCORE, NORMS, SquaredL2, Terms
 from fedsyn.settings import PartyCard
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
-
-#: The norms that three parties compute on shares; whatever a configuration says, they compute no other one.
-COMPUTED = (L1.name, SquaredL2.name)
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def check_announcement(announcement: Announcement, host: Host) -> Any:
         BudgetExceeded: the run could release more than this party may.
     """
     config = announcement.config
-    check_configuration(announcement, host, "mpc")
+    check_configuration(announcement, host, MPC)
     if host.policy.threat is not None and config.aggregation.threat != host.policy.threat:
         raise ProtocolError(f"its policy demands aggregation.threat: {host.policy.threat}")
     if host.cards is not None:
@@ -100,21 +98,23 @@ def check_announcement(announcement: Announcement, host: Host) -> Any:
 
 def _check_norm(norm: str, config: RunConfig) -> None:
     """ProtocolError for a score that three parties do not compute, or whose sensitivity a client could break."""
-    refuse(norm not in COMPUTED, f"three parties compute scores with {_listed(COMPUTED)}, and the run has another one")
+    refuse(
+        norm not in MPC.scores, f"three parties compute scores with {_listed(MPC.scores)}, and the run has another one"
+    )
     squared = norm == SquaredL2.name
     public, honest = config.privacy.client_sizes == "public", config.aggregation.threat == "semi_honest"
     refuse(squared and not public, "squared_l2 needs public row counts: its sensitivity follows from them")
     refuse(squared and not honest, "squared_l2 takes clients at their word, which threat: malicious does not")
 
 
-def check_configuration(announcement: Announcement, host: Host, protocol: str) -> None:
+def check_configuration(announcement: Announcement, host: Host, protocol: Capabilities) -> None:
     """What every party checks of a configuration: what it allows, and what is the same for all roles."""
     config, policy = announcement.config, host.policy
     refuse(config.mechanism.name not in policy.mechanisms, f"its policy allows {_listed(policy.mechanisms)} only")
     pinned = policy.configurations
     refuse(pinned is not None and config.sha256 not in pinned, "its policy has not pinned this configuration's hash")
-    named = config.aggregation.protocol
-    refuse(named != protocol, f"the configuration does not have aggregation.protocol: {protocol}")
+    named = config.aggregation.capabilities
+    refuse(named != protocol, f"the configuration does not have aggregation.protocol: {protocol.name}")
     refuse(config.aggregation.noise != "distributed", "the configuration does not have aggregation.noise: distributed")
     if host.cards is not None:
         refuse(config.runtime.engine != "deployment", "a party of a deployment takes part in no simulation")
@@ -164,7 +164,7 @@ def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     refuse(many, f"its policy allows {limits.candidates} candidates")
     for clique in announcement.cliques:
         _known(clique, domain)
-    fewest = 1 if config.aggregation.protocol == "mpc" else 0
+    fewest = 0 if config.aggregation.capabilities.sums else 1
     refuse(
         not fewest <= announcement.length <= limits.entries, f"its policy allows {limits.entries} entries of a client"
     )

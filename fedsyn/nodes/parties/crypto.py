@@ -53,6 +53,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
+from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvReader
 from fedsyn.crypto.fhe.parameters import MOST_FACTOR, most_of
@@ -125,7 +126,7 @@ class KeyHolder:
     @step
     def begin(self, announcement: Announcement) -> Begun:
         config = announcement.config
-        check_configuration(announcement, self.host, "fhe")
+        check_configuration(announcement, self.host, FHE)
         if self.host.cards is not None:
             refuse(config.aggregation.crypto != self.host.cards[0], "the configuration names another crypto party")
         policy = self.host.policy

@@ -7,6 +7,7 @@ from itertools import product
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
+from fedsyn.capabilities import CAPABILITIES
 from fedsyn.config import RunConfig, is_node
 from fedsyn.errors import ConfigError
 from fedsyn.front.testing.bench import Bench
@@ -72,11 +73,12 @@ def _filled(bench: Bench, config: RunConfig) -> PrivacyStatement:
 def _configurations(bench: Bench) -> Iterator[RunConfig]:
     """Every aggregation with the ordinary options, and every option changed by itself; those that are allowed."""
     clients = len(bench.federation.parts)
-    sums = [{"protocol": "plain", "noise": noise} for noise in ("server", "local", "distributed")]
-    sums += [{"protocol": "secagg", "noise": n, "threat": t} for n, t in product(("server", "distributed"), _THREATS)]
-    sums += [{"protocol": "mpc", "noise": "distributed", "threat": threat} for threat in _THREATS]
-    sums += [{"protocol": "fhe", "noise": "distributed"}]
-    nodes = [{"aggregation": s, "privacy": {"client_sizes": p}} for s, p in product(sums, ("public", "private"))]
+    trusts = [
+        {"protocol": one.name, "noise": noise, "threat": threat}
+        for one in CAPABILITIES.values()
+        for noise, threat in product(one.noises, one.threats)
+    ]
+    nodes = [{"aggregation": t, "privacy": {"client_sizes": p}} for t, p in product(trusts, ("public", "private"))]
     options = [{**(bench.options or {}), **change} for change in _changes(bench.contract.Options)]
     given: list[tuple[Any, Any]] = [(bench.options, node) for node in nodes] + [(option, {}) for option in options]
     for option, node in given:
@@ -84,9 +86,6 @@ def _configurations(bench: Bench) -> Iterator[RunConfig]:
             yield config_of(bench.name, clients, option, **node)
         except ConfigError:
             continue  # a combination that the contract, or its options, refuse
-
-
-_THREATS = ("semi_honest", "malicious")
 
 
 def _changes(model: Any) -> Iterator[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedsyn.capabilities import MPC, SECAGG
 from fedsyn.front.testing.accounting import rho_of_entries, within_budget
 from fedsyn.front.testing.bench import SETTINGS, Bench
 from fedsyn.front.testing.checks.results import noise_of, same
@@ -143,7 +144,7 @@ def check_local_noise(bench: Bench) -> None:
 def check_distributed_noise(bench: Bench) -> None:
     """`noise: distributed` works: the server draws none, and a secure sum or store opens the same, bit for bit."""
     simulated = bench.base(**SETTINGS["distributed noise"])
-    protocol = "mpc" if bench.contract.store else "secagg"
+    protocol = (MPC if bench.contract.store else SECAGG).name
     secure = bench.base(aggregation={"noise": "distributed", "protocol": protocol})
     for outcome in (simulated, secure):
         _others_draw(outcome, "distributed")
@@ -157,7 +158,7 @@ def _others_draw(outcome: Outcome, noise: str) -> None:
     drawn = [draw.name for draw in outcome.tape.draws.get(SERVER, [])]
     assert not drawn, f"with {noise} noise the server drew noise of its own: {', '.join(sorted(set(drawn)))}"
     # The parties of a store have ledgers of their own, which no tape watches.
-    problems = [] if outcome.config.aggregation.protocol == "mpc" else outcome.tape.problems
+    problems = [] if outcome.config.aggregation.capabilities.parties_draw else outcome.tape.problems
     assert not problems, "; ".join(problems)
 
 

@@ -20,12 +20,13 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.aggregation.store import make_store
 from fedsyn.aggregation.store.base import ServedRun
 from fedsyn.aggregation.store.plain import PlainServer
+from fedsyn.capabilities import MPC
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.question import Asked
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
-from fedsyn.nodes.parties.checks import COMPUTED, Host, Orders, check_announcement, plan_choice
+from fedsyn.nodes.parties.checks import Host, Orders, check_announcement, plan_choice
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, TotalOrder
 from fedsyn.nodes.parties.party import _norms
 from fedsyn.nodes.parties.policy import LimitsNode
@@ -111,8 +112,8 @@ def test_no_party_begins_a_run_whose_score_it_cannot_keep(
 def test_parties_compute_two_norms_and_no_other_one() -> None:
     bench = Bench()
     terms = bench.deal() or bench.terms()
-    assert set(COMPUTED) < set(NORMS)
-    for norm in set(NORMS) - set(COMPUTED):
+    assert set(MPC.scores) < set(NORMS)
+    for norm in set(NORMS) - set(MPC.scores):
         with pytest.raises(ProtocolError, match="that three parties do not compute"):
             _norms(None, replace(terms, norm=norm), None)  # type: ignore[arg-type]
 
