@@ -319,7 +319,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
             ledger.charge(f"run-{number}", rho if number < 2 else 0.5 * rho)  # the last one failed
             ledger.end(f"run-{number}")
         with pytest.raises(BudgetExceeded, match="over all runs this party may release") as refused:
-            check_configuration(announced, host, config.aggregation.protocol)
+            check_configuration(announced, host, config.aggregation.capabilities)
         fitting = float(str(refused.value).rpartition("; epsilon = ")[2].partition(" would fit")[0])
         for epsilon, fits in ((fitting, True), (1.02 * fitting, False)):
             smaller = capacity(PrivacyBudget(epsilon, budget.delta), contract.accountant)
