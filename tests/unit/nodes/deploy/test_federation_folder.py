@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives import serialization
 from fedsyn import yamlio
 from fedsyn.aggregation import Limits
 from fedsyn.aggregation.secagg.size import derive
+from fedsyn.capabilities import FHE
 from fedsyn.config import load_options
 from fedsyn.errors import BudgetExceeded, ConfigError, InputError, NodeError, SchemaError
 from fedsyn.loading import load_config
@@ -313,7 +314,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
             if count == 3:
                 check_announcement(announced, host)
             else:
-                check_configuration(announced, host, "fhe")
+                check_configuration(announced, host, FHE)
                 assert config.aggregation.crypto == card
             ledger.begin(f"run-{number}", rho)
             ledger.charge(f"run-{number}", rho if number < 2 else 0.5 * rho)  # the last one failed
@@ -324,7 +325,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
         for epsilon, fits in ((fitting, True), (1.02 * fitting, False)):
             smaller = capacity(PrivacyBudget(epsilon, budget.delta), contract.accountant)
             with contextlib.nullcontext() if fits else pytest.raises(BudgetExceeded):
-                check_configuration(replace(announced, rho=smaller), host, config.aggregation.protocol)
+                check_configuration(replace(announced, rho=smaller), host, config.aggregation.capabilities)
         ledger.close()
 
 
