@@ -12,8 +12,6 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.table.counting.workload import Workload
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedsyn.table.schema import BinnedColumn, Schema
 
 
@@ -69,18 +67,6 @@ def label_values(schema: Schema, label: str) -> np.ndarray | None:
     return np.append(values, np.nan) if column.missing else values
 
 
-def raw_numbers(frame: pd.DataFrame, schema: Schema) -> np.ndarray:
-    """The ordered columns before binning: (n, len(ranges)) float32, in the order of `column_ranges`; NaN: missing."""
-    from fedsyn.table.schema import BinnedColumn
-
-    columns = [
-        column.numbers(frame[name], schema.missing_text)
-        for name, column in schema.columns.items()
-        if isinstance(column, BinnedColumn)
-    ]
-    return np.stack(columns, axis=1).astype(np.float32) if columns else np.empty((len(frame), 0), np.float32)
-
-
 class EvaluatedModel(Protocol):
     """The part of `fedsyn.inference.Model` that metrics use."""
 
@@ -108,7 +94,7 @@ class EvaluationInput:
             value; None where the label is not numeric. See `label_values`.
         ranges: attribute -> range, for the numeric attributes; the others are categorical. See `column_ranges`.
         test_numbers: (m, len(ranges)) values of the held-out rows before binning, in the order of `ranges`, NaN where
-            missing; None: only the codes are known. See `raw_numbers`.
+            missing; None: only the codes are known. See `fedsyn.table.schema.encoding.Block`.
         cache: results that several metrics share; leave it alone.
     """
 

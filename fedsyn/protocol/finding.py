@@ -35,7 +35,7 @@ from fedsyn.protocol.wire.requests import AskRequest, Layout, Request, SumReques
 from fedsyn.table.finding.facts import Finding
 from fedsyn.table.finding.prefixes import SYMBOLS, level_counts
 from fedsyn.table.finding.universe import histogram
-from fedsyn.table.schema.own_rows import OwnRows
+from fedsyn.table.schema.encoding import OwnRows
 
 #: Of the holder's state: what it was asked of its open columns, the prefixes that it was asked about last, and what was
 #: found.

@@ -50,7 +50,7 @@ from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.selection.views import PooledView
 from fedsyn.table.finding.facts import Finding
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
+from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
 
 if TYPE_CHECKING:
     from flwr.client import Client
@@ -199,7 +199,7 @@ def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
     stored = _store(folder)
     assert stored.schema is not None
     schema = Finding(stored.schema).closed(**json.loads(found))
-    codes = closed_codes(schema, stored.table.pooled(), stored.own)
+    codes = schema.recoded(stored.table.pooled(), stored.own)
     return EncodedTable.of_arrays(codes, stored.table.offsets, schema.domain)
 
 
@@ -272,7 +272,7 @@ class LoadedRows:
 def close_rows(rows: LoadedRows, found: str) -> LoadedRows:
     """The same rows, encoded by what this holder keeps of what was found."""
     schema = Finding(rows.schema).closed(**json.loads(found))
-    return LoadedRows(closed_codes(schema, rows.codes, rows.own), schema.domain, rows.schema_hash, schema)
+    return LoadedRows(schema.recoded(rows.codes, rows.own), schema.domain, rows.schema_hash, schema)
 
 
 @lru_cache(maxsize=2)

@@ -24,7 +24,7 @@ from fedsyn.protocol.room import require_feasible
 from fedsyn.registry import contract_class
 from fedsyn.table.finding.facts import Finding
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.own_rows import NOTHING_OWN, OwnRows, closed_codes
+from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
 
 if TYPE_CHECKING:
     from fedsyn.table.data.row_files import RowFiles
@@ -138,17 +138,17 @@ def write_found(folder: Path, schema: Schema, files: RowFiles) -> None:
     from fedsyn.table.data import EncodedTable, write_encoded
 
     table, found = EncodedTable(folder), found_in(folder)
-    codes = closed_codes(schema, table.pooled(), read_own(folder))
+    codes = schema.recoded(table.pooled(), read_own(folder))
     parts = [np.arange(a, b) for a, b in zip(table.offsets, table.offsets[1:], strict=False)]
     write_encoded(found, codes, schema.domain, parts, files)
     test: Codes = np.load(folder / "test.npy", allow_pickle=False)
-    files.save(found / "test.npy", closed_codes(schema, test, read_own(folder, "test_own")))
+    files.save(found / "test.npy", schema.recoded(test, read_own(folder, "test_own")))
     files.save(found / "test_numbers.npy", np.load(folder / "test_numbers.npy", allow_pickle=False))
 
 
 def encoded_by(found: Schema, schema: Schema, codes: Codes, own: OwnRows) -> Codes:
     """Codes by the schema that a run has found, of rows that are encoded by the one it began with."""
-    return closed_codes(found, codes, own) if schema.open else codes
+    return found.recoded(codes, own) if schema.open else codes
 
 
 def with_label(schema: Schema, codes: Codes, own: OwnRows) -> tuple[Codes, Domain]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, DataError, SchemaError
-from fedsyn.evaluation.base import column_ranges, label_values, raw_numbers
+from fedsyn.evaluation.base import column_ranges, label_values
 from fedsyn.evaluation.real.metrics import validate_metrics
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
@@ -28,8 +28,7 @@ from fedsyn.table.data.encoded import write_encoded
 from fedsyn.table.data.row_files import RowFiles
 from fedsyn.table.data.spool import RowSpool, forget, taken
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.own_rows import NOTHING_OWN, OwnRows, own_rows
-from fedsyn.table.schema.streaming import Block
+from fedsyn.table.schema.encoding import NOTHING_OWN, Block, OwnRows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -344,7 +343,7 @@ def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) ->
 
     dataset = load_dataset(data.source if table is None else table, **_described(data, given))
     dataset.schema.require_approved()
-    part = _Part(len(dataset.frame), _frame_blocks(dataset.schema, dataset.frame))
+    part = _Part(len(dataset.frame), map(dataset.schema.block, [dataset.frame]))
     return _Source(dataset.name, dataset.schema, [part], native=dataset.native_partition)
 
 
@@ -361,12 +360,8 @@ def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | Non
         schema.require_columns(frame.columns, where=where)
         if len(frame) == 0:
             raise DataError(f"{where} has no rows; leave out a holder that has none")
-    parts = [_Part(len(frame), _frame_blocks(schema, frame)) for frame in tables]
+    parts = [_Part(len(frame), map(schema.block, [frame])) for frame in tables]
     return _Source(data.source, schema, parts, each_a_client=True)
-
-
-def _frame_blocks(schema: Schema, frame: pd.DataFrame) -> Iterator[Block]:
-    yield Block(schema.encode(frame), raw_numbers(frame, schema), own_rows(schema, frame))
 
 
 def _described(data: DataNode, given: Schema | None) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from fedsyn.loading import parse_config
 from fedsyn.runs.directory import load_model
 from fedsyn.runs.engines import run
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.constraints import check
 
 COLUMNS: dict[str, Any] = {
     "sex": {"kind": "categorical", "categories": ["male", "female"], "other": False},
@@ -102,7 +101,7 @@ def test_constraints_hold_and_cost_nothing(name: str, tmp_path: Path) -> None:
             errors[kind] += finished(tmp_path / kind, name, schema, seed)["workload_error"] / 2
     frame = pd.read_csv(tmp_path / "held" / "out" / "synthetic.csv")
     assert len(frame) == 3000 and list(frame.columns) == list(columns)
-    assert check(constrained, frame) == {rule.text: 0 for rule in constrained.constraints}
+    assert constrained.violations(frame) == {rule.text: 0 for rule in constrained.constraints}
     assert (
         (pd.to_datetime(frame["admitted"]) <= pd.to_datetime(frame["discharged"]))
         .where(frame["discharged"].notna(), True)
@@ -111,7 +110,7 @@ def test_constraints_hold_and_cost_nothing(name: str, tmp_path: Path) -> None:
     assert (frame["total"].mul(100).round() == (frame["fee"] + frame["drugs"]).mul(100).round()).all()
     # Without them a table breaks them in hundreds of rows: the mechanism does not learn them by itself.
     free = pd.read_csv(tmp_path / "free" / "out" / "synthetic.csv")
-    assert sum(check(constrained, free).values()) > 30
+    assert sum(constrained.violations(free).values()) > 30
     assert errors["held"] <= 1.1 * errors["free"]
     # The model file knows its zeros, and answers questions that rows were not asked.
     model = load_model(tmp_path / "held" / "out" / "model.npz")

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fedsyn.errors import SchemaError
 from fedsyn.table.schema import Schema, compiled
-from fedsyn.table.schema.constraints import check
 
 COMPARED = {"<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt}
 
@@ -191,7 +190,7 @@ def against_brute_force(kinds: dict[str, dict[str, Any]], rules: list[Any], seed
     assert np.array_equal(schema.encode(decoded), given_codes)
     for row in decoded.astype(object).where(decoded.notna(), None).to_dict("records"):
         assert obeys(row, rules), row
-    assert set(check(schema, decoded).values()) == {0}
-    broken = check(schema, frame)
+    assert set(schema.violations(decoded).values()) == {0}
+    broken = schema.violations(frame)
     for rule, text in zip(rules, [constraint.text for constraint in schema.constraints], strict=True):
         assert broken[text] == sum(not obeys(row, [rule]) for row in rows)

@@ -228,11 +228,9 @@ def _rows(schema: Schema, data: list[str]) -> pd.DataFrame:
 
 def _broken(schema: Schema, data: list[str]) -> list[str]:
     """Which constraints rows of the table break, in sentences."""
-    from fedsyn.table.schema.constraints import check
-
     rows = _rows(schema, data)
     try:
-        broken = check(schema, rows)
+        broken = schema.violations(rows)
     except DataError as error:  # said of the column already
         return [f"constraints are not counted: {error}"]
     return [f"constraint '{text}': {n:,} of {len(rows):,} rows break it" for text, n in broken.items() if n]

@@ -18,7 +18,7 @@ from fedsyn.protocol.wire.requests import Request
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.selection.views import MarginalView
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.own_rows import OwnRows
+from fedsyn.table.schema.encoding import OwnRows
 
 R = TypeVar("R", bound=Request)
 #: Partition ids stay below this: no client can make a list of clients long by the id that it claims.

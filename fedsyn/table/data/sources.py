@@ -29,7 +29,7 @@ from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
 from fedsyn.table.data.stream import encoded_blocks
 from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.streaming import Block
+from fedsyn.table.schema.encoding import Block
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -64,7 +64,11 @@ class RowSpool:
             # The mapping keeps the file; its pages are the system's to drop and to fetch again.
             array = np.memmap(self._file, dtype=self.dtype, mode="r", shape=(self._rows, self.columns)).view(np.ndarray)
         else:
-            array = np.concatenate([np.empty((0, self.columns), self.dtype), *self._blocks])
+            array, done = np.empty((self._rows, self.columns), self.dtype), 0
+            for number, block in enumerate(self._blocks):
+                array[done : done + len(block)] = block
+                done += len(block)
+                self._blocks[number] = block[:0]
         self._blocks = []
         array.flags.writeable = False
         return array

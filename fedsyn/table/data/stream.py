@@ -30,9 +30,8 @@ from fedsyn.table.data.readers import (
 )
 from fedsyn.table.data.spool import RowSpool
 from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.model import Schema
-from fedsyn.table.schema.own_rows import NOTHING_OWN, OwnRows
-from fedsyn.table.schema.streaming import Block, BlockEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +55,9 @@ def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, ro
             damaged Parquet file the message says which row group cannot be read.
     """
     path = require_table(path)
-    encoder = BlockEncoder(schema)
-    read = _parquet if is_parquet(path) else _csv
+    parquet = is_parquet(path)
+    encoder = schema.encoder(csv=not parquet)
+    read = _parquet if parquet else _csv
     for block in read(path, schema, options_for(path, options), rows, encoder):
         if len(block.codes):
             yield block
@@ -67,47 +67,26 @@ def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, ro
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> npt.NDArray[np.integer]:
-    """(n, d) read-only codes of a file, read block by block; in memory, for who must leave nothing elsewhere.
-
-    Raises:
-        DataError: as `encoded_blocks`.
-    """
-    path = require_table(path)
-    options = options_for(path, options)
-    known = row_count(path, options)
-    if known is None:
-        spool = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62)
-        for block in encoded_blocks(path, schema, options):
-            spool.append(block.codes)
-        return spool.rows()
-    codes = np.empty((known, len(schema.columns)), dtype=schema.dtype)
-    done = 0
-    for block in encoded_blocks(path, schema, options):
-        if done + len(block.codes) > known:
-            break
-        codes[done : done + len(block.codes)] = block.codes
-        done += len(block.codes)
-    check_rows(path, done, known)
-    codes.flags.writeable = False
-    return codes
+    """Return the (n, d) read-only codes of a file. Raises DataError as `encode_open_file`."""
+    return encode_open_file(path, schema, options)[0]
 
 
 def encode_open_file(
     path: str | Path, schema: Schema, options: Options = None
 ) -> tuple[npt.NDArray[np.integer], OwnRows]:
-    """As `encode_file`, with the rows' own values in the open columns of an open schema, whose codes are placeholders.
+    """Return a file's codes and its rows' own values in open columns, read block by block and kept in memory only.
 
     Raises:
-        DataError: as `encoded_blocks`.
+        DataError: as `encoded_blocks`; or the file was replaced while it was read.
     """
-    if not schema.open:
-        return encode_file(path, schema, options), NOTHING_OWN
-    blocks = list(encoded_blocks(path, schema, options))
-    codes = np.concatenate([block.codes for block in blocks])
     path = require_table(path)
-    check_rows(path, len(codes), row_count(path, options))
-    codes.flags.writeable = False
-    return codes, OwnRows.joined([block.own for block in blocks])
+    known = row_count(path, options)
+    codes, own = RowSpool(len(schema.columns), schema.dtype, in_memory=1 << 62), []
+    for block in encoded_blocks(path, schema, options):
+        codes.append(block.codes)
+        own.append(block.own)
+    check_rows(path, len(codes), known)
+    return codes.rows(), OwnRows.joined(own)
 
 
 def check_rows(path: Path, found: int, known: int | None) -> None:
@@ -130,7 +109,7 @@ def row_count(path: Path, options: Options = None) -> int | None:
         return int(pq.read_metadata(source_of(path, options_for(path, options))).num_rows)
 
 
-def _csv(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
+def _csv(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: Encoder) -> Iterator[Block]:
     with readable(path):
         layout = layout_of(path, options, list(schema.columns))
         blocks = csv_blocks(layout, csv_options(layout, schema), rows)
@@ -140,10 +119,10 @@ def _csv(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: B
         if frame is None:
             say(layout)
             return
-        yield encoder.block({name: frame[name] for name in schema.columns})
+        yield encoder.block(frame)
 
 
-def _parquet(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: BlockEncoder) -> Iterator[Block]:
+def _parquet(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: Encoder) -> Iterator[Block]:
     import pyarrow.parquet as pq
 
     with readable(path):
@@ -157,7 +136,7 @@ def _parquet(path: Path, schema: Schema, options: FileOptions, rows: int, encode
                 yield _encoded(path, encoder, {name: batch.column(name) for name in schema.columns})
 
 
-def _encoded(path: Path, encoder: BlockEncoder, columns: Mapping[str, Any]) -> Block:
+def _encoded(path: Path, encoder: Encoder, columns: Mapping[str, Any]) -> Block:
     """A block; what a library says of a cell that it cannot convert may quote it, so it is not repeated."""
     import pyarrow as pa
 

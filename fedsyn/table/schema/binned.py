@@ -20,7 +20,7 @@ import numpy.typing as npt
 from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.table.schema.base import ColumnBase
-from fedsyn.table.schema.values import MISSING_TEXT, dates_in_numbers, parse_number, text_in_column
+from fedsyn.table.schema.values import MISSING_TEXT, parse_number
 from fedsyn.table.schema.within import Within
 
 if TYPE_CHECKING:
@@ -189,43 +189,6 @@ class BinnedColumn(ColumnBase):
         """The number of one value, NaN where missing; None if it is not of this kind."""
         numbers, bad = self.parse_all([value], missing_text)
         return None if bad[0] else float(numbers[0])
-
-    def numbers(self, series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> np.ndarray:
-        """(n,) float64 numbers of any values, NaN where missing.
-
-        Raises:
-            DataError: values that are not of this kind. Names the column and counts the rows; never quotes a value.
-        """
-        import pandas as pd
-
-        dtype = series.dtype
-        plain = None
-        if pd.api.types.is_bool_dtype(dtype) or (
-            pd.api.types.is_numeric_dtype(dtype) and not pd.api.types.is_complex_dtype(dtype)
-        ):
-            plain = self.of_plain(series.to_numpy(dtype=np.float64, na_value=np.nan))
-        if plain is not None:
-            return plain
-        if self.reads_numbers and (pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype)):
-            raise dates_in_numbers(str(series.name))
-        if isinstance(dtype, pd.CategoricalDtype):
-            inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
-        else:
-            inverse, uniques = pd.factorize(series, use_na_sentinel=True)
-        numbers, bad = self.parse_all(uniques.tolist(), missing_text)
-        wrong = np.append(bad, False)[inverse]
-        if wrong.any():
-            raise text_in_column(str(series.name), self.kind, self.expected, int(wrong.sum()), len(series))
-        found: np.ndarray = np.append(numbers, np.nan)[inverse]
-        return found
-
-    def encode(self, series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> np.ndarray:
-        """(n,) int64 codes: the nearest bin for values beyond the bounds; missing: its category, or the first bin.
-
-        Raises:
-            DataError: see `numbers`.
-        """
-        return self.codes_of(self.numbers(series, missing_text)).astype(np.int64)
 
     def codes_of(self, numbers: np.ndarray) -> np.ndarray:
         """(n,) codes of (n,) float64 numbers, NaN where missing; an integer type."""

@@ -156,20 +156,6 @@ class CategoricalColumn(ColumnBase):
         order = np.argsort(numbers)
         return numbers[order], order
 
-    def encode(self, series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> np.ndarray:
-        """(n,) int64 codes of any values; see the module's table."""
-        import pandas as pd
-
-        if isinstance(series.dtype, pd.CategoricalDtype):
-            inverse, uniques = series.cat.codes.to_numpy(), series.cat.categories
-        else:
-            inverse, uniques = pd.factorize(series, use_na_sentinel=True)
-        # The last entry is the code of "missing", which both factorisations number -1.
-        codes = [self.code_of(value, missing_text) for value in uniques.tolist()]
-        codes.append(self.code_of(None, missing_text))
-        encoded: np.ndarray = np.asarray(codes, dtype=np.int64)[inverse]
-        return encoded
-
     def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
         """The code of one value of any type."""
         if value is None or value != value or type(value).__name__ == "NAType":

@@ -19,10 +19,11 @@ from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.table.schema.aside import ASIDE, Aside
 from fedsyn.table.schema.base import REMARKS, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import Column
+from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.compiled import Compiled, computed_columns
 from fedsyn.table.schema.conditions import Rows
 from fedsyn.table.schema.editing import EditedSchema
+from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.plain import column_dict
@@ -319,26 +320,63 @@ class Schema(EditedSchema):
         """
         require_columns(self.columns, names, where)
 
-    def encode(self, frame: pd.DataFrame) -> np.ndarray:
-        """Encodes a table.
+    def encoder(self, csv: bool = False) -> Encoder:
+        """Return an encoder of one table's blocks; `csv`: they are read from a CSV file."""
+        return Encoder(self.columns, self.missing_text, self.dtype, self.open, csv)
+
+    def block(self, frame: pd.DataFrame) -> Block:
+        """Encode a table as one block.
 
         Each row's codes depend on that row alone; see `fedsyn.table.schema.columns` for values outside the schema.
 
         Args:
             frame: a table with at least the schema's columns, in any order.
 
-        Returns:
-            (n, d) codes of dtype `self.dtype` in the order of `domain`, Fortran order (a column is
-            contiguous).
-
         Raises:
             DataError: a column is missing or doubled, or a numeric column holds text or dates.
         """
         self.require_columns(frame.columns)
-        codes = np.empty((len(frame), len(self.columns)), dtype=self.dtype, order="F")
+        return self.encoder().whole(frame)
+
+    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+        """Return a table's (n, d) codes of dtype `self.dtype` in the order of `domain`. Raises DataError as `block`."""
+        return self.block(frame).codes
+
+    def recoded(self, codes: np.ndarray, own: OwnRows) -> np.ndarray:
+        """Return (n, d) codes by this closed schema, of rows whose codes by the open one hold placeholders."""
+        result = codes.astype(self.dtype)
         for j, (name, column) in enumerate(self.columns.items()):
-            codes[:, j] = column.encode(frame[name], self.missing_text)
-        return codes
+            if isinstance(column, BinnedColumn) and name in own.numbers:
+                result[:, j] = column.codes_of(own.numbers[name])
+            elif isinstance(column, CategoricalColumn) and name in own.index:
+                table = [column.code_of(word, self.missing_text) for word in (*own.words[name], None)]
+                result[:, j] = np.asarray(table, self.dtype)[own.index[name]]
+        return result
+
+    def violations(self, frame: pd.DataFrame) -> dict[str, int]:
+        """Return how many rows of a table break each constraint; one whose columns are not all there is left out.
+
+        >>> import pandas as pd
+        >>> schema = Schema.loads('''
+        ... columns:
+        ...   born: {kind: integer, lower: 1900, upper: 2030}
+        ...   died: {kind: integer, lower: 1900, upper: 2030, missing: true}
+        ... constraints: [born <= died]
+        ... ''')
+        >>> schema.violations(pd.DataFrame({"born": [1950, 1990, 1960], "died": [2001, 1980, None]}))
+        {'born <= died': 1}
+
+        Numbers are compared as they are, also beyond the bounds of the schema; categories as the schema groups them.
+
+        Raises:
+            DataError: a column does not hold what its kind says; its rows are counted, no value is quoted.
+        """
+        known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in frame.columns}
+        ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
+        block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(frame)
+        drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
+        codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
+        return self.compiled.violations(Rows(codes, drawn))
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.

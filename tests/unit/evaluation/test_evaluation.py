@@ -326,7 +326,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
     """The metrics of a run are those of the rows that it held out, read again from the table."""
     import json
 
-    from fedsyn.evaluation.base import column_ranges, raw_numbers
+    from fedsyn.evaluation.base import column_ranges
     from fedsyn.loading import load_config
     from fedsyn.runs.engines import run
     from fedsyn.runs.prepare import split_rows
@@ -360,7 +360,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
         found = run(config, tmp_path / "out", table=table)
     _, held = split_rows(config, 300)
     (data,) = seen
-    np.testing.assert_array_equal(data.test_numbers, raw_numbers(table.iloc[held], schema))
+    np.testing.assert_array_equal(data.test_numbers, schema.block(table.iloc[held]).numbers)
     np.testing.assert_array_equal(data.test, schema.encode(table.iloc[held]))
     again = EvaluationInput(
         train=data.train,
@@ -370,7 +370,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
         synthetic=data.synthetic,
         label="z",
         ranges=column_ranges(schema),
-        test_numbers=raw_numbers(table.iloc[held], schema),
+        test_numbers=schema.block(table.iloc[held]).numbers,
     )
     assert evaluate(names, again) == {name: found[name] for name in names}
 

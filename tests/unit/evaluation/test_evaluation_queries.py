@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.base import ColumnRange, EvaluationInput, column_ranges, raw_numbers, sample_rows
+from fedsyn.evaluation.base import ColumnRange, EvaluationInput, column_ranges, sample_rows
 from fedsyn.evaluation.real import queries as range_queries
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.queries import QUERIES, RangeQueries, random_queries
@@ -74,7 +74,7 @@ def share(table: list[list[float]], query: RangeQueries, q: int) -> float:
 def test_the_error_is_the_mean_difference_over_queries_counted_row_by_row(ways: int, raw: bool) -> None:
     real, other = frame(40, 0), frame(40, 1)
     test, synthetic = SCHEMA.encode(real), SCHEMA.encode(other)
-    numbers = raw_numbers(real, SCHEMA) if raw else None
+    numbers = SCHEMA.block(real).numbers if raw else None
     name = "range_query_error" if ways == 2 else "range_query_error_3"
     found = evaluate([name], given(test, synthetic, test_numbers=numbers))[name]
 
@@ -214,7 +214,7 @@ def test_numbers_outside_the_bounds_stand_at_them_and_missing_ones_where_their_c
         }
     )
     test = schema.encode(table)
-    data = given(test, test, schema, test_numbers=raw_numbers(table, schema))
+    data = given(test, test, schema, test_numbers=schema.block(table).numbers)
     expected = np.array([[1, 0, 10], [1, 10, -np.inf], [1, 1, 1], [1, 9, 0.25], [1, 2.5, -np.inf]])
     np.testing.assert_allclose(data.test_positions(), expected)
     np.testing.assert_allclose(data.positions(test)[:, 1], [1, 9, 1, 9, 3])
@@ -226,7 +226,7 @@ def test_scales_hold_bins_and_bounds_of_numeric_columns_only() -> None:
     np.testing.assert_array_equal(found["age"].values, [20.5, 22.5, 24.5, 26.5, 28.5])
     np.testing.assert_array_equal(found["dose"].values, [0.125, 0.375, 0.625, 0.875, np.nan])
     assert (found["age"].lower, found["age"].upper) == (20, 29)
-    assert raw_numbers(frame(7, 0)[["ward"]], Schema(columns={"ward": SCHEMA.columns["ward"]})).shape == (7, 0)
+    assert Schema(columns={"ward": SCHEMA.columns["ward"]}).block(frame(7, 0)[["ward"]]).numbers.shape == (7, 0)
 
 
 def test_columns_of_one_value_and_tables_without_numbers_have_queries() -> None:

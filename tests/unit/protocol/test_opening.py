@@ -31,7 +31,6 @@ from fedsyn.runs.report import write_full_report
 from fedsyn.runs.serve import serve
 from fedsyn.table.finding.facts import Finding
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.own_rows import own_rows
 
 SCHEMA = """
 columns:
@@ -318,7 +317,7 @@ class Asked:
             self.schema.sha256,
             Randomness(0),
             self.state,
-            own=own_rows(self.schema, frame),
+            own=self.schema.block(frame).own,
             open_schema=self.schema,
         )
         self.finding = Finding(self.schema)

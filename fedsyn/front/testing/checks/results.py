@@ -6,7 +6,6 @@ import numpy as np
 
 from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.front.testing.harness import Outcome, execute, finished
-from fedsyn.table.schema.constraints import check
 
 
 def check_reproducible(bench: Bench) -> None:
@@ -55,7 +54,7 @@ def check_synthetic_table(bench: Bench) -> None:
     assert list(frame.columns) == list(schema.order), "the synthetic table has other columns than the schema"
     assert list(frame.dtypes) == list(bench.table.frame.dtypes), "the synthetic table has other types than the schema's"
     assert np.array_equal(schema.encode(frame), base.synthetic), "the synthetic table does not encode to its own codes"
-    broken = {text: rows for text, rows in check(schema, frame).items() if rows}
+    broken = {text: rows for text, rows in schema.violations(frame).items() if rows}
     assert not broken, f"the synthetic table breaks constraints of the schema: {broken}"
     for name in schema.domain:
         marginal = model.project((name,))

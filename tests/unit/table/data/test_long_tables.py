@@ -17,7 +17,6 @@ import pytest
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import DataError
-from fedsyn.evaluation.base import raw_numbers
 from fedsyn.front.testing.schemas import awkward_tables
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.inference.sampling import shuffled_order
@@ -49,7 +48,7 @@ def assert_like_whole(path, schema, rows=7):
     codes, numbers = read_in_blocks(path, schema, rows)
     np.testing.assert_array_equal(codes, schema.encode(frame))
     assert codes.dtype == schema.dtype
-    np.testing.assert_array_equal(numbers, raw_numbers(frame, schema))
+    np.testing.assert_array_equal(numbers, schema.block(frame).numbers)
     np.testing.assert_array_equal(encode_file(path, schema), codes)
 
 

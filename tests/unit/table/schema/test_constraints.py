@@ -16,7 +16,6 @@ from fedsyn.errors import SchemaError
 from fedsyn.front.cli import app as cli
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.constraints import check
 
 HOSPITAL = """
 columns:
@@ -73,7 +72,7 @@ def test_everything_holds_in_every_row_and_codes_stay() -> None:
     table = schema.decode(codes, np.random.default_rng(1))
     assert list(table.columns) == list(schema.every_column)
     assert np.array_equal(schema.encode(table), codes)
-    assert check(schema, table) == {rule.text: 0 for rule in schema.constraints}
+    assert schema.violations(table) == {rule.text: 0 for rule in schema.constraints}
     # And as an analyst would look.
     admitted, discharged = pd.to_datetime(table["admitted"]), pd.to_datetime(table["discharged"])
     operated = pd.to_datetime(table["operated"])
@@ -108,7 +107,7 @@ def test_files_hold_what_decoding_gives(tmp_path: Path, suffix: str) -> None:
     else:
         found = pd.read_parquet(tmp_path / "t.parquet")
         assert list(found.columns) == list(decoded.columns)
-        assert check(schema, found) == check(schema, decoded) == {rule.text: 0 for rule in schema.constraints}
+        assert schema.violations(found) == schema.violations(decoded) == {rule.text: 0 for rule in schema.constraints}
 
 
 def test_drawing_inside_a_bin_is_uniform_over_what_is_allowed() -> None:
@@ -143,7 +142,7 @@ def test_real_rows_that_break_a_constraint_are_encoded_all_the_same() -> None:
     table.loc[:4, "building"] = "South"
     codes = schema.encode(table)
     assert len(codes) == 50 and schema.domain.violated(codes).sum() == 10
-    found = check(schema, table)
+    found = schema.violations(table)
     assert found["impossible: sex = male and pregnant = yes"] == 10
     assert found["ward -> building"] == (table["ward"][:5] != "surgery").sum()
     assert len(schema.decode(codes, np.random.default_rng(0))) == 50
@@ -152,7 +151,9 @@ def test_real_rows_that_break_a_constraint_are_encoded_all_the_same() -> None:
 def test_a_table_without_computed_columns_is_checked_for_the_others() -> None:
     schema = hospital()
     table = schema.decode(possible_codes(schema, 20), np.random.default_rng(0)).drop(columns=["total", "building"])
-    assert "total = fee + drugs" not in check(schema, table) and "admitted <= discharged" in check(schema, table)
+    assert "total = fee + drugs" not in schema.violations(table) and "admitted <= discharged" in schema.violations(
+        table
+    )
     assert schema.encode(table).shape == (20, len(schema.columns))
 
 

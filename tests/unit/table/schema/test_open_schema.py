@@ -13,8 +13,6 @@ from fedsyn.errors import SchemaError
 from fedsyn.table.finding.facts import Finding
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.open import OpenCategories, OpenRange
-from fedsyn.table.schema.own_rows import closed_codes, own_rows
-from fedsyn.table.schema.streaming import BlockEncoder
 
 ALL_KINDS = """
 columns:
@@ -190,7 +188,7 @@ columns:
 
 def test_own_rows_are_kept_beside_placeholders_and_encoded_once_the_schema_is_closed() -> None:
     schema, frame = Schema.loads(ROWS), pd.DataFrame(FRAMES)
-    own = own_rows(schema, frame)
+    own = schema.block(frame).own
     assert own.numbers["x"].tolist()[:2] == [3.0, 700.0] and np.isnan(own.numbers["x"][2])
     assert [own.words["w"][i] if i >= 0 else None for i in own.index["w"]] == ["b", "a", None, "c", None]
     assert own.word_counts("z").tolist() == [2, 1, 2] and list(own.words["z"]) == ["01007", "00099", "00005"]
@@ -198,17 +196,17 @@ def test_own_rows_are_kept_beside_placeholders_and_encoded_once_the_schema_is_cl
     edges = finding.ranges[0].edges
     cells = [[int(edges.index(0.0) <= i < edges.index(8192.0)) for i in range(len(edges) - 1)]]
     closed = finding.closed(cells, [[0, cells[0].count(1) - 3, cells[0].count(1)]], [["a", "c"], ["01007"]])
-    codes = closed_codes(closed, schema.encode(frame), own)
+    codes = closed.recoded(schema.encode(frame), own)
     assert np.array_equal(codes, closed.encode(frame))
 
 
 def test_blocks_and_several_tables_give_the_same_own_rows() -> None:
     schema, frame = Schema.loads(ROWS), pd.DataFrame(FRAMES | {"z": ["01007", "00099", "01007", "00005", "00005"]})
-    whole = own_rows(schema, frame)
-    encoder = BlockEncoder(schema)
+    whole = schema.block(frame).own
+    encoder = schema.encoder()
     parts = [encoder.block({name: part[name] for name in frame}) for part in (frame[:2], frame[2:])]
     blocks = type(whole).joined([part.own for part in parts])
-    apart = type(whole).joined([own_rows(schema, frame[:2]), own_rows(schema, frame[2:])])
+    apart = type(whole).joined([schema.block(frame[:2]).own, schema.block(frame[2:]).own])
     for other in (blocks, apart):
         assert np.array_equal(other.numbers["x"], whole.numbers["x"], equal_nan=True)
         for name in ("w", "z"):

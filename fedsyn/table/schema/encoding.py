@@ -1,0 +1,322 @@
+"""Encoding a table, whatever it is read from, block by block: the codes are those of the whole table at once.
+
+A block's columns come as what their source is read into: Arrow arrays (Parquet) or pandas Series (CSV, a DataFrame).
+Nothing is built per row. A column of few values is looked up value by value; numbers go to their bins as an array. Of
+an open schema's open columns a block also keeps the values: finding counts them, and closing encodes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.errors import CellError
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import CategoricalColumn, Column
+from fedsyn.table.schema.values import dates_in_numbers, text_in_column
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+# Codes of text that are remembered for a column.
+_REMEMBERED = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class OwnRows:
+    """A holder's own values of n rows, in open columns.
+
+    Attributes:
+        numbers: column -> (n,) float64, NaN where missing.
+        words: column -> the different texts of the table that the rows are of.
+        index: column -> (n,) place of each row's text in `words`, -1 where missing.
+    """
+
+    numbers: Mapping[str, npt.NDArray[np.float64]]
+    words: Mapping[str, Sequence[str]]
+    index: Mapping[str, npt.NDArray[np.integer]]
+
+    def word_counts(self, name: str) -> npt.NDArray[np.int64]:
+        """(words,) rows of each text of a column."""
+        return np.bincount(self.index[name] + 1, minlength=len(self.words[name]) + 1)[1:]
+
+    def taken(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> OwnRows:
+        """Some of the rows."""
+        numbers = {name: values[rows] for name, values in self.numbers.items()}
+        return OwnRows(numbers, self.words, {name: places[rows] for name, places in self.index.items()})
+
+    def pruned(self) -> OwnRows:
+        """The same rows with the texts that they have, and no others of the table that they are of."""
+        words, index = {}, {}
+        for name, known in self.words.items():
+            used = np.unique(self.index[name][self.index[name] >= 0])
+            places = np.full(len(known) + 1, -1, np.int32)  # the last entry is that of a missing value
+            places[used] = np.arange(len(used), dtype=np.int32)
+            words[name], index[name] = [known[i] for i in used.tolist()], places[self.index[name]]
+        return OwnRows(self.numbers, words, index)
+
+    def divided(self, *masks: npt.NDArray[np.bool_]) -> tuple[OwnRows, ...]:
+        """The rows of each (n,) mask."""
+        return tuple(self.taken(mask) for mask in masks)
+
+    @classmethod
+    def joined(cls, parts: Sequence[OwnRows]) -> OwnRows:
+        """Parts, one below the other; of several tables, too, whose words have other numbers."""
+        if not parts:
+            return NOTHING_OWN
+        words: dict[str, dict[str, int]] = {name: {} for name in parts[0].words}
+        index: dict[str, list[npt.NDArray[np.integer]]] = {name: [] for name in words}
+        for part in parts:
+            for name, known in words.items():
+                places = [known.setdefault(word, len(known)) for word in part.words[name]]
+                index[name].append(np.array([*places, -1], np.int32)[part.index[name]])
+        numbers = {name: np.concatenate([part.numbers[name] for part in parts]) for name in parts[0].numbers}
+        joined = {name: np.concatenate(places) for name, places in index.items()}
+        return cls(numbers, {name: list(known) for name, known in words.items()}, joined)
+
+
+#: Of a closed schema's rows.
+NOTHING_OWN = OwnRows({}, {}, {})
+
+
+class WordBook:
+    """The different texts of one column of a table, numbered as they come."""
+
+    def __init__(self, column: CategoricalColumn, missing_text: frozenset[str]) -> None:
+        self._column, self._missing = column, missing_text
+        self._places: dict[str, int] = {}
+
+    @property
+    def words(self) -> list[str]:
+        return list(self._places)
+
+    def places(self, values: Sequence[Any]) -> npt.NDArray[np.int32]:
+        """(m + 1,) the number of each value's text, -1 where it is missing; the last entry is that of a missing value.
+
+        A text that stands for a missing value is none, and neither is a blank one.
+        """
+        words = [self._column.word_of(value) for value in values]
+        found = [
+            -1 if word is None or word in self._missing else self._places.setdefault(word, len(self._places))
+            for word in words
+        ]
+        return np.array([*found, -1], np.int32)
+
+
+class Block(NamedTuple):
+    """Some rows of a table, encoded.
+
+    Attributes:
+        codes: (m, d) in the schema's dtype and order, C order.
+        numbers: (m, ordered columns) float32 before binning, in the schema's order; NaN where missing.
+        own: the values of an open schema's open columns, whose codes are placeholders; words are those known so far.
+    """
+
+    codes: np.ndarray
+    numbers: npt.NDArray[np.float32]
+    own: OwnRows = NOTHING_OWN
+
+
+class Encoder:
+    """Encodes the blocks of one table, which all have its columns. `finish` says what is wrong with the table.
+
+    >>> import pyarrow as pa
+    >>> from fedsyn.table.schema import NumericColumn
+    >>> age = NumericColumn(lower=0, upper=99, dtype="integer", bins=10)
+    >>> encoder = Encoder({"age": age}, frozenset(), np.uint8)
+    >>> encoder.block({"age": pa.array([7, 63, None])}).codes.tolist()
+    [[0], [6], [0]]
+
+    Args:
+        columns: name -> modelled column.
+        missing_text: text that stands for a missing value.
+        dtype: of the codes.
+        kept: columns whose values a block keeps beside the codes.
+        csv: whether the blocks are of a CSV file. Its reader takes a block of true and false for booleans; beside
+            numbers in other blocks they are text.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        missing_text: frozenset[str],
+        dtype: npt.DTypeLike,
+        kept: Collection[str] = (),
+        csv: bool = False,
+    ) -> None:
+        self.columns, self.missing_text, self.dtype, self.kept = columns, missing_text, np.dtype(dtype), kept
+        self.numeric = [name for name, column in columns.items() if isinstance(column, BinnedColumn)]
+        self.rows = 0
+        self._csv = csv
+        self._known: dict[str, dict[str, int]] = {name: {} for name in columns}
+        self._texts = dict.fromkeys(self.numeric, 0)  # rows that hold what the column's kind cannot read
+        self._flags = dict.fromkeys(self.numeric, 0)  # rows of a CSV file's blocks that hold true and false only
+        self._numbers = dict.fromkeys(self.numeric, 0)  # rows with a number, of a CSV file
+        self._books = {
+            name: WordBook(column, missing_text)
+            for name, column in columns.items()
+            if name in kept and isinstance(column, CategoricalColumn)
+        }
+
+    def whole(self, frame: pd.DataFrame) -> Block:
+        """Encode a whole table. Raises DataError as `block` and `finish`."""
+        block = self.block(frame)
+        self.finish()
+        return block
+
+    def block(self, source: Mapping[str, pa.Array | pd.Series] | pd.DataFrame) -> Block:
+        """Encode some rows.
+
+        Args:
+            source: name -> cells of every column, all of one length.
+
+        Raises:
+            DataError: a numeric column holds dates, or any column lists or records.
+        """
+        size = next((len(source[name]) for name in self.columns), 0)
+        codes = np.empty((size, len(self.columns)), dtype=self.dtype)
+        numbers = np.empty((size, len(self.numeric)), dtype=np.float32)
+        own: dict[str, npt.NDArray[np.float64]] = {}
+        index: dict[str, npt.NDArray[np.integer]] = {}
+        for j, (name, column) in enumerate(self.columns.items()):
+            if isinstance(column, CategoricalColumn):
+                values, places = _factorised(name, source[name])
+                codes[:, j] = self._categories(name, column, values)[places]
+                if name in self._books:
+                    index[name] = self._books[name].places(values)[places]
+            else:
+                found = self._values(name, column, source[name])
+                codes[:, j] = column.codes_of(found)
+                if name in self.kept:
+                    own[name] = found
+                with np.errstate(over="ignore"):
+                    numbers[:, self.numeric.index(name)] = found
+        self.rows += size
+        return Block(codes, numbers, OwnRows(own, {name: book.words for name, book in self._books.items()}, index))
+
+    def finish(self) -> None:
+        """Say what only the whole table shows.
+
+        Raises:
+            DataError: a column holds what its kind cannot read. Names the column, counts rows, quotes nothing.
+        """
+        for name in self.numeric:
+            bad = self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
+            if bad:
+                column = self.columns[name]
+                assert isinstance(column, BinnedColumn)
+                raise text_in_column(name, column.kind, column.expected, bad, self.rows)
+
+    def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.integer]:
+        """(m + 1,) the code of each value; the last entry is that of a missing value."""
+        known = self._known[name]
+        codes = []
+        for value in values:
+            code = known.get(value) if type(value) is str else None
+            if code is None:
+                code = column.code_of(value, self.missing_text)
+                if type(value) is str and len(known) < _REMEMBERED:
+                    known[value] = code
+            codes.append(code)
+        return np.asarray([*codes, column.code_of(None, self.missing_text)], dtype=self.dtype)
+
+    def _values(self, name: str, column: BinnedColumn, source: pa.Array | pd.Series) -> npt.NDArray[np.float64]:
+        """(m,) float64 numbers, NaN where missing; counts what is not of the column's kind."""
+        plain = _plain_numbers(source)
+        if plain is not None:
+            own = column.of_plain(plain)
+            if own is not None:
+                if self._csv and source.dtype.kind == "b":
+                    self._flags[name] += len(plain)
+                elif self._csv:
+                    self._numbers[name] += int(np.count_nonzero(~np.isnan(plain)))
+                return own
+            if np.isnan(plain).all():  # a block of missing cells is one in every kind
+                return plain
+        if column.reads_numbers:
+            _refuse_dates(name, source)
+        values, index = _factorised(name, source)
+        parsed, bad = column.parse_all(values, self.missing_text)
+        rows = np.bincount(index + 1, minlength=len(values) + 1)[1:]  # of each value
+        flags = np.array([self._csv and isinstance(value, bool) for value in values], dtype=bool)
+        self._texts[name] += int(rows[bad].sum())
+        self._flags[name] += int(rows[flags & ~bad].sum())
+        self._numbers[name] += int(rows[~bad & ~flags & ~np.isnan(parsed)].sum())
+        found: npt.NDArray[np.float64] = np.append(parsed, np.nan)[index]
+        return found
+
+
+def _is_series(source: Any) -> bool:
+    return type(source).__module__.startswith("pandas")
+
+
+def _plain_numbers(source: pa.Array | pd.Series) -> npt.NDArray[np.float64] | None:
+    """The numbers of a column that holds nothing else, NaN where missing; None for any other column."""
+    numbers: npt.NDArray[np.float64]
+    if _is_series(source):
+        from pandas.api import types as kinds
+
+        dtype = source.dtype
+        if not kinds.is_bool_dtype(dtype) and (not kinds.is_numeric_dtype(dtype) or kinds.is_complex_dtype(dtype)):
+            return None
+        missing = {} if isinstance(dtype, np.dtype) else {"na_value": np.nan}
+        numbers = source.to_numpy(dtype=np.float64, **missing)
+        return numbers
+    import pyarrow as pa
+
+    kind = source.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        return None
+    if pa.types.is_boolean(kind):
+        source = source.cast(pa.uint8())
+    if source.null_count == 0 or pa.types.is_floating(kind):
+        numbers = source.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+        return numbers
+    numbers = source.fill_null(0).to_numpy().astype(np.float64)
+    numbers[source.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return numbers
+
+
+def _refuse_dates(name: str, source: pa.Array | pd.Series) -> None:
+    if _is_series(source):
+        import pandas as pd
+
+        dates = pd.api.types.is_datetime64_any_dtype(source.dtype) or isinstance(source.dtype, pd.PeriodDtype)
+    else:
+        import pyarrow as pa
+
+        kind = source.type.value_type if pa.types.is_dictionary(source.type) else source.type
+        dates = pa.types.is_timestamp(kind)
+    if dates:
+        raise dates_in_numbers(name)
+
+
+def _factorised(name: str, source: pa.Array | pd.Series) -> tuple[list[Any], npt.NDArray[np.integer]]:
+    """(different values, (m,) index of each row's value or -1 for missing)."""
+    import pandas as pd
+
+    if _is_series(source):
+        if isinstance(source.dtype, pd.CategoricalDtype):
+            return source.cat.categories.tolist(), source.cat.codes.to_numpy()
+        inverse, uniques = pd.factorize(source, use_na_sentinel=True)
+        return uniques.tolist(), inverse
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not pa.types.is_dictionary(source.type):
+        if pa.types.is_nested(source.type):
+            raise CellError(f"column '{name}' holds lists or records; a schema describes single values")
+        try:
+            source = pc.dictionary_encode(source)
+        except pa.ArrowNotImplementedError:  # a type without a hash kernel
+            inverse, uniques = pd.factorize(source.to_pandas(), use_na_sentinel=True)
+            return uniques.tolist(), inverse
+    index = source.indices
+    if index.null_count:
+        index = index.cast(pa.int64()).fill_null(-1)
+    return source.dictionary.to_pandas().tolist(), index.to_numpy()
