@@ -15,9 +15,8 @@ import numpy as np
 
 from fedsyn.domain import Domain
 from fedsyn.inference import calibrate
-from fedsyn.inference.calibrate import Calibrator
+from fedsyn.inference.calibrate import Calibrator, inner_first
 from fedsyn.inference.junction_tree import build_tree
-from fedsyn.inference.reductions import inner_first
 from fedsyn.inference.triangulation import axes_of
 
 # Sizes of the columns, columns of a clique.

@@ -25,7 +25,7 @@ import numpy as np
 from pydantic import Field
 
 from fedsyn.errors import ConfigError
-from fedsyn.table.data.cache import cache_dir
+from fedsyn.table.data.fetch import cache_dir
 from fedsyn.table.data.partition import Partitioner, PartitionInput, fill_small_clients, group_rows
 
 # UMAP needs a neighbourhood: below this many rows the embedding is the first two principal components.

@@ -34,7 +34,7 @@ from fedsyn.runs.directory import (
     save_model,
 )
 from fedsyn.runs.prepare import public_schema
-from fedsyn.runs.published import published_config
+from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
 from fedsyn.version import __version__
 

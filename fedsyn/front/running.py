@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.front.given import schema_of, tables_of
-from fedsyn.front.synthesizer import Synthesizer, load
+from fedsyn.front.synthesizer import Synthesizer, load, schema_of, tables_of
 from fedsyn.loading import find_schema, load_config, parse_config, written_out
 from fedsyn.runs.engines import run as run_config
 from fedsyn.runs.serve import Progress

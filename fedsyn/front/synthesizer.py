@@ -12,12 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
-from fedsyn.errors import ConfigError, NotFittedError, SchemaError, nearest
+from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, nearest
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.front.archive import Release, read_release, save_release
 from fedsyn.front.conditions import restrict
-from fedsyn.front.facts import LedgerFacts
-from fedsyn.front.given import frames_of, is_frame, path_of, schema_of
 from fedsyn.inference import AnyModel
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fedsyn.evaluation.real.comparison import TableComparison
+
 
 # Keywords that are nodes of a configuration; every other one is an option of the mechanism.
 _NODES = ("workload", "federation", "aggregation", "inference", "privacy", "synthesis", "runtime")
@@ -323,8 +322,6 @@ class Synthesizer:
             path: of an HTML file; one that exists is replaced.
             real: real rows to compare with; such a page is not for publication, and says so.
         """
-        from fedsyn.front.pages import page_of
-
         release = self._fitted("report()")
         if real is None:
             rows = min(expected_rows(release.model), _MOST_DRAWN)
@@ -387,3 +384,121 @@ def _count(n: Any) -> int:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= MOST_ROWS:
         raise ConfigError(f"n: expected a number of rows from 1 to {MOST_ROWS:,}, found {n!r}")
     return int(n)
+
+
+class LedgerFacts(dict[str, Any]):
+    """What ledger.json holds. As a dictionary it has every key; the properties are what people ask for first."""
+
+    @property
+    def epsilon(self) -> float:
+        """Spent, at `delta`."""
+        return float(self["epsilon"])
+
+    @property
+    def delta(self) -> float:
+        return float(self["delta"])
+
+    @property
+    def private(self) -> bool:
+        """Whether the result may be released under this guarantee."""
+        return bool(self["private"])
+
+    @property
+    def releases(self) -> list[dict[str, Any]]:
+        """Every release: its round, mechanism, noise and cost."""
+        return list(self["releases"])
+
+    @property
+    def summary(self) -> str:
+        """One clause."""
+        spent = f"epsilon {self.epsilon:.4g} at delta {self.delta:g}"
+        return spent if self.private else f"{spent}, not private ({'; '.join(self['not_private_because'])})"
+
+    def __repr__(self) -> str:
+        return f"LedgerFacts({self.summary}; {len(self.releases)} releases; unit: {self['unit']})"
+
+
+def page_of(release: Release, codes: npt.NDArray[Any], found: TableComparison | None = None) -> str:
+    """HTML, self-contained.
+
+    Args:
+        release: of the run.
+        codes: (n, d) codes of synthetic rows, to draw.
+        found: their scores beside real rows; without them nothing on the page is private.
+    """
+    from fedsyn.runs.directory import append_line, save_model, write_json
+    from fedsyn.runs.report import save_comparison, write_run_page
+
+    with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
+        out = Path(folder) / "model"
+        out.mkdir()
+        release.config.save(out / "config.yaml")
+        release.schema.save(out / "schema.yaml")
+        write_json(out / "ledger.json", release.ledger)
+        write_json(out / "metrics.json", {})
+        (out / "rounds.jsonl").touch()
+        for line in release.rounds:
+            append_line(out / "rounds.jsonl", line)
+        save_model(out / "model.npz", release.model)
+        if found is not None:
+            save_comparison(out, found, {})
+        try:
+            paths = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
+        except (KeyError, TypeError, AttributeError):
+            raise DataError("no page: what was kept of the ledger or of the rounds is damaged") from None
+        return paths[0].read_text(encoding="utf-8")
+
+
+def is_frame(given: Any) -> bool:
+    """Whether it is one table."""
+    import pandas as pd
+
+    return isinstance(given, pd.DataFrame)
+
+
+def frames_of(given: Any) -> list[pd.DataFrame]:
+    """The tables that were given, one or several.
+
+    Raises:
+        DataError: something else, nothing, or columns whose names are no text.
+    """
+    frames = [given] if is_frame(given) else given
+    if not isinstance(frames, list | tuple) or not frames or not all(map(is_frame, frames)):
+        raise DataError(
+            f"expected a DataFrame, or a list with one DataFrame of each holder; found {type(given).__name__}"
+            f"{' that holds other things, or nothing' if isinstance(given, list | tuple) else ''}"
+        )
+    for frame in frames:
+        if not all(isinstance(name, str) for name in frame.columns):
+            raise DataError("column names must be text: frame.columns = frame.columns.astype(str)")
+    return list(frames)
+
+
+def tables_of(given: Any) -> pd.DataFrame | Sequence[pd.DataFrame] | None:
+    """The same, one table as it is and None for none; DataError as `frames_of`."""
+    if given is None:
+        return None
+    frames = frames_of(given)
+    return frames[0] if is_frame(given) else frames
+
+
+def schema_of(given: Any) -> Schema:
+    """A schema from one, from its plain data, or from the path of its file.
+
+    Raises:
+        SchemaError: something else, or a schema that cannot be.
+    """
+    if isinstance(given, Schema):
+        return given
+    if isinstance(given, Mapping):
+        return Schema.from_dict(given)
+    if isinstance(given, str | Path):
+        return Schema.load(given)
+    raise SchemaError(f"schema: expected a Schema, its plain data or a path, found {type(given).__name__}")
+
+
+def path_of(given: Any) -> Path:
+    """A path. Raises ConfigError for anything else."""
+    if not isinstance(given, str | Path):
+        raise ConfigError(f"expected the path of a file, found {type(given).__name__}")
+    return Path(given)

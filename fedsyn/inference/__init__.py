@@ -2,14 +2,15 @@
 
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.empirical import AnyModel, EmpiricalModel, read_model
-from fedsyn.inference.estimation import FitInfo, Measurement, estimate
+from fedsyn.inference.estimation import estimate
 from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.fitting import EstimateConfig
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.inference.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 from fedsyn.inference.junction_tree import model_size, pass_cost
+from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.mixture import MixtureModel
-from fedsyn.inference.model import Model
+from fedsyn.inference.model import FitInfo, Model
 from fedsyn.inference.posterior import Posterior
 
 __all__ = [

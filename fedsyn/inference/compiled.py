@@ -1,4 +1,10 @@
-"""The measurements of a fit laid out once: junction tree, calibrator, what they see of a model, and their scales."""
+"""The measurements of a fit laid out once: junction tree, calibrator, what they see of a model, and their scales.
+
+What measurements see of a model: of each clique all cells, or sums over groups of them, in several ways at once.
+
+A fit compares what is measured with A p, p the probabilities of all cells of the measured cliques and A a 0/1 matrix.
+Where each clique is measured once and cell by cell, A is the identity, and nothing here does any work.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +13,60 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Domain
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.fitting import start_potentials
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import Merged
 from fedsyn.inference.model import Model
-from fedsyn.inference.seen import Seen
 from fedsyn.inference.triangulation import axes_of
+from fedsyn.table.counting.groups import sums_of_groups
 
 Floats = npt.NDArray[np.float64]
+Groups = npt.NDArray[np.int64]
+
+
+class Seen:
+    """A, as a sum over groups of cells and as its transpose.
+
+    Args:
+        offsets: (f + 1,) where each clique's cells begin among all n.
+        parts: of each measurement, one after the other: which clique, the group of each of its cells (None: each is its
+            own), and how many groups there are.
+    """
+
+    def __init__(self, offsets: Sequence[int], parts: Sequence[tuple[int, Groups | None, int]]) -> None:
+        self.cells = int(offsets[-1])
+        self._parts: list[tuple[slice, slice, Groups | None]] = []
+        start = 0
+        for factor, groups, length in parts:
+            own = slice(start, start + length)
+            self._parts.append((own, slice(int(offsets[factor]), int(offsets[factor + 1])), groups))
+            start += length
+        self.length = start
+        self.is_plain = [cells for _, cells, _ in self._parts] == [own for own, _, _ in self._parts] and all(
+            groups is None for _, _, groups in self._parts
+        )
+
+    def of(self, cells: Floats) -> Floats:
+        """(m,) A p, of (n,) p."""
+        if self.is_plain:
+            return cells
+        out = np.empty(self.length)
+        for own, where, groups in self._parts:
+            part = cells[where]
+            out[own] = part if groups is None else sums_of_groups(groups, part, own.stop - own.start)
+        return out
+
+    def back(self, values: Floats) -> Floats:
+        """(n,) A' r, of (m,) r."""
+        if self.is_plain:
+            return values
+        out = np.zeros(self.cells)
+        for own, where, groups in self._parts:
+            part = values[own]
+            out[where] += part if groups is None else part[groups]
+        return out
 
 
 class Compiled:
@@ -26,7 +76,6 @@ class Compiled:
         domain: all attributes.
         measured: with a clique each; a clique and its groups may come twice.
         total: records.
-        structural: cliques that get a place in the tree without being measured.
 
     Attributes:
         calibrator: its factors are the measured cliques.
@@ -36,13 +85,11 @@ class Compiled:
         scale: (m,) total / sigma / unit.
     """
 
-    def __init__(
-        self, domain: Domain, measured: Sequence[Merged], total: float, structural: Iterable[Clique] = ()
-    ) -> None:
+    def __init__(self, domain: Domain, measured: Sequence[Merged], total: float) -> None:
         axes = axes_of(domain)
         self.domain, self.total = domain, total
         self._masks = list(dict.fromkeys(m.mask for m in measured))
-        tree = build_tree(axes, [*self._masks, *axes.zeros, *(axes.mask(clique) for clique in structural)])
+        tree = build_tree(axes, [*self._masks, *axes.zeros])
         self.calibrator = Calibrator(tree, self._masks, axes.zeros)
         sizes = [m.values.size for m in measured]
         self.seen = Seen(

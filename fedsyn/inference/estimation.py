@@ -1,22 +1,33 @@
-"""From noisy marginals to a model: the entry point of the room, and the native engine."""
+"""From noisy marginals to a model: the entry point of the room, and the native engine.
+
+Residues as a fit takes them: with the one-way marginals that were measured beside them.
+
+A fit to noisy residues alone would move one-way marginals to make room for noise that no table has: a count that noise
+makes negative costs less where its row and column are fuller. Their own measurements, with noise of their own, do not
+hold them. So a fit is asked for the whole marginal, its residue as measured and its parts as their least squares: they
+agree with the own measurements, and hold what noise in the residue would move.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from fedsyn.domain import Clique, Domain
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import solvers
 from fedsyn.inference.compiled import Compiled
+from fedsyn.inference.effects import Effects
 from fedsyn.inference.fitting import EstimateConfig
-from fedsyn.inference.measurements import Measurement, Merged, least_variance_total, merge
+from fedsyn.inference.grids import Grid
+from fedsyn.inference.measurements import Measurement, Merged, impossible, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
-from fedsyn.inference.residues import completed
-from fedsyn.inference.triangulation import axes_of
-
-__all__ = ["FitInfo", "Measurement", "estimate"]
+from fedsyn.inference.triangulation import Axes, axes_of
 
 
 def estimate(
@@ -26,7 +37,6 @@ def estimate(
     total: float | None = None,
     config: EstimateConfig | None = None,
     warm_start: Model | None = None,
-    structural_cliques: Iterable[Clique] = (),
     prior: Model | None = None,
     shrinkage: float = 0.0,
 ) -> Model:
@@ -54,7 +64,6 @@ def estimate(
         total: number of records; None: the minimum-variance unbiased estimate, at least 1.
         config: engine, solver, when to stop.
         warm_start: a model to start from; the optimum is the same, the way there shorter.
-        structural_cliques: cliques that get a place in the junction tree without being measured.
         prior: p0, to shrink towards. Only its potentials inside measured cliques count.
         shrinkage: kappa, in records: the weight of KL(p || p0) in what is minimised.
 
@@ -69,14 +78,14 @@ def estimate(
     _same_domain(domain, warm_start, prior)
     found = merge(axes_of(domain), measurements)
     total = _checked(least_variance_total(found) if total is None else total)
-    merged, structural = completed(axes_of(domain), found, total), [domain.canonical(q) for q in structural_cliques]
+    merged = completed(axes_of(domain), found, total)
     if config.engine == "native":
-        return _estimate_native(domain, merged, total, config, warm_start, structural, prior, shrinkage)
+        return _estimate_native(domain, merged, total, config, warm_start, prior, shrinkage)
     if shrinkage:
         raise ConfigError("inference.shrinkage needs inference.engine: native; the mbi engine has none")
     from fedsyn.inference.mbi_engine import estimate_with_mbi
 
-    return estimate_with_mbi(domain, merged, total, config, warm_start, structural)
+    return estimate_with_mbi(domain, merged, total, config, warm_start)
 
 
 def _same_domain(domain: Domain, *models: Model | None) -> None:
@@ -96,13 +105,12 @@ def _estimate_native(
     total: float,
     config: EstimateConfig,
     warm_start: Model | None,
-    structural: list[Clique],
     prior: Model | None,
     shrinkage: float,
 ) -> Model:
     started = time.perf_counter()
     measured = [m for m in merged if m.mask]
-    compiled = Compiled(domain, measured, total, structural)
+    compiled = Compiled(domain, measured, total)
     calibrator, unit = compiled.calibrator, compiled.unit
     until = (unit, sum(m.noisy for m in measured)) if config.until_noise else (0.0, 0)
     target, origin = compiled.target(m.values for m in measured), compiled.potentials(prior)
@@ -127,4 +135,36 @@ def _estimate_native(
         seconds=time.perf_counter() - started,
         history=tuple(loss * unit**2 for loss in solution.history),
     )
-    return Model.calibrated(domain, calibrator, total, structural_cliques=structural, info=info)
+    return Model.calibrated(domain, calibrator, total, info=info)
+
+
+Floats = npt.NDArray[np.float64]
+
+
+def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged]:
+    """Residues as counts, with as many noises as they had; all else as it is, and every clique and grouping once.
+
+    Args:
+        axes: of the domain.
+        merged: what was measured.
+        total: records.
+    """
+    if not any(m.beyond for m in merged):
+        return list(merged)
+    counted = [m for m in merged if m.mask and not m.beyond]
+    ones = Effects([Grid.of(axes, m) for m in counted]).one_way([m.values for m in counted], total)
+    return [_with_parts(axes, m, ones, total) if m.beyond else m for m in merged]
+
+
+def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: float) -> Merged:
+    """The counts that have this residue and these one-way marginals; an attribute that has none is even."""
+    grid = Grid.of(axes, one)
+    values = one.values + total / one.values.size
+    for axis, rank in enumerate(grid.ranks):
+        counts = ones.get(rank, np.full(axes.sizes[rank], total / axes.sizes[rank]))
+        own = grid.of_values(rank, counts) - total / grid.shape[axis]
+        values = values + grid.across(own, (rank,)) * (len(own) / values.size)
+    barred, noisy = impossible(axes, one.mask, one.index, values.shape), one.noisy
+    if barred is not None:
+        values, noisy = np.where(barred, 0.0, values), min(noisy, values.size - int(barred.sum()))
+    return replace(one, values=values, noisy=noisy, beyond=False)

@@ -66,7 +66,6 @@ def estimate_with_mbi(
     total: float,
     config: EstimateConfig,
     warm_start: Model | None,
-    structural: Sequence[Clique],
 ) -> Model:
     """Fits with mbi; arguments as the native engine takes them.
 
@@ -81,7 +80,7 @@ def estimate_with_mbi(
     started = time.perf_counter()
     with _mbi() as mbi:
         potentials = _fitted_potentials(mbi, domain, [m for m in merged if m.mask], total, config, warm_start)
-    model = Model(domain, potentials, total, structural_cliques=structural)
+    model = Model(domain, potentials, total)
     loss = sum(m.disagreement for m in merged)
     for m in merged:
         clique = axes_of(domain).clique(m.mask)
@@ -149,16 +148,3 @@ def _sums(domain: Domain, clique: Clique, index: npt.NDArray[np.int64], length: 
         return jax.ops.segment_sum(factor.datavector(), where, num_segments=length)
 
     return query
-
-
-def mbi_marginals(model: Model, cliques: Sequence[Clique]) -> list[np.ndarray]:
-    """Marginals of a native model in counts as mbi computes them from the same potentials: an independent check."""
-    domain = model.domain
-    with _mbi() as mbi:
-        vector = _clique_vector(mbi, domain, _potential_cliques(domain, list(model.rank_potentials())), model)
-        return [
-            np.asarray(
-                mbi.marginal_oracles.variable_elimination(vector, tuple(clique), model.total).datavector(flatten=False)
-            )
-            for clique in cliques
-        ]

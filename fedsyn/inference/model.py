@@ -108,11 +108,10 @@ class Model:
         calibrator: Calibrator,
         total: float,
         *,
-        structural_cliques: Iterable[Clique] = (),
         info: FitInfo | None = None,
     ) -> Model:
         """The model of a calibrator that has run on its tree; the calibrator belongs to the model from now on."""
-        model = cls(domain, {}, total, structural_cliques=structural_cliques, info=info)
+        model = cls(domain, {}, total, info=info)
         views = calibrator.views(calibrator.theta.copy())
         model._tables = dict(zip(calibrator.factors, views, strict=True))
         model._calibrator = calibrator

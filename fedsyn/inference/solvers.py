@@ -6,8 +6,8 @@ proximal step of length h from p with potentials theta along a gradient g gives 
 (theta + h kappa theta0 - h g) / (1 + h kappa): the divergence is that of the geometry itself, so its part of the step
 is exact. Iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
 
-Where groups of cells were measured, r(p) = s * (A p - t) with a 0/1 matrix A (`fedsyn.inference.seen`); potentials move
-along A', so inside a group the cells keep the proportions that they had.
+Where groups of cells were measured, r(p) = s * (A p - t) with a 0/1 matrix A (`fedsyn.inference.compiled`); potentials
+move along A', so inside a group the cells keep the proportions that they had.
 
 Inner products are `einsum`, not BLAS: a threaded dot product adds in an order that depends on the number of threads.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.seen import Seen
+from fedsyn.inference.compiled import Seen
 from fedsyn.table.counting.reductions import dot
 
 # Iterations over which the relative decrease of the loss is compared with the tolerance.

@@ -100,10 +100,10 @@ def keep_ledger(out: Path) -> None:
         file.rename(next(kept for n in count(1) if not (kept := out / f"ledger-{n}.json").exists()))
 
 
-def default_out(config: RunConfig, root: Path = Path("runs")) -> Path:
+def default_out(config: RunConfig) -> Path:
     """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
     source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
-    return new_out(root, f"{config.mechanism.name.rpartition(':')[2]}-{source}")
+    return new_out(Path("runs"), f"{config.mechanism.name.rpartition(':')[2]}-{source}")
 
 
 def new_out(root: Path = Path("runs"), name: str = "run") -> Path:

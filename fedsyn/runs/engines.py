@@ -22,7 +22,7 @@ from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
 from fedsyn.runs.stores import run_store
-from fedsyn.runs.submitted import Submitted, give_up, require_free, require_resumable
+from fedsyn.runs.submitted import Submitted, give_up, require_resumable
 from fedsyn.runs.synthesis import require_room
 from fedsyn.settings import RayNode
 
@@ -94,38 +94,6 @@ def run(
     finally:
         if not any(out.iterdir()):
             out.rmdir()
-
-
-def run_deployment(
-    config: RunConfig,
-    out: Path | str,
-    *,
-    superlink: str | None = None,
-    resume: bool = False,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> dict[str, float]:
-    """A run on a SuperLink that others operate, begun or resumed; the metrics.
-
-    Args:
-        config: the configuration, of engine `deployment`.
-        out: the run directory.
-        superlink: name of a SuperLink connection of Flower, in place of the configuration's.
-        resume: go on with the unfinished run in `out`.
-        force: give an unfinished run in `out` up, and replace the result of an earlier one.
-        progress: called with the record of each finished round, where SuperLink and starter share a disk.
-
-    Raises:
-        InputError: nothing was run.
-        FedsynError: the run has not finished, and why.
-    """
-    if config.runtime.engine != "deployment":
-        raise ConfigError(f"runtime.engine must be 'deployment', found '{config.runtime.engine}'")
-    if superlink is not None:
-        runtime = config.runtime.model_copy(update={"superlink": superlink})
-        config = config.model_copy(update={"runtime": runtime})
-    require_free(Path(out), resume=resume, force=force)
-    return run(config, out, progress, resume=resume)
 
 
 def _resumed(config: RunConfig, out: Path) -> Submitted:

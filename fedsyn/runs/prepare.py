@@ -198,15 +198,9 @@ def split_tables(config: RunConfig, table: Table | None = None, schema: Schema |
     return Tables(encoded.name, schema, *rows)
 
 
-def split_rows(config: RunConfig, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Indices of the training rows and of the held-out rows, of the sample that the configuration asks for."""
-    train, test = _roles(config.data, rows)
-    return np.flatnonzero(train), np.flatnonzero(test)
-
-
-def _roles(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """(n,) masks of the training rows and of the held-out rows; neither: outside the sample."""
-    from fedsyn.table.data.split import draw_test_rows
+    from fedsyn.table.data.partition import draw_test_rows
 
     randomness = Randomness(data.split_seed)
     used = np.ones(rows, dtype=bool)
@@ -295,7 +289,7 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
     source = source or (_holders(data, table, given) if isinstance(table, Sequence) else _loaded(data, table, given))
     schema, known = source.schema, [part.rows or 0 for part in source.parts]
     # A file that does not say how many rows it has must be read before its rows can be divided.
-    roles = _roles(data, sum(known)) if all(known) else None
+    roles = split_rows(data, sum(known)) if all(known) else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
     numbers = RowSpool(len(column_ranges(schema)), np.float32)
     own, rows, done = list[OwnRows](), [0] * len(known), 0
@@ -312,7 +306,7 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
             if roles is not None:
                 test.append(block.codes[roles[1][here]])
         check_rows(part.path, rows[client], part.rows)
-    train, held_out = roles or _roles(data, done)
+    train, held_out = roles or split_rows(data, done)
     divided = codes.rows(), test.rows(), numbers.rows()
     if roles is None:
         divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)

@@ -40,7 +40,7 @@ from fedsyn.runs.directory import (
 )
 from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
-from fedsyn.runs.published import published_config
+from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]

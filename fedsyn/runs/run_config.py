@@ -2,13 +2,15 @@
 
 `fedsyn run` submits the resolved configuration itself, as JSON. `flwr run` typed by hand names a file of the app, which
 server and clients then read each for itself; only a simulation may be started so. Clients import this module for every
-message: it stays light.
+message: it stays light. `published_config` is the configuration as it may be published: in a saved model, and on a page
+that is for publication.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +22,7 @@ from fedsyn.loading import load_config, parse_config
 
 if TYPE_CHECKING:
     from fedsyn.table.schema import Schema
+
 
 #: The folder of the app: the checkout, or where Flower unpacked what was submitted.
 APP_DIR = Path(__file__).resolve().parents[2]
@@ -90,7 +93,7 @@ def store_of(run_config: Mapping[str, Any]) -> Path:
     """Folder of a simulation's encoded table; for `flwr run` typed by hand, one that both sides derive."""
     if run_config.get("store"):
         return Path(str(run_config["store"]))
-    from fedsyn.table.data.cache import cache_dir
+    from fedsyn.table.data.fetch import cache_dir
 
     named = json.dumps([str(run_config.get(key, "")) for key in ("config", "set")])
     return cache_dir() / "stores" / hashlib.sha256(named.encode()).hexdigest()[:24]
@@ -120,3 +123,37 @@ def _from_app(name: str, assignments: str, nodes: int) -> RunConfig:
             "'fedsyn run' starts a deployment, not 'flwr run': its nodes open no file of the run's choice"
         )
     return config
+
+
+# Where it ran, and on what: nobody who gets the table needs to know.
+_PLACES = ("operator", "operator_key", "ray", "superlink")
+
+
+def published_config(config: RunConfig) -> dict[str, Any]:
+    """The configuration without the folders and machines of its run; `RunConfig.model_validate` takes it.
+
+    Of files there is the name alone, whatever system wrote the path. A mechanism or a partitioner that is named by the
+    path of a module stays, and so do the parties' cards, which are public.
+
+    >>> from fedsyn.loading import parse_config
+    >>> given = {"data": {"source": "C:/ward 3/rows.csv", "schema": "~/me/s.yaml"}, "epsilon": 1, "delta": 1e-6}
+    >>> data = published_config(parse_config(given))["data"]
+    >>> data["source"], data["schema"]
+    ('rows.csv', 's.yaml')
+    """
+    document = config.to_dict()
+    data, runtime = document["data"], document.get("runtime", {})
+    for key in ("source", "schema"):
+        if data.get(key):
+            data[key] = _name(data[key])
+    if data.get("holders"):
+        data["holders"] = [_name(file) for file in data["holders"]]
+    for key in _PLACES:
+        runtime.pop(key, None)
+    return document
+
+
+def _name(path: str) -> str:
+    """The last part of a path, with either kind of slash."""
+    parts = [part for part in re.split(r"[/\\]", path) if part]
+    return parts[-1] if parts else path

@@ -15,6 +15,8 @@ inside a group; there it adds up instead of averaging out. So does `interactions
 Bits come from a counter-based function (splitmix64 of Steele, Lea & Flood 2014, keyed by SHA-256 of seed and clique):
 no matrix is ever formed, and a client computes them for the cells that its rows touch only. They are public: nothing
 about privacy rests on them.
+
+Sums of look-ups for many cliques in one set of array calls: a small client spends its time in their overhead.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -31,9 +34,42 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection.groups import Grouping, group_counts, unpack_grouping
-from fedsyn.selection.lookups import Lookups
 from fedsyn.table.counting.marginals import count_sparse_many
 from fedsyn.table.counting.reductions import dot
+
+
+class Lookups:
+    """For each clique and each of its attributes a table from value to integer; what a row gets is their sum.
+
+    Args:
+        axes: of each clique, the columns of its attributes.
+        tables: of each clique, one (values,) int64 array per attribute.
+        first: number of values of the first column.
+    """
+
+    def __init__(
+        self, axes: Sequence[tuple[int, ...]], tables: Sequence[Sequence[npt.NDArray[np.int64]]], first: int
+    ) -> None:
+        flat = [table for own in tables for table in own]
+        longest, end = max(map(len, axes), default=0), sum(map(len, flat))
+        # A clique without such a place looks up the zeros at the end, by the values of the first column.
+        columns = np.zeros((longest, len(axes)), np.int64)
+        begins = np.full((longest, len(axes)), end, np.int64)
+        position = 0
+        for i, (clique, own) in enumerate(zip(axes, tables, strict=True)):
+            for place, (axis, table) in enumerate(zip(clique, own, strict=True)):
+                columns[place, i], begins[place, i] = axis, position
+                position += len(table)
+        self._places = list(zip(columns, begins, strict=True))
+        self._flat = np.concatenate([*flat, np.zeros(first, np.int64)])
+
+    def sums(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        """(n, cliques) int64 of (n, d) codes."""
+        total = np.zeros((len(codes), len(self._places[0][0]) if self._places else 0), np.int64)
+        for columns, begins in self._places:
+            total += self._flat[begins + codes[:, columns]]
+        return total
+
 
 KINDS = ("interactions", "groups", "signs")
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

@@ -14,7 +14,7 @@ import fedsyn.table.counting.distances as distances
 import fedsyn.table.counting.marginals as marginals
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
-from fedsyn.inference.extension import Extension
+from fedsyn.inference.component import Extension
 from fedsyn.inference.junction_tree import connect
 from fedsyn.inference.triangulation import (
     Axes,
@@ -27,8 +27,7 @@ from fedsyn.inference.triangulation import (
 from fedsyn.plugins.strategies.privsyn import gum_config
 from fedsyn.selection.scores import contained_in, l1_distances
 from fedsyn.selection.views import ModelView
-from fedsyn.table.counting.marginals import count, count_sparse_many, dense_to_sparse
-from fedsyn.table.counting.pairs import count_pairs
+from fedsyn.table.counting.marginals import count, count_pairs, count_sparse_many, dense_to_sparse
 from fedsyn.table.counting.stored import StoredLayout, stored_cliques
 
 seeds = st.integers(0, 2**32 - 1)
@@ -146,7 +145,7 @@ def test_products_count_pairs(seed: int):
     domain = a_domain(rng, int(rng.integers(2, 9)))
     codes = a_table(rng, domain, int(rng.integers(0, 50)))
     pairs = [tuple(int(i) for i in rng.permutation(len(domain))[:2]) for _ in range(int(rng.integers(1, 20)))]
-    from fedsyn.table.counting import pairs as module
+    from fedsyn.table.counting import marginals as module
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_ROWS", 7)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.report.style import chart_config
 from fedsyn.evaluation.report.text import table
-from fedsyn.table.data.cache import cache_dir
+from fedsyn.table.data.fetch import cache_dir
 
 Spec = dict[str, Any]
 FORMATS = ("svg", "pdf", "png")

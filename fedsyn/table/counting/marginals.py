@@ -5,31 +5,37 @@ exact integer counting without noise; L1 = L2 sensitivity to one row added or re
 
 Three forms, for three uses:
     `count`              dense arrays of shape `domain.shape_of(clique)`; built for tables of many rows.
-    `count_sparse(_many)` only the cells that rows fall into; built for small tables, big cliques and
-    transport. `count_one_way`      all one-way marginals as one concatenated vector, at the price of a single
-    bincount.
+    `count_sparse_many`  only the cells that rows fall into; built for small tables, big cliques and transport.
+    `count_one_way`      all one-way marginals as one concatenated vector, at the price of a single bincount.
 
 All of them accept codes of any integer dtype and memory order, require `0 <= codes[:, j] < domain.shape[j]`
 (which `Schema.encode` guarantees), and treat an empty table and the empty clique `()` (one cell: the row
 count) as ordinary.
+
+Counts of very many pairs of attributes, as products of 0/1 columns.
+
+One array call per pair costs ten times what counting a few thousand rows does. Written as 0/1 columns, one for each
+value, a table X has all its two-way counts in X^T X. Sums of ones below 2^24 are exact in single precision, in whatever
+order and on however many threads a BLAS adds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.domain import Domain
-from fedsyn.table.counting.pairs import count_pairs, worth_multiplying
 
 # Index arrays are built for this many rows at a time: an index of 2 bytes and its 8-byte copy inside bincount
 # stay in a level-2 cache of 1 MB together with the columns. Measured flat between 2**15 and 2**17.
 _CHUNK = 1 << 16
 # Numbers of 8 bytes that are held, and sorted, of a large table at a time.
 _CELLS_AT_ONCE = 1 << 22
-# From so many cliques on it is considered to count pairs together (`fedsyn.table.counting.pairs`).
+# From so many cliques on it is considered to count pairs together (`fedsyn.table.counting.marginals`).
 _MANY = 64
 # Numbers that are sorted at once without asking whether counting would be cheaper: those of a small table.
 _FEW = 1 << 16
@@ -193,11 +199,6 @@ def split_one_way(vector: np.ndarray, domain: Domain) -> list[np.ndarray]:
     return np.split(vector, np.cumsum(domain.shape)[:-1]) if len(domain) else []
 
 
-def count_sparse(codes: np.ndarray, domain: Domain, clique: Sequence[str]) -> SparseMarginal:
-    """The non-empty cells of one marginal; see `count_sparse_many`."""
-    return count_sparse_many(codes, domain, [clique])[0]
-
-
 def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -> list[SparseMarginal]:
     """The non-empty cells of many marginals; all cliques are counted together, so small tables cost little.
 
@@ -277,20 +278,6 @@ def _runs(index: np.ndarray) -> list[SparseMarginal]:
     return [SparseMarginal(cells[a:b], counts[a:b]) for a, b in zip(starts, ends, strict=True)]
 
 
-def sparse_to_dense(sparse: SparseMarginal, domain: Domain, clique: Sequence[str]) -> np.ndarray:
-    """The dense int64 array of shape `domain.shape_of(clique)`.
-
-    Raises:
-        ValueError: a cell lies outside the clique's sub-domain.
-    """
-    shape = domain.shape_of(clique)
-    dense = np.zeros(_prod(shape), dtype=np.int64)
-    if sparse.cells.size and (sparse.cells[0] < 0 or sparse.cells[-1] >= dense.size):
-        raise ValueError("sparse marginal has a cell outside its clique")
-    dense[sparse.cells] = sparse.counts
-    return dense.reshape(shape)
-
-
 def dense_to_sparse(dense: np.ndarray) -> SparseMarginal:
     """The non-empty cells of a dense count array of any shape."""
     flat = np.ascontiguousarray(dense).reshape(-1)
@@ -324,3 +311,105 @@ def _prod(shape: tuple[int, ...]) -> int:
     for n in shape:
         size *= n
     return size
+
+
+# Rows that are multiplied at a time: their 0/1 columns take 4 bytes each, and their counts stay exact.
+_ROWS = 1 << 12
+# Attributes of more values are counted one pair at a time: their products would mostly add zeros.
+_LARGEST_SIZE = 32
+# Columns of the left factor at a time; with all those of the right one they bound the product.
+_LEFT = 1 << 10
+# Seconds that a pair costs by itself, and that each of its rows adds; seconds of a multiplication (measured).
+_PER_PAIR, _PER_ROW, _PER_PRODUCT = 1e-5, 2.5e-9, 4e-11
+
+Axes = tuple[int, ...]
+
+
+def worth_multiplying(shape: Sequence[int], axes: Sequence[Axes], rows: int) -> list[int]:
+    """Positions of the cliques that are counted faster by products, all together: none, or every small pair."""
+    pairs = [i for i, q in enumerate(axes) if len(q) == 2 and max(shape[q[0]], shape[q[1]]) <= _LARGEST_SIZE]
+    columns = sum(shape[axis] for axis in {axis for i in pairs for axis in axes[i]})
+    singly = len(pairs) * (_PER_PAIR + _PER_ROW * rows)
+    together = _PER_PRODUCT * rows * columns**2 / 2 + _PER_PAIR * (10 + len(pairs) / 5)
+    return pairs if together < singly else []
+
+
+def count_pairs(
+    codes: npt.NDArray[np.integer], domain: Domain, pairs: Sequence[tuple[int, int]]
+) -> list[npt.NDArray[np.int64]]:
+    """Flat counts of some pairs, in C order of the given order of their two columns.
+
+    Args:
+        codes: (n, d) rows.
+        domain: their domain.
+        pairs: two different columns each.
+    """
+    plan = _plan(domain.shape, tuple(pairs))
+    total = np.zeros(plan.length, np.int64)
+    for start in range(0, len(codes), _ROWS):
+        part = codes[start : start + _ROWS][:, plan.axes]
+        ones = np.zeros((len(part), plan.columns), np.float32)
+        ones[np.arange(len(part))[:, None], part + plan.starts] = 1.0
+        for left, right, target, source in plan.blocks:
+            product = ones[:, left].T @ ones[:, right]
+            total[target] += product.ravel()[source].astype(np.int64)
+    return np.split(total, plan.bounds[1:-1])
+
+
+class _Plan:
+    """Which products hold which pairs.
+
+    Attributes:
+        axes: the attributes that take part, ascending.
+        starts: first 0/1 column of each.
+        columns: number of 0/1 columns.
+        blocks: (columns of the left factor, of the right one, cells of the result, where the product has them).
+        bounds: (m + 1,) first cell of each pair in the result.
+    """
+
+    def __init__(self, shape: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> None:
+        self.axes = sorted({axis for pair in pairs for axis in pair})
+        sizes = np.array([shape[axis] for axis in self.axes], np.int64)
+        ends = np.cumsum(sizes)
+        self.starts, self.columns = ends - sizes, int(ends[-1])
+        position = {axis: i for i, axis in enumerate(self.axes)}
+        first = np.array([position[a] for a, _ in pairs])
+        second = np.array([position[b] for _, b in pairs])
+        cells = sizes[first] * sizes[second]
+        self.bounds = np.concatenate([[0], np.cumsum(cells)]).astype(np.int64)
+        self.length = int(self.bounds[-1])
+        low = np.minimum(first, second)
+        self.blocks = []
+        begin = 0
+        while begin < len(self.axes):
+            end = int(np.searchsorted(ends, self.starts[begin] + _LEFT, side="right"))
+            end = max(end, begin + 1)
+            chosen = np.flatnonzero((low >= begin) & (low < end))
+            if len(chosen):
+                left = slice(int(self.starts[begin]), int(ends[end - 1]))
+                right = slice(int(self.starts[begin]), self.columns)
+                self.blocks.append((left, right, *self._cells(chosen, first, second, sizes, right)))
+            begin = end
+
+    def _cells(
+        self,
+        chosen: npt.NDArray[np.int64],
+        first: npt.NDArray[np.int64],
+        second: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        right: slice,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Cells of the chosen pairs in the result, and in the product of a block, flat."""
+        width = self.columns - right.start
+        lengths = self.bounds[chosen + 1] - self.bounds[chosen]
+        pair = np.repeat(chosen, lengths)
+        inside = np.arange(len(pair)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        i, j = np.divmod(inside, sizes[second[pair]])
+        a, b = self.starts[first[pair]] + i - right.start, self.starts[second[pair]] + j - right.start
+        swapped = first[pair] > second[pair]
+        return self.bounds[pair] + inside, np.where(swapped, b, a) * width + np.where(swapped, a, b)
+
+
+@lru_cache(maxsize=4)
+def _plan(shape: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> _Plan:
+    return _Plan(shape, pairs)

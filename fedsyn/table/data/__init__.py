@@ -8,7 +8,6 @@ from fedsyn.table.data.encoded import EncodedTable, open_client_rows, write_enco
 from fedsyn.table.data.readers import read_table
 from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
 from fedsyn.table.data.sources import Dataset, FileSource, file_source, load_dataset, load_table
-from fedsyn.table.data.split import train_test_split
 from fedsyn.table.data.stream import encode_file, encoded_blocks
 from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
 
@@ -29,6 +28,5 @@ __all__ = [
     "read_table",
     "synthfs",
     "synthfs_schema",
-    "train_test_split",
     "write_encoded",
 ]

@@ -1,8 +1,7 @@
 """Fetching public tables: OpenML and scikit-learn's own tables through scikit-learn, others by their address.
 
 Needs a network (except for scikit-learn's tables) and, for OpenML, scikit-learn. What was fetched is kept in
-a cache
-folder: FEDSYN_CACHE, else `fedsyn` in the user's cache folder.
+the cache folder, whose files can all be fetched or computed again (tables, embeddings, stores of simulations).
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import gzip
 import importlib
 import io
+import os
 import shutil
 import tarfile
 import tempfile
@@ -22,12 +22,20 @@ from urllib.parse import urlparse
 from urllib.request import urlopen
 
 from fedsyn.errors import DataError
-from fedsyn.table.data.cache import cache_dir
 from fedsyn.table.data.readers import exact_floats
 from fedsyn.table.data.registry import Origin
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def cache_dir() -> Path:
+    """`$FEDSYN_CACHE`, or `fedsyn` in the user's cache folder."""
+    if folder := os.environ.get("FEDSYN_CACHE"):
+        return Path(folder).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "fedsyn"
+
 
 _SECONDS = 60
 

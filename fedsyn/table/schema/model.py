@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.table.schema.approval import How, approved_column, findings
 from fedsyn.table.schema.aside import ASIDE, Aside
 from fedsyn.table.schema.base import REMARKS, ColumnBase
-from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import CategoricalColumn, Column
+from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
+from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, Column
 from fedsyn.table.schema.compiled import Compiled, computed_columns
 from fedsyn.table.schema.conditions import Rows
-from fedsyn.table.schema.editing import EditedSchema
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
-from fedsyn.table.schema.plain import column_dict
+from fedsyn.table.schema.quantities import IntegerColumn
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.values import MISSING_TEXT
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Schema(EditedSchema):
+class Schema(BaseModel):
     """The columns of a table with their public values.
 
     A value outside the schema gets a code too: the nearest bin, or "other".
@@ -253,6 +253,66 @@ class Schema(EditedSchema):
             return
         raise SchemaError(not_approved(left))
 
+    @classmethod
+    def draft(
+        cls, frame: pd.DataFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
+    ) -> Schema:
+        """Proposes a schema for a table, which no run accepts before approval; see `draft.draft_columns`.
+
+        >>> import pandas as pd
+        >>> table = pd.DataFrame({"age": [34, 51] * 30, "ward": ["north", "south"] * 30})
+        >>> schema = Schema.draft(table).edited(age={"lower": 0, "upper": 110})
+        >>> schema.unapproved
+        {'age': ('kind', 'missing'), 'ward': ('kind', 'categories', 'missing')}
+        >>> schema.approve("age", "ward", frame=table).unapproved
+        {}
+
+        Raises:
+            ConfigError, DataError: as `draft_columns`. SchemaError: every column is set aside.
+        """
+        from fedsyn.table.schema.draft import draft_columns, drafted_schema
+
+        return cls.from_dict(drafted_schema(draft_columns(frame, bins, label, keep, **how), label))
+
+    def edited(self, **columns: dict[str, Any]) -> Schema:
+        """The schema with other settings of some columns, such as `age={"lower": 0}`. None takes a setting out.
+
+        A new `kind` starts from nothing. What is set is no longer listed under `drafted`.
+
+        Raises:
+            SchemaError: no such column, or not a valid schema.
+        """
+        data = self.to_dict()
+        for name, given in columns.items():
+            if name not in data["columns"]:
+                raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
+            old = data["columns"][name]
+            new = ({} if "kind" in given and given["kind"] != old["kind"] else old) | given
+            known = {mark for key, mark in _ANSWERS.items() if key in given}
+            new["drafted"] = [mark for mark in new.get("drafted", ()) if mark not in known]
+            data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
+        return Schema.from_dict(data)
+
+    def approve(self, *names: str, frame: pd.DataFrame | None = None, **how: Any) -> Schema:
+        """The schema with some columns approved as public; without names, all of them.
+
+        Args:
+            names: the columns.
+            frame: the table, to count who holds a category; without it, what the draft marked as rare counts.
+            how: see `How`: few, public, fold, private.
+
+        Raises:
+            SchemaError: no such column, or few rows hold a category and nobody said why it is public.
+        """
+        data, asked = self.to_dict(), How(**how)
+        found = findings(self, frame, asked.few) if frame is not None else {}
+        for name in names or tuple(self.unapproved):
+            if name not in data["columns"]:
+                raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
+            old = data["columns"][name]
+            data["columns"][name] = approved_column(self.every_column[name], old, found.get(name), asked, name)
+        return Schema.from_dict(data)
+
     def with_bins(self, bins: int) -> Schema:
         """The schema with this number of equal-width bins in every numeric column that names a number of
         bins.
@@ -423,3 +483,39 @@ _KEYS = [name for name in Schema.model_fields if name not in _OWN]
 def _kind_of(column: Any) -> Any:
     """The kind of a column as it was given, as data or as a model."""
     return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
+
+
+def column_dict(column: Any) -> dict[str, Any]:
+    """A column as `Schema.from_dict` takes it, without the settings that have their default value."""
+    data = column.model_dump(mode="json", exclude_defaults=True)
+    remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
+    remarks |= {"approved": column.approved} if column.drafted and column.kind not in ASIDE else {}
+    data = {"kind": column.kind, **data}
+    if isinstance(column, BooleanColumn):
+        data.pop("categories", None)
+    if isinstance(column, BinnedColumn):
+        if isinstance(column.bins, tuple):
+            data.pop("lower", None)
+            data.pop("upper", None)
+        if _written_as_integer(column):
+            for key in ("lower", "upper"):
+                if key in data:
+                    data[key] = int(data[key])
+            if isinstance(column.bins, tuple):
+                data["bins"] = [int(edge) for edge in column.bins]
+    return {**data, **remarks}
+
+
+def _written_as_integer(column: BinnedColumn) -> bool:
+    return isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole)
+
+
+#: Setting -> what of `drafted` it answers.
+_ANSWERS = {
+    "kind": "kind",
+    "lower": "bounds",
+    "upper": "bounds",
+    "bounds": "bounds",
+    "categories": "categories",
+    "missing": "missing",
+}

@@ -358,7 +358,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
         seen: list[EvaluationInput] = []
         patch.setattr("fedsyn.runs.finish.evaluate", lambda asked, data: (seen.append(data), evaluate(asked, data))[1])
         found = run(config, tmp_path / "out", table=table)
-    _, held = split_rows(config, 300)
+    held = np.flatnonzero(split_rows(config.data, 300)[1])
     (data,) = seen
     np.testing.assert_array_equal(data.test_numbers, schema.block(table.iloc[held]).numbers)
     np.testing.assert_array_equal(data.test, schema.encode(table.iloc[held]))

@@ -18,7 +18,7 @@ from fedsyn.evaluation.predicted.beliefs import believed
 from fedsyn.evaluation.predicted.effects import Effects, Scenario, part_of, visible
 from fedsyn.evaluation.predicted.errors import Predictor, deviation, kept_noise
 from fedsyn.inference import Evidence, Measurement, MixtureModel, Model, estimate
-from fedsyn.inference.held import nearest_counts
+from fedsyn.inference.posterior import nearest_counts
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.workload import Workload

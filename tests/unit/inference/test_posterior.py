@@ -15,8 +15,8 @@ from fedsyn.inference import EmpiricalModel, EstimateConfig, Evidence, Measureme
 from fedsyn.inference.compiled import Compiled
 from fedsyn.inference.effects import Effects
 from fedsyn.inference.grids import Grid, on_grids
-from fedsyn.inference.held import Held, nearest_counts
 from fedsyn.inference.measurements import merge
+from fedsyn.inference.posterior import Held, nearest_counts
 from fedsyn.inference.solvers import Descent, Problem
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.table.schema import Schema

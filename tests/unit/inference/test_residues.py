@@ -10,10 +10,10 @@ import pytest
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
 from fedsyn.inference.effects import Effects
+from fedsyn.inference.estimation import completed
 from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.grids import Grid
 from fedsyn.inference.measurements import least_variance_total, merge
-from fedsyn.inference.residues import completed
 from fedsyn.inference.smoothing import own_counts
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.table.counting.residues import cost, dimensions, residue, times_cells

@@ -20,9 +20,9 @@ from fedsyn.front.testing.harness import Federation, config_of, execute, finishe
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Hierarchy, Measurement, Model, estimate
 from fedsyn.inference.calibrate import Calibrator
+from fedsyn.inference.compiled import Seen
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import merge
-from fedsyn.inference.seen import Seen
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.solvers import Problem
 from fedsyn.inference.triangulation import axes_of

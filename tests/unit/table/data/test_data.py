@@ -25,10 +25,10 @@ from fedsyn.table.data import (
     load_table,
     open_client_rows,
     read_table,
-    train_test_split,
     write_encoded,
 )
 from fedsyn.table.data.fetch import fetch
+from fedsyn.table.data.partition import draw_test_rows
 from fedsyn.table.data.registry import Origin
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
@@ -396,23 +396,19 @@ def test_what_cannot_be_fetched_says_what_to_do(tmp_path, monkeypatch):
 
 
 def test_train_and_test_rows_cover_the_table_once():
-    train, test = train_test_split(1001, 0.1, np.random.default_rng(0))
-    assert len(test) == 100
-    assert sorted([*train, *test]) == list(range(1001))
-    assert (np.diff(train) > 0).all()
-    again = train_test_split(1001, 0.1, np.random.default_rng(0))
-    np.testing.assert_array_equal(again[1], test)
-    assert not np.array_equal(train_test_split(1001, 0.1, np.random.default_rng(1))[1], test)
+    test = draw_test_rows(1001, 0.1, np.random.default_rng(0))
+    assert test.shape == (1001,) and test.sum() == 100
+    np.testing.assert_array_equal(draw_test_rows(1001, 0.1, np.random.default_rng(0)), test)
+    assert not np.array_equal(draw_test_rows(1001, 0.1, np.random.default_rng(1)), test)
 
 
 def test_a_split_never_takes_the_last_training_row():
-    assert [len(part) for part in train_test_split(1, 0.9, np.random.default_rng(0))] == [1, 0]
-    assert [len(part) for part in train_test_split(2, 0.9, np.random.default_rng(0))] == [1, 1]
-    assert [len(part) for part in train_test_split(5, 0, np.random.default_rng(0))] == [5, 0]
+    taken = [draw_test_rows(n, share, np.random.default_rng(0)).sum() for n, share in ((1, 0.9), (2, 0.9), (5, 0))]
+    assert taken == [0, 1, 0]
     with pytest.raises(ValueError, match=r"\[0, 1\)"):
-        train_test_split(5, 1, np.random.default_rng(0))
+        draw_test_rows(5, 1, np.random.default_rng(0))
     with pytest.raises(DataError):
-        train_test_split(0, 0.1, np.random.default_rng(0))
+        draw_test_rows(0, 0.1, np.random.default_rng(0))
 
 
 # The encoded table

@@ -27,8 +27,8 @@ from fedsyn.runs.directory import RESULTS
 from fedsyn.runs.engines import run
 from fedsyn.runs.sweep.report import report_folder
 from fedsyn.table.counting import marginals
-from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, read_table, split, write_encoded
-from fedsyn.table.data.split import draw_test_rows
+from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, partition, read_table, write_encoded
+from fedsyn.table.data.partition import draw_test_rows
 from fedsyn.table.data.spool import RowSpool, taken
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
@@ -328,7 +328,7 @@ class Coarse:
 @pytest.mark.parametrize("make", [np.random.default_rng, Coarse])
 @pytest.mark.parametrize("block", [1 << 18, 10])
 def test_the_test_rows_are_those_with_the_smallest_numbers(make, block, monkeypatch):
-    monkeypatch.setattr(split, "_BLOCK", block)
+    monkeypatch.setattr(partition, "_BLOCK", block)
     for n in (1, 2, 5, 101, 1000):
         for fraction in (0.0, 0.1, 0.5, 0.99):
             rng, again = make(n), make(n)
