@@ -78,22 +78,31 @@ def filled(room: str, template: str, /, **values: Any) -> str:
 
     Args:
         room: folder of the package.
-        template: file name.
-        values: for the template, each through `markdown`; a missing one is an error.
+        template: file name; one that ends in .html.md is HTML, any other is Markdown.
+        values: for the template, each shown as text; a missing one is an error.
     """
     return str(_templates(room).get_template(template).render(values))
 
 
 @cache
 def _templates(room: str) -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import Environment, PackageLoader, StrictUndefined, pass_eval_context
 
-    return Environment(
+    @pass_eval_context
+    def text(context: Any, value: Any) -> Any:
+        if hasattr(value, "__html__"):  # of another template, or JSON inside a script
+            return value
+        return plain(str(value), keep="\n\t") if context.autoescape else markdown(str(value))
+
+    environment = Environment(
         loader=PackageLoader("fedsyn", f"{room}/templates"),
-        finalize=lambda value: markdown(str(value)),
+        autoescape=lambda name: name is not None and name.endswith(".html.md"),
+        finalize=text,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    return environment
 
 
 def say(text: str, *, error: bool = False) -> None:

@@ -32,9 +32,9 @@ from fedsyn.config import RunConfig
 from fedsyn.evaluation.base import EvaluationInput, column_ranges
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.queries import QUERIES, QUERY_SEED, random_queries
-from fedsyn.evaluation.report.html import read_facts
+from fedsyn.evaluation.record import FEDERATED_FILE
 from fedsyn.loading import parse_config
-from fedsyn.runs.directory import FEDERATED_FILE
+from fedsyn.runs.directory import read_facts
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_tables
 from fedsyn.table.counting.candidates import build_workload

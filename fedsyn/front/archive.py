@@ -20,6 +20,7 @@ from fedsyn.bounded import MOST_BYTES, MOST_ROUND_BYTES, Archive, json_lines, js
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.errors import DataError
 from fedsyn.evaluation.predicted import PredictedQuality
+from fedsyn.evaluation.record import PREDICTED_FILE
 from fedsyn.evaluation.report.readme import readme
 from fedsyn.evaluation.report.run_page import RunFacts
 from fedsyn.inference import AnyModel, Evidence
@@ -27,7 +28,6 @@ from fedsyn.loading import released_config
 from fedsyn.runs.directory import (
     MOST_MODEL_BYTES,
     OLD_NAMES,
-    PREDICTED_FILE,
     read_evidence,
     read_released_model,
     save_evidence,
@@ -104,7 +104,7 @@ class Release:
             domain=dict(zip(self.model.domain.attributes, self.model.domain.shape, strict=True)),
             total=self.model.total,
             edges=None,
-            predicted=self.predicted,
+            evaluations=() if self.predicted is None else (self.predicted,),
             public=True,
         )
         return readme(facts)

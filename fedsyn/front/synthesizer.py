@@ -427,7 +427,7 @@ def page_of(release: Release, codes: npt.NDArray[Any], found: TableComparison | 
         found: their scores beside real rows; without them nothing on the page is private.
     """
     from fedsyn.runs.directory import append_line, save_model, write_json
-    from fedsyn.runs.report import save_comparison, write_run_page
+    from fedsyn.runs.report import save_evaluation, write_run_page
 
     with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
         out = Path(folder) / "model"
@@ -441,7 +441,7 @@ def page_of(release: Release, codes: npt.NDArray[Any], found: TableComparison | 
             append_line(out / "rounds.jsonl", line)
         save_model(out / "model.npz", release.model)
         if found is not None:
-            save_comparison(out, found, {})
+            save_evaluation(out, found)
         try:
             paths = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
         except (KeyError, TypeError, AttributeError):

@@ -12,7 +12,7 @@ from typing import Any
 from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.evaluation.real.metrics import all_metrics
-from fedsyn.evaluation.report.html import read_facts
+from fedsyn.runs.directory import read_facts
 
 _NEEDED = ("config.yaml", "ledger.json", "metrics.json")
 # Settings that say where a run happened, and not what it was.
@@ -85,12 +85,12 @@ def _read(folder: Path, name: str) -> RunFacts:
 
 
 def _scores(folder: Path) -> dict[str, float]:
-    from fedsyn.runs.report import load_comparison
+    from fedsyn.evaluation.real.comparison import TableComparison
+    from fedsyn.runs.report import load_evaluation
 
-    found = load_comparison(folder)
-    if found is None:
+    comparison = load_evaluation(folder, TableComparison)
+    if comparison is None:
         return {}
-    comparison = found[0]
     return {"score of columns": comparison.column_score, "score of pairs": comparison.pair_score}
 
 

@@ -15,13 +15,12 @@ from typing import Protocol, runtime_checkable
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, RunError
-from fedsyn.evaluation.report.html import read_facts
 from fedsyn.nodes.flower.launch import app_folder, submit, wait
 from fedsyn.nodes.flower.watching import COMPLETED, STOPPED, RunState, SuperLink, Unreachable
 from fedsyn.protocol.record import RoundRecord, Waiting
 from fedsyn.protocol.waiting import Announcer
 from fedsyn.runs import journal
-from fedsyn.runs.directory import GIVEN_FILE, is_complete, load_metrics, load_waiting, raise_recorded_error
+from fedsyn.runs.directory import GIVEN_FILE, is_complete, load_metrics, load_waiting, raise_recorded_error, read_facts
 from fedsyn.runs.given_table import Codes, sent
 from fedsyn.runs.orders import order_of
 from fedsyn.runs.prepare import Prepared

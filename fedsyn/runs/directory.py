@@ -14,20 +14,16 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from fedsyn.bounded import Arrays, json_of, open_file
+from fedsyn.bounded import MOST_ROUND_BYTES, Arrays, json_lines, json_of, open_file, read_bytes
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, DataError, FedsynError, InputError, RunError
-from fedsyn.evaluation.report.html import read_facts
+from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
 from fedsyn.protocol.record import Waiting
 
-# A simulation's scores beside the real rows, and the scale of its metrics. It is not for publication.
-COMPARISON_FILE = "comparison.json"
-# How good the table is predicted to be, from what was released: it may be published, and so may the text with it.
-PREDICTED_FILE, README_FILE = "predicted_quality.json", "README.md"
-# What the holders' noisy sums say of the table. It was released and paid for: it may be published.
-FEDERATED_FILE = "federated_evaluation.json"
+# What may be published about the table.
+README_FILE = "README.md"
 # What earlier versions called these two. They are still read; a new run removes them.
 OLD_NAMES = {PREDICTED_FILE: "quality.json", FEDERATED_FILE: "evaluation.json"}
 # Which table they were asked about, where that was made elsewhere: the last file of such a run.
@@ -244,6 +240,29 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def is_complete(out: Path) -> bool:
     """Whether a run has left all of its files: the page is the last one, or what says which table was evaluated."""
     return (out / "metrics.json").is_file() and any((out / name).is_file() for name in ("report.html", GIVEN_FILE))
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """A JSON file of a run. Raises DataError if it is damaged, or of a later format."""
+    facts = json_of(read_bytes(path), str(path))
+    if not isinstance(facts, dict):
+        raise DataError(f"{path} is damaged: expected a mapping of keys")
+    check_format(facts, str(path))
+    facts.pop("format", None)
+    return facts
+
+
+def read_rounds(out: Path, *, measured: bool = True) -> list[dict[str, Any]]:
+    """The rounds of a run: what was released of each, and what was measured where that is wanted and at hand."""
+    rounds, costs = _lines(out / "rounds.jsonl"), list[dict[str, Any]]()
+    if measured and (out / "measured.jsonl").is_file():
+        costs = _lines(out / "measured.jsonl")
+    costs += [{}] * (len(rounds) - len(costs))
+    return [{**line, **cost} for line, cost in zip(rounds, costs, strict=False)]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return json_lines(read_bytes(path, MOST_ROUND_BYTES), str(path))
 
 
 def load_metrics(out: Path) -> dict[str, float]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation.report.html import read_facts
+from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.registry import strategy_class
 from fedsyn.runs.deployment import Progress, run_elsewhere, superlink_of
-from fedsyn.runs.directory import FEDERATED_FILE
+from fedsyn.runs.directory import read_facts
 from fedsyn.runs.engines import simulation_grid
 from fedsyn.runs.given_table import ask, with_federated_evaluation
 from fedsyn.runs.prepare import prepare
@@ -18,8 +17,8 @@ from fedsyn.runs.stores import run_store
 from fedsyn.table.data import encode_file
 
 
-def evaluate_table(config: RunConfig, table: Path, out: Path, progress: Progress | None = None) -> dict[str, Any]:
-    """Asks the holders of a federation how good a table is; what federated_evaluation.json says.
+def evaluate_table(config: RunConfig, table: Path, out: Path, progress: Progress | None = None) -> FederatedQuality:
+    """Ask the holders of a federation how good a table is.
 
     Args:
         config: of their federation: who they are, how sums are formed, and the budget, which is spent on this alone.
@@ -49,4 +48,4 @@ def evaluate_table(config: RunConfig, table: Path, out: Path, progress: Progress
         else:
             with simulation_grid(config, prepared) as grid:
                 ask(config, prepared, grid, out, codes)
-    return read_facts(out / FEDERATED_FILE)
+    return FederatedQuality.of_document(read_facts(out / FederatedQuality.FILE))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fedsyn.config import RunConfig
 from fedsyn.evaluation.base import ColumnRange, column_ranges, sample_rows
 from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.federated.question import MOST_ROWS, TableQuestion, compared_cliques
 from fedsyn.evaluation.learners.trees import Trees, train_trees
 from fedsyn.evaluation.real.queries import QUERIES, QUERY_SEED, RangeQueries, random_queries
@@ -19,7 +20,7 @@ from fedsyn.inference import AnyModel
 from fedsyn.protocol.federated_evaluation import federated_evaluation
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
-from fedsyn.runs.directory import FEDERATED_FILE, write_json
+from fedsyn.runs.directory import write_json
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.synthesis import write_synthetic
 from fedsyn.table.schema import Schema
@@ -64,10 +65,9 @@ class FederatedEvaluation:
         if sums is None:
             self.strategy.record.notes.append("too few contributions: nothing is known of how good the table is")
             return
-        found = {name: interval.to_dict() for name, interval in sums.intervals().items()}
-        facts = {"confidence": 0.95, "holders": sums.holders, "rows": "training", "figures": found, "notes": notes}
-        facts |= {"held_out": self.config.evaluation.held_out} if "tested" in sums.values else {}
-        write_json(self.out / FEDERATED_FILE, facts)
+        held_out = self.config.evaluation.held_out if "tested" in sums.values else 0.0
+        found = FederatedQuality(sums.intervals(), sums.holders, tuple(notes), held_out)
+        write_json(self.out / found.FILE, found.document())
 
     def _question(self, synthetic: Codes) -> tuple[TableQuestion, list[str]]:
         """What is asked; of a run that goes on it is the one that was asked before."""

@@ -6,6 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import overload
 
@@ -23,7 +24,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs.directory import save_evidence, save_model, write_json
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
-from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, save_comparison, save_predicted_quality, write_run_page
+from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, save_evaluation, write_run_page
 from fedsyn.runs.synthesis import write_synthetic
 
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
@@ -60,9 +61,7 @@ def finish(
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     if evidence is not None:
         save_evidence(out / "measurements.npz", evidence)
-    save_predicted_quality(
-        out, predict_quality(model, evidence, strategy.glimpses(), strategy.workload, strategy.is_pulled)
-    )
+    save_evaluation(out, predict_quality(model, evidence, strategy.glimpses(), strategy.workload, strategy.is_pulled))
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}
     if evaluated:
@@ -83,7 +82,7 @@ def compare(config: RunConfig, prepared: Prepared, data: EvaluationInput, out: P
     rng = np.random.default_rng(COMPARISON_SEED)
     assert data.synthetic is not None
     found = compare_tables(prepared.schema, data.train, data.synthetic, holdout=data.test, rng=rng)
-    save_comparison(out, found, scales(config.evaluation.metrics, data, rng))
+    save_evaluation(out, replace(found, scales=scales(config.evaluation.metrics, data, rng)))
 
 
 def evaluation_input(

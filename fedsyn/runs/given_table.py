@@ -19,11 +19,12 @@ import numpy.typing as npt
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.evaluation.record import FEDERATED_FILE
 from fedsyn.inference import EmpiricalModel
 from fedsyn.nodes.flower import Grid
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.registry import strategy_class
-from fedsyn.runs.directory import FEDERATED_FILE, GIVEN_FILE, write_json
+from fedsyn.runs.directory import GIVEN_FILE, write_json
 from fedsyn.runs.finish import costs
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.serve import serve

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,26 +15,26 @@ from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.domain import Clique
-from fedsyn.errors import FedsynError, InputError
+from fedsyn.errors import DataError, FedsynError, InputError
+from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.scores import Grouping, association, shares
+from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
-from fedsyn.evaluation.report.html import read_facts, read_rounds
 from fedsyn.evaluation.report.readme import readme
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, run_page
-from fedsyn.evaluation.report.tables import latex_table, number
+from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
 from fedsyn.runs.directory import (
-    COMPARISON_FILE,
-    FEDERATED_FILE,
-    PREDICTED_FILE,
     README_FILE,
     evaluation_file,
     load_evidence,
     load_model,
+    read_facts,
+    read_rounds,
     synthetic_file,
     write_json,
 )
@@ -44,50 +44,43 @@ from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
-Scales = Mapping[str, Mapping[str, float | None]]
+Found = TypeVar("Found", bound=Evaluation)
+#: The ways to know how good a table is, the surest first.
+WAYS: tuple[type[Evaluation], ...] = (TableComparison, FederatedQuality, PredictedQuality)
 
 # A fixed seed: the same tables have the same scores. Nothing private hangs on it.
 COMPARISON_SEED = 0
 DRAWN_ROWS = 200_000  # of the synthetic table, where it is drawn alone
 _LINKED_COLUMNS = 40  # of the table whose associations are drawn alone
-_PRIVATE = "Read from the real rows, exactly: not for publication."
 
 
-def save_comparison(out: Path, found: TableComparison, scales: Scales) -> None:
-    """Write comparison.json: scores against the real rows and the scale of each metric, not for publication."""
-    write_json(out / COMPARISON_FILE, {"private": _PRIVATE, "quality": found.to_dict(), "scales": scales})
+def save_evaluation(out: Path, found: Evaluation) -> None:
+    """Write how good a table is into its file of a run directory."""
+    write_json(out / found.FILE, found.document())
 
 
-def load_comparison(out: Path) -> tuple[TableComparison, Scales] | None:
-    """Return what `save_comparison` wrote, or None."""
-    file = out / COMPARISON_FILE
-    if not file.is_file():
-        return None
-    facts = read_facts(file)
-    return TableComparison.from_dict(facts["quality"]), facts["scales"]
+def load_evaluation(out: Path, way: type[Found]) -> Found | None:
+    """Return what a run directory knows in one of the `WAYS`, or None.
 
-
-def save_predicted_quality(out: Path, predicted: PredictedQuality) -> None:
-    """Write predicted_quality.json: what is predicted of the table from released values, which may be published."""
-    write_json(out / PREDICTED_FILE, predicted.to_dict())
-
-
-def load_predicted_quality(out: Path) -> PredictedQuality | None:
-    """Return what `save_predicted_quality` wrote, or None.
-
-    An old quality.json may hold scores against real rows instead: then the answer is None, too.
+    Raises:
+        DataError: the file is damaged.
     """
-    file = evaluation_file(out, PREDICTED_FILE)
+    file = evaluation_file(out, way.FILE)
     if not file.is_file():
         return None
     facts = read_facts(file)
-    return None if "private" in facts else PredictedQuality.from_dict(facts)
+    if way.PUBLIC and "private" in facts:  # an old quality.json may hold scores against real rows
+        return None
+    try:
+        return way.of_document(facts)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise DataError(f"{file} is damaged: remove it, or evaluate the table again") from None
 
 
-def load_federated_evaluation(out: Path) -> Mapping[str, Any] | None:
-    """Return what federated_evaluation.json holds, or None where the holders were not asked."""
-    file = evaluation_file(out, FEDERATED_FILE)
-    return read_facts(file) if file.is_file() else None
+def load_evaluations(out: Path, *, public: bool = False) -> list[Evaluation]:
+    """Return all that a run directory knows of how good its table is, the surest first; public: what may be told."""
+    found = (load_evaluation(out, way) for way in WAYS if way.PUBLIC or not public)
+    return [one for one in found if one is not None]
 
 
 def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = ()) -> list[Path]:
@@ -104,7 +97,7 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     config = _config(out)
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
-    if real and config.runtime.engine != "deployment" and not (out / COMPARISON_FILE).is_file():
+    if real and config.runtime.engine != "deployment" and not (out / TableComparison.FILE).is_file():
         note = _measure(config, out)
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
     if not real:
@@ -113,7 +106,7 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     with (out / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([("metric", "value"), *metrics.items()])
     rows = [(name, "not finite" if value is None else number(value)) for name, value in metrics.items()]
-    (out / "metrics.tex").write_text(latex_table(("metric", "value"), rows), encoding="utf-8")
+    (out / "metrics.tex").write_text(Table(("metric", "value"), rows).latex(), encoding="utf-8")
     return [paths[0], out / "metrics.csv", out / "metrics.tex", *paths[1:]]
 
 
@@ -140,7 +133,7 @@ def write_run_page(
     """
     config = config or _config(out)
     notes = [note] if note else []
-    found = None if public else load_comparison(out)
+    found = load_evaluations(out, public=public)
     try:
         schema = _schema(config, out)
     except InputError as error:
@@ -148,11 +141,10 @@ def write_run_page(
         why = "the schema is not at hand" if public else str(error)
         notes.append(f"The values of the columns are not shown: {why}.")
     model = load_model(out / "model.npz") if (out / "model.npz").is_file() else None
-    file = synthetic_file(out)
-    marginals: list[Marginal] = []
-    links: Links = ()
-    if found is None and schema is not None and draw and (synthetic is not None or file.is_file()):
-        marginals, links = _alone(schema, _first_rows(file, schema) if synthetic is None else synthetic)
+    compared = any(isinstance(one, TableComparison) for one in found)
+    drawn: tuple[Sequence[Marginal], Links] = (), ()
+    if not compared and schema is not None and draw and (synthetic is not None or synthetic_file(out).is_file()):
+        drawn = _alone(schema, _first_rows(synthetic_file(out), schema) if synthetic is None else synthetic)
     facts = RunFacts(
         source=published_config(config)["data"]["source"],
         config=_shown_config(config, out, public),
@@ -165,12 +157,9 @@ def write_run_page(
         domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
         total=None if model is None else model.total,
         edges=None if model is None else _edges(model, schema, _measured(out, model)),
-        marginals=marginals,
-        links=links,
-        comparison=None if found is None else found[0],
-        scales={} if found is None else found[1],
-        predicted=load_predicted_quality(out),
-        federated=load_federated_evaluation(out),
+        marginals=drawn[0],
+        links=drawn[1],
+        evaluations=found,
         notes=notes,
         public=public,
     )
@@ -183,7 +172,7 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
     """What the page of a run warns of (`fedsyn.evaluation.report.run_page.alarms`), to be said aloud, too."""
     if not (out / "model.npz").is_file():
         return []
-    model, found = load_model(out / "model.npz"), load_comparison(out)
+    model = load_model(out / "model.npz")
     facts = RunFacts(
         source="",
         config="",
@@ -196,7 +185,7 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
         domain=dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
         total=model.total,
         edges=None,
-        comparison=None if found is None else found[0],
+        evaluations=load_evaluations(out),
     )
     return alarms(facts)
 
@@ -211,7 +200,7 @@ def _measure(config: RunConfig, out: Path) -> str:
         test = encoded_by(schema, table.schema, table.test, table.test_own)
         codes = _first_rows(synthetic_file(out), schema)
         rng = np.random.default_rng(COMPARISON_SEED)
-        save_comparison(out, compare_tables(schema, train, codes, holdout=test, rng=rng), {})
+        save_evaluation(out, compare_tables(schema, train, codes, holdout=test, rng=rng))
     except (FedsynError, OSError) as error:
         return f"The real rows are not at hand: {error}"
     return ""

@@ -17,9 +17,8 @@ from typer.testing import CliRunner
 import fedsyn
 from fedsyn.config import FORMAT
 from fedsyn.errors import ConfigError, DataError
-from fedsyn.evaluation.report.html import read_facts, read_rounds
 from fedsyn.front.cli import app
-from fedsyn.runs.directory import load_metrics
+from fedsyn.runs.directory import load_metrics, read_facts, read_rounds
 from fedsyn.runs.sweep.report import report_folder
 
 STORED = Path(__file__).parent / "run_format_1"

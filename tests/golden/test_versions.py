@@ -107,7 +107,7 @@ def test_a_run_directory_is_read_by_the_other_version(last: Path, tmp_path: Path
     assert done.returncode == 0, done.stderr
     ledger = json.loads((out / "ledger.json").read_text("utf-8"))
     code = (
-        "import fedsyn, json; from fedsyn.evaluation.report.html import read_facts; from pathlib import Path\n"
+        "import fedsyn, json; from fedsyn.runs.directory import read_facts; from pathlib import Path\n"
         f"out = Path({str(out)!r}); model = fedsyn.load_model(out / 'model.npz')\n"
         "ledger = read_facts(out / 'ledger.json'); config = fedsyn.load_config(out / 'config.yaml')\n"
         "print(json.dumps([model.total, ledger['epsilon'], config.mechanism.name]))"

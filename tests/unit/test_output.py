@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 import tomllib
 from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, get_args, get_type_hints
 
 import pytest
 from jinja2 import UndefinedError
 from test_arrows import ROOT, sources
 
 from fedsyn.errors import ConfigError
+from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
+from fedsyn.evaluation.report.page import Page, Part
+from fedsyn.evaluation.report.tables import Table
 from fedsyn.output import filled, markdown, plain, reason
 
 HOSTILE = "age\x1b[2J\x1b]0;pwned\x07\x9b1m\u202e\u2066\r\x00"
@@ -188,6 +195,52 @@ def test_what_writes_markdown_escapes_it() -> None:
     }
     fills = {path for path in named if "filled(" in sources()[path]}
     assert fills | set(listed) == named >= {"fedsyn/evaluation/report/readme.py", "fedsyn/nodes/deploy/init.py"}
+
+
+def test_what_writes_html_is_a_template() -> None:
+    """No module spells a tag, none says that a text is markup; of templates one does, for Vega's own text, once."""
+    tag = re.compile(
+        r"(?<!\?P)</?(a|div|p|span|table|t[dhr]|section|svg|h[1-6]|li|ul|html|body|script|style|b|strong)[ >]"
+    )
+    spelled = {
+        path
+        for path, nodes in trees().items()
+        for node in nodes
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and tag.search(node.value)
+        and not path.startswith("fedsyn/front/testing/")  # names that break a page which puts them in as they are
+    }
+    assert not spelled - {"fedsyn/output.py"}
+    assert not {path for path, text in sources().items() if "Markup" in text or "html_safe" in text}
+    templates = {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in ROOT.glob("fedsyn/**/templates/*.md")}
+    unescaped = re.compile(r"\|\s*safe|autoescape|forceescape")
+    assert {path: unescaped.findall(text) for path, text in templates.items() if unescaped.search(text)} == {
+        "fedsyn/evaluation/report/templates/page.html.md": ["| safe"]
+    }
+
+
+def test_what_is_put_into_a_page_is_text(tmp_path: Path) -> None:
+    """Titles, cells, addresses, captions, data of charts: each is shown, none is markup or commands a reader."""
+    nasty = f"</script><img src=x onerror=alert(1)>\"'&{HOSTILE}"
+    shown = Table((nasty, ""), [(nasty, nasty)], nasty, links={nasty: nasty}, folded=nasty)
+    key = Swatch(nasty, nasty, nasty)
+    chart = Panel(
+        nasty, nasty, lambda: SimpleNamespace(to_dict=lambda validate: {"data": {"values": [{nasty: nasty}]}})
+    )
+    figure = Figure(
+        nasty, nasty, [chart], shown.head, shown.rows, legend=[(key, nasty)], data={nasty: [{nasty: nasty}]}
+    )
+    kinds: tuple[Any, ...] = get_args(get_type_hints(Part)["kind"])
+    pairs = {"warning": (nasty, nasty), "cards": [(nasty, nasty, nasty)]}
+    page = Page(nasty, nasty, *(Part(kind, pairs.get(kind, nasty)) for kind in kinds))
+    page.section(nasty, shown, figure)
+    text = page.write(tmp_path / "page.html").read_text(encoding="utf-8")
+    own = text[: text.index("<script>")] if page.draw else text  # what follows is Vega's
+    assert plain(own, keep="\n") == own and own.count("alert(1)") > 20
+    assert "<img" not in own and own.count("</script>") == own.count("<script ")
+    opened = re.findall(r"""<[a-z][^<>]*>""", own)
+    assert not [tag for tag in opened if "onerror" in re.sub(r'"[^"]*"', "", tag)], "a value leaves its attribute"
 
 
 def test_what_is_put_into_a_template_is_text() -> None:

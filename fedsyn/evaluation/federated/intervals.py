@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from scipy.special import ndtri
 
 from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.evaluation.federated.statistics import UNIT, Entries, rounding
+from fedsyn.evaluation.record import FEDERATED_FILE, Evaluation
 
 #: Probability with which an interval may miss.
 MISS = 0.05
@@ -27,9 +29,11 @@ MISS = 0.05
 
 @dataclass(frozen=True)
 class Interval:
-    """Attributes:
-    value: of several holders the upper bound without its allowance for noise (of an accuracy: the figure itself).
-    low, high: what holds the figure in 95% of runs at least.
+    """What is known of a figure.
+
+    Attributes:
+        value: of several holders the upper bound without its allowance for noise (of an accuracy: the figure itself).
+        low, high: what holds the figure in 95% of runs at least.
     """
 
     value: float
@@ -38,6 +42,69 @@ class Interval:
 
     def to_dict(self) -> dict[str, float]:
         return {"value": self.value, "low": self.low, "high": self.high}
+
+
+@dataclass(frozen=True)
+class FederatedQuality(Evaluation):
+    """What the holders' noisy sums say of a table: it was paid for, and may be published.
+
+    Attributes:
+        figures: name -> interval.
+        holders: that answered.
+        notes: what was not asked, and why.
+        held_out: share of the holders' rows that the run did without, to test the classifier on.
+        confidence: probability with which an interval holds its figure, at least.
+    """
+
+    FILE = FEDERATED_FILE
+    LABEL = "asked"
+
+    figures: Mapping[str, Interval]
+    holders: int
+    notes: tuple[str, ...] = ()
+    held_out: float = 0.0
+    confidence: float = 1.0 - MISS
+
+    def sentence(self) -> str:
+        """Return the interval of the workload's error, as one clause."""
+        error = self.figures.get("workload_error")
+        if error is None:
+            return "its holders said nothing of how good it is"
+        which = "its holder says" if self.holders == 1 else f"its {self.holders:,} holders say"
+        return (
+            f"{which} that its workload error is {error.low:.3g} to {error.high:.3g} ({self.confidence:.0%} interval)"
+        )
+
+    def explained(self) -> tuple[str, ...]:
+        """Return what the figures are of."""
+        tested = "none were held out"
+        if self.held_out:
+            tested = f"the classifier was tested on {self.held_out:.3g} of their rows, which the run did without"
+        text = (
+            f"The holders compared the rows that the table was made from with the table itself; {tested}. What they "
+            "counted was summed with noise, from the run's budget: these figures may be published."
+        )
+        several = (
+            "Distances of several holders add up to more than the distance of all their rows together: the last "
+            "column is that sum, and an interval reaches down to what is certain."
+        )
+        return (text, several) if self.holders > 1 else (text,)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        figures = {name: interval.to_dict() for name, interval in self.figures.items()}
+        facts = {"confidence": self.confidence, "holders": self.holders, "rows": "training", "figures": figures}
+        return {**facts, "notes": list(self.notes), **({"held_out": self.held_out} if self.held_out else {})}
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> FederatedQuality:
+        """Inverse of `to_dict`."""
+        figures = {
+            str(name): Interval(*(float(figure[key]) for key in ("value", "low", "high")))
+            for name, figure in facts["figures"].items()
+        }
+        notes, held_out = tuple(map(str, facts["notes"])), float(facts.get("held_out", 0.0))
+        return cls(figures, int(facts["holders"]), notes, held_out, float(facts["confidence"]))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from scipy.special import gammaincinv, gammaln
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Glimpse, Scenario, Source
 from fedsyn.evaluation.predicted.errors import Predicted, Predictor
+from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.table.counting.workload import Workload
 
@@ -65,7 +66,7 @@ class PredictedError:
 
 
 @dataclass(frozen=True)
-class PredictedQuality:
+class PredictedQuality(Evaluation):
     """How good a table is predicted to be.
 
     Attributes:
@@ -75,6 +76,9 @@ class PredictedQuality:
         left_out: cliques of the workload that are too large to say anything of, or too many.
         why: why nothing is said; everything else is empty then.
     """
+
+    FILE = PREDICTED_FILE
+    LABEL = "predicted"
 
     workload_error: PredictedError | None = None
     columns: tuple[PredictedError, ...] = ()
@@ -121,6 +125,18 @@ class PredictedQuality:
                 "pairs of columns, so nobody can say more; `evaluation.federated` asks the holders"
             )
         return f"predicted workload error {said.value:.3g} ({said.low:.3g} to {said.high:.3g} in nine runs of ten)"
+
+    def explained(self) -> tuple[str, ...]:
+        """Return what the distances are and rest on, and what would lower them."""
+        if self.workload_error is None:
+            return ()
+        text = (
+            "Distances are between the released model and the rows that it was made from, 0 to 2 (0 is equal); the "
+            "workload error is their mean over the combinations of columns that the run was asked for. They are "
+            "predicted from what the run released anyway: nobody's rows were read for them, they cost no privacy, "
+            "and they may be published."
+        )
+        return tuple(filter(None, (text, self.advice())))
 
     def advice(self) -> str:
         """What would lower the error most."""

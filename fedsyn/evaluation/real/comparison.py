@@ -10,8 +10,9 @@ at most 60 columns (the label and others at random), counted on at most 20 milli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,10 @@ from fedsyn.errors import DataError
 from fedsyn.evaluation.base import sample_rows
 from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.learners.prediction import Prediction, prediction
+from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.scores import Codes, Floats, Grouping, association, closeness, places, shares, shift
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation
 from fedsyn.table.schema import Schema
 
 MOST_ROWS = 200_000
@@ -79,8 +82,8 @@ class PairScore:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableComparison:
-    """What `compare_tables` found. `columns` and `pairs` stand worst first.
+class TableComparison(Evaluation):
+    """What `compare_tables` found: not for publication. `columns` and `pairs` stand worst first.
 
     Attributes:
         columns, pairs: scores.
@@ -89,7 +92,12 @@ class TableComparison:
         missing: what could not be computed -> what it would need.
         rules: how the work was bounded, one sentence each; empty where all rows and pairs were read.
         real_rows, synthetic_rows, holdout_rows: of the given tables.
+        scales: metric of the run -> name of a reference -> value; None: not finite.
     """
+
+    FILE = COMPARISON_FILE
+    LABEL = "compared"
+    PUBLIC = False
 
     columns: tuple[ColumnScore, ...]
     pairs: tuple[PairScore, ...]
@@ -100,6 +108,7 @@ class TableComparison:
     real_rows: int
     synthetic_rows: int
     holdout_rows: int
+    scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     @property
     def column_score(self) -> float:
@@ -120,6 +129,23 @@ class TableComparison:
         """Mean over the `columns` or the `pairs` of one of their numbers."""
         return float(np.mean([getattr(item, what) for item in getattr(self, of)]))
 
+    def sentence(self) -> str:
+        """Return how good its columns and pairs are, as one clause."""
+        text = f"its columns are {self.columns_verdict()[0]} (score {self.column_score:.3f} of 1)"
+        if not self.pairs:
+            return text
+        score, independent, halves = (self.mean("pairs", what) for what in ("score", "independent", "halves"))
+        kept = verdicts.position(score, independent, halves)
+        if halves - independent < 0.005 or not math.isfinite(kept):
+            return f"{text}, and its pairs of columns score {score:.3f}, where the real columns are nearly independent"
+        share = f"{min(kept, 1):.0%}" if kept > 0 else "nothing"
+        scale = f"score {score:.3f}; independent columns: {independent:.3f}"
+        return f"{text}, and it keeps {share} of what links two columns ({scale})"
+
+    def columns_verdict(self) -> verdicts.Verdict:
+        """Return the words for the mean score of the columns."""
+        return verdicts.of_column(self.column_score, self.mean("columns", "uniform"), self.mean("columns", "halves"))
+
     def __repr__(self) -> str:
         parts = [f"columns {self.column_score:.3f}, worst {self.columns[0].name} {self.columns[0].score:.3f}"]
         if self.pairs:
@@ -133,8 +159,20 @@ class TableComparison:
         return f"TableComparison({'; '.join(parts)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; `from_dict` reads them."""
-        return {**asdict(self), "missing": dict(self.missing)}
+        """JSON values; `from_dict` reads them. The scales of metrics are none of the table's: `document` has them."""
+        facts = {**asdict(self), "missing": dict(self.missing)}
+        del facts["scales"]
+        return facts
+
+    def document(self) -> dict[str, Any]:
+        """Return what comparison.json holds."""
+        private = "Read from the real rows, exactly: not for publication."
+        return {"private": private, "quality": self.to_dict(), "scales": self.scales}
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> TableComparison:
+        """Inverse of `document`."""
+        return replace(cls.from_dict(document["quality"]), scales=document["scales"])
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> TableComparison:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.evaluation.report.figures import Figure, Panel
+from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
 
 MOST_MARGINALS = 60
 MOST_BARS = 48
@@ -67,9 +67,9 @@ def marginals(columns: Sequence[Marginal]) -> Figure:
         for column in shown
         for i, (label, made) in enumerate(zip(column.labels, column.synthetic, strict=True))
     ]
-    legend = [(_swatch('width="12" height="12" fill="var(--bar)"'), "synthetic")]
+    legend = [(Swatch("var(--bar)", "M0 0h12v12h-12z"), "synthetic")]
     if real:
-        legend.append((_swatch('y="5" width="14" height="3" fill="var(--tick)"'), "real rows"))
+        legend.append((Swatch("var(--tick)", "M0 5h14v3h-14z"), "real rows"))
     what = (
         "Bars: share of the synthetic rows; ticks: of the real rows." if real else "Bars: share of the synthetic rows."
     )
@@ -153,8 +153,6 @@ def scores(columns: Sequence[tuple[str, float, float]]) -> Figure:
         caption="Scores of the columns, worst first. Dot: the synthetic table; line: two halves of the real rows, as "
         f"good as it gets.{left} The table below has the numbers.",
         panels=[Panel("", f"Worst column: {worst[0]}, score {worst[1]:.3f} of 1.", build)],
-        head=(),
-        rows=(),
         layout="one",
     )
 
@@ -363,7 +361,3 @@ def _three(value: float) -> float:
 
 def _short(text: str) -> str:
     return text if len(text) <= 14 else text[:13] + "…"
-
-
-def _swatch(shape: str) -> str:
-    return f'<svg width="14" height="12" aria-hidden="true"><rect {shape}/></svg>'

@@ -7,19 +7,17 @@ numbers as a table beside it: that is what a screen reader reads, and all there 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.report.style import chart_config
-from fedsyn.evaluation.report.text import table
+from fedsyn.evaluation.report.tables import Table
 from fedsyn.table.data.fetch import cache_dir
 
 Spec = dict[str, Any]
@@ -36,6 +34,31 @@ class Panel:
     says: str
     build: Callable[[], Any]
 
+    def spec(self, *, legend: bool = True) -> Spec:
+        """Return its specification with its data inside; without the chart's legend where the page has its own."""
+        # altair's validation would cost more than everything else here; the tests draw every chart.
+        spec: Spec = self.build().to_dict(validate=False)
+        datasets = spec.pop("datasets", {})
+        for key in ("$schema", "config"):
+            spec.pop(key, None)
+        spec = _with_values(spec, datasets)
+        return spec if legend else _without_legend(spec)
+
+
+@dataclass(frozen=True)
+class Swatch:
+    """A key of a legend, as a page draws it: 24 by 12.
+
+    Attributes:
+        colour: of CSS.
+        path: its shape, as SVG has it.
+        dash: of the line behind it; None: there is no line.
+    """
+
+    colour: str
+    path: str
+    dash: str | None = None
+
 
 @dataclass(frozen=True)
 class Figure:
@@ -47,48 +70,31 @@ class Figure:
         panels: its charts.
         head, rows: its numbers; none where a table of the page has them.
         layout: 'many' small panels, a few 'wide' ones, or 'one' below the other.
-        legend: (HTML of a swatch, text) pairs.
+        legend: (swatch, text) pairs.
         data: named tables that the charts of the figure share.
         columns: panels side by side in a file.
     """
 
+    kind: ClassVar[str] = "figure"
     name: str
     caption: str
     panels: Sequence[Panel]
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
     layout: Literal["many", "wide", "one"] = "many"
-    legend: Sequence[tuple[str, str]] = ()
+    legend: Sequence[tuple[Swatch, str]] = ()
     data: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     columns: int = _FILE_COLUMNS
+
+    @property
+    def numbers(self) -> Table:
+        """Its numbers as a table."""
+        return Table(self.head, self.rows, f"Numbers: {self.caption}")
 
 
 def drawable() -> bool:
     """Whether charts can be drawn: altair and vl-convert are installed."""
     return find_spec("altair") is not None and find_spec("vl_convert") is not None
-
-
-def figure_html(figure: Figure, draw: bool) -> str:
-    """A figure with its charts (if `draw`), its caption and its numbers."""
-    parts = [f'<figure class="{figure.layout}" id="figure-{escape(figure.name)}">']
-    if draw:
-        if figure.legend:
-            items = "".join(f"<li>{swatch}{escape(text)}</li>" for swatch, text in figure.legend)
-            parts.append(f'<ul class="legend">{items}</ul>')
-        parts.append('<div class="panels">')
-        for panel in figure.panels:
-            title = f"<p>{escape(panel.title)}</p>" if panel.title else ""
-            parts.append(
-                f'<div class="panel">{title}<div class="chart" role="img" aria-label="{escape(panel.says)}"></div>'
-                f'<script type="application/json">{as_script(_spec(panel, legend=not figure.legend))}</script></div>'
-            )
-        parts.append("</div>")
-    parts.append(f"<figcaption>{escape(figure.caption)}</figcaption>")
-    if figure.rows:
-        shown = table(figure.head, figure.rows, caption=f"Numbers: {figure.caption}")
-        opened = "" if draw else " open"
-        parts.append(f'<details class="numbers"{opened}><summary>The same as numbers</summary>{shown}</details>')
-    return "".join([*parts, "</figure>"])
 
 
 def require_formats(formats: Sequence[str]) -> None:
@@ -140,7 +146,7 @@ def file_spec(figure: Figure) -> Spec:
     """All panels of a figure as one specification of fixed size."""
     parts = []
     for panel in figure.panels:
-        spec = _spec(panel)
+        spec = panel.spec()
         spec.pop("autosize", None)
         spec["title"] = panel.title
         if spec.get("width") == "container":
@@ -152,17 +158,6 @@ def file_spec(figure: Figure) -> Spec:
     else:
         whole["resolve"] = {"legend": {"color": "shared", "shape": "shared"}}
     return whole
-
-
-def _spec(panel: Panel, *, legend: bool = True) -> Spec:
-    """A panel's specification with its data inside; without the chart's legend where the page has its own."""
-    # altair's validation would cost more than everything else here; the tests draw every chart.
-    spec: Spec = panel.build().to_dict(validate=False)
-    datasets = spec.pop("datasets", {})
-    for key in ("$schema", "config"):
-        spec.pop(key, None)
-    spec = _with_values(spec, datasets)
-    return spec if legend else _without_legend(spec)
 
 
 def _with_values(spec: Spec, datasets: Mapping[str, Any]) -> Spec:
@@ -188,26 +183,8 @@ def _without_legend(spec: Spec) -> Spec:
     return result
 
 
-def scripts(data: Mapping[str, Any]) -> str:
-    """What a page with charts ends with: shared data, themes, the runtime, and the script that draws."""
-    from fedsyn.evaluation.report.style import SCRIPT
-
-    themes = {"light": chart_config(), "dark": chart_config(dark=True)}
-    return (
-        f'<script type="application/json" id="chart-data">{as_script(data)}</script>'
-        f'<script type="application/json" id="chart-themes">{as_script(themes)}</script>'
-        f"<script>{_runtime()}</script><script>{SCRIPT}</script>"
-    )
-
-
-def as_script(value: Any) -> str:
-    """JSON that can stand inside a script element."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _runtime() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one text; put together once (a second), then read from the cache folder."""
+def runtime() -> str:
+    """Return Vega, Vega-Lite and Vega-Embed as one text; made once (a second), then read from the cache folder."""
     vl_convert: Any = import_module("vl_convert")  # its stubs lack the version, and a default
     cached = cache_dir() / f"vega-{vl_convert.__version__}.js"
     try:

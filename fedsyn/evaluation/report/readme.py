@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fedsyn.evaluation.report.predicted_quality_page import rows
+from fedsyn.evaluation.record import sentence
+from fedsyn.evaluation.report.evaluations import summary
 from fedsyn.evaluation.report.run_page import RunFacts, first_sentence, odds, who_faces_what
 from fedsyn.output import filled
 
 
 def readme(facts: RunFacts) -> str:
     """Return the README.md of a run, in Markdown."""
-    told, predicted = replace(facts, public=True, comparison=None, metrics={}), facts.predicted
+    public = [found for found in facts.evaluations if found.PUBLIC]
+    told = replace(facts, public=True, evaluations=public, metrics={})
     return filled(
         "evaluation/report",
         "readme.md",
@@ -19,6 +21,5 @@ def readme(facts: RunFacts) -> str:
         first=first_sentence(told),
         odds=odds(told),
         faced=who_faces_what(told),
-        said="" if predicted is None else predicted.sentence(),
-        worst=None if predicted is None or predicted.workload_error is None else rows(predicted.worst()),
+        evaluations=[(sentence(found.sentence()), found, summary(found)) for found in public],
     )

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from html import escape
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
-from fedsyn.evaluation.report.comparison_page import (
-    DEFINITIONS,
-    comparison_cards,
-    comparison_sections,
-    how_good,
-    not_for_publication,
-)
-from fedsyn.evaluation.report.federated_evaluation_page import federated_section
-from fedsyn.evaluation.report.html import Page, listed, settings
-from fedsyn.evaluation.report.predicted_quality_page import predicted_section
-from fedsyn.evaluation.report.tables import number
-from fedsyn.evaluation.report.text import cards, definitions, paragraph, table, warning
+from fedsyn.evaluation.report.evaluations import NOT_FOR_PUBLICATION, cards, sections
+from fedsyn.evaluation.report.figures import Figure
+from fedsyn.evaluation.report.page import Page, Part
+from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.privacy import unit_from_dict
 from fedsyn.privacy.against import in_words
 
@@ -60,10 +51,7 @@ class RunFacts:
         total: rows that the model stands for; None without a model.
         edges: (column, column, association) of the model's graph; None without one.
         marginals, links: of the synthetic table, where there is no `comparison`.
-        comparison: beside the real rows; None: not computed.
-        scales: metric -> name of a reference -> value.
-        predicted: predicted_quality.json: what released values say of the table; None: nothing was predicted.
-        federated: federated_evaluation.json: what the holders' noisy sums say of it; None: they were not asked.
+        evaluations: how good the table is, the surest way to know first; public ones alone on a public page.
         notes: why something is missing, one sentence each.
         public: whether everything that reads private rows is left out.
     """
@@ -81,47 +69,46 @@ class RunFacts:
     edges: Sequence[tuple[str, str, float]] | None
     marginals: Sequence[Marginal] = ()
     links: Links = ()
-    comparison: TableComparison | None = None
-    scales: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
-    predicted: PredictedQuality | None = None
-    federated: Mapping[str, Any] | None = None
+    evaluations: Sequence[Evaluation] = ()
     notes: Sequence[str] = ()
     public: bool = False
 
+    @property
+    def comparison(self) -> TableComparison | None:
+        """The comparison with real rows, where there is one."""
+        return next((found for found in self.evaluations if isinstance(found, TableComparison)), None)
+
 
 def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
-    """The whole page, not yet written."""
-    page = Page(f"Synthetic table: {facts.source} by {facts.mechanism}", draw=draw)
-    page.add(
-        f'<p class="lead">{escape(first_sentence(facts))}</p>',
-        paragraph(odds(facts)) if facts.ledger["private"] else "",
-        _warnings(facts),
+    """Return the whole page, not yet written."""
+    compared, ledger = facts.comparison, facts.ledger
+    page = Page(
+        f"Synthetic table: {facts.source} by {facts.mechanism}",
+        Part("lead", first_sentence(facts)),
+        odds(facts),
+        *_warnings(facts),
+        _guarantee(facts) if compared is None else cards(compared),
+        *(Part("soft", note) for note in facts.notes),
+        draw=draw,
     )
-    shown = None if facts.public else facts.comparison
-    page.add(comparison_cards(shown) if shown is not None else _public_cards(facts))
-    page.add(*(paragraph(note, "soft") for note in facts.notes))
-    if shown is not None:
-        comparison_sections(page, shown, most_auc=_most_auc(facts.ledger))
-    elif facts.marginals:
-        page.section("Values of the columns")
-        page.figure(marginals(facts.marginals))
+    if compared is None and facts.marginals:
+        page.section("Values of the columns", marginals(facts.marginals))
         if facts.links:
-            page.section("Associations")
-            page.figure(associations([column.name for column in facts.marginals], facts.links))
-    if facts.predicted is not None:
-        predicted_section(page, facts.predicted)
-    if facts.federated is not None:
-        federated_section(page, facts.federated)
-    if not facts.public:
-        _metrics(page, facts)
-    _model(page, facts)
-    _privacy(page, facts)
-    _rounds(page, facts)
-    if not facts.public:
-        _costs(page, facts)
-    if shown is not None:
-        page.section("What the scores mean", definitions(DEFINITIONS))
-    page.section("Configuration", settings(facts.config))
+            page.section("Associations", associations([column.name for column in facts.marginals], facts.links))
+    for found in facts.evaluations:
+        page.sections += sections(found, _most_auc(ledger))
+    if not facts.public and (metrics := _metrics(facts)).rows:
+        page.section("Metrics", metrics)
+    if facts.edges is not None:
+        alone = "The model joins no columns: it draws each one independently of the others."
+        page.section("Model", graph(list(facts.domain), facts.edges) if facts.edges else alone)
+    page.section("Privacy", *_privacy(facts))
+    page.section("Rounds", *_rounds(facts))
+    if not facts.public and (costs := _costs(facts)).rows:
+        page.section("Costs", costs)
+    if compared is not None:
+        page.section("What the scores mean", Part("definitions"))
+    page.section("Configuration", Part("verbatim", facts.config))
     return page
 
 
@@ -138,19 +125,8 @@ def first_sentence(facts: RunFacts) -> str:
         text += f"it keeps private {ledger['unit']}, with {guarantee}"
     else:
         text += f"it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody"
-    if facts.federated is not None and (facts.public or facts.comparison is None):
-        return text + "; what its holders say of how good it is stands below."
-    if (
-        facts.predicted is not None
-        and facts.predicted.workload_error is not None
-        and (facts.public or facts.comparison is None)
-    ):
-        return f"{text}; {facts.predicted.sentence()}."
-    if facts.public:
-        return text + "; how good it is can be told only beside real rows, which this page leaves out."
-    if facts.comparison is None:
-        return text + "; how good it is was not measured."
-    return f"{text}; {how_good(facts.comparison)}."
+    good = facts.evaluations[0].sentence() if facts.evaluations else "how good it is was not measured"
+    return f"{text}; {good}."
 
 
 def odds(facts: RunFacts) -> str:
@@ -180,63 +156,49 @@ def who_faces_what(facts: RunFacts) -> str:
     return " ".join(in_words(ledger["against"], float(ledger["epsilon"])))
 
 
-def _warnings(facts: RunFacts) -> str:
-    found = []
-    ledger = facts.ledger
+def _warnings(facts: RunFacts) -> Iterator[Part]:
     if facts.public:
-        found.append(
-            warning(
-                "For publication.", "This page was made without the real rows: it shows what was released and paid for."
-            )
-        )
+        said = "This page was made without the real rows: it shows what was released and paid for."
+        yield Part("warning", ("For publication.", said))
     else:
-        compared = facts.comparison is not None or any(name in all_metrics() for name in facts.metrics)
         measured = "It shows bytes and times as they were measured, which follow the rows of the holders."
-        found.append(not_for_publication() if compared else warning("Not for publication.", measured))
-        found.append(paragraph("fedsyn report RUN --no-real writes the page for publication.", "soft"))
-    if not ledger["private"]:
-        reasons = "; ".join(ledger["not_private_because"])
-        found.append(warning("This run is not private.", f"Do not release the table: {reasons}."))
-    found += [warning(title, text) for title, text in alarms(facts)]
-    return "".join(found)
+        compared = facts.comparison is not None or any(name in all_metrics() for name in facts.metrics)
+        yield NOT_FOR_PUBLICATION if compared else Part("warning", ("Not for publication.", measured))
+        yield Part("soft", "fedsyn report RUN --no-real writes the page for publication.")
+    if not facts.ledger["private"]:
+        reasons = "; ".join(facts.ledger["not_private_because"])
+        yield Part("warning", ("This run is not private.", f"Do not release the table: {reasons}."))
+    yield from (Part("warning", alarm) for alarm in alarms(facts))
 
 
 def alarms(facts: RunFacts) -> list[tuple[str, str]]:
-    """Where noise outweighs signal, and where delta promises too little: (title, text) each."""
-    found, ledger = [], facts.ledger
-    rows = facts.total if facts.public or facts.comparison is None else float(facts.comparison.real_rows)
-    known = "the run's estimate" if facts.public or facts.comparison is None else "the real number"
-    if rows is not None and rows > 0:
+    """Return where noise outweighs signal, and where delta promises too little: (title, text) each."""
+    found, ledger, compared = [], facts.ledger, facts.comparison
+    rows, known = facts.total, "the run's estimate"
+    if compared is not None:
+        rows, known = float(compared.real_rows), "the real number"
+    if rows is None:
+        return []
+    if rows > 0:
         noise, size = _least_noise(ledger), median(facts.domain.values())
         if noise is not None and noise >= rows / size:
-            found.append(
-                (
-                    "Noise outweighs signal.",
-                    f"Even the least noisy count carries noise of standard deviation {noise:.4g}, while an average "
-                    f"value of a column is held by {rows / size:.4g} rows. The table says next to nothing about the "
-                    "real rows: raise epsilon, use fewer bins, or bring more rows.",
-                )
+            text = (
+                f"Even the least noisy count carries noise of standard deviation {noise:.4g}, while an average "
+                f"value of a column is held by {rows / size:.4g} rows. The table says next to nothing about the "
+                "real rows: raise epsilon, use fewer bins, or bring more rows."
             )
+            found.append(("Noise outweighs signal.", text))
         if ledger["delta"] > 1 / rows:
-            found.append(
-                (
-                    "Delta is large.",
-                    f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} rows ({known}): a mechanism that "
-                    f"publishes a random row in the open would meet it. Choose delta below {1 / rows:.1g}.",
-                )
+            text = (
+                f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} rows ({known}): a mechanism that "
+                f"publishes a random row in the open would meet it. Choose delta below {1 / rows:.1g}."
             )
-    sizes = [release for release in ledger["releases"] if release["name"] == "sizes" and "sigma" in release]
-    if rows is not None and sizes and sizes[0]["sigma"] * math.sqrt(facts.clients) >= rows / 2:
-        found.append(
-            (
-                "The number of rows is not known.",
-                f"It was released with noise of standard deviation {sizes[0]['sigma']:.4g} a holder.",
-            )
-        )
-    summed = [release for release in ledger["releases"] if release["name"] == "rows" and "sigma" in release]
-    if rows is not None and summed and summed[0]["sigma"] >= rows / 2:
-        said = f"It was released with noise of standard deviation {summed[0]['sigma']:.4g}."
-        found.append(("The number of rows is not known.", said))
+            found.append(("Delta is large.", text))
+    for name, holders, each in (("sizes", facts.clients, " a holder"), ("rows", 1, "")):
+        sigma = next((r["sigma"] for r in ledger["releases"] if r["name"] == name and "sigma" in r), 0.0)
+        if sigma and sigma * math.sqrt(holders) >= rows / 2:
+            text = f"It was released with noise of standard deviation {sigma:.4g}{each}."
+            found.append(("The number of rows is not known.", text))
     return found
 
 
@@ -264,79 +226,58 @@ def _most_auc(ledger: Mapping[str, Any]) -> float | None:
     return min(1.0, (factor + float(ledger["delta"])) / (1 + factor))
 
 
-def _public_cards(facts: RunFacts) -> str:
+def _guarantee(facts: RunFacts) -> Part:
     ledger = facts.ledger
     items = [("Epsilon", f"{ledger['epsilon']:.4g}", "smaller protects more"), ("Delta", f"{ledger['delta']:g}", "")]
     if facts.rows is not None:
         items.append(("Rows", f"{facts.rows:,}", f"{len(facts.domain)} columns"))
-    return cards(items)
+    return Part("cards", items)
 
 
-def _metrics(page: Page, facts: RunFacts) -> None:
+def _metrics(facts: RunFacts) -> Table:
     """The metrics that the configuration asked for, with their scale."""
-    known = all_metrics()
-    rows = []
+    known, rows = all_metrics(), []
+    scales = {} if facts.comparison is None else facts.comparison.scales
     for name, value in facts.metrics.items():
         if name not in known:
             continue
-        scale = facts.scales.get(name, {})
+        scale = scales.get(name, {})
         references = [scale.get(key) for key in ("training rows", "independent columns", "uniform table")]
-        numbers = [math.nan if reference is None else reference for reference in references]
-        words = (
-            verdicts.of_metric(math.nan if value is None else value, *numbers)[0] if scale else "no scale is computed"
-        )
+        numbers = [math.nan if one is None else one for one in (value, *references)]
+        words = verdicts.of_metric(*numbers)[0] if scale else "no scale is computed"
         direction = "lower is better" if known[name].lower_is_better else "higher is better"
         if name == "heterogeneity":
             direction, words = "neither", "how much the holders differ, not how good the table is"
-        cells = [known[name].summary, direction, _value(value), *(_value(reference) for reference in references)]
-        rows.append((name, *cells, words))
-    if rows:
-        head = ("metric", "what", "direction", "value", "training rows", "independent", "uniform", "verdict")
-        page.section("Metrics", table(head, rows, caption="What the configuration asked for, and where it stands"))
+        rows.append((name, known[name].summary, direction, *map(number, (value, *references)), words))
+    head = ("metric", "what", "direction", "value", "training rows", "independent", "uniform", "verdict")
+    return Table(head, rows, "What the configuration asked for, and where it stands")
 
 
-def _costs(page: Page, facts: RunFacts) -> None:
+def _costs(facts: RunFacts) -> Table:
     known = all_metrics()
-    costs = [(name, COSTS.get(name, ""), _value(value)) for name, value in facts.metrics.items() if name not in known]
-    if costs:
-        page.section("Costs", table(("cost", "what", "value"), costs, caption="What the run took; not a release"))
+    costs = [(name, COSTS.get(name, ""), number(value)) for name, value in facts.metrics.items() if name not in known]
+    return Table(("cost", "what", "value"), costs, "What the run took; not a release")
 
 
-def _value(value: float | None) -> str:
-    return "–" if value is None else number(value)
-
-
-def _model(page: Page, facts: RunFacts) -> None:
-    if facts.edges is None:
-        return
-    page.section("Model")
-    if facts.edges:
-        page.figure(graph(list(facts.domain), facts.edges))
-    else:
-        page.add(paragraph("The model joins no columns: it draws each one independently of the others."))
-
-
-def _privacy(page: Page, facts: RunFacts) -> None:
+def _privacy(facts: RunFacts) -> Iterator[str | Table | Figure]:
     ledger = facts.ledger
-    page.section("Privacy")
-    page.add(
-        paragraph(
-            f"Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at "
-            f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g})."
-        ),
-        paragraph(faced) if (faced := who_faces_what(facts)) else "",
+    yield (
+        f"Spent: rho = {ledger['rho']:.6g}, which is epsilon = {ledger['epsilon']:.6g} at "
+        f"delta = {ledger['delta']:g} (budget: epsilon = {ledger['budget']['epsilon']:g})."
     )
+    yield who_faces_what(facts)
     releases, whole = ledger["releases"], max(float(ledger["rho"]), 1e-300)
     if releases:
         unspent = 1 - ledger["spent"] / ledger["capacity"] if ledger["capacity"] > 0 else 0.0
         paid = of_one_client(releases)
-        page.figure(budget(spending(paid, whole, max(unspent, 0.0)), unspent))
+        yield budget(spending(paid, whole, max(unspent, 0.0)), unspent)
         if len(paid) < len(releases):
-            page.add(paragraph("Shown is what a row pays whose client paid most; others took part in other rounds."))
-    page.add(table(("", ""), listed(ledger["statement"] or {}), caption="The privacy statement"))
+            yield "Shown is what a row pays whose client paid most; others took part in other rounds."
+    statement = [(key.replace("_", " "), value) for key, value in (ledger["statement"] or {}).items()]
+    yield Table(("", ""), statement, "The privacy statement")
     head = ("round", "release", "mechanism", "scale", "count", "rho", "noise by")
-    every = table(head, (_release(release) for release in releases), caption="Every release of the ledger")
-    page.add(f"<details><summary>Every release ({len(releases)})</summary>{every}</details>")
+    folded = f"Every release ({len(releases)})"
+    yield Table(head, list(map(_release, releases)), "Every release of the ledger", folded=folded)
 
 
 def of_one_client(releases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -373,8 +314,7 @@ _BY_ROUND = {
 }
 
 
-def _rounds(page: Page, facts: RunFacts) -> None:
-    page.section("Rounds")
+def _rounds(facts: RunFacts) -> Iterator[str | Table | Figure]:
     lines, constant = {}, []
     for key, title in _BY_ROUND.items():
         values = [(r["round"], float(r[key])) for r in facts.rounds if r.get(key) is not None and r["round"] > 0]
@@ -383,12 +323,12 @@ def _rounds(page: Page, facts: RunFacts) -> None:
         elif values:
             constant.append(f"{title}: {values[0][1]:.4g} in every round")
     if lines:
-        page.figure(by_round(lines))
+        yield by_round(lines)
     if constant:
-        page.add(paragraph("; ".join(constant).capitalize() + "."))
+        yield "; ".join(constant).capitalize() + "."
     measured = any("seconds" in record for record in facts.rounds)
     head = ["round", "cohort", "dropped", "selected", *(["kB up", "kB down", "seconds"] if measured else [])]
-    page.add(table(head, (_round(record, measured) for record in facts.rounds), caption="Round by round"))
+    yield Table(head, [_round(record, measured) for record in facts.rounds], "Round by round")
 
 
 def _round(record: Mapping[str, Any], measured: bool) -> Sequence[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fedsyn.evaluation.report.figures import Figure, Panel
+from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
 from fedsyn.evaluation.report.style import PALETTE
 from fedsyn.evaluation.report.tables import plus_minus
 
@@ -17,13 +17,13 @@ _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down
 _DECADES = 100  # between the smallest and the largest mean, from which on the axis of a metric is logarithmic
 _DASHES = ([1, 0], [5, 3], [1, 2], [7, 2, 1, 2])
 _PATHS = {
-    "circle": '<circle cx="12" cy="6" r="3.5"/>',
-    "square": '<rect x="8.5" y="2.5" width="7" height="7"/>',
-    "triangle-up": '<path d="M12 2l4 7.5h-8z"/>',
-    "diamond": '<path d="M12 1l4 5-4 5-4-5z"/>',
-    "cross": '<path d="M10.5 1.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z"/>',
-    "triangle-down": '<path d="M12 10l4-7.5h-8z"/>',
-    "triangle-right": '<path d="M16 6l-7.5 4v-8z"/>',
+    "circle": "M12 2.5a3.5 3.5 0 1 0 .01 0z",
+    "square": "M8.5 2.5h7v7h-7z",
+    "triangle-up": "M12 2l4 7.5h-8z",
+    "diamond": "M12 1l4 5-4 5-4-5z",
+    "cross": "M10.5 1.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+    "triangle-down": "M12 10l4-7.5h-8z",
+    "triangle-right": "M16 6l-7.5 4v-8z",
 }
 
 
@@ -171,15 +171,10 @@ def _shape(index: int) -> str:
     return _SHAPES[(index + index // len(PALETTE)) % len(_SHAPES)]
 
 
-def _key(index: int) -> str:
+def _key(index: int) -> Swatch:
     """The swatch of a line in the page's own legend, in the colours of its theme."""
-    colour = f"var(--s{index % len(PALETTE)})"
     dash = ",".join(str(n) for n in _DASHES[index // len(PALETTE) % len(_DASHES)])
-    stroke = "" if dash == "1,0" else f' stroke-dasharray="{dash}"'
-    return (
-        f'<svg width="24" height="12" aria-hidden="true" fill="{colour}" stroke="{colour}">'
-        f'<path d="M0 6h24" stroke-width="2"{stroke}/>{_PATHS[_shape(index)]}</svg>'
-    )
+    return Swatch(f"var(--s{index % len(PALETTE)})", _PATHS[_shape(index)], "" if dash == "1,0" else dash)
 
 
 def _sd(point: Point) -> float:

@@ -1,29 +1,90 @@
-"""Numbers and tables as text: for terminals, HTML and LaTeX."""
+"""Tables as people read them, and numbers as text: for pages, terminals, READMEs and LaTeX."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar
 
+#: Rows that a page shows.
+MOST_ROWS = 1000
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
     "ε": r"$\varepsilon$", "δ": r"$\delta$",
     "<": r"$<$", ">": r"$>$", "×": r"$\times$",
 }  # fmt: skip
-_NUMERIC = re.compile(r"[-–]?[\d.]|–|not finite|$")
+_NUMBER = re.compile(r"[-−]?(\d[\d,]*(\.\d+)?|\.\d+)(e[-+]?\d+)?( ?(%|kB|MB|s))?( ± <?[\d.e+-]+)?|–|not finite|")
+_LONG = 40  # letters from which on a cell keeps some width
 
 
-def number(value: float) -> str:
-    """Four significant digits; a dash for a value that does not exist."""
-    if math.isnan(value):
+@dataclass(frozen=True)
+class Table:
+    """A table of texts.
+
+    Attributes:
+        head: names of the columns.
+        rows: cells; the first one of a row is its heading.
+        caption: what the table shows.
+        best: (row, column) of cells that are set in bold.
+        links: text of a cell -> address.
+        folded: line under which a page hides the table; empty: it is shown.
+        narrow: how many of its first columns a terminal has room for.
+    """
+
+    kind: ClassVar[str] = "table"
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+    best: Collection[tuple[int, int]] = ()
+    links: Mapping[str, str] = field(default_factory=dict)
+    folded: str = ""
+    narrow: int | None = None
+
+    @property
+    def shown(self) -> Sequence[Sequence[str]]:
+        """The rows that a page shows."""
+        return self.rows[:MOST_ROWS]
+
+    @property
+    def label(self) -> str:
+        """What a screen reader calls the table."""
+        return self.caption or ", ".join(filter(None, self.head))
+
+    @cached_property
+    def numeric(self) -> list[bool]:
+        """Whether each column holds numbers, which stand to the right."""
+        columns = [[row[j] for row in self.shown] for j in range(len(self.head))]
+        return [any(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
+
+    def css(self, i: int, j: int) -> str:
+        """Return the classes of a cell's style."""
+        number = self.numeric[j]
+        names = {"n": number, "best": (i, j) in self.best, "long": not number and len(self.rows[i][j]) > _LONG}
+        return " ".join(name for name, on in names.items() if on)
+
+    def latex(self) -> str:
+        """Return a tabular with booktabs' rules."""
+        sides = "".join("r" if right else "l" for right in self.numeric)
+        lines = [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", _latex_row(map(_latex, self.head)), r"\midrule"]
+        for i, row in enumerate(self.rows):
+            cells = enumerate(map(_latex, row))
+            lines.append(_latex_row(rf"\textbf{{{cell}}}" if (i, j) in self.best else cell for j, cell in cells))
+        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def number(value: float | None) -> str:
+    """Return four significant digits; a dash for a value that does not exist."""
+    if value is None or math.isnan(value):
         return "–"
     return "not finite" if math.isinf(value) else f"{value:.4g}"
 
 
 def plus_minus(mean: float, sd: float) -> str:
-    """Mean ± standard deviation, the mean to the deviation's second digit but to at most four of its own.
+    """Return mean ± standard deviation, the mean to the deviation's second digit but to at most four of its own.
 
     >>> plus_minus(0.41753, 0.01342), plus_minus(17.4677872, 0.0000084)
     ('0.418 ± 0.013', '17.47 ± <0.01')
@@ -43,21 +104,9 @@ def plus_minus(mean: float, sd: float) -> str:
     return f"{mean:.{digits}f} ± {spread}"
 
 
-def latex_table(head: Sequence[str], rows: Iterable[Sequence[str]], best: Iterable[tuple[int, int]] = ()) -> str:
-    """A tabular with booktabs' rules; (row, column) of `best` in bold, columns of numbers to the right."""
-    cells, bold = [list(row) for row in rows], set(best)
-    numeric = [bool(cells) and all(_NUMERIC.match(row[j]) for row in cells) for j in range(len(head))]
-    lines = [r"\begin{tabular}{" + "".join("r" if right else "l" for right in numeric) + "}", r"\toprule"]
-    lines += [_latex_row([_latex(cell) for cell in head]), r"\midrule"]
-    for i, row in enumerate(cells):
-        shown = [rf"\textbf{{{_latex(cell)}}}" if (i, j) in bold else _latex(cell) for j, cell in enumerate(row)]
-        lines.append(_latex_row(shown))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
-
 def _latex(cell: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in cell)
 
 
-def _latex_row(cells: Sequence[str]) -> str:
+def _latex_row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"

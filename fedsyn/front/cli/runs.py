@@ -151,9 +151,8 @@ def explain(
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
     """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
     from fedsyn.evaluation.real.metrics import all_metrics
-    from fedsyn.evaluation.report.html import read_facts
-    from fedsyn.runs.directory import synthetic_file
-    from fedsyn.runs.report import load_predicted_quality, run_alarms
+    from fedsyn.runs.directory import read_facts, synthetic_file
+    from fedsyn.runs.report import load_evaluations, run_alarms
 
     ledger = read_facts(folder / "ledger.json")
     _say("synthetic table", str(synthetic_file(folder)))
@@ -165,12 +164,9 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         _say("privacy", f"do not release this table ({reasons})", "yellow")
     for title, text in run_alarms(folder, config):
         _say("warning", f"{title} {text}", "yellow")
-    predicted = load_predicted_quality(folder)
-    if predicted is not None and predicted.workload_error is not None:
-        _say("quality", f"{predicted.sentence()}, from what was released: it may be published")
-    good = _how_good(folder)
-    if good:
-        _say("compared", f"{good} (with real rows: not for publication)")
+    for found in load_evaluations(folder):
+        where = "may be published" if found.PUBLIC else "read from real rows, not for publication"
+        _say(found.LABEL, f"{found.sentence()}; {where}")
     measured = [f"{name} {value:.4g}" for name, value in metrics.items() if name in all_metrics()]
     if measured:
         _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")
@@ -181,15 +177,6 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     _say("ledger", str(folder / "ledger.json"))
     _say("page", str(folder / "report.html"))
     _say("more rows", f"fedsyn sample {shlex.quote(str(folder))} --rows 1000 --out more.csv")
-
-
-def _how_good(folder: Path) -> str:
-    """One sentence on the table beside the real rows; empty where they were not compared."""
-    from fedsyn.evaluation.report.comparison_page import how_good
-    from fedsyn.runs.report import load_comparison
-
-    found = load_comparison(folder)
-    return how_good(found[0]) if found is not None else ""
 
 
 def _say(what: str, text: str, style: str | None = None) -> None:

@@ -18,11 +18,13 @@ from fedsyn.output import no_more_output, say, table_stream
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
-    from fedsyn.evaluation.real.comparison import TableComparison
+    from fedsyn.evaluation.record import Evaluation
     from fedsyn.front.archive import Release
     from fedsyn.inference import AnyModel
     from fedsyn.randomness import Randomness
     from fedsyn.table.schema import Schema
+
+_SHOWN_ROWS = 8  # of a table that is long
 
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
@@ -124,14 +126,14 @@ def evaluate(
     codes = [encode_file(file, known) for file in (real, table)]
     found = compare_tables(known, *codes, rng=np.random.default_rng(0))
     if out is not None:
-        from fedsyn.evaluation.report.comparison_page import evaluation_page
+        from fedsyn.evaluation.report.evaluations import evaluation_page
 
         with writing(out):
             evaluation_page(found, out, table.name)
     if as_json:
         say(json.dumps(found.to_dict(), indent=1))
     else:
-        _show_comparison(found)
+        _show(found)
         if out is not None:
             out_console.print(f"page: {out}", soft_wrap=True, highlight=False)
 
@@ -140,10 +142,7 @@ def _ask_holders(
     synthetic: Path, federated: Path, assignments: list[str] | None, out: Path | None, as_json: bool
 ) -> None:
     """Intervals for the figures of a table, from its holders' noisy sum."""
-    from rich.table import Table
-
-    from fedsyn.evaluation.report.html import read_facts
-    from fedsyn.runs.directory import new_out, synthetic_file
+    from fedsyn.runs.directory import new_out, read_facts, synthetic_file
     from fedsyn.runs.evaluate_table import evaluate_table
 
     folder = out or new_out(name="evaluation")
@@ -152,17 +151,11 @@ def _ask_holders(
         _federation(federated, assignments or ()) as (config, names),
         round_progress(f"holders are asked about {table.name}", None, names) as progress,
     ):
-        facts = evaluate_table(config, table, folder.resolve(), progress)
+        found = evaluate_table(config, table, folder.resolve(), progress)
     if as_json:
-        say(json.dumps(facts, indent=1))
+        say(json.dumps(found.to_dict(), indent=1))
         return
-    holders = "1 holder" if facts["holders"] == 1 else f"{facts['holders']} holders"
-    shown = Table(title=f"asked of {holders}: 95% intervals", title_justify="left")
-    for head in ("figure", "from", "to"):
-        shown.add_column(head, justify="left" if head == "figure" else "right")
-    for name, figure in facts["figures"].items():
-        shown.add_row(name, f"{figure['low']:.4f}", f"{figure['high']:.4f}")
-    out_console.print(shown)
+    _show(found)
     paid = read_facts(folder / "ledger.json")
     cost = f"epsilon {paid['epsilon']:.4g} at delta {paid['delta']:g}" if paid["private"] else "not private"
     out_console.print(f"what it cost: {cost} ({folder / 'ledger.json'})", soft_wrap=True, highlight=False)
@@ -245,35 +238,22 @@ def _to_standard_output(schema: Schema, model: AnyModel, rows: int, randomness: 
         no_more_output()
 
 
-def _show_comparison(found: TableComparison) -> None:
-    from rich.table import Table
+def _show(found: Evaluation) -> None:
+    """Print an evaluation: its sentence and its tables, of a long one the first rows."""
+    from rich.table import Table as Shown
 
-    from fedsyn.evaluation.report.comparison_page import how_good
+    from fedsyn.evaluation.record import sentence
+    from fedsyn.evaluation.report.evaluations import sections
+    from fedsyn.evaluation.report.tables import Table
 
-    sentence = how_good(found)
-    out_console.print(f"{sentence[:1].upper()}{sentence[1:]}.", highlight=False)
-    columns = Table(title="columns, the worst first", title_justify="left")
-    for head in ("column", "score", "real rows", "uniform"):
-        columns.add_column(head, justify="left" if head == "column" else "right")
-    for one in found.columns[:8]:
-        columns.add_row(one.name, *(f"{value:.3f}" for value in (one.score, one.halves, one.uniform)))
-    out_console.print(columns)
-    pairs = Table(title="pairs, the worst first", title_justify="left")
-    for head in ("pair", "score", "real rows", "independent"):
-        pairs.add_column(head, justify="left" if head == "pair" else "right")
-    for pair in found.pairs[:8]:
-        values = (pair.score, pair.halves, pair.independent)
-        pairs.add_row(f"{pair.first} × {pair.second}", *(f"{value:.3f}" for value in values))
-    if found.pairs:
-        out_console.print(pairs)
-    if found.prediction is not None:
-        got = found.prediction
-        out_console.print(
-            f"prediction of {got.label}: {got.measure} {got.synthetic:.3f} trained on it, {got.real:.3f} on real rows",
-            highlight=False,
-        )
-    out_console.print(
-        "1 is equal, 0 is disjoint; 'real rows' is the score of two halves of the real rows. Computed from real rows "
-        "without noise: not for publication.",
-        highlight=False,
-    )
+    out_console.print(sentence(found.sentence()), highlight=False)
+    pieces = [piece for section in sections(found) for piece in section.pieces]
+    for table in (piece for piece in pieces if isinstance(piece, Table) and not piece.folded):
+        shown = Shown(title=table.caption, title_justify="left")
+        for right, name in list(zip(table.numeric, table.head, strict=True))[: table.narrow]:
+            shown.add_column(name, justify="right" if right else "left")
+        for row in table.rows[:_SHOWN_ROWS]:
+            shown.add_row(*row[: table.narrow])
+        out_console.print(shown)
+    if not found.PUBLIC:
+        out_console.print("Computed from real rows without noise: not for publication.", highlight=False)

@@ -6,7 +6,6 @@ A folder that holds a single run is passed on to `fedsyn.runs.report`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.evaluation.report.figures import Figure, require_formats
-from fedsyn.evaluation.report.html import Page, settings
+from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.sweep_charts import Point, against
-from fedsyn.evaluation.report.tables import number
-from fedsyn.evaluation.report.text import paragraph, table, warning
+from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.runs.report import write_full_report
 from fedsyn.runs.sweep.comparison import Layout, is_geometric, labelled, values_of
 from fedsyn.runs.sweep.results import (
@@ -64,33 +62,32 @@ def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
     """Writes report.html, results.csv, summary.csv, summary.tex and the figures. Returns the paths."""
     results = load_results(out)
     counts = {status: sum(row.status == status for row in results.rows) for status in ("done", "failed", "missing")}
-    page = Page(f"Sweep: {results.name}")
-    page.add(
-        f'<p class="lead">{escape(_first_sentence(results))}: {counts["done"]} done, {counts["failed"]} failed, '
-        f"{counts['missing']} not run yet.</p>",
-        warning(
-            "Not for publication unless the table is public.",
-            "Metrics compare with the real rows: they are outside the guarantee of any run.",
+    page = Page(
+        f"Sweep: {results.name}",
+        Part(
+            "lead",
+            f"{_first_sentence(results)}: {counts['done']} done, {counts['failed']} failed, {counts['missing']} not "
+            "run yet.",
+        ),
+        Part(
+            "warning",
+            (
+                "Not for publication unless the table is public.",
+                "Metrics compare with the real rows: they are outside the guarantee of any run.",
+            ),
         ),
     )
     shown = summary_table(results)
-    page.section(
-        "Mean and standard deviation over the seeds",
-        paragraph(_best(results), "soft"),
-        table(shown.head, shown.rows, best=shown.best, caption="Mean ± standard deviation over the seeds"),
-        _directions(shown.head[shown.axes :]),
-    )
-    found = figures(results)
-    if found:
-        page.section(f"Against {_main_name(results)}")
-        for figure in found:
-            page.figure(figure)
+    best = [Part("soft", text) for text in (_best(results),) if text]
+    page.section(shown.caption, *best, shown, *_directions(shown.head[shown.axes :]))
+    if found := figures(results):
+        page.section(f"Against {_main_name(results)}", *found)
     ended = failures(results)
     if ended:
         rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]
-        page.section("Failed cells", table(("message", "error", "cells"), rows))
+        page.section("Failed cells", Table(("message", "error", "cells"), rows))
     page.section("Cells", _cells(results, out))
-    page.section("Settings", settings(_document(results.document)))
+    page.section("Settings", Part("verbatim", _document(results.document)))
     paths = [page.write(out / "report.html"), *write_tables(results, out)]
     return [*paths, *page.save_figures(out / "figures", tuple(formats))]
 
@@ -120,14 +117,15 @@ def _main_name(results: Results) -> str:
     return _name(results, main)
 
 
-def _directions(metrics: Sequence[str]) -> str:
+def _directions(metrics: Sequence[str]) -> list[Part]:
     known = all_metrics()
-    items = [
-        f"{name}: {known[name].summary}; {'lower' if known[name].lower_is_better else 'higher'} is better."
+    return [
+        Part(
+            "soft", f"{name}: {known[name].summary}; {'lower' if known[name].lower_is_better else 'higher'} is better."
+        )
         for name in metrics
         if name in known
     ]
-    return "".join(paragraph(item, "soft") for item in items)
 
 
 def figures(results: Results) -> list[Figure]:
@@ -172,7 +170,7 @@ def figures(results: Results) -> list[Figure]:
     return drawn
 
 
-def _cells(results: Results, out: Path) -> str:
+def _cells(results: Results, out: Path) -> Table:
     head = ["run", *short_names(results.main_axes), "seed", "status", *results.metrics]
     body, links = [], {}
     for row in results.rows:
@@ -181,7 +179,7 @@ def _cells(results: Results, out: Path) -> str:
         body.append([row.id, *axes, text(row.seed), row.status, *values])
         if (out / "cells" / row.id / "report.html").is_file():
             links[row.id] = f"cells/{row.id}/report.html"
-    return table(head, body, links=links, caption="Every cell, with a link to its own page")
+    return Table(head, body, "Every cell, with a link to its own page", links=links)
 
 
 def _document(document: Mapping[str, Any]) -> str:

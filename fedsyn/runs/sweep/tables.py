@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsyn.evaluation.report.tables import latex_table, plus_minus
+from fedsyn.evaluation.report.tables import Table, plus_minus
 from fedsyn.runs.sweep.comparison import best
 from fedsyn.runs.sweep.results import UNSET, Results, Row, is_quality, short_names, text
 
@@ -35,26 +35,19 @@ def write_tables(results: Results, out: Path | str) -> list[Path]:
             both = [v for name in results.metrics for v in (summary.mean(name), summary.sd(name))]
             axes = [text(summary.axes[key]) for key in results.axes]
             writer.writerow([*axes, summary.cells, summary.done, *("" if math.isnan(v) else v for v in both)])
-    table = summary_table(results)
-    paths[2].write_text(latex_table(table.head, table.rows, table.best), encoding="utf-8")
+    paths[2].write_text(summary_table(results).latex(), encoding="utf-8")
     return paths
 
 
 @dataclass(frozen=True)
-class SummaryTable:
+class SummaryTable(Table):
     """The table for people: axes, seeds, and mean ± sd of every metric.
 
     Attributes:
-        head: names of the columns; the first `axes` of them are axes.
-        rows: cells.
-        best: (row, column) of the best of what is compared.
         axes: how many columns are axes and seeds.
     """
 
-    head: list[str]
-    rows: list[list[str]]
-    best: set[tuple[int, int]]
-    axes: int
+    axes: int = 0
 
 
 def summary_table(results: Results) -> SummaryTable:
@@ -67,7 +60,7 @@ def summary_table(results: Results) -> SummaryTable:
         cells = [plus_minus(summary.mean(name), summary.sd(name)) for name in metrics]
         rows.append([*(text(summary.axes[key]) for key in results.main_axes), seeds, *cells])
     bold = {(row, len(head) + column) for column, name in enumerate(metrics) for row in best(results, name)}
-    return SummaryTable([*head, *metrics], rows, bold, len(head))
+    return SummaryTable([*head, *metrics], rows, "Mean ± standard deviation over the seeds", bold, axes=len(head))
 
 
 @dataclass(frozen=True)

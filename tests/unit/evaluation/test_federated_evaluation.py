@@ -549,6 +549,6 @@ def test_a_table_that_was_made_elsewhere_can_be_judged(tmp_path: Path) -> None:
     assert again.exit_code != 0
     unseeded = ["--set", "runtime.seed=null", "--set", "federation.clients=1", "--out", str(tmp_path / "shown")]
     shown = CliRunner().invoke(app, [*words[:-1], *unseeded])
-    assert shown.exit_code == 0 and "asked of 1 holder: 95% intervals" in shown.output
+    assert shown.exit_code == 0 and "Asked of 1 holder, with noise; 95% intervals" in shown.output
     paid = json.loads((tmp_path / "shown" / "ledger.json").read_text(encoding="utf-8"))["epsilon"]
     assert f"what it cost: epsilon {paid:.4g} at delta 1e-05" in shown.output

@@ -11,11 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.config import RunConfig
+from fedsyn.evaluation.record import FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.front.testing.checks.replay import neighbours
 from fedsyn.front.testing.harness import Draw, Federation, Tape, watched_grid, watched_server
 from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.runs.directory import FEDERATED_FILE, PREDICTED_FILE, README_FILE, load_model
+from fedsyn.runs.directory import README_FILE, load_model
 from fedsyn.runs.finish import finish
 from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import Prepared

@@ -11,7 +11,7 @@ import yaml
 from test_report import CONFIG, NASTY, nasty_quality
 
 from fedsyn.config import RunConfig
-from fedsyn.evaluation.report.comparison_page import evaluation_page
+from fedsyn.evaluation.report.evaluations import evaluation_page
 from fedsyn.evaluation.report.figures import drawable
 from fedsyn.runs.engines import run
 from fedsyn.runs.sweep import load_sweep, run_sweep

@@ -21,25 +21,21 @@ import yaml
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, DataError
+from fedsyn.evaluation.federated.intervals import FederatedQuality
+from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.report.comparison_page import evaluation_page
+from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE
+from fedsyn.evaluation.report.evaluations import evaluation_page
 from fedsyn.evaluation.report.figures import file_spec
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, first_sentence
 from fedsyn.evaluation.report.sweep_charts import Point, against
-from fedsyn.evaluation.report.tables import latex_table, number, plus_minus
+from fedsyn.evaluation.report.tables import Table, number, plus_minus
 from fedsyn.front.archive import read_release, save_release
 from fedsyn.loading import load_config
-from fedsyn.runs.directory import (
-    COMPARISON_FILE,
-    FEDERATED_FILE,
-    OLD_NAMES,
-    PREDICTED_FILE,
-    load_metrics,
-    not_for_publication,
-)
+from fedsyn.runs.directory import OLD_NAMES, load_metrics, not_for_publication
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
-from fedsyn.runs.report import load_comparison, load_federated_evaluation, load_predicted_quality, write_run_page
+from fedsyn.runs.report import load_evaluation, load_evaluations, write_run_page
 from fedsyn.runs.sweep import load_results, load_sweep, run_sweep
 from fedsyn.runs.sweep.comparison import Layout, best, is_geometric, main_axis
 from fedsyn.runs.sweep.report import figures, report_folder
@@ -145,9 +141,10 @@ def test_the_page_of_a_run_says_what_it_is_first_and_shows_all_there_is(made: Pa
         assert f">{section}</h2>" in page
     assert "more than half of the way" in page or "nearly as good as" in page or "less than half" in page
     assert "needs a label" in page and "95% interval" in page
-    found = load_comparison(made)
-    assert found is not None and found[1]["workload_error"]["training rows"] == 0.0
-    assert 0 < found[1]["workload_error"]["independent columns"] < found[1]["workload_error"]["uniform table"]
+    found = load_evaluation(made, TableComparison)
+    assert found is not None and found.scales["workload_error"]["training rows"] == 0.0
+    scale = [found.scales["workload_error"][key] for key in ("independent columns", "uniform table")]
+    assert None not in scale and 0 < scale[0] < scale[1]  # type: ignore[operator]
 
 
 def test_the_page_of_a_deployment_names_its_run(copy: Path) -> None:
@@ -170,7 +167,7 @@ def test_what_is_drawn_are_the_tables_themselves(made: Path) -> None:
     drawn = [spec for spec in charts(made / "report.html") if "real" in str(spec.get("layer", ""))]
     rows = [spec["data"]["values"] for spec in drawn if "value" in spec.get("data", {}).get("values", [{}])[0]]
     assert len(rows) == len(schema.domain)
-    worst_first = [column.name for column in load_comparison(made)[0].columns]  # type: ignore[index]
+    worst_first = [column.name for column in load_evaluation(made, TableComparison).columns]  # type: ignore[union-attr]
     for name, values in zip(worst_first, rows, strict=True):
         axis = schema.domain.axes((name,))[0]
         for key, table in (("synthetic", codes), ("real", real)):
@@ -248,19 +245,22 @@ def test_what_an_older_version_called_quality_stays_private(copy: Path) -> None:
     old = copy / OLD_NAMES[PREDICTED_FILE]
     (copy / PREDICTED_FILE).unlink()
     old.write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
-    assert load_predicted_quality(copy) is None and read_release(copy).predicted is None
+    assert load_evaluation(copy, PredictedQuality) is None and read_release(copy).predicted is None
     assert old in not_for_publication(copy)
     page = read(report_folder(copy, real=False)[0])
     assert "How good it is, from what was released" not in page
 
 
 def test_files_of_before_are_read_under_their_old_names(copy: Path) -> None:
-    said = load_predicted_quality(copy)
+    said = load_evaluation(copy, PredictedQuality)
     (copy / PREDICTED_FILE).rename(copy / OLD_NAMES[PREDICTED_FILE])
-    assert said is not None and load_predicted_quality(copy) == said == read_release(copy).predicted
+    assert said is not None and load_evaluation(copy, PredictedQuality) == said == read_release(copy).predicted
     asked = {"holders": 3, "confidence": 0.95, "figures": {}, "notes": []}
     (copy / OLD_NAMES[FEDERATED_FILE]).write_text(json.dumps({"format": 1, **asked}), encoding="utf-8")
-    assert load_federated_evaluation(copy) == asked
+    found = load_evaluation(copy, FederatedQuality)
+    assert found is not None and found.document() == {"rows": "training", **asked}
+    assert [type(one) for one in load_evaluations(copy)] == [TableComparison, FederatedQuality, PredictedQuality]
+    assert [type(one) for one in load_evaluations(copy, public=True)] == [FederatedQuality, PredictedQuality]
 
 
 def test_report_writes_exact_tables(copy: Path) -> None:
@@ -302,7 +302,7 @@ except ConfigError as error:
     ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert "pip install 'fedsyn[report]'" in ended.stdout
     page = read(copy / "report.html")
-    assert "charts need the extra &#x27;report&#x27;" in page and 'class="chart"' not in page
+    assert "charts need the extra &#39;report&#39;" in page and 'class="chart"' not in page
     assert page.count("<table>") > 8 and '<details class="numbers" open>' in page
     assert "<script" not in (copy / "report.html").read_text(encoding="utf-8")
 
@@ -570,6 +570,6 @@ def test_spread_is_shown_to_two_digits(mean: float, sd: float, shown: str) -> No
 
 
 def test_latex_is_escaped_and_the_best_is_bold() -> None:
-    table = latex_table(("a_b", "50%"), [("x & y", number(1 / 3)), ("z", "0.1 ± <0.01")], {(1, 1)})
+    table = Table(("a_b", "50%"), [("x & y", number(1 / 3)), ("z", "0.1 ± <0.01")], best={(1, 1)}).latex()
     assert r"a\_b & 50\% \\" in table and r"x \& y & 0.3333 \\" in table
     assert r"z & \textbf{0.1 $\pm$ $<$0.01}" in table and r"\begin{tabular}{lr}" in table

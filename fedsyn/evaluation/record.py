@@ -1,0 +1,63 @@
+"""How good a table is: one record, whichever of three ways found it out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+#: Found by comparing with a simulation's real rows: not for publication.
+COMPARISON_FILE = "comparison.json"
+#: Found by asking the holders, whose noisy answers were paid for: public.
+FEDERATED_FILE = "federated_evaluation.json"
+#: Predicted from what was released: public.
+PREDICTED_FILE = "predicted_quality.json"
+
+
+class Evaluation(ABC):
+    """How good a table is, found out in one way.
+
+    Attributes:
+        FILE: its name in a run directory.
+        LABEL: what found it, as a line of the terminal begins.
+        PUBLIC: whether it may be published: it read no real row, or paid for its answers.
+    """
+
+    FILE: ClassVar[str]
+    LABEL: ClassVar[str]
+    PUBLIC: ClassVar[bool] = True
+
+    @abstractmethod
+    def sentence(self) -> str:
+        """Return the finding as one clause, without a capital letter and a full stop."""
+
+    def explained(self) -> tuple[str, ...]:
+        """Return what its figures are and rest on, a paragraph each."""
+        return ()
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the record that `to_dict` wrote. Raises KeyError, TypeError or ValueError if it did not."""
+
+    def document(self) -> dict[str, Any]:
+        """Return what its file holds."""
+        return self.to_dict()
+
+    @classmethod
+    def of_document(cls, document: Mapping[str, Any]) -> Self:
+        """Inverse of `document`."""
+        return cls.from_dict(document)
+
+
+def sentence(text: str) -> str:
+    """Return a clause as a sentence.
+
+    >>> sentence("its columns are close")
+    'Its columns are close.'
+    """
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,221 @@
+"""How an evaluation is shown, on a page, in a terminal and in a README: the same sections, whichever way found it.
+
+Whoever words a verdict anew does it here and in `fedsyn.evaluation.real.verdicts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from fedsyn.evaluation.federated.intervals import FederatedQuality
+from fedsyn.evaluation.learners.prediction import Prediction
+from fedsyn.evaluation.predicted import PredictedError, PredictedQuality
+from fedsyn.evaluation.real import verdicts
+from fedsyn.evaluation.real.attack import Attack
+from fedsyn.evaluation.real.comparison import TableComparison
+from fedsyn.evaluation.record import Evaluation, sentence
+from fedsyn.evaluation.report.charts import Marginal, associations, marginals, scores
+from fedsyn.evaluation.report.page import Page, Part, Section
+from fedsyn.evaluation.report.tables import Table, number
+
+_SHOWN = 12
+_SHOWN_PAIRS = 20
+#: Figure of the holders -> what it is, and which way is better.
+_ASKED = {
+    "workload_error": "mean L1 distance over the workload, 0 to 2: lower is better",
+    "range_query_error": "mean difference of 1,000 two-way range queries, 0 to 1: lower is better",
+    "accuracy": "rows whose label a classifier trained on the table predicts: higher is better",
+    "column_score": "score of the columns, 1 is equal: higher is better",
+}
+#: What a prediction rests on.
+_RESTS_ON = {
+    "measured": "its own noisy counts",
+    "sketched": "a sketch",
+    "inferred": "what is known of others",
+    "unknown": "nothing: its parts alone",
+}
+#: What stands on every page that shows real rows.
+NOT_FOR_PUBLICATION = Part(
+    "warning",
+    (
+        "Not for publication.",
+        "This page compares with the real rows, exactly and outside any guarantee. What it shows of them is not "
+        "private.",
+    ),
+)
+
+
+def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path:
+    """Writes a page about a table beside real rows, for `fedsyn evaluate` and `Synthesizer.evaluate(...)`.
+
+    Args:
+        comparison: what was found.
+        path: HTML file to write.
+        title: of the page, such as the table's name.
+    """
+    lead = (
+        f"{title} is a synthetic table of {comparison.synthetic_rows:,} rows and {len(comparison.columns)} columns; "
+        f"{comparison.sentence()}."
+    )
+    page = Page(title, Part("lead", lead), NOT_FOR_PUBLICATION, cards(comparison))
+    page.sections += sections(comparison)
+    page.section("What the scores mean", Part("definitions"))
+    return page.write(path)
+
+
+def cards(found: TableComparison) -> Part:
+    """Return the few numbers that matter most."""
+    items = [("Columns", f"{found.column_score:.3f}", found.columns_verdict()[0])]
+    if found.pairs:
+        halves, independent = found.mean("pairs", "halves"), found.mean("pairs", "independent")
+        scale = f"independent columns {independent:.3f}, two real halves {halves:.3f}"
+        items.append(("Pairs of columns", f"{found.pair_score:.3f}", scale))
+    if got := found.prediction:
+        items.append(
+            (f"{got.measure} for {got.label}", f"{got.synthetic:.3g}", f"trained on real rows: {got.real:.3g}")
+        )
+    if attack := found.attack:
+        words = f"95% interval {attack.lower:.2f} to {attack.upper:.2f}; guessing 0.5"
+        items.append(("Membership attack", f"{attack.auc:.2f}", words))
+    return Part("cards", items)
+
+
+def sections(found: Evaluation, most_auc: float | None = None) -> Iterator[Section]:
+    """Yield what an evaluation says, section by section.
+
+    Args:
+        found: the evaluation.
+        most_auc: what the guarantee allows an attack on real rows; None: not known.
+    """
+    if isinstance(found, TableComparison):
+        yield from _compared(found, most_auc)
+    elif isinstance(found, FederatedQuality):
+        notes = (Part("soft", sentence(note)) for note in found.notes)
+        yield Section("What the holders say", (_asked(found), *found.explained(), *notes))
+    elif isinstance(found, PredictedQuality):
+        said = sentence(found.sentence())
+        yield Section("How good it is, from what was released", (said, *found.explained(), *_predicted(found)))
+
+
+def summary(found: Evaluation) -> Table | None:
+    """Return the few lines of a public evaluation that its README shows; None where there is nothing to show."""
+    if isinstance(found, FederatedQuality):
+        table = _asked(found)
+        return replace(table, rows=table.rows[:_SHOWN])
+    if isinstance(found, PredictedQuality) and found.workload_error is not None:
+        return _errors("furthest off", found.worst())
+    return None
+
+
+# From real rows ------------------------------------------------------------------------------------------------------
+
+
+def _compared(found: TableComparison, most_auc: float | None) -> Iterator[Section]:
+    drawn = scores([(c.name, c.score, c.halves) for c in found.columns])
+    yield Section("Columns", (" ".join(("Worst first.", *found.rules)), drawn, _columns(found)))
+    shares = marginals([Marginal(c.name, c.labels, c.synthetic, c.real) for c in found.columns])
+    yield Section("Values of the columns", (shares,))
+    if found.pairs:
+        yield Section("Pairs of columns", tuple(_pairs(found)))
+        names = sorted({name for pair in found.pairs for name in (pair.first, pair.second)})
+        links = [(p.first, p.second, p.association, p.association_synthetic) for p in found.pairs]
+        yield Section("Associations", (associations(names, links),))
+    if found.prediction is None:
+        yield Section("Prediction", (f"Not measured: {found.missing['prediction']}.",))
+    else:
+        yield Section("Prediction", _prediction(found.prediction))
+    if found.attack is None:
+        yield Section("Membership attack", (f"Not tried: it {found.missing['attack']}.",))
+    else:
+        yield Section("Membership attack", _attack(found.attack, most_auc))
+
+
+def _columns(found: TableComparison) -> Table:
+    rows = []
+    for column in found.columns:
+        words, _ = verdicts.of_column(column.score, column.uniform, column.halves)
+        moved = "" if column.shift is None else f"{column.shift:.3f}"
+        rows.append((column.name, *_three(column.score, column.halves, column.uniform), moved, words))
+    head = ("column", "score", "two real halves", "uniform", "moved", "verdict")
+    return Table(head, rows, "Scores of the columns, worst first; higher is better, but for moved", narrow=4)
+
+
+def _pairs(found: TableComparison) -> Iterator[Table]:
+    head = ("pair", "score", "two real halves", "independent", "uniform", "association: real", "synthetic", "verdict")
+    rows = []
+    for pair in found.pairs:
+        words, _ = verdicts.of_pair(pair.score, pair.independent, pair.halves)
+        numbers = _three(pair.score, pair.halves, pair.independent, pair.uniform)
+        links = (f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")
+        rows.append((f"{pair.first} × {pair.second}", *numbers, *links, words))
+    worst, rest = rows[:_SHOWN_PAIRS], rows[_SHOWN_PAIRS:]
+    yield Table(head, worst, f"The {len(worst)} worst pairs; higher is better", narrow=4)
+    if rest:
+        yield Table(head, rest, "The other pairs, worst first", folded=f"The other {len(rest)} pairs")
+
+
+def _prediction(found: Prediction) -> tuple[Table, str]:
+    words, _ = verdicts.of_prediction(found)
+    better = "higher is better" if found.measure == "AUC" else "lower is better"
+    rows = [
+        ("synthetic rows", f"{found.synthetic:.4g}", words),
+        ("as many real rows", f"{found.real:.4g}", "as good as it gets"),
+        ("nothing", f"{found.guess:.4g}", "a guess that looks at no column"),
+    ]
+    tested = "held out: the table was not made from them"
+    if not found.held_out:
+        tested = (
+            "a half of those that the table was made from, which flatters it (hold rows out with data.test_fraction)"
+        )
+    table = Table(("trained on", found.measure, "verdict"), rows, f"Predicting {found.label}; {better}", narrow=2)
+    return table, f"Tested on {found.rows:,} real rows, {tested}."
+
+
+def _attack(found: Attack, most_auc: float | None) -> tuple[Table, str]:
+    words, _ = verdicts.of_attack(found)
+    table = Table(
+        ("attacker", "AUC", "95% interval", "verdict"),
+        [("distance to the closest row", f"{found.auc:.3f}", f"{found.lower:.3f} to {found.upper:.3f}", words)],
+        "Telling training rows from held-out rows; 0.5 is guessing, and best for the rows",
+        narrow=3,
+    )
+    text = (
+        f"{found.rows:,} rows of each kind, searched among {found.synthetic:,} synthetic rows. Equal to a synthetic "
+        f"row, code for code: {found.copies:.1%} of the training rows, {found.copies_held_out:.1%} of the others."
+    )
+    if most_auc is not None:
+        text += f" The guarantee allows no attack an AUC above {most_auc:.3f}."
+    return table, text
+
+
+# Asked of the holders, and predicted ---------------------------------------------------------------------------------
+
+
+def _asked(found: FederatedQuality) -> Table:
+    rows = [
+        (name, *map(number, (figure.low, figure.high, figure.value)), _ASKED.get(name, _ASKED["column_score"]))
+        for name, figure in found.figures.items()
+    ]
+    holders = "1 holder" if found.holders == 1 else f"{found.holders:,} holders"
+    caption = f"Asked of {holders}, with noise; {found.confidence:.0%} intervals"
+    return Table(("figure", "from", "to", "at the holders", "what"), rows, caption, narrow=4)
+
+
+def _predicted(found: PredictedQuality) -> Iterator[Table]:
+    if found.workload_error is None:
+        return
+    for name, some in (("columns", found.columns), ("pairs", found.pairs), ("cliques", found.cliques)):
+        shown = sorted(some, key=lambda said: -said.value)[:_SHOWN]
+        caption = f"The {len(shown)} worst {name} of {len(some):,}; all of them are in {found.FILE}"
+        yield _errors(name, shown, caption, name.capitalize())
+
+
+def _errors(what: str, some: Sequence[PredictedError], caption: str = "", folded: str = "") -> Table:
+    rows = [(" × ".join(s.columns), *map(number, (s.value, s.low, s.high)), _RESTS_ON[s.source]) for s in some]
+    return Table((what, "distance", "from", "to", "rests on"), rows, caption, folded=folded)
+
+
+def _three(*values: float) -> tuple[str, ...]:
+    return tuple(f"{value:.3f}" for value in values)
