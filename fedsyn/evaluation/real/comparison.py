@@ -159,7 +159,7 @@ class TableComparison(Evaluation):
         return f"TableComparison({'; '.join(parts)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; `from_dict` reads them. The scales of metrics are none of the table's: `document` has them."""
+        """Return JSON values, without the scales of metrics, which `document` has."""
         facts = {**asdict(self), "missing": dict(self.missing)}
         del facts["scales"]
         return facts
