@@ -245,7 +245,7 @@ def test_what_is_put_into_a_page_is_text(tmp_path: Path) -> None:
 def test_what_is_put_into_a_template_is_text() -> None:
     """A name in a README neither commands a terminal nor makes a link, a heading or HTML; a value is never left out."""
     values = {"federation": f"a](http://x) <script>{HOSTILE}\n# b", "port": 1, "hosts": "h", "schema": True}
-    values |= {"parties": ["[p](q)"], "warnings": "w", "wheel": None, "digest": None, "fhe": False}
+    values |= {"parties": ["[p](q)"], "warnings": "w", "wheel": None, "digest": None, "extra": ""}
     text = filled("nodes/deploy", "operator.md", **values)
     assert plain(text) == text and "<script>" not in text and "\n# b" not in text
     assert "](http" not in text.replace("\\]", "") and r"\[p\](q)" in text
