@@ -6,7 +6,7 @@
     python benchmarks/bench_fhe.py --libraries 1 --steps 0 --clients ''   # the libraries that are installed
 
 *Steps*: COMPUTE from encrypted columns, packed against FHAIM's Protocols 1 and 4 as printed, the results compared cell
-by cell; a choice and an opening over BFV against CKKS. *Sums*: `sketch_aim` over `fhe` against `secagg` and `plain`,
+by cell; a choice and an opening. *Sums*: `sketch_aim` over `fhe` against `secagg` and `plain`,
 with equal tables (checked). *Libraries*: a product of two encrypted columns of 4,120 people.
 """
 
@@ -23,10 +23,9 @@ from typing import Any
 
 import numpy as np
 
+from experiments.fhaim_table4.naive import compute, facts_of, table_of
 from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader
-from fedsyn.crypto.fhe.ckks import CkksComputation, CkksReader
-from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store, ckks_for_store
-from fedsyn.crypto.fhe.products import ColumnLayout, Columns, NaiveProducts, Products
+from fedsyn.crypto.fhe.parameters import bfv_for_store
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.domain import Domain
@@ -34,10 +33,8 @@ from fedsyn.loading import parse_config
 from fedsyn.nodes.flower import Message
 from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.runs import engines
-from fedsyn.runs.prepare import split_tables
 from fedsyn.selection.terms import Terms
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.stored import StoreFacts
 
 
 def timed(step: Callable[[], Any]) -> tuple[Any, float]:
@@ -49,64 +46,18 @@ def timed(step: Callable[[], Any]) -> tuple[Any, float]:
 # Steps ---------------------------------------------------------------------------------------------------------------
 
 
-def table_of(source: str) -> tuple[np.ndarray, Domain]:
-    """A registered table in five bins, 80% of its rows, or one with the shape of FHAIM's COMPAS."""
-    if source == "made-up":
-        domain = Domain(tuple("abcdefg"), (2, 3, 6, 3, 2, 3, 3))
-        rng = np.random.default_rng(0)
-        return np.stack([rng.integers(0, size, 4120) for size in domain.shape], axis=1), domain
-    tables = split_tables(
-        parse_config(
-            {
-                "mechanism": "fhaim",
-                "data": {"source": source, "bins": 5, "test_fraction": 0.2},
-                "federation": {"clients": 1},
-                "privacy": {"epsilon": 1.0, "delta": 1e-9, "client_sizes": "public"},
-                "aggregation": {"protocol": "plain"},
-            }
-        )
-    )
-    return tables.train, tables.schema.domain
-
-
-def facts_of(domain: Domain) -> StoreFacts:
-    names = list(domain)
-    pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
-    return StoreFacts((*((name,) for name in names), *pairs), 10, 11, "squared_l2")
-
-
-def compute(codes: np.ndarray, domain: Domain, packed: bool) -> tuple[float, np.ndarray, int]:
-    """Seconds of COMPUTE at server and crypto party together, the counts, and the products."""
-    parameters, facts = bfv_for_store(1, 2**10, not packed), facts_of(domain)
+def rounds(codes: np.ndarray, domain: Domain) -> tuple[float, float, float]:
+    """Seconds of a client's encryption, of a choice and of an opening, server and crypto party together."""
+    facts, parameters = facts_of(domain), bfv_for_store(1)
     keys = SecretKeys(parameters)
     computation, reader = BfvComputation(parameters, keys.public), BfvReader(keys)
     layout = SlotLayout(facts.cliques, domain, parameters.slots)
-    columns = ColumnLayout.of(len(codes), parameters.slots, domain, tuple(domain), packed=packed)
-    encryptor = Encryptor(parameters, keys.public.public)
-    vectors = columns.vectors({name: codes[:, i] for i, name in enumerate(domain)})
-    sent = computation.read([piece for vector in vectors for piece in encryptor.to_bytes(vector)])
-    made = (Products if packed else NaiveProducts)(
-        computation, [Columns.of(columns, sent)], domain, layout, reader.again
-    )
-    stored, seconds = timed(made.counts)
-    return seconds, keys.decrypted(stored[0])[: layout.length].astype(np.int64), made.count
-
-
-def rounds(codes: np.ndarray, domain: Domain, scheme: str) -> tuple[float, float, float]:
-    """Seconds of a client's encryption, of a choice and of an opening, server and crypto party together."""
-    facts, exact = facts_of(domain), scheme == "bfv"
-    largest = max(domain.size(clique) for clique in facts.cliques)
-    parameters: Parameters = bfv_for_store(1) if exact else ckks_for_store(1, 2, (largest - 1).bit_length())
-    keys = SecretKeys(parameters)
-    computation: Any = (BfvComputation if exact else CkksComputation)(parameters, keys.public)
-    reader: Any = (BfvReader if exact else CkksReader)(keys)
-    layout = SlotLayout(facts.cliques, domain, parameters.slots, aligned=not exact)
     encryptor = Encryptor(parameters, keys.public.public)
     cells = dict(zip(facts.cliques, (c.ravel() for c in count(codes, domain, facts.cliques)), strict=True))
     ranges = NoiseRanges(layout, facts.openings, facts.cliques[: len(domain)])
 
     def encrypted() -> list[bytes]:
-        noise = np.zeros((ranges.planes, min(layout.slots, layout.copies * layout.stride)), np.int64)
+        noise = np.zeros((ranges.planes, min(layout.slots, layout.copies * layout.length)), np.int64)
         vectors = [layout.vector(cells), *noise]
         return [piece for vector in vectors for piece in encryptor.to_bytes(vector)]
 
@@ -126,7 +77,7 @@ def rounds(codes: np.ndarray, domain: Domain, scheme: str) -> tuple[float, float
 
     def opened() -> Any:
         pieces = ranges.reserve([facts.cliques[-1]])
-        return reader.numbers(computation.marginals(stored, planes, 1000, pieces, len(codes)))
+        return reader.numbers(computation.marginals(stored, planes, 1000, pieces))
 
     openings = [timed(opened)[1] for _ in range(5)]
     return dealing, statistics.median(choices), statistics.median(openings)
@@ -144,9 +95,8 @@ def steps(source: str) -> None:
     naive, found, products = compute(codes, domain, packed=False)
     assert np.array_equal(found, exact)
     print(f"  COMPUTE naive    {naive:8.2f} s  ({products} products): packed is {naive / packed:.1f} times faster")
-    for scheme in ("bfv", "ckks"):
-        dealing, choice, opening = rounds(codes, domain, scheme)
-        print(f"  {scheme:4s} client {dealing:6.3f} s  choice {choice:6.3f} s  opening {opening:6.3f} s")
+    dealing, choice, opening = rounds(codes, domain)
+    print(f"  client {dealing:6.3f} s  choice {choice:6.3f} s  opening {opening:6.3f} s")
 
 
 # Sums ----------------------------------------------------------------------------------------------------------------

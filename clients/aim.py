@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from fedsyn.capabilities import FHE, PLAIN
+from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
 from fedsyn.privacy import PrivacyStatement, Scales, divide, epsilon_for_rho, sigma_for_rho
 from fedsyn.protocol.client import TableClient
@@ -22,7 +22,7 @@ from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, Plan
 from fedsyn.protocol.stored import STORE_REQUESTS, Answers, Marginals, OneWay, Select
 from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.selection.scores import Penalty
-from fedsyn.selection.terms import L1, L1Polynomial, Terms
+from fedsyn.selection.terms import L1, Terms
 from fedsyn.selection.views import ModelView
 from fedsyn.settings import Node
 
@@ -51,8 +51,7 @@ class AimOptions(Node):
     Attributes:
         rounds: T, a fixed number of rounds; null: budget annealing as in Algorithm 2.
         ratio: share of the budget for Gaussian noise; the rest is for selection.
-        score: 'l1', AIM's; 'squared_l2', FHAIM's, which needs public row counts: a row moves it by w_q (2 N + 1);
-            'l1_polynomial', a polynomial in place of the L1 norm, for the comparison in FHAIM's paper.
+        score: 'l1', AIM's; 'squared_l2', FHAIM's, which needs public row counts: a row moves it by w_q (2 N + 1).
         penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
             support (sum over cells of sqrt(p))^2 of the current model, which is far smaller for sparse marginals.
         iterations: of the fit after each round.
@@ -63,7 +62,7 @@ class AimOptions(Node):
 
     rounds: int | None = Field(default=10, ge=1, le=10_000)
     ratio: float = Field(default=0.9, gt=0, lt=1)
-    score: Literal["l1", "squared_l2", "l1_polynomial"] = "l1"
+    score: Literal["l1", "squared_l2"] = "l1"
     penalty: Penalty = "cells"
     iterations: int = Field(default=50, ge=1)
     final_iterations: int = Field(default=50, ge=1)
@@ -115,12 +114,6 @@ class AimContract(Contract):
             score in node.capabilities.scores or not exact or not node.capabilities.store,
             "mechanism.score: 'l1' needs a comparison for every cell, which ciphertexts do not have; allowed with "
             "aggregation.protocol: fhe: squared_l2",
-        )
-        polynomial, scheme = score == L1Polynomial.name, config.fhe.scheme
-        require(
-            not polynomial or node.capabilities is PLAIN or (node.capabilities is FHE and scheme == "ckks"),
-            "mechanism.score: 'l1_polynomial' is computed by aggregation.protocol: plain, or fhe with fhe: {scheme: "
-            f"ckks}}; found {node.protocol}" + (f" with {scheme}" if node.capabilities is FHE else ""),
         )
 
     # The score, lines 12-13 -------------------------------------------------------------------------------------------
@@ -210,7 +203,7 @@ class FhAimOptions(AimOptions):
     """Options of FHAIM: AIM's, annealed, with the squared L2 score by default."""
 
     rounds: int | None = Field(default=None, ge=1, le=10_000)
-    score: Literal["l1", "squared_l2", "l1_polynomial"] = "squared_l2"
+    score: Literal["l1", "squared_l2"] = "squared_l2"
 
 
 class FhAimContract(AimContract):

@@ -295,6 +295,8 @@ class RunConfig(Node):
         document = self.to_dict()
         shared = {key: document[key] for key in agreed}
         shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes stay, but for a given `setup: run`
+        if "fhe" in shared["aggregation"]:
+            shared["aggregation"]["fhe"]["scheme"] = "bfv"  # likewise
         for own in ("partition", "patience", "on_loss"):
             shared["federation"].pop(own, None)
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}

@@ -86,7 +86,7 @@ class FederationNode(Node):
             `go_on` it goes on without that sum, to a poorer table.
         partition: how a simulation splits the pooled table; ignored by a deployment.
         columns: which attributes each client holds, where all of them hold the SAME people, in the same order (columns
-            split over holders; `aggregation.protocol: fhe` with `compute: packed` or `naive`); null: all of them.
+            split over holders; `aggregation.protocol: fhe` with `compute: packed`); null: all of them.
     """
 
     clients: int = Field(default=10, ge=1)
@@ -225,16 +225,18 @@ class FheNode(Node):
     """How `aggregation.protocol: fhe` computes. Sums need none of it: they are always exact.
 
     Attributes:
-        scheme: 'bfv': exact integers; 'ckks': approximate reals, FHAIM's own (a store only).
         compute: who counts. 'client': each client counts its rows and encrypts the counts; 'packed': clients encrypt
             one-hot columns, and the server multiplies them, many cells at a time (what columns that are split over
-            holders need); 'naive': FHAIM's Protocols 1 and 4 as printed, a cell at a time.
+            holders need).
         selector: what leaves the crypto party of a choice. 'index': the index alone; it sees noisy scores and is
             trusted with them. 'gaussian': scores with Gaussian noise that is accounted in full: anybody may see them.
     """
 
-    scheme: Literal["bfv", "ckks"] = "bfv"
-    compute: Literal["client", "packed", "naive"] = "client"
+    #: Ciphertexts once could hold approximate reals, and clients' columns be multiplied a cell at a time.
+    former: ClassVar[Mapping[str, str]] = {"scheme": "leave it out; ciphertexts hold exact integers (BFV)"}
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("bfv",)}
+
+    compute: Literal["client", "packed"] = "client"
     selector: Literal["index", "gaussian"] = "index"
 
     @property
@@ -243,7 +245,7 @@ class FheNode(Node):
 
         With `selector: gaussian` it is not: whatever a server brings as scores comes out, a cell times 2^40 for one.
         """
-        return (self.scheme, self.compute, self.selector) == ("bfv", "client", "index")
+        return (self.compute, self.selector) == ("client", "index")
 
 
 class AggregationNode(Node):

@@ -41,11 +41,7 @@ class FheAggregation(Aggregation):
     def check(self, clients: int) -> None:
         super().check(clients)
         node = self.node
-        if node.fhe is not None and (node.fhe.scheme, node.fhe.compute, node.fhe.selector) != (
-            "bfv",
-            "client",
-            "index",
-        ):
+        if node.fhe is not None and not node.fhe.is_bound:
             raise ConfigError("aggregation.fhe: sums are exact and have no choices; leave it out for this mechanism")
         noise_of("distributed", _any_sum(clients), self.limits(clients))  # refuses without a certain honest share
 

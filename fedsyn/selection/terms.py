@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import ceil, isqrt, pi, sqrt
+from math import isqrt, pi, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -140,43 +140,7 @@ class SquaredL2(Norm):
         return _segments(differences**2, terms.starts)
 
 
-#: Of |x| on [-1, 1], in powers of x²: FHAIM's appendix C, equation 4.
-POLYNOMIAL = (0.0556, 3.6049, -11.9929, 24.4175, -23.6236, 8.5577)
-
-
-class L1Polynomial(L1):
-    """FHAIM's L1 over ciphertexts: sum of α p(|γ M - m| / α) with a polynomial of degree 10 for the absolute value.
-
-    For the comparison in its paper: p(0) is 0.0556 and not 0, so with α = 10,000 an exact cell counts as one that is
-    556 records off, and small differences drown. α grows with the table where the paper's would be left.
-    """
-
-    name = "l1_polynomial"
-    #: Of p on [0, 1], at 1; p' has no larger value between its critical points (test_terms).
-    steepest = 2.3314
-
-    @staticmethod
-    def alpha(rows: int) -> float:
-        """The paper's range; no cell differs by more than `rows`."""
-        return float(max(10_000, rows + 1))
-
-    def moved(self, scale: int, rows: int) -> int:
-        """γ max |p'|, and 1 for the rounding of the sum: α cancels."""
-        return ceil(scale * self.steepest) + 1
-
-    def largest(self, bits: int, cells: int) -> int:
-        return 2 * cells << (bits - 1)  # p(x) <= 1.1 on [0, 1]; counts beyond `rows` are refused elsewhere
-
-    def honest(self, scale: int, rows: int) -> int:
-        return 4 * scale * rows
-
-    def measure(self, differences: Integers, terms: Terms) -> Integers:
-        alpha = terms.scale * self.alpha(terms.rows)
-        cells = alpha * np.polynomial.polynomial.polyval((differences / alpha) ** 2, POLYNOMIAL)
-        return np.rint(np.add.reduceat(cells, terms.starts)).astype(np.int64)
-
-
-NORMS: dict[str, Norm] = {norm.name: norm for norm in (L1(), SquaredL2(), L1Polynomial())}
+NORMS: dict[str, Norm] = {norm.name: norm for norm in (L1(), SquaredL2())}
 
 
 @dataclass(frozen=True)

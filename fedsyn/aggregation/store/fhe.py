@@ -65,11 +65,6 @@ class FheStore(Store):
         super().check(clients)
         if not self.simulated:
             self._check_deployed()
-        if self.fhe.scheme == "ckks" and self.fhe.compute != "client":
-            raise ConfigError(
-                f"aggregation.fhe: compute: {self.fhe.compute} counts exactly, with masks modulo a prime, which "
-                "scheme: ckks does not have; allowed: scheme: bfv"
-            )
         limits = self.limits
         if self.federation.columns is not None and self.fhe.compute != "client" and limits.corrupted < 1:
             raise ConfigError(
@@ -88,9 +83,9 @@ class FheStore(Store):
         """Refuses what real clients should not be asked for; ConfigError."""
         if not self.fhe.is_bound:
             raise ConfigError(
-                f"aggregation.fhe: scheme: {self.fhe.scheme} with compute: {self.fhe.compute} and selector: "
-                f"{self.fhe.selector} trusts the server with what is opened and is for simulations; allowed in a "
-                "deployment: scheme: bfv with compute: client and selector: index"
+                f"aggregation.fhe: compute: {self.fhe.compute} with selector: {self.fhe.selector} trusts the server "
+                "with what is opened and is for simulations; allowed in a deployment: compute: client with selector: "
+                "index"
             )
         if self.node.crypto is None:
             raise ConfigError(
@@ -123,7 +118,7 @@ class FheStore(Store):
         return {
             **super().assumptions(),
             **facts,
-            "scheme": node.scheme,
+            "scheme": "bfv",
             "compute": node.compute,
             "selector": node.selector,
         }
@@ -202,7 +197,7 @@ class FheStore(Store):
 
         Clients deal no more than the rows that they published (every score of this store rests on that).
         """
-        from fedsyn.crypto.fhe.parameters import most_of
+        from fedsyn.crypto.fhe.parameters import LARGEST
         from fedsyn.nodes.parties.crypto import gaussian_scores
 
         terms.check()
@@ -211,11 +206,10 @@ class FheStore(Store):
             noise = gaussian_scores(epsilon, terms)
         far = noise.reach if isinstance(noise, SelectionNoise) else noise.share * 64.0
         reach = NORMS[terms.norm].honest(terms.scale, terms.rows) + int(np.abs(terms.penalties).max())
-        most = most_of(self.fhe.scheme) * (1 if self.fhe.scheme == "bfv" else terms.unit)
-        if int(terms.weights.max()) * reach + far >= most:
+        if int(terms.weights.max()) * reach + far >= LARGEST:
             raise ConfigError(
                 f"scores over {terms.rows:,} rows, up to {float(int(terms.weights.max()) * reach):.3g}, and their "
-                f"noise of up to {far:.3g} could exceed the {most:.3g} that ciphertexts hold: sum fewer rows, or "
+                f"noise of up to {far:.3g} could exceed the {LARGEST:.3g} that ciphertexts hold: sum fewer rows, or "
                 "choose fewer rounds or a smaller workload.degree"
             )
         return noise
@@ -224,7 +218,7 @@ class FheStore(Store):
         """Noise that clients deal before sigma is known: the largest resolution that leaves the counts room."""
         from fedsyn.nodes.parties.crypto import pooled_noise
 
-        return pooled_noise(sigma, self.limits, self.fhe.scheme, count=count, length=length, rows=rows)
+        return pooled_noise(sigma, self.limits, count=count, length=length, rows=rows)
 
     def who_sees_what(self) -> dict[str, str]:
         columns = self.federation.columns is not None
@@ -240,7 +234,7 @@ class FheStore(Store):
             "function of the total over all clients"
         )
         if not self.fhe.is_bound:
-            how = f"scheme: {self.fhe.scheme}, compute: {self.fhe.compute} and selector: {self.fhe.selector}"
+            how = f"compute: {self.fhe.compute} and selector: {self.fhe.selector}"
             bound = f"; with {how} the server is trusted with all that is opened (simulations only)"
         return {
             "trust": "server and crypto party to follow the protocol, and not to collude: the server has ciphertexts, "
@@ -254,7 +248,7 @@ class FheStore(Store):
 
 
 def _vectors(part: ClientDeal, columns: ColumnLayout) -> list[npt.NDArray[np.int64]]:
-    """`compute: packed | naive`: the one-hot columns of the attributes that this client holds."""
+    """`compute: packed`: the one-hot columns of the attributes that this client holds."""
     codes, domain = part.holder.codes, part.holder.domain
     held = dict.fromkeys(name for name, _ in columns.columns)
     places = {name: codes[:, list(domain).index(name)] for name in held}

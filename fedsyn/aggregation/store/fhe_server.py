@@ -73,9 +73,9 @@ class FheServer(StoreServer):
 
     @cached_property
     def computation(self) -> Any:
-        from fedsyn.crypto.fhe.plan import computation_of
+        from fedsyn.crypto.fhe.bfv import BfvComputation
 
-        return computation_of(self.parameters, self.crypto.begun.keys)
+        return BfvComputation(self.parameters, self.crypto.begun.keys)
 
     @property
     def is_open(self) -> bool:
@@ -169,8 +169,7 @@ class FheServer(StoreServer):
 
     def _multiply(self, partition: int, layout: ColumnLayout, ciphertexts: Sequence[Any]) -> None:
         """Counts, as soon as all attributes of some people are there."""
-        from fedsyn.crypto.fhe.plan import products_of
-        from fedsyn.crypto.fhe.products import Columns
+        from fedsyn.crypto.fhe.products import Columns, Products
         from fedsyn.crypto.fhe.seal import added
 
         config, columns = self.run.config, Columns.of(layout, ciphertexts)
@@ -181,7 +180,7 @@ class FheServer(StoreServer):
                 return
             entities = [entity for _, entity in sorted(self._entities.items())]
         parts = (self.computation, entities, self.run.layout.domain, self.layout, self.crypto.party.sums)
-        self._stored = added(self.computation.ring, self._stored, products_of(config, *parts).counts())
+        self._stored = added(self.computation.ring, self._stored, Products(*parts).counts())
 
     # What comes out ---------------------------------------------------------------------------------------------------
 
@@ -245,7 +244,6 @@ class FheServer(StoreServer):
         return self._counts
 
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
-        from fedsyn.crypto.fhe.plan import unit_of
         from fedsyn.nodes.parties.boxes import opening_of
         from fedsyn.nodes.parties.interface import OpenOrder
 
@@ -260,7 +258,7 @@ class FheServer(StoreServer):
             brought = (padded.astype("<u8", copy=False).tobytes(),)
         else:
             assert self._planes is not None
-            question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces, self.most_rows)
+            question = self.computation.marginals(self._stored, self._planes, noise.resolution, pieces)
             brought = question.ciphertexts
         order = OpenOrder(number, request.name, round, request.sigma, layout.cliques)
         answer = self.crypto.party.open(order, brought)
@@ -273,7 +271,7 @@ class FheServer(StoreServer):
             total[piece.first : piece.first + size] = answer[at : at + size]
             at += size
         sigma = noise.sigma_of(len(self.dealt))
-        values = split_vector(total / unit_of(self.parameters, noise.resolution), layout.shapes)
+        values = split_vector(total / noise.resolution, layout.shapes)
         return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))
 
     def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:

@@ -37,7 +37,6 @@ class BfvComputation:
     def __init__(self, parameters: Parameters, keys: PublicKeys) -> None:
         self.parameters, self.ring = parameters, ring_of(parameters)
         self._relinearise = self.ring.read("RelinKeys", keys.relinearise) if keys.relinearise else None
-        self._rotate = self.ring.read("GaloisKeys", keys.rotate) if keys.rotate else None
         self._encryptor = Encryptor(parameters, keys.public)
 
     def read(self, raw: Sequence[bytes]) -> list[Any]:
@@ -61,31 +60,6 @@ class BfvComputation:
         """A product with two parts again; in place."""
         self.ring.evaluator.relinearize_inplace(product, self._relinearise)
         return product
-
-    def summed(self, ciphertext: Any) -> Any:
-        """The sum of all slots, in every slot: a rotation for each power of two."""
-        evaluator, total = self.ring.evaluator, self.ring.copied(ciphertext)
-        step = 1
-        while step < self.parameters.slots // 2:  # BFV's slots are two rows
-            turned = self.ring.api.Ciphertext()
-            evaluator.rotate_rows(total, step, self._rotate, turned)
-            evaluator.add_inplace(total, turned)
-            step *= 2
-        turned = self.ring.api.Ciphertext()
-        evaluator.rotate_columns(total, self._rotate, turned)
-        evaluator.add_inplace(total, turned)
-        return total
-
-    def moved(self, ciphertext: Any, slot: int) -> Any:
-        """FHAIM's Protocol 4: the first slot alone, in another slot."""
-        evaluator, moved = self.ring.evaluator, self.ring.api.Ciphertext()
-        evaluator.multiply_plain(ciphertext, self.ring.encoded(np.ones(1, np.int64)), moved)
-        row, step = divmod(slot, self.parameters.slots // 2)
-        if step:
-            evaluator.rotate_rows_inplace(moved, -step, self._rotate)
-        if row:
-            evaluator.rotate_columns_inplace(moved, self._rotate)
-        return moved
 
     def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: Terms, noise: Integers) -> Asked:
         """What the key holder needs to see W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands."""
@@ -116,9 +90,7 @@ class BfvComputation:
             evaluator.sub_plain_inplace(far, self.ring.encoded(model))
         return self.product(far, far)
 
-    def marginals(
-        self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece], rows: int
-    ) -> Asked:
+    def marginals(self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece]) -> Asked:
         """Cells times `factor` plus their noise; one ciphertext for each pair of a stored one and a plane.
 
         Args:
@@ -126,7 +98,6 @@ class BfvComputation:
             planes: of encrypted noise.
             factor: γ, an integer.
             pieces: what is opened, with which noise.
-            rows: bound on every cell; the masks of this scheme need none.
         """
         evaluator, slots, sent = self.ring.evaluator, self.parameters.slots, []
         pairs, starts, sizes = placed(pieces, slots)

@@ -1,10 +1,10 @@
-"""Marginals of encrypted one-hot columns: FHAIM's COMPUTE step, `packed` and as its Protocols 1 and 4 print it.
+"""Marginals of encrypted one-hot columns: FHAIM's COMPUTE step.
 
 A data entity encrypts, for the values of its attributes, columns of 0 and 1 over its n rows. A cell of a two-way
 marginal is the sum of the product of two columns; the columns may come from two entities that hold different attributes
 of the same people, and neither sees the other's.
 
-*Packed.* Three things make it cheap.
+Three things make it cheap, beside Protocols 1 and 4 as printed (`experiments/fhaim_table4`).
 
 1. Slots hold several columns side by side. Of each value an entity sends its column repeated as often as fits, and all
    its columns one after the other (`joined`): one product of the two gives that many cells.
@@ -12,10 +12,6 @@ of the same people, and neither sees the other's.
 3. Slots are not added up by rotations, which cost more than the products. Each carries a mask, uniform modulo t; the
    key holder adds up what is uniform to it, and encrypts the sums, uniform too, again (`KeyHolder.sums`); the masks'
    sums are subtracted from that ciphertext. So counts come out fresh, in the slots where they are wanted.
-
-*Naive.* Protocol 1 multiplies two columns for every cell, adds up the slots by rotations and moves the sum to its slot
-by Protocol 4: a selector, a rotation, an addition. Its result is encrypted again in the same way, so that both go on
-with the same parameters.
 """
 
 from __future__ import annotations
@@ -53,26 +49,24 @@ class ColumnLayout:
         rows: n, of its table.
         slots: of one ciphertext.
         columns: attribute and value of each.
-        packed: whether several columns share a ciphertext.
     """
 
     rows: int
     slots: int
     columns: tuple[Column, ...]
-    packed: bool
 
     @classmethod
-    def of(cls, rows: int, slots: int, domain: Domain, held: Sequence[str], *, packed: bool) -> ColumnLayout:
-        """Layout of an entity that holds some attributes; packed columns leave out each attribute's last value."""
+    def of(cls, rows: int, slots: int, domain: Domain, held: Sequence[str]) -> ColumnLayout:
+        """Layout of an entity that holds some attributes, without a column for each attribute's last value."""
         if rows < 1:
             raise ConfigError("aggregation.fhe.compute: a client without rows has no columns to encrypt")
-        columns = [(name, value) for name in held for value in range(domain.size((name,)) - packed)]
-        return cls(rows, slots, tuple(columns), packed)
+        columns = [(name, value) for name in held for value in range(domain.size((name,)) - 1)]
+        return cls(rows, slots, tuple(columns))
 
     @property
     def width(self) -> int:
         """Columns side by side in one ciphertext; 1 where a column needs a ciphertext or more."""
-        return max(1, self.slots // self.rows) if self.packed else 1
+        return max(1, self.slots // self.rows)
 
     @property
     def chunks(self) -> int:
@@ -282,19 +276,14 @@ class Products:
             asked: the masked sums.
             terms: (slot, sum, factor): what the key holder adds up.
         """
-        fresh = self.computation.read(self._refresh(asked, Sums.of(terms, self._length, self.layout.copies)))
+        fresh = self.computation.read(self._refresh(asked, Sums.of(terms, self.layout.length, self.layout.copies)))
         if len(fresh) != self.layout.ciphertexts:
             raise ProtocolError("the key holder encrypted more or fewer sums than it was asked for")
         return fresh
 
-    @property
-    def _length(self) -> int:
-        """Slots of one copy."""
-        return self.layout.stride if self.layout.copies > 1 else self.layout.length
-
     def _with(self, fresh: list[Any] | None, known: dict[int, int]) -> list[Any]:
         """Ciphertexts plus what is known of each cell, in every copy: a constant, less its masks."""
-        one = np.zeros(self._length, np.int64)
+        one = np.zeros(self.layout.length, np.int64)
         one[list(known)] = [number % self.ring.modulus for number in known.values()]
         whole = np.tile(one, self.layout.copies)
         if fresh is None:  # every attribute has one value
@@ -303,32 +292,3 @@ class Products:
             plain = self.ring.encoded(whole[index * self._slots : (index + 1) * self._slots])
             self.ring.evaluator.add_plain_inplace(ciphertext, plain)
         return fresh
-
-
-class NaiveProducts(Products):
-    """Protocols 1 and 4: a product, a sum by rotations, a selector and a rotation for every cell."""
-
-    def counts(self) -> list[Any]:
-        cells = {frozenset(name): cell for name, cell in self._cells()}
-        combined: dict[int, Any] = {}
-        for ciphertext, ((name, _),) in self._sums():
-            key = frozenset(name) if isinstance(name[0], tuple) else frozenset([name])
-            if key not in cells:
-                continue
-            index, slot = divmod(cells[key], self._slots)
-            moved = self.computation.moved(self.computation.summed(ciphertext), slot)
-            if index in combined:
-                self.ring.evaluator.add_inplace(combined[index], moved)
-            else:
-                combined[index] = moved
-        sent: list[bytes] = []
-        starts: list[int] = []
-        terms, known = [], {}
-        for index in sorted(combined):
-            mask = uniform(self.ring.modulus, self._slots)
-            for cell in range(index * self._slots, min(self.layout.length, (index + 1) * self._slots)):
-                terms.append((cell, len(starts), 1))
-                starts.append(len(sent) * self._slots + cell % self._slots)
-                known[cell] = -int(mask[cell % self._slots])
-            sent.append(self.computation.hidden(combined[index], mask))
-        return self._with(self._again(Asked(tuple(sent), tuple(starts), (1,) * len(starts)), terms), known)

@@ -1,4 +1,4 @@
-"""The one place that knows TenSEAL: Microsoft SEAL's BFV and CKKS behind bytes and NumPy arrays.
+"""The one place that knows TenSEAL: Microsoft SEAL's BFV behind bytes and NumPy arrays.
 
 Extra `fhe`. Nothing here knows of tables, marginals or noise of privacy. A secret key never becomes bytes.
 """
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.crypto.fhe.parameters import Parameters, ckks_scale
+from fedsyn.crypto.fhe.parameters import Parameters
 from fedsyn.errors import ConfigError, ProtocolError
 
 Integers = npt.NDArray[np.int64]
@@ -42,12 +42,10 @@ class PublicKeys:
     Attributes:
         public: for those who encrypt.
         relinearise: for products.
-        rotate: for rotations; empty where nothing rotates.
     """
 
     public: bytes
     relinearise: bytes
-    rotate: bytes = b""
 
 
 class Ring:
@@ -56,23 +54,19 @@ class Ring:
     def __init__(self, parameters: Parameters) -> None:
         self.api, self.parameters = sealapi(), parameters
         api, n = self.api, parameters.degree
-        self.is_exact = parameters.scheme == "bfv"
-        kind = api.SCHEME_TYPE.BFV if self.is_exact else api.SCHEME_TYPE.CKKS
-        chosen = api.EncryptionParameters(kind)
+        chosen = api.EncryptionParameters(api.SCHEME_TYPE.BFV)
         chosen.set_poly_modulus_degree(n)
         primes = api.CoeffModulus.Create(n, list(parameters.primes))
         chosen.set_coeff_modulus(primes)
-        self.modulus = 0
-        if self.is_exact:
-            plain = api.PlainModulus.Batching(n, parameters.plain_bits)
-            chosen.set_plain_modulus(plain)
-            self.modulus = int(plain.value())
+        plain = api.PlainModulus.Batching(n, parameters.plain_bits)
+        chosen.set_plain_modulus(plain)
+        self.modulus = int(plain.value())
         self.primes = [int(prime.value()) for prime in primes]
         self.context = api.SEALContext(chosen, True, api.SEC_LEVEL_TYPE.TC128)
         if not self.context.parameters_set():
             raise ConfigError("the parameters of the ciphertexts are not secure")
         self.evaluator = api.Evaluator(self.context)
-        self.encoder = api.BatchEncoder(self.context) if self.is_exact else api.CKKSEncoder(self.context)
+        self.encoder = api.BatchEncoder(self.context)
         data = self.context.first_context_data()
         while len(data.parms().coeff_modulus()) > parameters.answer_primes:
             data = data.next_context_data()
@@ -102,25 +96,17 @@ class Ring:
             raise ProtocolError("a ciphertext is larger than its parameters allow")
         read = self.read("Ciphertext", raw)
         level = self.context.first_parms_id() if at_top else self.answer_level
-        kind = read.size() == 2 and read.parms_id() == level and read.is_ntt_form() != self.is_exact
+        kind = read.size() == 2 and read.parms_id() == level and not read.is_ntt_form()
         if not kind or read.is_transparent():
             raise ProtocolError("a ciphertext is not of the kind that was asked for")
-        if not self.is_exact and at_top and read.scale != ckks_scale(self.parameters):
-            raise ProtocolError("a ciphertext has another scale than the run's")
         return read
 
     # Plain numbers ----------------------------------------------------------------------------------------------------
 
-    def encoded(self, values: npt.NDArray[Any], like: Any = None, scale: float | None = None) -> Any:
-        """Up to `slots` numbers; `like`: for a ciphertext of a certain level (and scale, unless another is given)."""
+    def encoded(self, values: npt.NDArray[Any]) -> Any:
+        """Up to `slots` integers."""
         plain = self.api.Plaintext()
-        if self.is_exact:
-            self.encoder.encode(np.asarray(values, np.int64).tolist(), plain)
-        else:
-            level = self.context.first_parms_id() if like is None else like.parms_id()
-            if scale is None:
-                scale = ckks_scale(self.parameters) if like is None else like.scale
-            self.encoder.encode(np.asarray(values, np.float64).tolist(), level, scale, plain)
+        self.encoder.encode(np.asarray(values, np.int64).tolist(), plain)
         return plain
 
     def constant(self, factor: int) -> Any:
@@ -133,31 +119,20 @@ class Ring:
 
     # What a key holder must not see ---------------------------------------------------------------------------------
 
-    def flooded(self, ciphertext: Any, encryptor: Any, bits: int | None = None) -> Any:
-        """The same at the level of answers, re-randomised by a fresh zero, its noise drowned (`fhe.parameters`).
-
-        Scale and message stay. `bits`: log2 of F, where it is more than the parameters say.
-        """
+    def flooded(self, ciphertext: Any, encryptor: Any) -> Any:
+        """The same at the level of answers, re-randomised by a fresh zero, its noise drowned (`fhe.parameters`)."""
         evaluator, answer = self.evaluator, self.api.Ciphertext()
         evaluator.mod_switch_to(ciphertext, self.answer_level, answer)
         zero = self.api.Ciphertext()
         encryptor.encrypt_zero(self.answer_level, zero)
-        if not self.is_exact:
-            zero.scale = answer.scale
         evaluator.add_inplace(answer, zero)
-        flood = self._flood(bits or self.parameters.flood_bits)
-        if self.is_exact:
-            evaluator.add_inplace(answer, flood)
-        else:
-            evaluator.transform_from_ntt_inplace(answer)
-            flood.scale = answer.scale
-            evaluator.add_inplace(answer, flood)
-            evaluator.transform_to_ntt_inplace(answer)
+        evaluator.add_inplace(answer, self._flood())
         return answer
 
-    def _flood(self, bits: int) -> Any:
+    def _flood(self) -> Any:
         """(e, 0), e uniform in [-2^bits, 2^bits) in every coefficient: a ciphertext of nothing but noise."""
-        n, primes = self.parameters.degree, self.primes[: self.parameters.answer_primes]
+        bits, n = self.parameters.flood_bits, self.parameters.degree
+        primes = self.primes[: self.parameters.answer_primes]
         limbs = np.frombuffer(os.urandom(n * (bits // 8 + 1)), np.uint8).reshape(bits // 8 + 1, n).astype(np.uint64)
         limbs[0] >>= np.uint64(7 - bits % 8)  # bits + 1 bits in all
         parts = np.zeros((2, len(primes), n), np.uint64)
@@ -194,25 +169,20 @@ class SecretKeys:
         api = ring.api
         made = api.KeyGenerator(ring.context)
         self._decryptor = api.Decryptor(ring.context, made.secret_key())
-        public, relinearise, rotate = api.PublicKey(), api.RelinKeys(), api.GaloisKeys()
+        self.public = self._published(made)
+
+    def _published(self, made: Any) -> PublicKeys:
+        """Return the public keys of what was generated."""
+        public, relinearise = self.ring.api.PublicKey(), self.ring.api.RelinKeys()
         made.create_public_key(public)
         made.create_relin_keys(relinearise)
-        if parameters.rotations and ring.is_exact:
-            made.create_galois_keys(rotate)
-        elif parameters.rotations:
-            steps = [pow(3, 1 << j, 2 * parameters.degree) for j in range(parameters.rotations)]
-            made.create_galois_keys(steps, rotate)
-        self.public = PublicKeys(
-            ring.to_bytes(public), ring.to_bytes(relinearise), ring.to_bytes(rotate) if parameters.rotations else b""
-        )
+        return PublicKeys(self.ring.to_bytes(public), self.ring.to_bytes(relinearise))
 
     def decrypted(self, ciphertext: Any) -> npt.NDArray[Any]:
-        """(slots,) uint64 residues below the plain modulus (BFV), or float64 (CKKS)."""
+        """(slots,) uint64 residues below the plain modulus."""
         plain = self.ring.api.Plaintext()
         self._decryptor.decrypt(ciphertext, plain)
-        if self.ring.is_exact:
-            return np.array(self.ring.encoder.decode_uint64(plain), np.uint64)
-        return np.array(self.ring.encoder.decode_double(plain), np.float64)
+        return np.array(self.ring.encoder.decode_uint64(plain), np.uint64)
 
     def room(self, ciphertext: Any) -> int:
         """Bits of noise that a BFV ciphertext could still take; for tests."""

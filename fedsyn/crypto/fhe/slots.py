@@ -60,24 +60,15 @@ class SlotLayout:
         cliques: in order; each may be chosen or opened.
         domain: of the schema.
         slots: of one ciphertext.
-        aligned: pad each clique to a power of two and start it at a multiple of that, so that none crosses ciphertexts
-            and sums over a clique are sums over a block.
     """
 
-    def __init__(self, cliques: Sequence[Clique], domain: Domain, slots: int, *, aligned: bool = False) -> None:
-        self.cliques, self.domain, self.slots, self.aligned = tuple(dict.fromkeys(cliques)), domain, slots, aligned
+    def __init__(self, cliques: Sequence[Clique], domain: Domain, slots: int) -> None:
+        self.cliques, self.domain, self.slots = tuple(dict.fromkeys(cliques)), domain, slots
         sizes = {clique: domain.size(clique) for clique in self.cliques}
-        if aligned:
-            blocks = {clique: _power(size) for clique, size in sizes.items()}
-            placed = sorted(self.cliques, key=lambda clique: -blocks[clique])  # large ones first: no gaps
-            starts = dict(zip(placed, accumulate((blocks[clique] for clique in placed), initial=0), strict=False))
-            self.length = sum(blocks.values())
-        else:
-            starts = dict(zip(self.cliques, accumulate(sizes.values(), initial=0), strict=False))
-            self.length = sum(sizes.values())
+        starts = dict(zip(self.cliques, accumulate(sizes.values(), initial=0), strict=False))
+        self.length = sum(sizes.values())
         self._ranges = {clique: (starts[clique], starts[clique] + sizes[clique]) for clique in self.cliques}
-        self.copies = max(1, slots // _power(self.length) if aligned else slots // self.length)
-        self.stride = _power(self.length) if aligned else self.length
+        self.copies = max(1, slots // self.length)
 
     @property
     def ciphertexts(self) -> int:
@@ -86,12 +77,12 @@ class SlotLayout:
     @property
     def entries(self) -> int:
         """Number of entries of `vector`."""
-        return self.copies * (self.stride if self.copies > 1 else self.length)
+        return self.copies * self.length
 
     @property
     def noisy(self) -> int:
         """Slots of a plane that are used."""
-        return min(self.copies * self.stride, self.slots)
+        return min(self.copies * self.length, self.slots)
 
     def range_of(self, clique: Clique) -> tuple[int, int]:
         """[start, stop) of a clique in the first copy. Raises KeyError if it is not stored."""
@@ -99,7 +90,7 @@ class SlotLayout:
 
     def vector(self, cells: dict[Clique, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
         """What is encrypted: every copy of every clique's flat cells."""
-        one = np.zeros(self.stride if self.copies > 1 else self.length, np.int64)
+        one = np.zeros(self.length, np.int64)
         for clique, (start, stop) in self._ranges.items():
             one[start:stop] = cells[clique]
         return np.tile(one, self.copies)
@@ -150,7 +141,7 @@ class NoiseRanges:
         index, start = divmod(low, self.layout.slots)
         for plane in range(self.planes):
             for copy in range(self.layout.copies):
-                at = start + copy * self.layout.stride
+                at = start + copy * self.layout.length
                 here = self._used[plane, at : at + high - low]
                 if not here.any():
                     here[:] = True
@@ -175,7 +166,3 @@ def planes_of(layout: SlotLayout, openings: int, first: Sequence[Clique]) -> int
 def _cuts(start: int, stop: int, slots: int) -> list[int]:
     """Where the parts of [start, stop) in each ciphertext begin."""
     return [start, *range((start // slots + 1) * slots, stop, slots)]
-
-
-def _power(size: int) -> int:
-    return 1 << max(0, size - 1).bit_length()

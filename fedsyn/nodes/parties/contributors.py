@@ -7,8 +7,9 @@ from typing import Any
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.parameters import most_answers
-from fedsyn.crypto.fhe.plan import holders_of, layout_of, reader_of
+from fedsyn.crypto.fhe.bfv import BfvReader
+from fedsyn.crypto.fhe.parameters import MOST_ANSWERS
+from fedsyn.crypto.fhe.plan import holders_of, layout_of
 from fedsyn.crypto.fhe.seal import SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges
 from fedsyn.errors import ProtocolError
@@ -51,7 +52,7 @@ class KeptRun:
         if self.facts is None or secret is None:
             return
         self.layout = StoredLayout(announcement.cliques, announcement.domain)
-        self.reader = reader_of(secret)
+        self.reader = BfvReader(secret)
         slots = layout_of(secret.ring.parameters, announcement.domain, self.facts)
         self.ranges = NoiseRanges(slots, self.facts.openings, self.facts.attributes)
         if self.config.fhe.is_bound:
@@ -94,8 +95,7 @@ class KeptRun:
         self.answered += ciphertexts
         if self.secret is None:
             raise ProtocolError("this run forms sums: it decrypts nothing, and does not add up encrypted products")
-        most = most_answers(self.secret.ring.parameters)
-        refuse(self.answered > most, f"a run decrypts {most} ciphertexts, and no more")
+        refuse(self.answered > MOST_ANSWERS, f"a run decrypts {MOST_ANSWERS} ciphertexts, and no more")
 
     @property
     def store(self) -> tuple[StoredLayout, StoreFacts]:

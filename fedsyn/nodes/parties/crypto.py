@@ -7,7 +7,7 @@ the clients' numbers from the server, and answers with integers that are private
 - *choice*: it reads noisy scores, adds a noise of its own and returns the index of the largest one. It is trusted with
   the scores (`selector: index`); or the scores carry Gaussian noise that is accounted in full, both its own and the
   server's, and it returns all of them (`selector: gaussian`);
-- *sums*: it adds up slots that are uniform to it and encrypts the sums again (`compute: packed | naive`). Nothing is
+- *sums*: it adds up slots that are uniform to it and encrypts the sums again (`compute: packed`). Nothing is
   opened.
 
 **What it sees** besides configuration, schema, orders and who contributes: of every total, opening and choice the
@@ -32,8 +32,8 @@ up:
 encrypted, once: so a choice is some function of the TOTAL over all contributors and of nothing else about them. Which
 function, it cannot see: a server that deviates learns an index, log2 of the candidates' number in bits, of any function
 of that exact total for each choice that the run has, and the price of a choice is then no bound on it. Nothing here is
-about what both know: server and crypto party together read everything. `compute: packed | naive` and `scheme: ckks`
-bind nothing; they trust the server and stay in simulations.
+about what both know: server and crypto party together read everything. `compute: packed`
+binds nothing; it trusts the server and stays in simulations.
 
 Order of things as at a computing party: checked, charged in the run's ledger and in the book, drawn, out; after any
 error the run is over.
@@ -55,8 +55,7 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.bfv import BfvReader
-from fedsyn.crypto.fhe.parameters import MOST_FACTOR, most_of
+from fedsyn.crypto.fhe.parameters import LARGEST, MOST_FACTOR
 from fedsyn.crypto.fhe.plan import holders_of, layout_of, parameters_of
 from fedsyn.crypto.fhe.question import Asked, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
@@ -166,7 +165,7 @@ class KeyHolder:
         """ProtocolError for a store that nothing binds to its contributors, outside a simulation."""
         if self.host.cards is None:
             return
-        trusts = "compute: packed or naive, scheme: ckks and selector: gaussian trust the server: simulations only"
+        trusts = "compute: packed and selector: gaussian trust the server: simulations only"
         refuse(not config.fhe.is_bound, trusts)
         refuse(config.federation.participation < 1.0, "a store's contributors are named once: participation must be 1")
         refuse(
@@ -257,7 +256,7 @@ class KeyHolder:
         cells, parameters = sum(layout.domain.size(clique) for clique in order.cliques), run.secret.ring.parameters
         rows = sum(facts.rows for facts in run.deals.values())
         counted = {"count": len(order.cliques), "length": cells, "rows": rows}
-        noise = checked(lambda: pooled_noise(order.sigma, limits, parameters.scheme, **counted))
+        noise = checked(lambda: pooled_noise(order.sigma, limits, **counted))
         pieces = run.ranges.reserve(order.cliques)
         pairs, starts, sizes = placed(pieces, parameters.slots)
         padded = None if run.pads is None else run.pads.read(brought, cells)
@@ -323,7 +322,6 @@ class KeyHolder:
         refuse(sums.copies * sums.length > room.ciphertexts * room.slots, "a question asks for more than a store holds")
         brought = len(asked.ciphertexts) * room.slots  # honest sums do not overlap
         refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")
-        assert isinstance(run.reader, BfvReader)
         return run.reader.again(asked, sums)
 
     def end(self) -> None:
@@ -367,13 +365,12 @@ def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:
     return hashlib.sha256(b"fedsyn store: keys" + agreed + hashlib.sha256(public).digest() + seal).digest()
 
 
-def pooled_noise(sigma: float, limits: Limits, scheme: str, *, count: int, length: int, rows: int) -> DistributedNoise:
+def pooled_noise(sigma: float, limits: Limits, *, count: int, length: int, rows: int) -> DistributedNoise:
     """The noise of an opening, and the γ of its counts: the same at the server and at the key holder.
 
     Args:
         sigma: that is asked for, of one marginal.
         limits: who must have dealt, and who may be corrupted.
-        scheme: of the ciphertexts.
         count: marginals.
         length: cells of all.
         rows: bound on every count; 0 where nobody knows one.
@@ -388,7 +385,7 @@ def pooled_noise(sigma: float, limits: Limits, scheme: str, *, count: int, lengt
         corrupted=limits.corrupted,
         count=count,
         length=length,
-        most=min(MOST_FACTOR, most_of(scheme) // (2 * max(1, rows))),
+        most=min(MOST_FACTOR, LARGEST // (2 * max(1, rows))),
     )
 
 

@@ -73,7 +73,7 @@ class CryptoService(Serving[KeyHolder]):
             announcement.rho,
         )
         keys = begun.keys
-        blobs = [keys.public, keys.relinearise, keys.rotate, begun.seal, begun.signature]
+        blobs = [keys.public, keys.relinearise, begun.seal, begun.signature]
         return self.answer(current, {"run": begun.run.hex(), "adds": begun.adds}, blobs)
 
     def admit(self, request: bytes, tag: str) -> bytes:

@@ -62,8 +62,8 @@ class RemoteCryptoParty:
         self._watch = self._channel.unary_stream(METHOD + "watch")(b"", metadata=((TAG, self._tag),))
         try:
             next(self._watch)
-            public, relinearise, rotate, seal, signature = (bytes(blob) for blob in blobs)
-            keys = PublicKeys(public, relinearise, rotate)
+            public, relinearise, seal, signature = (bytes(blob) for blob in blobs)
+            keys = PublicKeys(public, relinearise)
             return Begun(bytes.fromhex(facts["run"]), keys, seal, signature, bool(facts["adds"]))
         except (grpc.RpcError, StopIteration):
             self._fail("has dropped the run")

@@ -230,7 +230,7 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
             "ciphertexts offsets",
             "ciphertexts of the run's parameters; counted, no more than the flood was sized for",
             "of a choice: an index of another function of the total over all contributors; in simulations with "
-            "compute: packed or naive, scheme: ckks or selector: gaussian, what is opened",
+            "compute: packed or selector: gaussian, what is opened",
         ),
         bounded("starts sizes", "inside what it brings; cells of the order's cliques"),
     ),

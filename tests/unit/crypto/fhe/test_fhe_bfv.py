@@ -188,7 +188,7 @@ def test_a_question_that_does_not_fit_its_terms_is_refused(key: Key, small: Held
 
 
 def opened(key: Key, held: Held, planes: np.ndarray, factor: int, pieces: list[Any]) -> tuple[Asked, np.ndarray]:
-    asked = key.computation.marginals(held.ciphertexts, [key.stored(plane)[0] for plane in planes], factor, pieces, 300)
+    asked = key.computation.marginals(held.ciphertexts, [key.stored(plane)[0] for plane in planes], factor, pieces)
     return asked, key.reader.numbers(asked)
 
 
@@ -228,7 +228,7 @@ def test_one_ciphertext_for_each_pair_of_a_stored_one_and_a_plane(key: Key, larg
     for cliques, count in (([("a", "b"), ("b",)], 3), ([("b", "c")], 1), ([("a", "c")], 2)):
         pieces = ranges.reserve(cliques)
         planes = [key.stored(np.zeros(SLOTS, np.int64))[0]] * ranges.planes
-        asked = key.computation.marginals(large.ciphertexts, planes, 1, pieces, 300)
+        asked = key.computation.marginals(large.ciphertexts, planes, 1, pieces)
         pairs = {(piece.index, piece.plane) for piece in pieces}
         assert len(asked.ciphertexts) == len(pairs) == count
         assert key.reader.numbers(asked).tolist() == np.concatenate([large.counts[q] for q in cliques]).tolist()
@@ -242,7 +242,7 @@ def test_stored_ciphertexts_and_planes_stay_as_they_were(key: Key, small: Held) 
     for _ in range(2):
         key.computation.scores(small.ciphertexts, small.layout, terms, np.zeros(len(PAIRS), np.int64))
         pieces = NoiseRanges(small.layout, 1, []).reserve([("a",)])
-        key.computation.marginals(small.ciphertexts, [plane], 3, pieces, 300)
+        key.computation.marginals(small.ciphertexts, [plane], 3, pieces)
     after = [key.secret.decrypted(one) for one in (small.ciphertexts[0], plane)]
     assert all(np.array_equal(one, other) for one, other in zip(before, after, strict=True))
 

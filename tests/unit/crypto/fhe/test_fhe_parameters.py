@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from math import log2, prod, sqrt
+from math import log2, prod
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.crypto.fhe.bfv import BfvComputation, uniform
-from fedsyn.crypto.fhe.ckks import CkksComputation
 from fedsyn.crypto.fhe.parameters import (
-    CKKS_GRID,
     LARGEST,
     MOST_ANSWERS,
     MOST_BITS,
@@ -25,16 +23,10 @@ from fedsyn.crypto.fhe.parameters import (
     STATISTICAL_BITS,
     Parameters,
     bfv_for_store,
-    ckks_error,
-    ckks_for_store,
-    ckks_noise,
-    ckks_scale,
     fresh_noise,
-    most_answers,
     product_noise,
 )
 from fedsyn.crypto.fhe.seal import Encryptor, Ring, SecretKeys, ring_of, sealapi
-from fedsyn.crypto.fhe.slots import Piece
 from fedsyn.errors import ConfigError
 
 pytest.importorskip("tenseal")
@@ -44,9 +36,6 @@ SETS = {
     "store": bfv_for_store(CLIENTS),
     "store of a thousand million": bfv_for_store(10**9),
     "columns": bfv_for_store(2, 2**10),
-    "naive": bfv_for_store(2, 2**10, naive=True),
-    "ckks": ckks_for_store(CLIENTS, 2, 1),
-    "polynomial": ckks_for_store(CLIENTS, 5, 4, 1),
 }
 
 
@@ -59,26 +48,15 @@ def flood_of(parameters: Parameters, noise: float) -> bool:
 
 
 @settings(max_examples=200, deadline=None)
-@given(clients=st.integers(1, 10**9), products=st.sampled_from([0, 1, 2**10]), naive=st.booleans())
-def test_no_parameters_have_more_bits_than_the_standard_allows(clients: int, products: int, naive: bool) -> None:
-    store = bfv_for_store(clients, products, naive and products > 0)
+@given(clients=st.integers(1, 10**9), products=st.sampled_from([0, 1, 2**10]))
+def test_no_parameters_have_more_bits_than_the_standard_allows(clients: int, products: int) -> None:
+    store = bfv_for_store(clients, products)
     assert sum(store.primes) <= MOST_BITS[store.degree]
     assert store.primes[-1] == max(store.primes) <= 60  # SEAL: the special prime is the largest one
     assert 1 <= store.answer_primes <= len(store.primes) - 1
     assert store.plain_bits == PLAIN_BITS and store.slots == store.degree
     fresh, n = fresh_noise(store.degree), store.degree
     assert flood_of(store, 2 * fresh + n + 1)
-
-
-@pytest.mark.parametrize(("products", "lowered"), [(1, 0), (2, 0), (3, 0), (4, 0), (5, 0), (5, 1)])
-def test_ckks_has_two_primes_for_a_product_and_stays_within_the_standard(products: int, lowered: int) -> None:
-    parameters = ckks_for_store(CLIENTS, products, 3, lowered)
-    assert len(parameters.primes) - 1 == parameters.answer_primes + 2 * products + lowered
-    assert sum(parameters.primes) <= MOST_BITS[parameters.degree] and parameters.slots == parameters.degree // 2
-    answers = most_answers(parameters)
-    noise = Fraction(ckks_noise(parameters)) * Fraction(sqrt(CLIENTS))  # of that many clients: independent ones
-    assert 2**parameters.flood_bits >= noise * parameters.degree * answers * 2**STATISTICAL_BITS
-    assert ckks_error(parameters) < 1e-3 and ckks_error(parameters) < 0.5 / CKKS_GRID
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -91,13 +69,11 @@ def test_seal_accepts_every_set_as_secure(name: str) -> None:
     assert api.CoeffModulus.MaxBitCount(parameters.degree, api.SEC_LEVEL_TYPE.TC128) == MOST_BITS[parameters.degree]
     assert [prime.bit_length() for prime in ring.primes] == list(parameters.primes)
     assert ring.modulus.bit_length() == parameters.plain_bits
-    if ring.is_exact:
-        assert ring.modulus // 2 > LARGEST - 1
+    assert ring.modulus // 2 > LARGEST - 1
 
 
-@pytest.mark.parametrize("name", ["store", "ckks"])
-def test_more_bits_than_that_are_refused(name: str) -> None:
-    parameters = SETS[name]
+def test_more_bits_than_that_are_refused() -> None:
+    parameters = SETS["store"]
     more = replace(parameters, primes=(54,) * (MOST_BITS[parameters.degree] // 54) + (55,))
     with pytest.raises(ConfigError, match="not secure"):
         Ring(more)
@@ -106,8 +82,6 @@ def test_more_bits_than_that_are_refused(name: str) -> None:
 def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ConfigError, match="clients does not fit"):
         bfv_for_store(10**260)
-    with pytest.raises(ConfigError, match="use bfv"):
-        ckks_for_store(1, 7, 1)
 
 
 @pytest.mark.parametrize("name", SETS)
@@ -135,8 +109,7 @@ class Keyed:
     @classmethod
     def of(cls, parameters: Parameters) -> Keyed:
         secret = SecretKeys(parameters)
-        computation = (BfvComputation if secret.ring.is_exact else CkksComputation)(parameters, secret.public)
-        return cls(secret, computation, Encryptor(parameters, secret.public.public))
+        return cls(secret, BfvComputation(parameters, secret.public), Encryptor(parameters, secret.public.public))
 
     @property
     def ring(self) -> Ring:
@@ -166,11 +139,6 @@ class Keyed:
 @pytest.fixture(scope="module")
 def store() -> Keyed:
     return Keyed.of(SETS["store"])
-
-
-@pytest.fixture(scope="module")
-def ckks() -> Keyed:
-    return Keyed.of(SETS["ckks"])
 
 
 def full(keyed: Keyed) -> np.ndarray:
@@ -217,24 +185,18 @@ def test_a_score_of_a_store_has_the_noise_that_was_derived(store: Keyed, clients
     assert np.array_equal(store.reads(answer), store.reads(square))
 
 
-@pytest.mark.parametrize(
-    ("clients", "products", "naive"),
-    [(1, 0, False), (200, 0, False), (10**9, 0, False), (2, 1024, False), (2, 1024, True)],
-)
-def test_the_level_of_answers_brings_every_noise_down_to_what_the_flood_drowns(
-    clients: int, products: int, naive: bool
-) -> None:
+@pytest.mark.parametrize(("clients", "products"), [(1, 0), (200, 0), (10**9, 0), (2, 1024)])
+def test_the_level_of_answers_brings_every_noise_down_to_what_the_flood_drowns(clients: int, products: int) -> None:
     """v q'/q + n + 1 and a fresh zero's noise are at most the V that F was made for: F >= V n A 2^40.
 
     With the real q and q'. Primes are whole, so that q' has more bits than a number under its flood needs, and it is
     q' that noise is carried down to.
     """
-    parameters = bfv_for_store(clients, products, naive)
+    parameters = bfv_for_store(clients, products)
     n, ring = parameters.degree, ring_of(parameters)
     fresh = fresh_noise(n)
     noise = product_noise(n, MOST_FACTOR * (2 * clients * fresh + 1))
-    columns = products * product_noise(n, fresh)
-    noise = max(noise, (columns + 2.0**22) * n * n * 2.0 ** (PLAIN_BITS - 1) if naive else columns)
+    noise = max(noise, products * product_noise(n, fresh))
     dropped = prod(ring.primes[parameters.answer_primes : -1])
     assert flood_of(parameters, noise / dropped + n + 1 + fresh)
 
@@ -275,70 +237,3 @@ def test_the_worst_flood_leaves_the_message(name: str, extreme: int) -> None:
     assert keyed.secret.room(answer) >= 1
     assert keyed.reads(answer).tolist() == (values % keyed.ring.modulus).tolist()
     assert keyed.noise(answer) >= keyed.ring.parameters.flood_bits - 0.01
-
-
-@pytest.mark.slow
-def test_sums_by_rotations_and_selectors_have_the_noise_that_was_derived() -> None:
-    """FHAIM's Protocols 1 and 4, with the chunks of rows that the parameters are for added up."""
-    keyed = Keyed.of(SETS["naive"])
-    n, one = keyed.ring.parameters.degree, np.ones(keyed.ring.parameters.slots, np.int64)
-    columns, other = (keyed.encryptor.encrypted(one) for _ in range(2))
-    product = keyed.computation.product(columns, other)
-    assert keyed.noise(product) <= log2(product_noise(n, fresh_noise(n)))
-    total = product
-    for _ in range(10):  # 2^10 of them, in one direction
-        total = keyed.added(total, 2)
-    assert keyed.noise(total) <= log2(2**10 * product_noise(n, fresh_noise(n)))
-    moved = keyed.computation.moved(keyed.computation.summed(total), 12_345)
-    derived = (2**10 * product_noise(n, fresh_noise(n)) + 2.0**22) * n * n * 2.0 ** (PLAIN_BITS - 1)
-    assert keyed.noise(moved) <= log2(derived)
-    lower = keyed.ring.api.Ciphertext()
-    keyed.ring.evaluator.mod_switch_to(moved, keyed.ring.answer_level, lower)
-    assert keyed.noise(lower) <= log2(fresh_noise(n) + n + 1)
-    read = keyed.reads(keyed.flooded(moved))
-    assert read[12_345] == 2**10 * n and not np.delete(read, 12_345).any()
-
-
-# CKKS ----------------------------------------------------------------------------------------------------------------
-
-
-def coefficients(keyed: Keyed, ciphertext: Any) -> float:
-    """Standard deviation of the coefficients of what an encryption of zeros holds: a slot's real part is a sum of n of
-    them, times cosines of mean square 1/2."""
-    return float(keyed.reads(ciphertext).std()) * ciphertext.scale / sqrt(keyed.ring.parameters.degree / 2)
-
-
-def test_noise_of_ckks_is_what_was_derived(ckks: Keyed) -> None:
-    """Before the flood; `ckks_noise` is sixteen standard deviations, so that 200 clients' sum stays below it too.
-
-    SEAL encrypts under the special prime too and divides by it: what is left is the rounding, sqrt((2n/3 + 1)/12).
-    """
-    half, n = ckks_noise(ckks.ring.parameters) / 16.0, ckks.ring.parameters.degree
-    fresh = ckks.encryptor.encrypted(np.zeros(10))
-    assert coefficients(ckks, fresh) == pytest.approx(sqrt((2 * n / 3 + 1) / 12), rel=0.1)
-    assert coefficients(ckks, fresh) < half
-    wanted = (np.arange(ckks.ring.parameters.slots) % 3 == 0).astype(float)
-    selected = ckks.computation._times(fresh, wanted)
-    assert coefficients(ckks, selected) < half
-    total = ckks.encryptor.encrypted(np.zeros(10))
-    for _ in range(24):
-        ckks.ring.evaluator.add_inplace(total, ckks.encryptor.encrypted(np.zeros(10)))
-    assert coefficients(ckks, total) * sqrt(CLIENTS / 25) < ckks_noise(ckks.ring.parameters)
-
-
-def test_an_opened_real_is_off_by_less_than_the_error_that_was_derived(ckks: Keyed) -> None:
-    """And by no less than a hundredth of it: eight standard deviations are derived, 16,384 slots reach about four."""
-    parameters, rng = ckks.ring.parameters, np.random.default_rng(2)
-    counts = rng.integers(0, 2**20, parameters.slots)
-    noise = rng.integers(-(2**34), 2**34, parameters.slots)
-    stored, plane = ckks.encryptor.encrypted(counts), ckks.encryptor.encrypted(noise)
-    asked = ckks.computation.marginals([stored], [plane], 2**20, [Piece(0, 0, parameters.slots, 0, 0)], 2**20)
-    read = ckks.reads(ckks.ring.ciphertext(asked.ciphertexts[0]))
-    error = np.abs(read - (counts + noise / 2**20))
-    assert 0.01 * ckks_error(parameters) < error.max() < ckks_error(parameters) < 1e-3
-    assert np.sqrt((error**2).mean()) == pytest.approx(ckks_error(parameters) / 8 / sqrt(2), rel=0.1)
-
-
-def test_the_scale_of_ckks_has_two_primes() -> None:
-    parameters = SETS["ckks"]
-    assert ckks_scale(parameters) == 2.0**108 and parameters.primes[:2] == (54, 54)

@@ -1,4 +1,4 @@
-"""Marginals of encrypted one-hot columns against counting, packed and as FHAIM prints it."""
+"""Marginals of encrypted one-hot columns against counting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import scipy.stats
 
 from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader
 from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store
-from fedsyn.crypto.fhe.products import ColumnLayout, Columns, NaiveProducts, Products
+from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products
 from fedsyn.crypto.fhe.question import Asked, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import SlotLayout
@@ -22,11 +22,11 @@ from fedsyn.table.counting.marginals import count
 
 pytest.importorskip("tenseal")
 
-pytestmark = pytest.mark.xdist_group("fhe products")  # keys with rotations are made once
+pytestmark = pytest.mark.xdist_group("fhe products")  # keys are made once
 
 DOMAIN = Domain(("a", "b", "c", "d"), (3, 2, 5, 1))
 EVERY = [q for k in (1, 2) for q in combinations(DOMAIN.attributes, k)]
-#: Each p-value is wrong under a true null once in 10^6; this file computes 8 of them.
+#: Each p-value is wrong under a true null once in 10^6; this file computes 6 of them.
 ALARM = 1e-6
 
 
@@ -47,9 +47,9 @@ class Key:
         self.seen.append((asked, sums))
         return self.reader.again(asked, sums)
 
-    def columns(self, domain: Domain, held: tuple[str, ...], codes: np.ndarray, packed: bool) -> Columns:
+    def columns(self, domain: Domain, held: tuple[str, ...], codes: np.ndarray) -> Columns:
         """An entity's columns, as a message brings them."""
-        layout = ColumnLayout.of(len(codes), self.parameters.slots, domain, held, packed=packed)
+        layout = ColumnLayout.of(len(codes), self.parameters.slots, domain, held)
         given = {name: codes[:, domain.attributes.index(name)] for name in held}
         raw = [piece for vector in layout.vectors(given) for piece in self.encryptor.to_bytes(vector)]
         assert len(raw) == layout.ciphertexts
@@ -59,11 +59,6 @@ class Key:
 @pytest.fixture(scope="module")
 def key() -> Key:
     return Key(bfv_for_store(2, 2**10))
-
-
-@pytest.fixture(scope="module")
-def rotating() -> Key:
-    return Key(bfv_for_store(2, 2**10, naive=True))
 
 
 def table(domain: Domain, rows: int, seed: int = 0) -> np.ndarray:
@@ -77,12 +72,11 @@ def products(
     codes: np.ndarray,
     cliques: list[Clique],
     holders: tuple[tuple[str, ...], ...] = (),
-    kind: type[Products] = Products,
 ) -> tuple[Products, SlotLayout]:
     holders = holders or (domain.attributes,)
-    entities = [key.columns(domain, held, codes, kind is Products) for held in holders]
+    entities = [key.columns(domain, held, codes) for held in holders]
     layout = SlotLayout(cliques, domain, key.parameters.slots)
-    return kind(key.computation, entities, domain, layout, key.sums), layout
+    return Products(key.computation, entities, domain, layout, key.sums), layout
 
 
 def check_counts(key: Key, made: Products, layout: SlotLayout, codes: np.ndarray) -> None:
@@ -157,7 +151,7 @@ def test_counts_in_more_cells_than_a_ciphertext_has_slots(key: Key) -> None:
     domain = Domain(("a", "b"), (2, 3))
     codes = table(domain, 7)
     made, layout = products(key, domain, codes, [("a", "b"), ("a",), ("b",)])
-    layout.length = layout.stride = 2 * key.parameters.slots + 5
+    layout.length = 2 * key.parameters.slots + 5
     layout.copies = 1
     layout._ranges = {("a", "b"): (16_380, 16_386), ("a",): (0, 2), ("b",): (32_768, 32_771)}
     assert layout.ciphertexts == 3
@@ -170,24 +164,6 @@ def test_an_attribute_of_one_value_needs_no_column_even_if_it_is_alone(key: Key)
     domain = Domain(("a", "b"), (1, 1))
     made, layout = products(key, domain, np.zeros((9, 2), np.int64), [("a",), ("a", "b")])
     check_counts(key, made, layout, np.zeros((9, 2), np.int64))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("rows", "holders"), [(5, (("b",), ("a", "c"))), (16_390, ())])
-def test_counts_as_the_paper_computes_them(rotating: Key, rows: int, holders: tuple[tuple[str, ...], ...]) -> None:
-    """Protocols 1 and 4: a product, a sum by rotations, a move for every cell, also behind the first row of slots."""
-    domain = Domain(("a", "b", "c"), (2, 1, 2)) if holders else Domain(("a", "b"), (2, 1))
-    codes = table(domain, rows)
-    cliques = [q for k in (1, 2) for q in combinations(domain.attributes, k)]
-    made, layout = products(rotating, domain, codes, cliques, holders, NaiveProducts)
-    layout.length = layout.stride = 9000  # so that cells also lie in the second of BFV's two rows of slots
-    layout.copies = 1
-    start = 8995
-    for clique in cliques[-1:]:
-        layout._ranges[clique] = (start, start + domain.size(clique))
-    check_counts(rotating, made, layout, codes)
-    two_way = sum(domain.size(clique) for clique in cliques if len(clique) == 2)
-    assert made.count == two_way * made.entities[0].layout.chunks
 
 
 # How many products ---------------------------------------------------------------------------------------------------
@@ -221,18 +197,16 @@ def test_the_number_of_products_is_what_is_promised(key: Key, rows: int, pairs: 
 
 
 def test_the_ciphertexts_of_an_entity() -> None:
-    wide = ColumnLayout.of(1000, 16_384, DOMAIN, DOMAIN.attributes, packed=True)
+    wide = ColumnLayout.of(1000, 16_384, DOMAIN, DOMAIN.attributes)
     assert (wide.width, wide.chunks, wide.ciphertexts) == (16, 1, 7 + 1)
-    three = ColumnLayout.of(5000, 16_384, DOMAIN, DOMAIN.attributes, packed=True)
+    three = ColumnLayout.of(5000, 16_384, DOMAIN, DOMAIN.attributes)
     assert (three.width, three.ciphertexts, [len(group) for group in three.groups]) == (3, 7 + 3, [3, 3, 1])
-    long = ColumnLayout.of(40_000, 16_384, DOMAIN, ("a", "c"), packed=True)
+    long = ColumnLayout.of(40_000, 16_384, DOMAIN, ("a", "c"))
     assert (long.width, long.chunks, long.ciphertexts) == (1, 3, 6 * 3)
-    printed = ColumnLayout.of(1000, 16_384, DOMAIN, DOMAIN.attributes, packed=False)
-    assert (printed.width, printed.ciphertexts) == (1, 11)
 
 
 def test_columns_are_repeated_and_joined() -> None:
-    layout = ColumnLayout.of(3, 8, Domain(("a", "b"), (3, 2)), ("a", "b"), packed=True)
+    layout = ColumnLayout.of(3, 8, Domain(("a", "b"), (3, 2)), ("a", "b"))
     codes = {"a": np.array([0, 1, 2]), "b": np.array([0, 1, 0])}
     found = [vector.tolist() for vector in layout.vectors(codes)]
     a0, a1, b0 = [1, 0, 0], [0, 1, 0], [1, 0, 1]
@@ -245,12 +219,12 @@ def test_columns_are_repeated_and_joined() -> None:
 
 def test_a_client_without_rows_has_no_columns() -> None:
     with pytest.raises(ConfigError, match="without rows"):
-        ColumnLayout.of(0, 16_384, DOMAIN, ("a",), packed=True)
+        ColumnLayout.of(0, 16_384, DOMAIN, ("a",))
 
 
 @pytest.mark.parametrize("rows", [10, 16_385])
 def test_another_number_of_columns_is_refused(rows: int) -> None:
-    layout = ColumnLayout.of(rows, 16_384, DOMAIN, ("a", "b"), packed=True)
+    layout = ColumnLayout.of(rows, 16_384, DOMAIN, ("a", "b"))
     whole = [object()] * layout.ciphertexts
     assert len(Columns.of(layout, whole).joined) == len(layout.groups)
     for wrong in (whole[1:], [*whole, object()], []):
@@ -272,11 +246,11 @@ def test_a_key_holder_that_answers_something_else_is_refused(key: Key) -> None:
 # What the key holder sees --------------------------------------------------------------------------------------------
 
 
-def seen_by(key: Key, kind: type[Products] = Products, values: int = 3) -> np.ndarray:
+def seen_by(key: Key) -> np.ndarray:
     """(ciphertexts, slots) what it decrypts of one table's columns, all zeros and ones."""
     key.seen.clear()
     codes = np.zeros((300, 2), np.int64)
-    made, _ = products(key, Domain(("a", "b"), (values, 2)), codes, [("a", "b"), ("a",)], kind=kind)
+    made, _ = products(key, Domain(("a", "b"), (3, 2)), codes, [("a", "b"), ("a",)])
     made.counts()
     ((asked, _),) = key.seen
     return key.reader.slots(asked).reshape(-1, key.parameters.slots)
@@ -306,15 +280,6 @@ def test_masks_that_are_left_out_or_used_twice_are_seen(key: Key, broken: str, m
     assert min(p_values(seen_by(key), key.secret.ring.modulus)) < ALARM
 
 
-@pytest.mark.thorough
-def test_the_key_holder_sees_uniform_slots_of_the_papers_protocol(rotating: Key) -> None:
-    views = seen_by(rotating, NaiveProducts, values=1)
-    low = np.bincount((views & np.uint64(255)).astype(int).ravel(), minlength=256)
-    modulus = rotating.secret.ring.modulus
-    assert scipy.stats.kstest(views.ravel() / modulus, "uniform").pvalue > ALARM
-    assert scipy.stats.chisquare(low).pvalue > ALARM
-
-
 def test_sums_that_are_encrypted_again_are_of_whole_columns_alone(key: Key) -> None:
     """Each range that the key holder adds up is one column's rows, of one ciphertext; no two of them overlap."""
     key.seen.clear()
@@ -328,7 +293,6 @@ def test_sums_that_are_encrypted_again_are_of_whole_columns_alone(key: Key) -> N
 
 
 def test_packed_columns_leave_out_each_attributes_last_value() -> None:
-    packed, printed = (ColumnLayout.of(5, 64, DOMAIN, DOMAIN.attributes, packed=each) for each in (True, False))
+    packed = ColumnLayout.of(5, 64, DOMAIN, DOMAIN.attributes)
     names: list[Any] = [(name, value) for name in DOMAIN.attributes for value in range(DOMAIN.size((name,)))]
-    assert list(printed.columns) == names
     assert set(names) - set(packed.columns) == {(name, DOMAIN.size((name,)) - 1) for name in DOMAIN.attributes}

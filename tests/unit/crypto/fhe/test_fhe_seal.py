@@ -18,7 +18,7 @@ import pytest
 import scipy.stats
 
 import fedsyn.crypto.fhe
-from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store, ckks_for_store
+from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store
 from fedsyn.crypto.fhe.seal import (
     _HEADER,
     Encryptor,
@@ -34,9 +34,9 @@ from fedsyn.errors import ConfigError, ProtocolError
 
 pytest.importorskip("tenseal")
 
-STORE, REALS = bfv_for_store(3), ckks_for_store(3, 2, 1)
+STORE = bfv_for_store(3)
 #: Smaller than any that a run has.
-SMALL = Parameters("bfv", 8192, (53, 53, 53, 54), 3, 94, 60)
+SMALL = Parameters(8192, (53, 53, 53, 54), 3, 94, 60)
 #: Each p-value is wrong under a true null once in 10^6; this file computes 15 of them.
 ALARM = 1e-6
 
@@ -67,11 +67,6 @@ def store() -> Keyed:
     return Keyed.of(STORE)
 
 
-@pytest.fixture(scope="module")
-def reals() -> Keyed:
-    return Keyed.of(REALS)
-
-
 # Bytes there and back ------------------------------------------------------------------------------------------------
 
 
@@ -81,13 +76,6 @@ def test_integers_come_back(store: Keyed) -> None:
     (raw,) = store.encryptor.to_bytes(values)
     read = store.secret.decrypted(store.ring.ciphertext(raw, at_top=True))
     assert read.dtype == np.uint64 and read.tolist() == (values % store.ring.modulus).tolist()
-
-
-def test_reals_come_back(reals: Keyed) -> None:
-    values = np.random.default_rng(0).normal(0, 1e6, REALS.slots)
-    (raw,) = reals.encryptor.to_bytes(values)
-    read = reals.secret.decrypted(reals.ring.ciphertext(raw, at_top=True))
-    assert read.dtype == np.float64 and np.abs(read - values).max() < 1e-6
 
 
 def test_a_long_vector_takes_several_ciphertexts(store: Keyed) -> None:
@@ -108,7 +96,6 @@ def test_encryption_is_not_deterministic_and_an_encryptor_is_kept(store: Keyed) 
 def test_public_keys_from_bytes_work_elsewhere(store: Keyed) -> None:
     """Keys made, written and read; a product under the read keys is what the secret one decrypts."""
     ring = Ring(STORE)  # as another process would have it
-    assert store.secret.public.rotate == b""
     relinearise = ring.read("RelinKeys", store.secret.public.relinearise)
     ciphertext, square = Encryptor(STORE, store.secret.public.public).encrypted(np.arange(9)), ring.api.Ciphertext()
     ring.evaluator.square(ciphertext, square)
@@ -267,8 +254,8 @@ def test_other_things_of_seals_are_refused(store: Keyed) -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [replace(STORE, primes=(46,) * 7 + (47,)), bfv_for_store(10**12), SMALL, REALS, replace(STORE, plain_bits=45)],
-    ids=["other primes", "many clients", "sums", "ckks", "another t"],
+    [replace(STORE, primes=(46,) * 7 + (47,)), bfv_for_store(10**12), SMALL, replace(STORE, plain_bits=45)],
+    ids=["other primes", "many clients", "sums", "another t"],
 )
 def test_ciphertexts_of_other_parameters_are_refused(store: Keyed, other: Parameters) -> None:
     foreign = Keyed.of(other)
@@ -287,14 +274,12 @@ def test_ciphertexts_of_three_parts_are_refused(store: Keyed) -> None:
     assert refused(store, ring.to_bytes(lower), at_top=False) == "a ciphertext is not of the kind that was asked for"
 
 
-@pytest.mark.parametrize("name", ["store", "reals"])
-def test_ciphertexts_of_other_levels_are_refused(name: str, request: pytest.FixtureRequest) -> None:
+def test_ciphertexts_of_other_levels_are_refused(store: Keyed) -> None:
     """Fresh ones where answers go, answers where fresh ones come from, and what lies between in both."""
-    keyed: Keyed = request.getfixturevalue(name)
-    ring, fresh = keyed.ring, keyed.encrypted(1, 2)
+    ring, fresh = store.ring, store.encrypted(1, 2)
     middle = ring.api.Ciphertext()
     ring.evaluator.mod_switch_to_next(fresh, middle)
-    answer = keyed.flooded(fresh)
+    answer = store.flooded(fresh)
     kinds = {"fresh": fresh, "middle": middle, "answer": answer}
     accepted = {(kind, top): False for kind in kinds for top in (True, False)}
     for (kind, top), _ in accepted.items():
@@ -302,25 +287,21 @@ def test_ciphertexts_of_other_levels_are_refused(name: str, request: pytest.Fixt
         if (kind, top) in {("fresh", True), ("answer", False)}:
             ring.ciphertext(raw, at_top=top)
         else:
-            refused(keyed, raw, at_top=top)
+            refused(store, raw, at_top=top)
 
 
-def test_the_other_form_and_another_scale_are_refused(store: Keyed, reals: Keyed) -> None:
+def test_the_other_form_is_refused(store: Keyed) -> None:
     fresh = store.encrypted(1)
     store.ring.evaluator.transform_to_ntt_inplace(fresh)
     refused(store, store.ring.to_bytes(fresh))
-    for scale in (2.0**107, 2.0**108 * (1 + 2.0**-40)):
-        ring, other = reals.ring, reals.encrypted(1)
-        other.scale = scale
-        assert refused(reals, ring.to_bytes(other)) == "a ciphertext has another scale than the run's"
 
 
 # The flood -----------------------------------------------------------------------------------------------------------
 
 
-def flood_of(ring: Ring, bits: int) -> list[int]:
+def flood_of(ring: Ring) -> list[int]:
     """The coefficients of a flood, as integers around 0; read from its residues, without any key."""
-    flood = ring._flood(bits)
+    flood = ring._flood()
     parts, primes = residues(flood), ring.primes[: flood.coeff_modulus_size()]
     assert flood.parms_id() == ring.answer_level and flood.size() == 2 and not flood.is_ntt_form()
     assert not parts[1].any()
@@ -330,13 +311,11 @@ def flood_of(ring: Ring, bits: int) -> list[int]:
     return [int(value) - q if value > q // 2 else int(value) for value in whole]
 
 
-@pytest.mark.parametrize(
-    "parameters", [STORE, SMALL, REALS, bfv_for_store(10**6)], ids=["store", "small", "ckks", "large"]
-)
+@pytest.mark.parametrize("parameters", [STORE, SMALL, bfv_for_store(10**6)], ids=["store", "small", "large"])
 def test_the_flood_is_uniform_between_its_bounds(parameters: Parameters) -> None:
     """Kolmogorov-Smirnov of all coefficients, and chi-square of their lowest 8 bits and of sums of neighbours."""
     bits = parameters.flood_bits
-    values = flood_of(ring_of(parameters), bits)
+    values = flood_of(ring_of(parameters))
     assert min(values) >= -(2**bits) and max(values) < 2**bits and len(values) == parameters.degree
     assert scipy.stats.kstest([v / 2**bits for v in values], "uniform", (-1, 2)).pvalue > ALARM
     low = np.bincount([v % 256 for v in values], minlength=256)
@@ -347,8 +326,8 @@ def test_the_flood_is_uniform_between_its_bounds(parameters: Parameters) -> None
 
 @pytest.mark.parametrize("bits", [77, 80, 87, 88, 100])
 def test_a_flood_has_as_many_bits_as_it_is_asked_for(bits: int) -> None:
-    """`flooded` takes more than the parameters say where a score's noise is larger; also where bytes are whole."""
-    values = flood_of(ring_of(REALS), bits)
+    """Also where bytes are whole."""
+    values = flood_of(ring_of(replace(STORE, flood_bits=bits)))
     assert min(values) >= -(2**bits) and max(values) < 2**bits
     assert max(max(values), -min(values)) > 0.99 * 2**bits  # 16,384 of them: false once in 10^71
 
@@ -357,7 +336,7 @@ def test_a_flood_has_as_many_bits_as_it_is_asked_for(bits: int) -> None:
 def test_the_bounds_of_the_flood_are_met(byte: int, value: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fedsyn.crypto.fhe.seal.os.urandom", lambda size: bytes([byte]) * size)
     bits = STORE.flood_bits
-    assert set(flood_of(ring_of(STORE), bits)) == {-(2**bits) if value < 0 else 2**bits - 1}
+    assert set(flood_of(ring_of(STORE))) == {-(2**bits) if value < 0 else 2**bits - 1}
 
 
 def test_a_flooded_ciphertext_decrypts_the_same_under_noise_that_is_the_floods(store: Keyed) -> None:
@@ -393,13 +372,6 @@ def test_a_flooded_ciphertext_is_a_new_one(store: Keyed) -> None:
         assert scipy.stats.kstest(difference / prime, "uniform").pvalue > ALARM
 
 
-def test_a_flooded_real_keeps_its_scale(reals: Keyed) -> None:
-    fresh = reals.encrypted(1.5, -2.25)
-    answer = reals.flooded(fresh)
-    assert answer.scale == fresh.scale and answer.is_ntt_form() and answer.parms_id() == reals.ring.answer_level
-    assert np.abs(reals.secret.decrypted(answer)[:2] - [1.5, -2.25]).max() < 1e-4
-
-
 # The secret key ------------------------------------------------------------------------------------------------------
 
 SOURCES = {path.name: path.read_text() for path in Path(fedsyn.crypto.fhe.__path__[0]).glob("*.py")}
@@ -422,9 +394,9 @@ def test_only_public_things_are_written_while_keys_are_made(monkeypatch: pytest.
         return to_bytes(self, thing)
 
     monkeypatch.setattr(Ring, "to_bytes", noted)
-    SecretKeys(replace(REALS, rotations=1))
-    assert written == ["PublicKey", "RelinKeys", "GaloisKeys"]
-    assert [field.name for field in fields(PublicKeys)] == ["public", "relinearise", "rotate"]
+    SecretKeys(STORE)
+    assert written == ["PublicKey", "RelinKeys"]
+    assert [field.name for field in fields(PublicKeys)] == ["public", "relinearise"]
 
 
 def test_nothing_that_a_key_holder_has_gives_its_secret_key_away(store: Keyed) -> None:

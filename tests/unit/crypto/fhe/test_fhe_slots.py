@@ -20,16 +20,13 @@ from fedsyn.privacy.release import ROLES
 
 
 @st.composite
-def layouts(draw: st.DrawFn, aligned: bool | None = None) -> SlotLayout:
-    """One ciphertext with copies, or several; where cliques are aligned, none has more cells than that has slots."""
+def layouts(draw: st.DrawFn) -> SlotLayout:
+    """One ciphertext with copies, or several."""
     shape = draw(st.lists(st.integers(1, 5), min_size=1, max_size=5))
     domain = Domain(tuple("abcde"[: len(shape)]), tuple(shape))
     every = [q for k in (1, 2, 3) for q in combinations(domain.attributes, k)]
     cliques = draw(st.lists(st.sampled_from(every), min_size=1, max_size=8, unique=True))
-    aligned = draw(st.booleans()) if aligned is None else aligned
-    least = max(domain.size(q) for q in cliques) if aligned else 1
-    exponent = draw(st.integers((least - 1).bit_length(), 9))
-    return SlotLayout(cliques, domain, 2**exponent, aligned=aligned)
+    return SlotLayout(cliques, domain, 2 ** draw(st.integers(0, 9)))
 
 
 def cells_of(layout: SlotLayout) -> dict[Clique, np.ndarray]:
@@ -47,10 +44,9 @@ def cells_of(layout: SlotLayout) -> dict[Clique, np.ndarray]:
 def test_every_cell_has_one_slot_in_every_copy(layout: SlotLayout) -> None:
     cells = cells_of(layout)
     vector = layout.vector(cells)
-    stride = layout.stride if layout.copies > 1 else layout.length
-    assert len(vector) == layout.copies * stride and ceil(len(vector) / layout.slots) == layout.ciphertexts
+    assert len(vector) == layout.copies * layout.length and ceil(len(vector) / layout.slots) == layout.ciphertexts
     assert layout.copies == 1 or len(vector) <= layout.slots
-    first = vector[:stride]
+    first = vector[: layout.length]
     assert sorted(first[first > 0].tolist()) == [*range(1, sum(map(len, cells.values())) + 1)]
     assert np.array_equal(vector, np.tile(first, layout.copies))
     for clique, numbers in cells.items():
@@ -61,23 +57,8 @@ def test_every_cell_has_one_slot_in_every_copy(layout: SlotLayout) -> None:
 @settings(max_examples=100, deadline=None)
 @given(layout=layouts())
 def test_as_many_copies_as_fit(layout: SlotLayout) -> None:
-    stride = layout.stride
-    assert layout.copies == max(1, layout.slots // stride)
-    if not layout.aligned:
-        assert layout.length == stride == sum(layout.domain.size(q) for q in layout.cliques)
-
-
-@settings(max_examples=150, deadline=None)
-@given(layout=layouts(aligned=True))
-def test_an_aligned_clique_is_a_block_of_one_ciphertext_with_zeros_behind_it(layout: SlotLayout) -> None:
-    vector = layout.vector(cells_of(layout))
-    for clique in layout.cliques:
-        start, stop = layout.range_of(clique)
-        block = 1 << (stop - start - 1).bit_length()
-        assert start % block == 0 and start // layout.slots == (start + block - 1) // layout.slots
-        for copy in range(layout.copies):
-            here = vector[start + copy * layout.stride :][:block]
-            assert len(here) == block and not here[stop - start :].any()
+    assert layout.copies == max(1, layout.slots // layout.length)
+    assert layout.length == sum(layout.domain.size(q) for q in layout.cliques)
 
 
 @settings(max_examples=100, deadline=None)
@@ -145,7 +126,7 @@ def test_planes_are_enough_for_every_order_and_no_slot_is_used_twice(
         assert len(set(slots)) == len(slots) and not seen & set(slots)
         assert all(0 <= plane < ranges.planes for plane, _ in slots)
         # A client draws noise for the copies alone, where there are some: no piece lies behind them.
-        assert layout.ciphertexts > 1 or all(slot < layout.copies * layout.stride for _, slot in slots)
+        assert layout.ciphertexts > 1 or all(slot < layout.copies * layout.length for _, slot in slots)
         seen |= set(slots)
     assert ranges.used == len(seen)
 
@@ -294,9 +275,9 @@ def test_each_of_two_roles_draws_the_whole_noise(sigma: float) -> None:
     assert noise.release("select", 1).noise_by == ROLES and noise.sensitivity == 3.0
 
 
-def test_cells_and_strides_of_an_example() -> None:
+def test_cells_of_an_example() -> None:
     domain = Domain(("a", "b", "c"), (3, 5, 2))
-    layout = SlotLayout([("a",), ("b",), ("a", "b"), ("c",)], domain, 64, aligned=True)
-    assert [layout.range_of(q) for q in layout.cliques] == [(24, 27), (16, 21), (0, 15), (28, 30)]
-    assert (layout.length, layout.stride, layout.copies, layout.ciphertexts) == (30, 32, 2, 1)
+    layout = SlotLayout([("a",), ("b",), ("a", "b"), ("c",)], domain, 64)
+    assert [layout.range_of(q) for q in layout.cliques] == [(0, 3), (3, 8), (8, 23), (23, 25)]
+    assert (layout.length, layout.copies, layout.ciphertexts) == (25, 2, 1)
     assert prod(domain.shape_of(("a", "b"))) == 15

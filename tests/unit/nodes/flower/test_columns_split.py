@@ -194,7 +194,7 @@ STORE = r"need a mechanism with a store \(fhaim\), aggregation.protocol: fhe wit
         ({"mechanism": "sketch_aim", "aggregation": {"protocol": "fhe", "noise": "distributed"}}, STORE),
         ({"privacy": {"client_sizes": "private"}}, "privacy.client_sizes: public"),
         ({"federation": {"participation": 0.5}}, "federation.participation: 2 clients|everybody in every round"),
-        ({"aggregation": {**PACKED, "fhe": {"compute": "packed", "scheme": "ckks"}}}, "allowed: scheme: bfv"),
+        ({"aggregation": {**PACKED, "fhe": {"compute": "packed", "scheme": "ckks"}}}, "scheme is no longer an option"),
         ({"aggregation": {**PACKED, "corrupted": 0.0}}, "0 counts on nobody"),
     ],
 )

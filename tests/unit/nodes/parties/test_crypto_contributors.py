@@ -24,7 +24,8 @@ from fedsyn.aggregation.secagg import Identity
 from fedsyn.aggregation.secagg.primitives import KEY, KeyPair
 from fedsyn.aggregation.store.crypto import CryptoKey, order_of
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.plan import computation_of, layout_of, parameters_of
+from fedsyn.crypto.fhe.bfv import BfvComputation
+from fedsyn.crypto.fhe.plan import layout_of, parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, added
 from fedsyn.crypto.fhe.slots import NoiseRanges
 from fedsyn.errors import FedsynError, ProtocolError
@@ -361,7 +362,7 @@ class Stored(Study):
         super().__init__(folder, "fhaim")
         assert self.facts is not None
         self.parameters = parameters_of(self.config, DOMAIN, self.facts)
-        self.computation: Any = computation_of(self.parameters, self.begun.keys)
+        self.computation: Any = BfvComputation(self.parameters, self.begun.keys)
         self.layout = layout_of(self.parameters, DOMAIN, self.facts)
         self.ranges = NoiseRanges(self.layout, self.facts.openings, self.facts.attributes)
         self.sent: list[tuple[list[Any], npt.NDArray[np.uint64]]] = []
@@ -415,7 +416,7 @@ class Stored(Study):
     def factor(self, sigma: float, cliques: tuple[Any, ...]) -> int:
         cells = sum(DOMAIN.size(clique) for clique in cliques)
         facts = {"count": len(cliques), "length": cells, "rows": len(CODES)}
-        return pooled_noise(sigma, self.limits(), self.parameters.scheme, **facts).resolution
+        return pooled_noise(sigma, self.limits(), **facts).resolution
 
 
 @pytest.fixture(scope="module")
@@ -581,7 +582,6 @@ def test_terms_name_no_fewer_rows_than_the_clients_sealed(store_of: Callable[[],
         ({"roster": None}, "aggregation.roster: in a deployment"),
         ({"roster": {0: ROSTER[0]}}, "aggregation.roster: in a deployment"),
         ({"fhe": {"compute": "packed"}}, "trusts the server"),
-        ({"fhe": {"scheme": "ckks"}}, "trusts the server"),
         ({"fhe": {"selector": "gaussian"}}, "trusts the server"),
     ],
 )
@@ -592,9 +592,7 @@ def test_a_deployment_whose_store_nothing_binds_is_refused(tmp_path: Path, chang
         config_of("fhaim", CLIENTS, {"rounds": 2}, aggregation=node, runtime={"engine": "deployment", "seed": None})
 
 
-@pytest.mark.parametrize(
-    "fhe", [{"compute": "packed"}, {"compute": "naive"}, {"scheme": "ckks"}, {"selector": "gaussian"}]
-)
+@pytest.mark.parametrize("fhe", [{"compute": "packed"}, {"selector": "gaussian"}])
 def test_a_party_takes_part_in_no_store_that_nothing_binds(tmp_path: Path, fhe: Any) -> None:
     """Whatever its server's configuration went through."""
     study = Study(tmp_path / "study", "fhaim")
