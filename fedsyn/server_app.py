@@ -25,7 +25,7 @@ from fedsyn.runs.prepare import Prepared, deployed, prepare
 from fedsyn.runs.returned import lines_of, packed
 from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.runs.serve import serve, told_what_was_spent
-from fedsyn.runs.submitted import Place, can_resume, require_resumable
+from fedsyn.runs.submitted import Place, can_resume, has_finished, require_resumable
 from fedsyn.table.schema import Schema
 
 no_tracebacks()  # only Flower's own process for a ServerApp imports this module
@@ -45,6 +45,8 @@ def main(grid: Grid, context: Context) -> None:
     with _told_and_sent(place, grid, context) as told:
         config = config_of(run_config, len(list(grid.get_node_ids())))
         told.out = out = told.made(config)
+        if run_config.get("resume") and has_finished(out):  # and its starter never heard of it
+            return
         with _prepared(config, run_config, out) as prepared, _journal(config, prepared, run_config, out) as journal:
             if run_config.get("table"):
                 ask(

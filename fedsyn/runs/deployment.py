@@ -26,7 +26,7 @@ from fedsyn.runs.orders import order_of
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.returned import unpacked
 from fedsyn.runs.run_config import run_config_of
-from fedsyn.runs.submitted import Submitted, can_resume, forget
+from fedsyn.runs.submitted import Submitted, can_resume, forget, has_finished
 
 #: Set for as long as a run is ordered from there: an operator's folder, which sentences name.
 FOLDER = "FEDSYN_OPERATOR_FOLDER"
@@ -81,6 +81,8 @@ def run_elsewhere(
     if isinstance(progress, Waits):
         progress.called(kept.run)
     watch = _Watch(out / "rounds.jsonl", progress)
+    if resumed is not None:
+        (out / "error.json").unlink(missing_ok=True)
     try:
         if resumed is None or not _ends_well(kept, superlink, watch, config.runtime.patience):
             (out / "error.json").unlink(missing_ok=True)
@@ -94,6 +96,8 @@ def run_elsewhere(
         _brought_home(superlink, kept, out)
         raise_recorded_error(out)
     except FedsynError as error:
+        if not given and has_finished(out):  # the SuperLink died, and what was left needed no holder
+            return brought_to_its_end(out)
         if given or not _is_worth_resuming(out, kept):
             forget(out)
             raise
@@ -105,6 +109,11 @@ def run_elsewhere(
         raise raised from error
     if not is_complete(out):
         raise RunError(f"{_ended(state, kept, superlink)}{'' if given else _next(config, out)}")
+    return brought_to_its_end(out)
+
+
+def brought_to_its_end(out: Path) -> dict[str, float]:
+    """Return the metrics of a complete run, which nothing is kept of any more but its files."""
     journal.remove(out)  # also where the ServerApp was killed between its result and this
     forget(out)
     return load_metrics(out)
@@ -231,4 +240,4 @@ class _Watch:
         return any((self.path.parent / name).is_file() for name in ("report.html", GIVEN_FILE, "error.json"))
 
 
-__all__ = ["run_elsewhere", "superlink_of"]
+__all__ = ["brought_to_its_end", "run_elsewhere", "superlink_of"]

@@ -15,14 +15,14 @@ from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.nodes.service.identities import load_operator_key
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
-from fedsyn.runs.deployment import run_elsewhere, superlink_of
+from fedsyn.runs.deployment import brought_to_its_end, run_elsewhere, superlink_of
 from fedsyn.runs.directory import RESULTS, keep_ledger
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
 from fedsyn.runs.stores import run_store
-from fedsyn.runs.submitted import Submitted, give_up, require_resumable
+from fedsyn.runs.submitted import Submitted, give_up, has_finished, require_resumable
 from fedsyn.runs.synthesis import require_room
 from fedsyn.settings import RayNode
 
@@ -75,13 +75,14 @@ def run(
                 _spare_schemas(config, out)
             prepared = prepare(config, store, table, schema)
             _require_possible(config, prepared, out)
+            if kept is not None:
+                kept.require_same(config, prepared.schema, out)
+                if has_finished(out):
+                    return brought_to_its_end(out)
             if config.runtime.engine == "deployment":
                 superlink = superlink_of(config)
                 if kept is None:
                     _clear(config, out)
-                else:
-                    kept.require_same(config, prepared.schema, out)
-                    (out / "error.json").unlink(missing_ok=True)
                 return run_elsewhere(config, prepared, out, superlink, progress, kept)
             log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
             with simulation_grid(config, prepared) as grid:

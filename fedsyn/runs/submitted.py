@@ -22,7 +22,7 @@ from fedsyn.errors import ConfigError, RunError
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.registry import contract_class
 from fedsyn.runs import journal
-from fedsyn.runs.directory import write_json
+from fedsyn.runs.directory import is_complete, write_json
 from fedsyn.runs.orders import is_run_name
 from fedsyn.table.schema import Schema
 
@@ -134,6 +134,14 @@ def require_free(out: Path, *, resume: bool = False, force: bool = False) -> Non
         raise ConfigError(
             f"{out} holds the result of an earlier run; choose another --out, or add --force to replace it"
         )
+
+
+def has_finished(out: Path) -> bool:
+    """Whether a run that is to be resumed needs nothing more: it left all of its files and no journal.
+
+    Its starter may not have heard of it: the SuperLink died when what was left of the run needed no holder.
+    """
+    return is_complete(out) and not (out / "error.json").is_file() and journal.unfinished(out) is None
 
 
 def forget(out: Path) -> None:

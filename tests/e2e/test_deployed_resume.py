@@ -50,12 +50,15 @@ def check_finished(machines: Machines, out: Path, done: tuple[int, str, str]) ->
     assert {file.name for file in out.iterdir()} == LEFT
     ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
     assert ledger["private"] and ledger["epsilon"] <= 1.0
-    assert [entry["name"] for entry in ledger["releases"]] == ["sizes", "one-way", "sketch", *["measure"] * 4]
+    lines = [json.loads(line) for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [line["round"] for line in lines] == [0, 1, 2, 3, 4]
+    # The plan leaves rounds out in which nothing is worth its noise; round 1 looks, and may measure, too.
+    measured, names = sum(1 for line in lines[2:] if line["selected"]), [entry["name"] for entry in ledger["releases"]]
+    assert names == ["sizes", "one-way", "sketch", *["measure"] * (len(names) - 3)]
+    assert measured <= len(names) - 3 <= measured + 1
     for number in range(3):
         spent = node_rho(machines, number)
         assert spent == pytest.approx(ledger["rho"], rel=0.02), f"node {number} has paid another amount"
-    numbers = [json.loads(line)["round"] for line in (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()]
-    assert numbers == [0, 1, 2, 3, 4]
 
 
 def node_rho(machines: Machines, number: int) -> float:

@@ -6,6 +6,7 @@ import json
 import stat
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from fedsyn.runs import deployment, engines, returned
 from fedsyn.runs.directory import record_error
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.returned import lines_of, packed, unpacked
+from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.submitted import FILE, Place, Submitted, give_up, is_unfinished, runs_folder
 from fedsyn.table.schema import Schema
 
@@ -170,6 +172,58 @@ def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
     with pytest.raises(ConfigError, match="the schema is not the one"):
         engines.run(config, out, resume=True)
     assert len(submitted) == 3
+
+
+def finished(out: Path) -> None:
+    """What a ServerApp leaves that went on alone to the end: its files, and no journal."""
+    for name, text in {"metrics.json": '{"format": 1, "epsilon": 0.5}', "report.html": "the page"}.items():
+        (out / name).write_text(text, encoding="utf-8")
+
+
+def test_a_run_that_went_on_alone_to_its_end_is_brought_home(
+    flower: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its SuperLink died when no holder was needed any more: nobody is asked to resume what is whole."""
+    config, out = config_of(tmp_path), tmp_path / "out"
+    asked: list[str] = []
+
+    def cut_off(*_: Any, **__: Any) -> RunState:
+        if asked.pop() == "whole":
+            finished(out)
+        raise RunError("the SuperLink has not answered for 6 s")
+
+    monkeypatch.setattr(SuperLink, "state", lambda self, run: None)
+    monkeypatch.setattr(deployment, "submit", lambda *_: "41")
+    monkeypatch.setattr(deployment, "wait", cut_off)
+    asked.append("unfinished")
+    with pytest.raises(RunError, match=r"not answered for 6 s.*--resume"):
+        engines.run(config, out)
+    finished(out)  # after its starter has gone; the SuperLink is not needed for it, nor asked
+    monkeypatch.setattr(SuperLink, "state", lambda self, run: 1 / 0)
+    with pytest.raises(ConfigError, match="another configuration"):
+        engines.run(config_of(tmp_path, privacy={"epsilon": 2.0}), out, resume=True)
+    assert engines.run(config, out, resume=True) == {"epsilon": 0.5} and not is_unfinished(out)
+    monkeypatch.setattr(SuperLink, "state", lambda self, run: None)
+    asked.append("whole")  # before its starter has lost patience
+    assert engines.run(config, tmp_path / "out") == {"epsilon": 0.5} and not is_unfinished(out)
+
+
+def test_a_server_app_that_is_to_resume_what_is_whole_sends_it_back(tmp_path: Path) -> None:
+    """It asks nobody, and removes nothing. With an error beside it the run is not whole."""
+    from fedsyn.server_app import app as server
+
+    kept = Submitted.new(config_of(tmp_path), Schema.loads(SCHEMA), "north")
+    kept.save(tmp_path)
+    finished(tmp_path)
+    facts = run_config_of(
+        config_of(tmp_path), schema=Schema.loads(SCHEMA), out=tmp_path, run=kept.run, order="", reply="", resume=True
+    )
+    grid = SimpleNamespace(get_node_ids=lambda: [1, 2, 3])
+    server(grid, SimpleNamespace(run_config=facts, run_id=1))  # type: ignore[arg-type]
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == "the page"
+    record_error(tmp_path, RunError("lost"))
+    with pytest.raises(ConfigError, match="no journal"):
+        server(grid, SimpleNamespace(run_config=facts, run_id=1))  # type: ignore[arg-type]
 
 
 def test_bad_input_that_the_server_found_leaves_nothing_to_resume(
