@@ -27,16 +27,16 @@ import json
 import math
 import os
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import ClientSum, Limits, ServerSum
+from fedsyn.aggregation.base import Answering, ClientSum, Limits, Message, ServerSum
 from fedsyn.aggregation.secagg import Identity, Roster, SecureSumAborted, shamir, wire
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
@@ -53,12 +53,14 @@ from fedsyn.aggregation.secagg.primitives import (
 from fedsyn.aggregation.secagg.size import hypergeometric_tail
 from fedsyn.aggregation.secure import SecureAggregation, read_cohort, read_place, write_cohort
 from fedsyn.errors import ProtocolError
+from fedsyn.privacy import DistributedNoise
 from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec, to_json
 
 KEYS, SHARES, MASKED, AGREE, UNMASK = "keys", "shares", "masked", "agree", "unmask"
 STATE = "bell"  # what a client remembers of the sum that is under way, in the holder's state
 _PAIR = 2 * shamir.SHARE  # a share of the seed, then one of the mask key
 Replies = dict[int, Arrays]  # by position in the cohort
+Total = tuple[npt.NDArray[np.uint64], tuple[int, ...]]
 
 
 @lru_cache(maxsize=64)
@@ -152,9 +154,10 @@ class Client:
     ) -> None:
         self.facts, self.me, self.state, self.identity, self.roster = facts, position, state, identity, roster
 
-    def answer(self, stage: str, inbox: Arrays, vector: Callable[[], npt.NDArray[np.uint64]]) -> Arrays:
-        """Return the reply to one stage; the vector is computed in one of them only."""
+    def answer(self, stage: str, inbox: Arrays, vector: npt.NDArray[np.uint64] | None) -> Arrays:
+        """Return the reply to one stage; one of them has the vector."""
         if stage == MASKED:
+            assert vector is not None
             return self.masked(inbox, vector)
         return {KEYS: self.keys, SHARES: self.shares, AGREE: self.agree, UNMASK: self.unmask}[stage](inbox)
 
@@ -183,7 +186,7 @@ class Client:
         self._keep(peers=b"".join(key[:KEY] for key in theirs.values()))
         return [wire.table(sealed, _PAIR + TAG)]
 
-    def masked(self, inbox: Arrays, vector: Callable[[], npt.NDArray[np.uint64]]) -> Arrays:
+    def masked(self, inbox: Arrays, vector: npt.NDArray[np.uint64]) -> Arrays:
         facts, me, before, peers = self.facts, self.me, self._peers(_array(self._kept("alive"))), self._peers(inbox[0])
         keys = dict(zip(before, _parts(self._kept("peers"), KEY), strict=True)) | {me: self._kept("publics")[:KEY]}
         opening = dict(zip(before, _parts(self._kept("opening"), KEY), strict=True))
@@ -196,7 +199,7 @@ class Client:
         pair, plus, minus = KeyPair(self._kept("mask"), keys[me]), [facts.own_mask(me, self._kept("seed"))], []
         for peer in peers:
             (plus if me < peer else minus).append(facts.pair_mask(me, peer, keys, pair.agree(keys[peer])))
-        values = np.array(vector())
+        values = np.array(vector)
         apply_masks(values, plus, minus)
         self._keep(alive=inbox[0].tobytes(), shares=b"".join(shares))
         return [values]
@@ -249,20 +252,14 @@ class Client:
 
 
 def form(
-    facts: Facts,
-    malicious: bool,
-    length: int,
-    ask: Callable[[str, Arrays, Mapping[int, Arrays]], Replies],
-    promise: Callable[[], None],
-) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
-    """Return the server's total in Z_2^64, and the contributors.
+    facts: Facts, malicious: bool, length: int
+) -> Generator[tuple[str, Arrays, dict[int, Arrays]], Replies, Total]:
+    """Yield each stage, its arrays for all and for each position, be sent the replies; return the server's total.
 
     Args:
         facts: of the sum.
         malicious: whether keys and survivors are signed.
         length: of the vectors.
-        ask: one exchange: stage, arrays for all, and for each position; gives the replies.
-        promise: called before the total is opened.
 
     Raises:
         SecureSumAborted: too few are left; nothing is opened.
@@ -273,29 +270,28 @@ def form(
         there[list(replies)] = True
         return there
 
-    def stage(name: str, common: Arrays, each: Mapping[int, Arrays]) -> Replies:
-        replies = ask(name, common, each)
+    def stage(name: str, common: Arrays, each: dict[int, Arrays]) -> Generator[Any, Replies, Replies]:
+        replies = yield name, common, each
         if len(replies) < facts.fewest:
             raise SecureSumAborted(f"{len(replies)} clients answered {name}, {facts.fewest} are needed")
         return replies
 
-    sent = stage(KEYS, [], {i: [] for i in range(len(facts.clients))})
+    sent = yield from stage(KEYS, [], {i: [] for i in range(len(facts.clients))})
     near = {i: facts.peers(i, flags(sent)) for i in sent}
     lists = [[np.array([sent[peer][a] for peer in near[i]], np.uint8) for a in range(1 + malicious)] for i in sent]
-    dealt = stage(SHARES, [wire.write_flags(flags(sent))], dict(zip(sent, lists, strict=True)))
+    dealt = yield from stage(SHARES, [wire.write_flags(flags(sent))], dict(zip(sent, lists, strict=True)))
     shared = {i: facts.peers(i, flags(dealt)) for i in dealt}
     sealed = {(owner, peer): row for owner in dealt for peer, row in zip(near[owner], dealt[owner][0], strict=True)}
     boxes = {i: [np.array([sealed[owner, i] for owner in shared[i]], np.uint8)] for i in dealt}
-    masked = stage(MASKED, [wire.write_flags(flags(dealt))], boxes)
+    masked = yield from stage(MASKED, [wire.write_flags(flags(dealt))], boxes)
     total = np.zeros(length, np.uint64)
     for arrays in masked.values():
         total += wire.read_vector(arrays[0], length)
     asked, proof = masked, [wire.write_flags(flags(masked))]
     if malicious:
-        asked = stage(AGREE, proof, {i: [] for i in masked})
+        asked = yield from stage(AGREE, proof, {i: [] for i in masked})
         proof = [wire.write_flags(flags(asked)), wire.table([asked[i][0].tobytes() for i in sorted(asked)], SIGNATURE)]
-    promise()
-    opened = stage(UNMASK, proof, {i: [] for i in asked})
+    opened = yield from stage(UNMASK, proof, {i: [] for i in asked})
     shares: dict[int, dict[int, bytes]] = {}
     for holder, (_, revealed) in opened.items():
         for owner, share in zip(shared[holder], wire.rows(revealed), strict=True):
@@ -325,7 +321,7 @@ class Bonawitz(SecureAggregation):
 
     sparse = False
 
-    def answer(self, part: ClientSum) -> Arrays:
+    def answer(self, part: ClientSum) -> Answering:
         assert part.stage is not None
         stage, arrays, state = part.stage, part.call.arrays, part.holder.state
         cohort = read_cohort(arrays[stage.skip], part.spec.asked)
@@ -335,26 +331,27 @@ class Bonawitz(SecureAggregation):
         if stage.name == KEYS:
             state[STATE] = {}
         client = Client(facts, bisect_left(cohort, partition), state[STATE], identity, roster)
-        return client.answer(stage.name, arrays[stage.skip + 1 : -1], lambda: self.vector(part, arrays[: stage.skip]))
+        vector = None
+        if stage.name == MASKED:
+            vector = self.vector(part, (yield arrays[: stage.skip]))
+        return client.answer(stage.name, arrays[stage.skip + 1 : -1], vector)
 
-    def _form(self, whole: ServerSum, promise: Callable[[], None]) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
+    def _total(self, whole: ServerSum, noise: DistributedNoise) -> Generator[Message, Any, Total]:
         facts = self._sum(whole.spec, whole.cohort, (whole.name, whole.round, whole.config_hash, self._run))
-        ask = partial(self._ask, whole, facts, write_cohort(whole.cohort))
-        return form(facts, self.node.threat == "malicious", whole.spec.length, ask, promise)
-
-    def _ask(
-        self, whole: ServerSum, facts: Facts, cohort: wire.Bytes, stage: str, common: Arrays, each: Mapping[int, Arrays]
-    ) -> Replies:
-        ours = whole.arrays if stage == MASKED else []
-        addressed = {facts.clients[i]: [*arrays, np.array([facts.clients[i]], np.int64)] for i, arrays in each.items()}
-        replies = whole.send(
-            sorted(addressed),
-            [*ours, cohort, *common],
-            each=addressed,
-            stage=Stage(stage, len(ours), self._run),
-            exact=stage == MASKED,
-        )
-        return {i: replies[facts.clients[i]].arrays for i in each if facts.clients[i] in replies}
+        steps, replies = form(facts, self.node.threat == "malicious", whole.spec.length), None
+        while True:
+            try:
+                stage, common, each = steps.send(replies)
+            except StopIteration as end:
+                return end.value
+            if stage == UNMASK:
+                self._promise(whole, noise)
+            ours = whole.arrays if stage == MASKED else []
+            named = {facts.clients[i]: [*arrays, np.array([facts.clients[i]], np.int64)] for i, arrays in each.items()}
+            place = Stage(stage, len(ours), self._run)
+            arrays = [*ours, write_cohort(whole.cohort), *common]
+            came = yield Message(sorted(named), arrays, named, place, exact=stage == MASKED)
+            replies = {i: came[facts.clients[i]].arrays for i in each if facts.clients[i] in came}
 
     def _sum(self, spec: SumSpec, cohort: tuple[int, ...], name: tuple[Any, ...]) -> Facts:
         sparse = self.sparse and self.node.threat == "semi_honest"

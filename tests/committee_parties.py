@@ -126,7 +126,7 @@ class Parties:
     def reply(self, partition: int, stage: str, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
         client = self.client(partition)
         if stage == MASKED:
-            return client.mask(facts, inbox, lambda: self.vector(partition, facts.length))
+            return client.mask(facts, client.layers(facts, inbox), self.vector(partition, facts.length))
         return {UNMASK: client.unmask, RECOVER: client.recover}[stage](facts, inbox)
 
     def _answers(self, stage: str, each: Mapping[int, Any], gone: Gone, work: Any) -> dict[int, wire.Arrays]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Limits, ServerSum
+from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Forming, Limits, Message, ServerSum
 from fedsyn.aggregation.fhe import FheAggregation
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secure import SecureAggregation
@@ -24,7 +24,9 @@ __all__ = [
     "ClientSum",
     "Contribution",
     "FheAggregation",
+    "Forming",
     "Limits",
+    "Message",
     "PlainAggregation",
     "SecureAggregation",
     "ServerSum",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
@@ -15,7 +15,7 @@ from fedsyn.capabilities import Capabilities
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, DistributedNoise, Ledger, Release
 from fedsyn.privacy.against import Reads
-from fedsyn.protocol.wire.envelope import Arrays, Reply, Stage, SumSpec
+from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec
 from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import Layout, Summed
 from fedsyn.protocol.wire.sparse import split_vector
@@ -120,8 +120,8 @@ class ClientKey(Protocol):
     def clients(self) -> int:
         """Number of clients of the run."""
 
-    def hidden(self, invitation: Arrays, part: ClientSum, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
-        """What is sent; the vector is computed, and charged, when the keys have been found to be right."""
+    def pad(self, invitation: Arrays, part: ClientSum) -> tuple[bytes, bytes]:
+        """The seed of a pad, and the box in which the crypto party gets it; ProtocolError if the keys are not right."""
 
 
 class Contributors(Protocol):
@@ -148,7 +148,6 @@ class ClientSum:
 
     Attributes:
         name: of the request.
-        contribution: computes the client's exact part from the request's arrays; called only when it is needed.
         spec: the sum's public facts, as the server states them.
         stage: of a secure sum; None elsewhere.
         call: the request; its source is that of the client's noise in this sum.
@@ -160,7 +159,6 @@ class ClientSum:
     """
 
     name: str
-    contribution: Callable[[Arrays], Contribution]
     spec: SumSpec
     stage: Stage | None
     call: Call[Any]
@@ -213,24 +211,36 @@ class ClientSum:
 Enough = Callable[[Collection[int]], bool]
 
 
-class Send(Protocol):
-    """Sends one message of a sum to each client of a cohort; gives the checked replies, by partition.
+@dataclass(frozen=True)
+class Message:
+    """What a sum's generator yields: one message to each client of a cohort. It is sent the checked replies.
 
-    `each` are further arrays for single clients, put behind the arrays that all of them get. `exact` messages bring
-    the mechanism's own parameters: those on which a contribution is computed. `enough` says whether the clients that
-    have replied are enough for what comes next; without them those that are missing are asked again, if they can be.
+    Attributes:
+        cohort: partition ids.
+        arrays: that all of them get.
+        each: further arrays for single clients, put behind those.
+        stage: of a secure sum.
+        exact: whether it brings the mechanism's own parameters, on which a contribution is computed.
+        enough: with whose replies it is worth going on; without them those that are missing are asked again, if they
+            can be. None: with those of as many as the run's minimum.
+        streamed: the replies come as an iterator in partition order, so that one at a time is in memory; otherwise all
+            at once, by partition.
     """
 
-    def __call__(
-        self,
-        cohort: Sequence[int],
-        arrays: Arrays,
-        *,
-        each: Mapping[int, Arrays] | None = None,
-        stage: Stage | None = None,
-        exact: bool = True,
-        enough: Enough | None = None,
-    ) -> dict[int, Reply]: ...
+    cohort: Sequence[int]
+    arrays: Arrays
+    each: Mapping[int, Arrays] | None = None
+    stage: Stage | None = None
+    exact: bool = True
+    enough: Enough | None = None
+    streamed: bool = False
+
+
+#: The server's half of a sum: yields messages, is sent replies, returns the sum.
+Forming = Generator[Message, Any, Summed]
+#: A client's answer to one message: yields, once that is found right, the arrays on which its exact part is to be
+#: computed, is sent that part, and returns what the client replies. A message that needs no part yields nothing.
+Answering = Generator[Arrays, Contribution, Arrays]
 
 
 @dataclass(frozen=True)
@@ -248,12 +258,10 @@ class ServerSum:
         config_hash: of the run's configuration.
         ledger: the run's ledger, which draws the server's noise.
         source: the server's randomness for this sum.
-        send: one message to each client of a cohort.
-        drop: records that a client's reply was refused, and why.
-        note: records why a sum was given up.
+        dropped: why a client's reply was refused, by partition id; the round's record.
+        notes: why a sum was given up; the round's record.
         crypto: has contributors admitted and their total opened, under a protocol that has a crypto party.
         everyone: partition ids of all clients of the run.
-        stream: as `send`, one reply after the other in partition order; through `replies`.
     """
 
     name: str
@@ -266,17 +274,17 @@ class ServerSum:
     config_hash: str
     ledger: Ledger
     source: RandomSource
-    send: Send
-    drop: Callable[[int, str], None]
-    note: Callable[[str], None]
+    dropped: dict[int, str]
+    notes: list[str]
     crypto: Contributors | None = None
     everyone: tuple[int, ...] = ()
-    stream: Callable[[Sequence[int], Arrays, Enough], Iterator[Reply]] | None = None
 
-    def replies(
-        self, cohort: Sequence[int], arrays: Arrays, fewest: int, before: int = 0
-    ) -> Iterator[tuple[int, Reply]]:
-        """The replies to one message, in partition order. Adding them up as they come holds one at a time.
+    def drop(self, partition: int, reason: str) -> None:
+        """Records that a client's reply was refused."""
+        self.dropped[partition] = reason
+
+    def message(self, cohort: Sequence[int], arrays: Arrays, fewest: int, before: int = 0) -> Message:
+        """A message whose replies are added up as they come.
 
         Args:
             cohort: who is asked now: all of the sum's, or the next of them.
@@ -285,15 +293,7 @@ class ServerSum:
             before: those of the sum's cohort that were asked before and did not contribute.
         """
         missing = len(self.cohort) - max(1, fewest) - before  # that may be
-
-        def enough(replied: Collection[int]) -> bool:
-            return len(cohort) - len(replied) <= missing
-
-        if self.stream is None:
-            yield from sorted(self.send(cohort, arrays, enough=enough).items())
-            return
-        for reply in self.stream(cohort, arrays, enough):
-            yield reply.partition, reply
+        return Message(cohort, arrays, enough=lambda replied: len(cohort) - len(replied) <= missing, streamed=True)
 
     def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:
         """Charges, and adds the server's noise to an exact total."""
@@ -312,7 +312,7 @@ class ServerSum:
 
 
 class Aggregation(ABC):
-    """One protocol: `run` is the server's half (it may use several exchanges), `answer` the client's.
+    """One protocol: `form` is the server's half (it may use several messages), `answer` the client's. Both generate.
 
     Args:
         node: `aggregation` of the configuration.
@@ -348,8 +348,8 @@ class Aggregation(ABC):
 
         Gives the plan of the noise where it is made of clients' integers.
 
-        `run` asks before it sends anything, and `fedsyn.protocol.room` before the run's first charge, of every sum that
-        the mechanism's plan may have.
+        `form` asks before it sends anything, and `fedsyn.protocol.room` before the run's first charge, of every sum
+        that the mechanism's plan may have.
 
         Args:
             spec: the sum's public facts.
@@ -369,11 +369,11 @@ class Aggregation(ABC):
         return assumed
 
     @abstractmethod
-    def answer(self, part: ClientSum) -> Arrays:
+    def answer(self, part: ClientSum) -> Answering:
         """What a client sends in reply to one message of the sum; charges its ledger before it does."""
 
     @abstractmethod
-    def run(self, whole: ServerSum) -> Summed:
+    def form(self, whole: ServerSum) -> Forming:
         """Forms the sum; with too few contributors nothing is opened and no noise of the server drawn."""
 
     # What a server may write down, so that another process can go on (fedsyn.protocol.recorder) ----------------------

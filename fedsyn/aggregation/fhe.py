@@ -21,12 +21,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, ClientSum, Contributors, ServerSum
+from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contributors, Forming, ServerSum
+from fedsyn.aggregation.secagg.primitives import apply_masks
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import FHE
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise
-from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec, check_message
+from fedsyn.protocol.wire.envelope import Reply, SumSpec, check_message
 from fedsyn.protocol.wire.requests import Summed
 
 _AT_ONCE, _LEAST = 2**30, 2**10  # bytes of vectors in memory at once (they are added up as they come), of one at least
@@ -57,7 +58,7 @@ class FheAggregation(Aggregation):
 
     # The client's half ------------------------------------------------------------------------------------------------
 
-    def answer(self, part: ClientSum) -> Arrays:
+    def answer(self, part: ClientSum) -> Answering:
         """The hidden vector and its box; the last arrays of the message bring the crypto party's keys."""
         assert part.key is not None
         count, arrays = part.key.invited, part.call.arrays
@@ -66,12 +67,15 @@ class FheAggregation(Aggregation):
         if part.spec.asked > part.key.clients:
             raise ProtocolError("the server sizes the noise for more clients than the run has")
         noise = noise_of("distributed", part.spec, self.limits(part.spec.asked))
-        ours = arrays[:-count]
-        return part.key.hidden(arrays[-count:], part, lambda: noisy_vector(part.contribution(ours), part, noise))
+        seed, box = part.key.pad(arrays[-count:], part)
+        contribution = yield arrays[:-count]
+        padded = noisy_vector(contribution, part, noise).view(np.uint64)
+        apply_masks(padded, [seed], [])
+        return [padded, np.frombuffer(box, np.uint8)]
 
     # The server's half ------------------------------------------------------------------------------------------------
 
-    def run(self, whole: ServerSum) -> Summed:
+    def form(self, whole: ServerSum) -> Forming:
         limits, crypto = self.limits(len(whole.cohort)), whole.crypto
         assert crypto is not None
         if limits.fewest > limits.asked:
@@ -82,7 +86,8 @@ class FheAggregation(Aggregation):
         for first in range(0, len(whole.cohort), at_once):
             asked, missing = whole.cohort[first : first + at_once], first - len(contributors)
             arrays = [*whole.arrays, *crypto.invitation]
-            contributors += _added(whole, crypto, whole.replies(asked, arrays, limits.fewest, missing), total)
+            replies = yield whole.message(asked, arrays, limits.fewest, missing)
+            contributors += _added(whole, crypto, replies, total)
         if len(contributors) < limits.fewest:
             return Summed.nothing()
         whole.ledger.promise(promised(whole, noise))
@@ -106,15 +111,15 @@ class FheAggregation(Aggregation):
 
 
 def _added(
-    whole: ServerSum, crypto: Contributors, replies: Iterable[tuple[int, Reply]], total: npt.NDArray[np.uint64]
+    whole: ServerSum, crypto: Contributors, replies: Iterable[Reply], total: npt.NDArray[np.uint64]
 ) -> list[int]:
     """Adds to the total, in place, what the crypto party will take the pads off; whose that is."""
     vectors, boxes = dict[int, npt.NDArray[np.uint64]](), dict[int, bytes]()
-    for partition, reply in replies:
+    for reply in replies:
         try:
-            vectors[partition], boxes[partition] = _read(reply, whole.spec.length)
+            vectors[reply.partition], boxes[reply.partition] = _read(reply, whole.spec.length)
         except ProtocolError as error:
-            whole.drop(partition, str(error))
+            whole.drop(reply.partition, str(error))
     refused = crypto.admitted(whole, boxes)
     for partition, vector in vectors.items():
         if partition in refused:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, ServerSum
+from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contribution, Forming, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
@@ -51,8 +51,8 @@ class PlainAggregation(Aggregation):
 
     # The client's half ------------------------------------------------------------------------------------------------
 
-    def answer(self, part: ClientSum) -> Arrays:
-        contribution = part.contribution(part.call.arrays)
+    def answer(self, part: ClientSum) -> Answering:
+        contribution = yield part.call.arrays
         if self.node.noise == "distributed":
             noise = noise_of("distributed", part.spec, self.limits(part.spec.asked))
             return [noisy_vector(contribution, part, noise)]
@@ -80,27 +80,27 @@ class PlainAggregation(Aggregation):
 
     # The server's half ------------------------------------------------------------------------------------------------
 
-    def run(self, whole: ServerSum) -> Summed:
+    def form(self, whole: ServerSum) -> Forming:
         if self.node.noise == "distributed":
-            return self._run_distributed(whole)
+            return (yield from self._form_distributed(whole))
         self.room(whole.spec, whole.rows)
         if self.node.noise == "local":
-            return self._run_local(whole)
+            return (yield from self._form_local(whole))
         total = np.zeros(whole.spec.length, np.int64)
         contributors = []
-        for partition, reply in whole.replies(whole.cohort, whole.arrays, self.minimum):
+        for reply in (yield whole.message(whole.cohort, whole.arrays, self.minimum)):
             try:
                 cells, values = decode_sparse(reply.arrays, whole.spec.length, signed=whole.spec.signed)
             except ProtocolError as error:
-                whole.drop(partition, str(error))
+                whole.drop(reply.partition, str(error))
             else:
                 total[cells] += values
-                contributors.append(partition)
+                contributors.append(reply.partition)
         if len(contributors) < max(1, self.minimum):
             return Summed.nothing()
         return whole.with_server_noise(total, contributors)
 
-    def _run_local(self, whole: ServerSum) -> Summed:
+    def _form_local(self, whole: ServerSum) -> Forming:
         """Adds up vectors that each carry the full noise."""
         spec = whole.spec
         if whole.cohort:  # a noisy vector is released when it arrives, whether or not the sum is used
@@ -121,21 +121,21 @@ class PlainAggregation(Aggregation):
         noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum
         contributors = []
         # Partition order: a float sum must not depend on the order of arrival.
-        for partition, reply in whole.replies(whole.cohort, whole.arrays, self.minimum):
+        for reply in (yield whole.message(whole.cohort, whole.arrays, self.minimum)):
             try:
                 vector, active = _noisy_vector(reply.arrays, spec)
             except ProtocolError as error:
-                whole.drop(partition, str(error))
+                whole.drop(reply.partition, str(error))
             else:
                 total += vector
                 noises[active] += 1
-                contributors.append(partition)
+                contributors.append(reply.partition)
         if len(contributors) < max(1, self.minimum):
             return Summed.nothing()
         sigmas = tuple(float(spec.sigma * np.sqrt(max(1.0, n))) for n in noises)
         return Summed(split_vector(total, spec.shapes), sigmas, tuple(contributors))
 
-    def _run_distributed(self, whole: ServerSum) -> Summed:
+    def _form_distributed(self, whole: ServerSum) -> Forming:
         """Adds up vectors that each carry a share of the noise."""
         limits = self.limits(len(whole.cohort))
         if limits.fewest > limits.asked:
@@ -146,13 +146,13 @@ class PlainAggregation(Aggregation):
             whole.ledger.promise(promised(whole, noise))
         total = np.zeros(whole.spec.length, np.int64)
         contributors = []
-        for partition, reply in whole.replies(whole.cohort, whole.arrays, limits.fewest):
+        for reply in (yield whole.message(whole.cohort, whole.arrays, limits.fewest)):
             arrays = reply.arrays
             if len(arrays) == 1 and arrays[0].dtype == np.int64 and arrays[0].shape == total.shape:
                 total += arrays[0]  # wraps modulo 2^64, as a secure sum does
-                contributors.append(partition)
+                contributors.append(reply.partition)
             else:
-                whole.drop(partition, "a vector with a share of the noise has the wrong type or length")
+                whole.drop(reply.partition, "a vector with a share of the noise has the wrong type or length")
         if len(contributors) < limits.fewest:
             return Summed.nothing()
         if not noise.is_local:

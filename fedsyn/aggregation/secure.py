@@ -18,7 +18,7 @@ import hashlib
 import json
 import secrets
 import zlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, ClientSum, Enough, Limits, ServerSum
+from fedsyn.aggregation.base import (
+    Aggregation,
+    Answering,
+    ClientSum,
+    Contribution,
+    Enough,
+    Forming,
+    Limits,
+    Message,
+    ServerSum,
+)
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import SECAGG
@@ -40,6 +50,7 @@ from fedsyn.settings import AggregationNode
 if TYPE_CHECKING:
     from fedsyn.aggregation.secagg import CommitteeClient, Established, Setup, SetupServer, SumFacts
 
+Totalling = Generator[Message, Any, tuple[npt.NDArray[np.uint64], tuple[int, ...]]]
 STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state
 _AGAIN = 8  # sums after which a setup is made again for those who are not in it, or have lost their memory of it
 Shares = tuple[str, int, float, float, int]  # threat, failure_bits, corrupted, dropout, minimum_cohort
@@ -88,12 +99,12 @@ class SecureAggregation(Aggregation):
 
     # The client's half ------------------------------------------------------------------------------------------------
 
-    def answer(self, part: ClientSum) -> Arrays:
+    def answer(self, part: ClientSum) -> Answering:
         """One stage. The client's vector is computed, charged and masked in one of them only."""
         from fedsyn.aggregation.secagg import DEAL, ENROL, MASKED, RECOVER, UNMASK
 
         if part.spec.asked == 1:
-            return self.alone(part)
+            return (yield from self.alone(part))
         stage, arrays = part.stage, part.call.arrays
         if stage is None:
             raise ProtocolError(_NO_STAGE)
@@ -106,7 +117,9 @@ class SecureAggregation(Aggregation):
         facts = self._facts(part, stage.run, head, number, epoch)
         client = self._client(part, own_partition(part, given, facts.committee.setup.position(given) >= 0))
         if stage.name == MASKED:
-            return client.mask(facts, inbox, lambda: self.vector(part, arrays[: stage.skip]))
+            layers = client.layers(facts, inbox)
+            contribution = yield arrays[: stage.skip]
+            return client.mask(facts, layers, self.vector(part, contribution))
         return client.unmask(facts, inbox) if stage.name == UNMASK else client.recover(facts, inbox)
 
     def _set_up(self, part: ClientSum, stage: Stage, arrays: Arrays) -> Arrays:
@@ -130,14 +143,13 @@ class SecureAggregation(Aggregation):
         state = part.holder.state.setdefault(STATE, {})
         return CommitteeClient(partition, state, identity=identity, roster=roster)
 
-    def alone(self, part: ClientSum) -> Arrays:
+    def alone(self, part: ClientSum) -> Answering:
         if self.node.noise == "server" and not part.central:
             raise ProtocolError("a secure sum over one client would show its exact vector")
-        return PlainAggregation(self.node, self.minimum).answer(part)
+        return (yield from PlainAggregation(self.node, self.minimum).answer(part))
 
-    def vector(self, part: ClientSum, arrays: Arrays) -> npt.NDArray[np.uint64]:
+    def vector(self, part: ClientSum, contribution: Contribution) -> npt.NDArray[np.uint64]:
         """The vector to mask, in Z_2^64; charged."""
-        contribution = part.contribution(arrays)
         if self.node.noise == "server":
             return part.promised_to_server(contribution).dense().view(np.uint64)
         noise = noise_of(self.node.noise, part.spec, self.limits(part.spec.asked))
@@ -152,24 +164,18 @@ class SecureAggregation(Aggregation):
 
     # The server's half ------------------------------------------------------------------------------------------------
 
-    def run(self, whole: ServerSum) -> Summed:
+    def form(self, whole: ServerSum) -> Forming:
         from fedsyn.aggregation.secagg import SecureSumAborted
 
         if len(whole.cohort) == 1:
-            return PlainAggregation(self.node, self.minimum).run(whole)
+            return (yield from PlainAggregation(self.node, self.minimum).form(whole))
         spec, limits = whole.spec, self.limits(len(whole.cohort))
         if limits.fewest > limits.asked:
             return Summed.nothing()
         noise = self.room(spec, whole.rows)
         assert noise is not None
-
-        def promise() -> None:
-            """Entered before the total is opened: a total that came too late to be used was released too."""
-            if self.node.noise != "server":
-                whole.ledger.promise(promised(whole, noise))
-
         try:
-            total, contributors = self._form(whole, promise)
+            total, contributors = yield from self._total(whole, noise)
         except ConfigError as error:
             # Everybody together would do, or the configuration had been refused: this cohort is too small to hide in.
             for partition in whole.cohort:
@@ -177,14 +183,14 @@ class SecureAggregation(Aggregation):
             return Summed.nothing()
         except SecureSumAborted as aborted:
             # Who dropped out, and why, is noted for each.
-            whole.note(f"'{whole.name}' was not opened: {aborted}")
+            whole.notes.append(f"'{whole.name}' was not opened: {aborted}")
             return Summed.nothing()
         if self.node.noise == "server":
             return whole.with_server_noise(total.view(np.int64), contributors)
         return opened(total.view(np.int64), whole, noise, contributors)
 
-    def _form(self, whole: ServerSum, promise: Callable[[], None]) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
-        """The exchanges of a sum: its total in Z_2^64, and the contributors; `promise` is called before it is opened.
+    def _total(self, whole: ServerSum, noise: DistributedNoise) -> Totalling:
+        """The messages of a sum: its total in Z_2^64, and the contributors; charged before it is opened.
 
         Raises:
             ConfigError: the cohort is too small to hide anybody in.
@@ -193,7 +199,7 @@ class SecureAggregation(Aggregation):
         from fedsyn.aggregation.secagg import MASKED, UNMASK, CommitteeSumServer, SecureSumAborted, wire
 
         limits = self.limits(len(whole.cohort))
-        kept = self._ready(whole, limits)
+        kept = yield from self._ready(whole, limits)
         self._served += 1
         committee, dealt = kept.committee, wire.write_flags(kept.dealt)
         keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.round)
@@ -206,13 +212,13 @@ class SecureAggregation(Aggregation):
         while not server.done:
             stage, common, each = server.outbox()
             if stage == UNMASK:
-                promise()
+                self._promise(whole, noise)
             ours = whole.arrays if stage == MASKED else []
-            replies = whole.send(
+            replies = yield Message(
                 sorted(each),
                 [*ours, *head, *common],
-                each={k: [*arrays, np.array([k, *place], np.int64)] for k, arrays in each.items()},
-                stage=Stage(stage, len(ours), self._run),
+                {k: [*arrays, np.array([k, *place], np.int64)] for k, arrays in each.items()},
+                Stage(stage, len(ours), self._run),
                 exact=stage == MASKED,
                 enough=server.enough,
             )
@@ -226,7 +232,12 @@ class SecureAggregation(Aggregation):
                 raise
         return server.result()
 
-    def _ready(self, whole: ServerSum, limits: Limits) -> Established:
+    def _promise(self, whole: ServerSum, noise: DistributedNoise) -> None:
+        """Charges before the total is opened: a total that came too late to be used was released too."""
+        if self.node.noise != "server":
+            whole.ledger.promise(promised(whole, noise))
+
+    def _ready(self, whole: ServerSum, limits: Limits) -> Generator[Message, Any, Established]:
         """The setup for a sum: the present one, or a new one where that is used up or too many are not in it."""
         kept, everyone = self._established, whole.everyone or whole.cohort
         if kept is not None:
@@ -237,11 +248,11 @@ class SecureAggregation(Aggregation):
             if not (kept.is_spent or lacking or late):
                 return kept
         self._established = None  # whoever answers the first message of a setup has forgotten the one before
-        self._established = self._established_anew(whole, tuple(sorted(everyone)))
+        self._established = yield from self._established_anew(whole, tuple(sorted(everyone)))
         self._served, self._missed = 0, set()
         return self._established
 
-    def _established_anew(self, whole: ServerSum, everyone: tuple[int, ...]) -> Established:
+    def _established_anew(self, whole: ServerSum, everyone: tuple[int, ...]) -> Generator[Message, Any, Established]:
         """Two exchanges: everybody enrols, and a committee that is drawn from them deals keys.
 
         Where a malicious server may leave out no member, it is done again without those that have not dealt.
@@ -255,11 +266,11 @@ class SecureAggregation(Aggregation):
             invited, missing = write_cohort(everyone), list[int]()
             while server.established is None and not missing:
                 stage, common, each = server.outbox()
-                replies = whole.send(
+                replies = yield Message(
                     sorted(each),
                     [invited, *common],
-                    each={k: [*arrays, np.array([k, setup.number], np.int64)] for k, arrays in each.items()},
-                    stage=Stage(stage, 0, self._run),
+                    {k: [*arrays, np.array([k, setup.number], np.int64)] for k, arrays in each.items()},
+                    Stage(stage, 0, self._run),
                     exact=False,
                     enough=self._is_enough(server, whole, everyone, each),
                 )

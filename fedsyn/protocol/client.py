@@ -258,19 +258,8 @@ class TableClient(NumPyClient):
             key = ("share", self._place, envelope.round, envelope.request, envelope.sum.number)
             call = replace(call, make_source=lambda: self.holder.randomness.generator(*key))
 
-        spec = envelope.sum
-
-        def contribution(arrays: Arrays) -> Contribution:
-            own = replace(call, arrays=arrays)
-            self._require_affordable(own, spec)
-            part = method(own)
-            if not isinstance(part, Contribution):
-                raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
-            return part
-
         part = ClientSum(
             envelope.request,
-            contribution,
             envelope.sum,
             envelope.stage,
             call,
@@ -280,7 +269,18 @@ class TableClient(NumPyClient):
             self.contract.central,
             CryptoKey(self.config, self.domain) if aggregation.capabilities.parties else None,
         )
-        return aggregation.answer(part)
+        steps = aggregation.answer(part)
+        try:
+            own = replace(call, arrays=next(steps))
+            self._require_affordable(own, envelope.sum)
+            contribution = method(own)
+            if not isinstance(contribution, Contribution):
+                raise ProtocolError(f"'{envelope.request[:40]}' is not a sum")
+            steps.send(contribution)
+        except StopIteration as end:
+            sent: Arrays = end.value
+            return sent
+        raise AssertionError("a client computes its part of a sum once")
 
     def _deal(self, method: Callable[[Call[Any]], Any], call: Call[Any]) -> Arrays:
         """The method gives the exact answers, the store decides how they are protected."""

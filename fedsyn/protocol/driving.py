@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from fedsyn.aggregation import Aggregation, ServerSum
+from fedsyn.aggregation import Aggregation, Forming, ServerSum
 from fedsyn.aggregation.base import Enough
 from fedsyn.aggregation.store import Store
 from fedsyn.aggregation.store.crypto import SumRun, sums_with
@@ -34,7 +34,7 @@ from fedsyn.protocol.room import require_feasible
 from fedsyn.protocol.sizing import found_cap, released_sizes
 from fedsyn.protocol.stored import Keeper
 from fedsyn.protocol.waiting import GONE, Announcer, Told, at_least, log_waiting, require_whole
-from fedsyn.protocol.wire.envelope import Arrays, Envelope, Reply, Stage
+from fedsyn.protocol.wire.envelope import Envelope, Reply
 from fedsyn.protocol.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 from fedsyn.randomness import Randomness
 
@@ -283,27 +283,7 @@ class Driver(OwnLoop):
         name = asked.request.name
         envelope = replace(self._envelope(asked.request), sum=spec)
 
-        def send(
-            cohort: Sequence[int],
-            arrays: Arrays,
-            *,
-            each: Mapping[int, Arrays] | None = None,
-            stage: Stage | None = None,
-            exact: bool = True,
-            enough: Enough | None = None,
-        ) -> dict[int, Reply]:
-            message = replace(envelope, stage=stage, params=envelope.params if exact else {})
-            return self.recorder.carried(
-                lambda: self._exchange(grid, timeout, cohort, message, enough)(arrays, each),
-                self.record,
-                self.costs[-1],
-                may_rest=stage is not None and aggregation.may_rest(stage),
-            )
-
-        def stream(cohort: Sequence[int], arrays: Arrays, enough: Enough | None = None) -> Iterator[Reply]:
-            return self._exchange(grid, timeout, cohort, envelope, enough).stream(arrays)
-
-        return aggregation.run(
+        steps: Forming = aggregation.form(
             ServerSum(
                 name,
                 tuple(asked.cohort),
@@ -315,14 +295,29 @@ class Driver(OwnLoop):
                 self.config.sha256,
                 self.ledger,
                 self.randomness.generator("server", self.round, name, self._requests - 1),
-                send,
-                self.drop,
-                self.record.notes.append,
+                self.record.dropped,
+                self.record.notes,
                 self.crypto,
                 self.everyone(),
-                stream,
             )
         )
+        replies: Iterator[Reply] | dict[int, Reply] | None = None
+        while True:
+            try:
+                sent = steps.send(replies)
+            except StopIteration as end:
+                summed: Summed = end.value
+                return summed
+            message = replace(envelope, stage=sent.stage, params=envelope.params if sent.exact else {})
+            exchange = self._exchange(grid, timeout, sent.cohort, message, sent.enough)
+            if sent.streamed:
+                replies = exchange.stream(sent.arrays, sent.each)
+                continue
+            replies = self.recorder.came(self.record, self.costs[-1])
+            if replies is None:
+                replies = exchange(sent.arrays, sent.each)
+                if sent.stage is not None and aggregation.may_rest(sent.stage):
+                    self.recorder.keep(replies, self.record, self.costs[-1])
 
     def _envelope(self, request: Request) -> Envelope:
         params = request.model_dump()

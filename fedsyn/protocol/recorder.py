@@ -174,24 +174,19 @@ class Recorder:
             return
         self._journal.keep({"kind": "charge", "release": release.to_dict()})
 
-    def carried(
-        self,
-        send: Callable[[], dict[int, Reply]],
-        record: RoundRecord,
-        costs: RoundCosts,
-        *,
-        may_rest: bool,
-    ) -> dict[int, Reply]:
-        """The replies to one stage of the sum under way: those that came to an earlier process, or by messages."""
-        if self._came:
-            entry = self._came.pop(0)
-            read_round(entry, record, costs)
-            return read_replies(entry["replies"])
-        replies = send()
-        if self._journal is not None and may_rest:
+    def came(self, record: RoundRecord, costs: RoundCosts) -> dict[int, Reply] | None:
+        """The replies to the next stage of the sum under way that came to an earlier process; None: none did."""
+        if not self._came:
+            return None
+        entry = self._came.pop(0)
+        read_round(entry, record, costs)
+        return read_replies(entry["replies"])
+
+    def keep(self, replies: Mapping[int, Reply], record: RoundRecord, costs: RoundCosts) -> None:
+        """Writes down the replies to one stage of the sum under way."""
+        if self._journal is not None:
             came = {"kind": "replies", "replies": write_replies(replies), **written_round(record, costs)}
             self._journal.keep(came)
-        return replies
 
     def unneeded(self) -> list[Release]:
         """Charges of an earlier process that asking again did not need: they stay charged."""
@@ -284,7 +279,10 @@ def written_round(record: RoundRecord, costs: RoundCosts) -> dict[str, Any]:
 
 
 def read_round(entry: Entry, record: RoundRecord, costs: RoundCosts) -> None:
-    """Makes record and costs what they were."""
-    facts = {**entry["record"], "dropped": {int(k): reason for k, reason in entry["record"]["dropped"]}}
-    vars(record).update(facts)
+    """Makes record and costs what they were; a sum under way writes into `dropped` and `notes`, which stay the same."""
+    dropped, notes, facts = record.dropped, record.notes, dict(entry["record"])
+    dropped.clear()
+    dropped.update((int(k), reason) for k, reason in facts["dropped"])
+    notes[:] = facts["notes"]
+    vars(record).update({**facts, "dropped": dropped, "notes": notes})
     vars(costs).update(entry["costs"])

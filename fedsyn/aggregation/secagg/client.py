@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,6 @@ from fedsyn.aggregation.secagg.primitives import (
 from fedsyn.errors import ConfigError, ProtocolError
 
 SEALED = shamir.SHARE + TAG
-Vector = Callable[[], npt.NDArray[np.uint64]]
 
 
 class CommitteeClient:
@@ -151,14 +150,13 @@ class CommitteeClient:
 
     # ---- a sum -----------------------------------------------------------------------------------------------------
 
-    def mask(self, facts: SumFacts, inbox: wire.Arrays, vector: Vector) -> wire.Arrays:
-        """The contribution under one mask per member, and the nonce of these masks.
+    def layers(self, facts: SumFacts, inbox: wire.Arrays) -> list[bytes]:
+        """This client's key under each member's layer, if it may contribute to the sum; before it computes its part.
 
         Args:
             facts: of the sum.
             inbox: the members' public keys of the epoch (p, 32) [their signatures (p, 64)]. All members have to have
                 signed for the same transcript.
-            vector: gives the (length,) uint64 contribution; called once all checks are passed.
         """
         committee = facts.committee
         position = self._position(committee.setup)
@@ -169,8 +167,17 @@ class CommitteeClient:
             raise ProtocolError("too few of those whom the secure sum asks are enrolled: it could not be opened")
         if facts.number <= self.state.get("answered", -1):
             raise ProtocolError("this client took part in that sum, or in a later one, already")
-        layers = self._layers(facts, inbox, position)
-        values = np.array(wire.read_vector(vector(), facts.length))
+        return self._layers(facts, inbox, position)
+
+    def mask(self, facts: SumFacts, layers: Sequence[bytes], vector: npt.NDArray[np.uint64]) -> wire.Arrays:
+        """The contribution under one mask per member, and the nonce of these masks.
+
+        Args:
+            facts: of the sum.
+            layers: of `layers`, which has checked all else.
+            vector: (length,) the contribution.
+        """
+        values = np.array(wire.read_vector(vector, facts.length))
         self.state["answered"], self.state["masked"] = facts.number, facts.digest.hex()
         nonce = os.urandom(NONCE)
         apply_masks(values, [mask_key(facts, layer, nonce) for layer in layers], ())

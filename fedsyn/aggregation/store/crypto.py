@@ -111,16 +111,12 @@ class CryptoKey:
                 raise ProtocolError("the configuration names another key for this client in aggregation.roster")
         return seal_box(facts, keys.agreed, partition, keys.seal, identity)
 
-    def hidden(self, invitation: Arrays, part: ClientSum, vector: Callable[[], npt.NDArray[np.int64]]) -> Arrays:
-        """One client's part of a sum under its pad, modulo 2^64, and the box with the pad's seed."""
-        from fedsyn.aggregation.secagg.primitives import apply_masks
+    def pad(self, invitation: Arrays, part: ClientSum) -> tuple[bytes, bytes]:
+        """The seed of the pad of one client's part of a sum, and the box with it."""
         from fedsyn.nodes.parties.boxes import of_sum
 
         order = order_of(part.name, part.call.round, part.spec)
-        seed, box = self.sealed(self.read(invitation), of_sum(order), part.holder)
-        padded = vector().view(np.uint64)
-        apply_masks(padded, [seed], [])
-        return [padded, np.frombuffer(box, np.uint8)]
+        return self.sealed(self.read(invitation), of_sum(order), part.holder)
 
 
 def order_of(name: str, round: int, spec: SumSpec) -> TotalOrder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fedsyn.aggregation import ClientSum, Contribution, PlainAggregation, ServerSum, make_aggregation
+from fedsyn.aggregation.base import Answering
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.front.testing.bench import equal_arrays
@@ -19,7 +20,7 @@ from fedsyn.nodes.flower import Message
 from fedsyn.nodes.flower.messages import array_record, pack, read_reply
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
 from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.wire.envelope import Arrays, Reply, Stage, SumSpec
+from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec
 from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import Layout, Summed
 from fedsyn.protocol.wire.sparse import encode_sparse
@@ -53,14 +54,21 @@ def client_of(partition: int, rows: int = 30) -> TableClient:
     return client
 
 
-def part_of(
-    client: TableClient, spec: SumSpec, ledger: Ledger, source: Callable[[], Any], active: Sequence[int] | None = None
-) -> ClientSum:
+def part_of(client: TableClient, spec: SumSpec, ledger: Ledger, source: Callable[[], Any]) -> ClientSum:
     """A client's side of a sum of marginals."""
     call: Call[Any] = Call(1, lambda: pytest.fail("a request's parameters were read"), [], source)
-    return ClientSum(
-        "measure", lambda _: client.marginals(LAYOUT, active), spec, None, call, ledger, client.holder, "", False
-    )
+    return ClientSum("measure", spec, None, call, ledger, client.holder, "", False)
+
+
+def answered(steps: Answering, contribution: Contribution) -> Arrays:
+    """What a client sends that computes its part when it is asked for it."""
+    assert next(steps) == []
+    try:
+        steps.send(contribution)
+    except StopIteration as end:
+        arrays: Arrays = end.value
+        return arrays
+    raise AssertionError("it asks for its part twice")
 
 
 class Parties:
@@ -84,8 +92,8 @@ class Parties:
         for k in self.arrival:
             if k in cohort and k not in self.missing:
                 source = partial(self.randomness.generator, "client", k)
-                part = part_of(client_of(k), spec, self.ledgers[k], source, self.active[k])
-                sent = self.aggregation.answer(part)
+                part = part_of(client_of(k), spec, self.ledgers[k], source)
+                sent = answered(self.aggregation.answer(part), client_of(k).marginals(LAYOUT, self.active[k]))
                 replies[k] = Reply(k, self.replaced.get(k, sent), {})
         return replies
 
@@ -93,18 +101,6 @@ class Parties:
         cohort = tuple(sorted(self.active))
         layout = Layout.of_marginals(DOMAIN, CLIQUES, count=count, argument="fewer than all are active")
         spec = layout.spec(sigma, len(cohort), 0)
-
-        def send(
-            asked: Sequence[int],
-            arrays: Arrays,
-            *,
-            each: Mapping[int, Arrays] | None = None,
-            stage: Stage | None = None,
-            exact: bool = True,
-            enough: Callable[[Collection[int]], bool] | None = None,
-        ) -> dict[int, Reply]:
-            assert arrays == [] and each is None and stage is None and exact
-            return self.replies(spec, asked)
 
         whole = ServerSum(
             "measure",
@@ -117,11 +113,16 @@ class Parties:
             "",
             self.server,
             self.randomness.generator("server"),
-            send,
-            self.dropped.__setitem__,
-            self.notes.append,
+            self.dropped,
+            self.notes,
         )
-        return make_aggregation(self.node, minimum).run(whole)
+        steps = make_aggregation(self.node, minimum).form(whole)
+        message = next(steps)
+        assert message.arrays == [] and message.each is None and message.stage is None and message.exact
+        with pytest.raises(StopIteration) as end:
+            steps.send(iter(sorted(self.replies(spec, message.cohort).values(), key=lambda reply: reply.partition)))
+        summed: Summed = end.value.value
+        return summed
 
 
 EVERYTHING = dict.fromkeys(range(4), (0, 1, 2))
@@ -242,7 +243,7 @@ def test_a_client_contributes_nothing_beyond_its_budget(noise: str) -> None:
     poor = Ledger(PrivacyBudget(0.1, 1e-6), noise_by="client")
     part = part_of(client_of(0), SumSpec(SHAPES, 1.0, 1.0, 3), poor, NeverAsked)
     with pytest.raises(BudgetExceeded):
-        make_aggregation(AggregationNode(noise=noise)).answer(part)
+        answered(make_aggregation(AggregationNode(noise=noise)).answer(part), client_of(0).marginals(LAYOUT, None))
     assert poor.releases == ()
 
 
@@ -254,7 +255,7 @@ def test_a_client_refuses_a_sum_that_accounts_for_too_little(noise: str, spec: S
     ledger = Ledger(BUDGET, noise_by="client")
     part = part_of(client_of(0), spec, ledger, lambda: Randomness(0).generator("x"))
     with pytest.raises(ProtocolError):
-        make_aggregation(AggregationNode(noise=noise)).answer(part)
+        answered(make_aggregation(AggregationNode(noise=noise)).answer(part), client_of(0).marginals(LAYOUT, None))
     assert ledger.releases == ()
 
 

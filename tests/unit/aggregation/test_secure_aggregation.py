@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedsyn import registry
-from fedsyn.aggregation import Contribution, Limits, SecureAggregation, ServerSum
+from fedsyn.aggregation import Contribution, Forming, Limits, SecureAggregation, ServerSum
 from fedsyn.aggregation.secure import read_cohort, write_cohort
 from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import RunConfig
@@ -87,13 +87,13 @@ def test_a_total_carries_the_noise_of_all_shares(
     aggregation: dict, factor: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums: list[tuple[float, Summed]] = []
-    form = SecureAggregation.run
+    form = SecureAggregation.form
 
-    def watched(self: SecureAggregation, whole: ServerSum) -> Summed:
-        sums.append((whole.spec.sigma, form(self, whole)))
+    def watched(self: SecureAggregation, whole: ServerSum) -> Forming:
+        sums.append((whole.spec.sigma, (yield from form(self, whole))))
         return sums[-1][1]
 
-    monkeypatch.setattr(SecureAggregation, "run", watched)
+    monkeypatch.setattr(SecureAggregation, "form", watched)
     outcome = finished(run(12, **aggregation))
     assert len(sums) == 2
     for sigma, summed in sums:
