@@ -121,7 +121,10 @@ class ClientKey(Protocol):
         """Number of clients of the run."""
 
     def pad(self, invitation: Arrays, part: ClientSum) -> tuple[bytes, bytes]:
-        """The seed of a pad, and the box in which the crypto party gets it; ProtocolError if the keys are not right."""
+        """The seed of a pad, and the box in which the crypto party gets it.
+
+        Raises ProtocolError if the keys are not right.
+        """
 
 
 class Contributors(Protocol):
