@@ -115,6 +115,12 @@ class EvaluationInput:
     def has_test(self) -> bool:
         return self.test is not None and self.test.shape[0] > 0
 
+    @property
+    def label_axis(self) -> int:
+        """The label's column among the codes."""
+        assert self.label is not None
+        return self.domain.axes((self.label,))[0]
+
     def test_positions(self) -> np.ndarray:
         """(m, d) float64: `positions` of the held-out rows, with their own numbers where those are known."""
         assert self.test is not None

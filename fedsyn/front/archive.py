@@ -21,8 +21,7 @@ from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.errors import DataError
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.record import PREDICTED_FILE
-from fedsyn.evaluation.report.readme import readme
-from fedsyn.evaluation.report.run_page import RunFacts
+from fedsyn.evaluation.report.run_page import RunFacts, readme
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.loading import released_config
 from fedsyn.runs.directory import (

@@ -17,14 +17,12 @@ from fedsyn.config import FORMAT, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import DataError, FedsynError, InputError
 from fedsyn.evaluation.federated.intervals import FederatedQuality
-from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.real.scores import Grouping, association, shares
+from fedsyn.evaluation.real.scores import Grouping, association, axis_labels, shares
 from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
-from fedsyn.evaluation.report.readme import readme
-from fedsyn.evaluation.report.run_page import RunFacts, alarms, run_page
+from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config

@@ -184,8 +184,8 @@ def test_one_module_prints() -> None:
 def test_what_writes_markdown_escapes_it() -> None:
     """A module that names a Markdown file writes it by `filled`, or is listed with the reason why it need not."""
     listed = {
-        "fedsyn/runs/directory.py": "the name alone; what is written is made by report/readme.py",
-        "fedsyn/front/archive.py": "writes what report/readme.py made",
+        "fedsyn/runs/directory.py": "the name alone; what is written is made by report/run_page.py",
+        "fedsyn/front/archive.py": "writes what report/run_page.py made",
     }
     named = {
         path
@@ -194,7 +194,7 @@ def test_what_writes_markdown_escapes_it() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".md")
     }
     fills = {path for path in named if "filled(" in sources()[path]}
-    assert fills | set(listed) == named >= {"fedsyn/evaluation/report/readme.py", "fedsyn/nodes/deploy/init.py"}
+    assert fills | set(listed) == named >= {"fedsyn/evaluation/report/run_page.py", "fedsyn/nodes/deploy/init.py"}
 
 
 def test_what_writes_html_is_a_template() -> None:
@@ -237,6 +237,7 @@ def test_what_is_put_into_a_page_is_text(tmp_path: Path) -> None:
     text = page.write(tmp_path / "page.html").read_text(encoding="utf-8")
     own = text[: text.index("<script>")] if page.draw else text  # what follows is Vega's
     assert plain(own, keep="\n") == own and own.count("alert(1)") > 20
+    assert own.count("<table>") == 2 and own.count("<h2") == 1 and own.count("<dl>") == 1
     assert "<img" not in own and own.count("</script>") == own.count("<script ")
     opened = re.findall(r"""<[a-z][^<>]*>""", own)
     assert not [tag for tag in opened if "alert" in re.sub(r'"[^"]*"', "", tag)], "a value leaves its attribute"

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 #: Boxes that a message may bring.
 MOST_BOXES = 4_096
-# Comparisons of a row with a side that are held at a time.
+# Comparisons of a row with a side that are held at a time: 2 million take about 20 MB.
 _COMPARED_AT_ONCE = 1 << 21
+
+
+def rows_inside(
+    table: npt.NDArray[Any], axes: npt.NDArray[Any], low: npt.NDArray[Any], high: npt.NDArray[Any]
+) -> npt.NDArray[np.int64]:
+    """Return the number of rows of a table in each of J boxes.
+
+    Args:
+        table: (n, d) codes or positions.
+        axes, low, high: (J, k) columns, and their first and last values, both included.
+    """
+    found = np.zeros(len(axes), np.int64)
+    columns = np.ascontiguousarray(table.T)
+    step = max(1, _COMPARED_AT_ONCE // max(1, len(table)))
+    for start in range(0, len(axes), step):
+        block = slice(start, start + step)
+        inside = np.ones((len(axes[block]), len(table)), dtype=bool)
+        for axis, least, most in zip(axes[block].T, low[block].T, high[block].T, strict=True):
+            at = columns[axis]
+            inside &= (at >= least[:, None]) & (at <= most[:, None])
+        found[block] = inside.sum(axis=1)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,17 +73,7 @@ class Boxes:
 
     def counts(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """(J,) rows of an (n, d) table in each box."""
-        found = np.zeros(len(self), np.int64)
-        columns = np.ascontiguousarray(codes.T)
-        step = max(1, _COMPARED_AT_ONCE // max(1, len(codes)))
-        for start in range(0, len(self), step):
-            block = slice(start, start + step)
-            inside = np.ones((len(self.axes[block]), len(codes)), dtype=bool)
-            for side in range(2):
-                at = columns[self.axes[block, side]]
-                inside &= (at >= self.low[block, side, None]) & (at <= self.high[block, side, None])
-            found[block] = inside.sum(axis=1)
-        return found
+        return rows_inside(codes, self.axes, self.low, self.high)
 
     @cached_property
     def depth(self) -> int:

@@ -92,7 +92,7 @@ def regression_error(data: EvaluationInput, x: np.ndarray, x_test: np.ndarray, p
     assert data.label_values is not None
     from sklearn.metrics import root_mean_squared_error
 
-    axis = data.domain.axes((data.label,))[0]
+    axis = data.label_axis
     y, y_test = data.label_values[data.synthetic[:, axis]], data.label_values[data.test[:, axis]]
     known, known_test = np.isfinite(y), np.isfinite(y_test)
     x, y, x_test, y_test = x[known], y[known], x_test[known_test], y_test[known_test]
@@ -137,7 +137,7 @@ def _fit_classifier(data: EvaluationInput) -> _Predictions:
 def _features_and_label(codes: np.ndarray, data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
     """(n, d - 1) float64 features and (n,) int64 label codes."""
     assert data.label is not None
-    axis = data.domain.axes((data.label,))[0]
+    axis = data.label_axis
     return np.delete(codes, axis, axis=1).astype(np.float64), codes[:, axis].astype(np.int64)
 
 

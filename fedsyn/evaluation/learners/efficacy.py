@@ -41,7 +41,7 @@ _MOST_CATEGORIES = 256  # an attribute with more enters as the number of its cat
 def f1_with(data: EvaluationInput, learner: Learner) -> float:
     """F1 score of that classifier, weighted by the held-out classes, between 0 and 1."""
     assert data.test is not None and data.synthetic is not None and data.label is not None
-    axis = data.domain.axes((data.label,))[0]
+    axis = data.label_axis
     x, x_test = features(data)
     truth = data.test[:, axis].astype(np.int64)
     # XGBoost wants classes numbered without gaps.
@@ -57,7 +57,7 @@ def logistic(data: EvaluationInput) -> np.ndarray:
     """(m,) label codes that a logistic regression predicts for the held-out rows (FHAIM, appendix E.2: seed 42)."""
     assert data.test is not None and data.synthetic is not None and data.label is not None
     if "logistic" not in data.cache:
-        y = data.synthetic[:, data.domain.axes((data.label,))[0]].astype(np.int64)
+        y = data.synthetic[:, data.label_axis].astype(np.int64)
         x, x_test = features(data)
         if np.unique(y).size < 2 or x.shape[1] == 0:
             predicted = np.full(len(x_test), np.argmax(np.bincount(y)) if y.size else 0)
@@ -75,7 +75,7 @@ def accuracy_lr(data: EvaluationInput) -> float:
     assert data.test is not None and data.label is not None
     from sklearn.metrics import accuracy_score
 
-    return float(accuracy_score(data.test[:, data.domain.axes((data.label,))[0]], logistic(data)))
+    return float(accuracy_score(data.test[:, data.label_axis], logistic(data)))
 
 
 def f1_lr(data: EvaluationInput) -> float:
@@ -83,7 +83,7 @@ def f1_lr(data: EvaluationInput) -> float:
     assert data.test is not None and data.label is not None
     from sklearn.metrics import f1_score
 
-    truth, made = data.test[:, data.domain.axes((data.label,))[0]].astype(np.int64), logistic(data)
+    truth, made = data.test[:, data.label_axis].astype(np.int64), logistic(data)
     if data.domain[data.label] != 2:
         return f1_of_classes(truth, made, "weighted")
     return float(f1_score(truth, made, labels=[1], average="macro", zero_division=0.0))

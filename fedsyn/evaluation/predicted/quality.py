@@ -161,11 +161,7 @@ def _read(one: Mapping[str, Any]) -> PredictedError:
 
 
 def predict_quality(
-    model: AnyModel,
-    evidence: Evidence | None,
-    glimpses: Iterable[Glimpse],
-    workload: Workload,
-    pulled: bool = True,
+    model: AnyModel, evidence: Evidence | None, glimpses: Iterable[Glimpse], workload: Workload, pulled: bool = True
 ) -> PredictedQuality:
     """Return the predicted quality of a run's table.
 

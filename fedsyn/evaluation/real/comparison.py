@@ -20,11 +20,20 @@ import numpy.typing as npt
 
 from fedsyn.errors import DataError
 from fedsyn.evaluation.base import sample_rows
-from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.learners.prediction import Prediction, prediction
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import Attack, membership
-from fedsyn.evaluation.real.scores import Codes, Floats, Grouping, association, closeness, places, shares, shift
+from fedsyn.evaluation.real.scores import (
+    Codes,
+    Floats,
+    Grouping,
+    association,
+    axis_labels,
+    closeness,
+    places,
+    shares,
+    shift,
+)
 from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation
 from fedsyn.table.schema import Schema
 

@@ -59,12 +59,7 @@ METRICS: dict[str, Metric] = {
             needs=frozenset({"partition"}),
         ),
         Metric(
-            "auc",
-            auc,
-            "area under the ROC curve of a classifier trained on synthetic rows",
-            False,
-            _LEARNING,
-            _SKLEARN,
+            "auc", auc, "area under the ROC curve of a classifier trained on synthetic rows", False, _LEARNING, _SKLEARN
         ),
         Metric("f1", f1, "macro F1 score of the same classifier", False, _LEARNING, _SKLEARN),
         Metric("accuracy", accuracy, "accuracy of the same classifier", False, _LEARNING, _SKLEARN),

@@ -64,7 +64,7 @@ def _guess(rows: Codes, train: Codes, data: EvaluationInput) -> Codes:
     That is the most frequent value, or for a regression the one nearest to the mean.
     """
     assert data.label is not None
-    axis = data.domain.axes((data.label,))[0]
+    axis = data.label_axis
     codes = train[:, axis].astype(np.int64)
     guess = int(np.argmax(np.bincount(codes)))
     if data.label_values is not None and np.isfinite(data.label_values[codes]).any():

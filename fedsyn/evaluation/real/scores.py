@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Domain
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
-from fedsyn.table.schema import BinnedColumn, Schema
+from fedsyn.table.schema import BinnedColumn, Column, Schema
 
 MOST_GROUPS = 20
 _NOTHING = 1e-12  # shares below it, which only models have, count as none
@@ -40,6 +40,17 @@ def places(schema: Schema, name: str) -> Floats | None:
     else:
         return None
     return np.append(known, np.full(size - len(known), np.nan))
+
+
+def axis_labels(column: Column) -> tuple[str, ...]:
+    """Return the value of each code, or the lower edge of its bin; dates as dates.
+
+    >>> from fedsyn.table.schema import NumericColumn
+    >>> axis_labels(NumericColumn(lower=0, upper=9, bins=3, dtype="integer", missing=True))
+    ('0', '4', '7', 'missing')
+    """
+    values = column.labels() if isinstance(column, BinnedColumn) else [str(value) for value in column.values]
+    return (*values, *(["missing"] if column.missing else []))
 
 
 def shares(codes: Codes, domain: Domain) -> list[Floats]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.real.metrics import all_metrics
-from fedsyn.evaluation.record import Evaluation
+from fedsyn.evaluation.record import Evaluation, sentence
 from fedsyn.evaluation.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
-from fedsyn.evaluation.report.evaluations import NOT_FOR_PUBLICATION, cards, sections
+from fedsyn.evaluation.report.evaluations import NOT_FOR_PUBLICATION, cards, sections, summary
 from fedsyn.evaluation.report.figures import Figure
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table, number
+from fedsyn.output import filled
 from fedsyn.privacy import unit_from_dict
 from fedsyn.privacy.against import in_words
 
@@ -110,6 +111,21 @@ def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
         page.section("What the scores mean", Part("definitions"))
     page.section("Configuration", Part("verbatim", facts.config))
     return page
+
+
+def readme(facts: RunFacts) -> str:
+    """Return the README.md of a run, in Markdown: what may be published about its table."""
+    public = [found for found in facts.evaluations if found.PUBLIC]
+    told = replace(facts, public=True, evaluations=public, metrics={})
+    return filled(
+        "evaluation/report",
+        "readme.md",
+        facts=told,
+        first=first_sentence(told),
+        odds=odds(told),
+        faced=who_faces_what(told),
+        evaluations=[(sentence(found.sentence()), found, summary(found)) for found in public],
+    )
 
 
 def first_sentence(facts: RunFacts) -> str:

@@ -11,11 +11,19 @@ import numpy as np
 import pytest
 
 from fedsyn.errors import DataError
-from fedsyn.evaluation.labels import axis_labels
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import auc_interval, membership
 from fedsyn.evaluation.real.comparison import MOST_PAIRED_COLUMNS, TableComparison, compare_tables
-from fedsyn.evaluation.real.scores import MOST_GROUPS, Grouping, association, closeness, places, shares, shift
+from fedsyn.evaluation.real.scores import (
+    MOST_GROUPS,
+    Grouping,
+    association,
+    axis_labels,
+    closeness,
+    places,
+    shares,
+    shift,
+)
 from fedsyn.table.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Schema
 
 
