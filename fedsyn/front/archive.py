@@ -21,7 +21,7 @@ from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.errors import DataError
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.record import PREDICTED_FILE
-from fedsyn.evaluation.report.run_page import RunFacts, readme
+from fedsyn.evaluation.report.run_page import readme
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.loading import released_config
 from fedsyn.runs.directory import (
@@ -33,6 +33,7 @@ from fedsyn.runs.directory import (
     save_model,
 )
 from fedsyn.runs.prepare import public_schema
+from fedsyn.runs.report import facts_of
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
 from fedsyn.version import __version__
@@ -91,22 +92,8 @@ class Release:
 
     def readme(self) -> str:
         """What may be published about the table, as Markdown."""
-        facts = RunFacts(
-            source=published_config(self.config)["data"]["source"],
-            config="",
-            mechanism=self.config.mechanism.name,
-            clients=self.config.federation.clients,
-            ledger=self.ledger,
-            metrics={},
-            rounds=(),
-            rows=None,
-            domain=dict(zip(self.model.domain.attributes, self.model.domain.shape, strict=True)),
-            total=self.model.total,
-            edges=None,
-            evaluations=() if self.predicted is None else (self.predicted,),
-            public=True,
-        )
-        return readme(facts)
+        evaluations = () if self.predicted is None else (self.predicted,)
+        return readme(facts_of(self.config, self.ledger, self.model, evaluations))
 
 
 def save_release(path: Path, release: Release) -> None:

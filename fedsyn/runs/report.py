@@ -143,21 +143,18 @@ def write_run_page(
     drawn: tuple[Sequence[Marginal], Links] = (), ()
     if not compared and schema is not None and draw and (synthetic is not None or synthetic_file(out).is_file()):
         drawn = _alone(schema, _first_rows(synthetic_file(out), schema) if synthetic is None else synthetic)
-    facts = RunFacts(
-        source=published_config(config)["data"]["source"],
+    facts = facts_of(
+        config,
+        read_facts(out / "ledger.json"),
+        model,
+        found,
         config=_shown_config(config, out, public),
-        mechanism=config.mechanism.name,
-        clients=config.federation.clients,
-        ledger=read_facts(out / "ledger.json"),
         metrics={} if public else read_facts(out / "metrics.json"),
         rounds=read_rounds(out, measured=not public),
         rows=_rows(config, model),
-        domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
-        total=None if model is None else model.total,
         edges=None if model is None else _edges(model, schema, _measured(out, model)),
         marginals=drawn[0],
         links=drawn[1],
-        evaluations=found,
         notes=notes,
         public=public,
     )
@@ -166,26 +163,28 @@ def write_run_page(
     return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
 
 
+def facts_of(
+    run: RunConfig, ledger: Mapping[str, Any], model: AnyModel | None, evaluations: Sequence[Evaluation], **more: Any
+) -> RunFacts:
+    """Return what is said of a run; more: other fields of `RunFacts`."""
+    return RunFacts(
+        source=published_config(run)["data"]["source"],
+        mechanism=run.mechanism.name,
+        clients=run.federation.clients,
+        ledger=ledger,
+        domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
+        total=None if model is None else model.total,
+        evaluations=evaluations,
+        **more,
+    )
+
+
 def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
     """What the page of a run warns of (`fedsyn.evaluation.report.run_page.alarms`), to be said aloud, too."""
     if not (out / "model.npz").is_file():
         return []
     model = load_model(out / "model.npz")
-    facts = RunFacts(
-        source="",
-        config="",
-        mechanism=config.mechanism.name,
-        clients=config.federation.clients,
-        ledger=read_facts(out / "ledger.json"),
-        metrics={},
-        rounds=[],
-        rows=None,
-        domain=dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
-        total=model.total,
-        edges=None,
-        evaluations=load_evaluations(out),
-    )
-    return alarms(facts)
+    return alarms(facts_of(config, read_facts(out / "ledger.json"), model, load_evaluations(out)))
 
 
 def _measure(config: RunConfig, out: Path) -> str:

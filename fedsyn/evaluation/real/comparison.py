@@ -156,16 +156,7 @@ class TableComparison(Evaluation):
         return verdicts.of_column(self.column_score, self.mean("columns", "uniform"), self.mean("columns", "halves"))
 
     def __repr__(self) -> str:
-        parts = [f"columns {self.column_score:.3f}, worst {self.columns[0].name} {self.columns[0].score:.3f}"]
-        if self.pairs:
-            worst = self.pairs[0]
-            parts.append(f"pairs {self.pair_score:.3f}, worst {worst.first} × {worst.second} {worst.score:.3f}")
-        if self.prediction is not None:
-            found = self.prediction
-            parts.append(f"{found.measure} of {found.label} {found.synthetic:.3g} (real rows {found.real:.3g})")
-        if self.attack is not None:
-            parts.append(f"attack {self.attack.auc:.2f} [{self.attack.lower:.2f}, {self.attack.upper:.2f}]")
-        return f"TableComparison({'; '.join(parts)})"
+        return f"TableComparison({self.sentence()}; worst {self.columns[0].name})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, without the scales of metrics, which `document` has."""

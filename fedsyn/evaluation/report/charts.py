@@ -44,7 +44,8 @@ class Marginal:
         return Marginal(self.name, labels, fold(self.synthetic), None if self.real is None else fold(self.real))
 
 
-def _chart(rows: Sequence[Mapping[str, Any]], **facts: Any) -> Any:
+def chart_of(rows: Sequence[Mapping[str, Any]], **facts: Any) -> Any:
+    """Return a chart with these rows inside."""
     import altair as alt
 
     return alt.Chart(alt.InlineData(values=list(rows)), **facts)
@@ -116,7 +117,7 @@ def _marginal(column: Marginal) -> Any:
         tooltip.append(alt.Tooltip("real:Q", format=".2%"))
     x = alt.X("i:O", axis=axis, scale=alt.Scale(paddingInner=0.1, paddingOuter=0.05))
     y_axis = alt.Axis(title=None, format="%", tickCount=3)
-    chart = _chart(rows, width="container", height=110)
+    chart = chart_of(rows, width="container", height=110)
     bars = chart.mark_bar().encode(x=x, y=alt.Y("synthetic:Q", axis=y_axis), tooltip=tooltip)
     if column.real is None:
         return bars
@@ -139,7 +140,7 @@ def scores(columns: Sequence[tuple[str, float, float]]) -> Figure:
         axis = alt.Axis(title="score (1: equal to the real rows)", labelOverlap="greedy", tickCount=6)
         scale = alt.Scale(domain=[max(0.0, min(low, 0.95)), 1], nice=False)
         tooltip = ["column:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("score", "halves"))]
-        chart = _chart(rows)
+        chart = chart_of(rows)
         return alt.layer(
             chart.mark_tick(orient="vertical", height=16).encode(
                 y=y, x=alt.X("halves:Q", scale=scale, axis=axis), tooltip=tooltip
@@ -242,15 +243,17 @@ def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figu
         width = alt.StrokeWidth("v:Q", scale=alt.Scale(domain=[0, 1], range=[0.7, 7]), legend=None)
         tooltip = ["from:N", "to:N", alt.Tooltip("v:Q", title="association", format=".2f")]
         drawn = (
-            _chart(lines).mark_rule(opacity=0.6).encode(x=x, y=y, x2="x2", y2="y2", strokeWidth=width, tooltip=tooltip)
+            chart_of(lines)
+            .mark_rule(opacity=0.6)
+            .encode(x=x, y=y, x2="x2", y2="y2", strokeWidth=width, tooltip=tooltip)
         )
-        dots = _chart(nodes).mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=["column:N", "neighbours:Q"])
+        dots = chart_of(nodes).mark_circle(size=80, opacity=1).encode(x=x, y=y, tooltip=["column:N", "neighbours:Q"])
         sides = [
             ("left", 9, [node for node in nodes if node["x"] >= 0]),
             ("right", -9, [n for n in nodes if n["x"] < 0]),
         ]
         words = [
-            _chart(own).mark_text(align=side, dx=dx, fontSize=11, limit=105).encode(x=x, y=y, text="column:N")
+            chart_of(own).mark_text(align=side, dx=dx, fontSize=11, limit=105).encode(x=x, y=y, text="column:N")
             for side, dx, own in sides
         ]
         return alt.layer(drawn, dots, *words).properties(width="container", height=max(340, min(620, 14 * len(linked))))
@@ -298,7 +301,7 @@ def budget(parts: Sequence[tuple[int, str, float]], left: float) -> Figure:
 
         rows = [{"round": r, "release": name, "share": share} for r, name, share in parts]
         return (
-            _chart(rows, width="container", height=190)
+            chart_of(rows, width="container", height=190)
             .mark_bar()
             .encode(
                 x=alt.X("round:O", axis=alt.Axis(labelAngle=0, labelOverlap="greedy")),
@@ -331,7 +334,7 @@ def by_round(lines: Mapping[str, Sequence[tuple[int, float]]]) -> Figure:
 
         rows = [{"round": r, "value": v} for r, v in lines[name]]
         return (
-            _chart(rows, width="container", height=130)
+            chart_of(rows, width="container", height=130)
             .mark_line(point=True)
             .encode(
                 x=alt.X("round:Q", axis=alt.Axis(tickMinStep=1, format="d")),

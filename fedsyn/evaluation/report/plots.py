@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.errors import ConfigError
+from fedsyn.evaluation.report.charts import chart_of
 from fedsyn.evaluation.report.figures import INSTALL, drawable, write_chart
 from fedsyn.evaluation.report.style import PALETTE
 
@@ -69,12 +70,6 @@ def plot_partition(
     return write_chart(chart.to_dict(validate=False), path)
 
 
-def _data(rows: Sequence[dict[str, Any]]) -> Any:
-    import altair as alt
-
-    return alt.Chart(alt.InlineData(values=list(rows)))
-
-
 def _sizes(sizes: np.ndarray) -> Any:
     """Rows of each client, the largest first; equal shares as a line."""
     import altair as alt
@@ -89,8 +84,8 @@ def _sizes(sizes: np.ndarray) -> Any:
               axis=alt.Axis(format="d", tickMinStep=1))  # fmt: skip
     axis = alt.Axis(format=",", title="rows")
     y = alt.Y("rows:Q", scale=scale, axis=axis)
-    bars = _bars(_data(rows), clients).encode(x=x, y=y)
-    line = _data([{"mean": mean}]).mark_rule(strokeDash=[4, 3]).encode(y=alt.Y("mean:Q", scale=scale, axis=axis))
+    bars = _bars(chart_of(rows), clients).encode(x=x, y=y)
+    line = chart_of([{"mean": mean}]).mark_rule(strokeDash=[4, 3]).encode(y=alt.Y("mean:Q", scale=scale, axis=axis))
     facts = f"{clients:,} clients, {extremes}, mean " + (f"{mean:,.0f}" if mean >= 10 else f"{mean:.1f}")
     return alt.layer(bars, line).properties(width=_WIDTH, height=180, title=facts)
 
@@ -127,7 +122,7 @@ def _labels(mixed: list[np.ndarray], name: str, values: Sequence[str] | None) ->
     clients = len(mixed)
     x_axis = alt.Axis(format="d", tickMinStep=1, title="client, by most frequent value")
     return (
-        _bars(_data(rows), clients)
+        _bars(chart_of(rows), clients)
         .encode(
             x=alt.X("client:Q", axis=x_axis, scale=alt.Scale(domain=[-0.5, clients - 0.5], nice=False)),
             y=alt.Y("share:Q", stack="zero", axis=alt.Axis(format="%"), scale=alt.Scale(domain=[0, 1])),
@@ -159,11 +154,13 @@ def _map(parts: Sequence[np.ndarray], embedding: np.ndarray) -> Any:
     x, y = alt.X("x:Q", axis=hidden, scale=span[0]), alt.Y("y:Q", axis=hidden, scale=span[1])
     colour = alt.Color("colour:N", legend=None, scale=alt.Scale(domain=list(range(_COLOURS))))
     size = float(np.clip(30_000 / max(1, shown.size), 2, 30))
-    drawn = [_data(points).mark_circle(size=size, opacity=0.75).encode(x=x, y=y, color=colour)]
+    drawn = [chart_of(points).mark_circle(size=size, opacity=0.75).encode(x=x, y=y, color=colour)]
     words = "embedding, coloured by client"
     if len(parts) <= 150:
         middles = [{"x": float(a), "y": float(b)} for a, b in centres]
-        drawn.append(_data(middles).mark_point(shape="cross", size=25, filled=True, color="#333333").encode(x=x, y=y))
+        drawn.append(
+            chart_of(middles).mark_point(shape="cross", size=25, filled=True, color="#333333").encode(x=x, y=y)
+        )
         words += "; crosses: the clients' means"
     return alt.layer(*drawn).properties(width=_WIDTH, height=_WIDTH, title=words)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
@@ -58,16 +58,16 @@ class RunFacts:
     """
 
     source: str
-    config: str
     mechanism: str
     clients: int
     ledger: Mapping[str, Any]
-    metrics: Mapping[str, float | None]
-    rounds: Sequence[Mapping[str, Any]]
-    rows: int | None
     domain: Mapping[str, int]
     total: float | None
-    edges: Sequence[tuple[str, str, float]] | None
+    config: str = ""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    rounds: Sequence[Mapping[str, Any]] = ()
+    rows: int | None = None
+    edges: Sequence[tuple[str, str, float]] | None = None
     marginals: Sequence[Marginal] = ()
     links: Links = ()
     evaluations: Sequence[Evaluation] = ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fedsyn.evaluation.report.charts import chart_of
 from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
 from fedsyn.evaluation.report.style import PALETTE
 from fedsyn.evaluation.report.tables import plus_minus
@@ -153,7 +154,7 @@ def _panel(points: Sequence[Point], axis: str, metric: str, lines: Sequence[str]
         alt.Tooltip("x:Q" if numeric else "x:N", title=axis),
         *(alt.Tooltip(f"{k}:Q", format=".4~g") for k in ("mean", "sd")),
     ]
-    chart = alt.Chart(alt.InlineData(values=rows))
+    chart = chart_of(rows)
     drawn = []
     if numeric:
         keys = {key: look[key] for key in ("color", "strokeDash") if key in look}
