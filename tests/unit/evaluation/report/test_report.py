@@ -24,7 +24,7 @@ from fedsyn.errors import ConfigError, DataError
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE
+from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE, Evaluation
 from fedsyn.evaluation.report.evaluations import evaluation_page
 from fedsyn.evaluation.report.figures import file_spec
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, first_sentence
@@ -261,6 +261,14 @@ def test_files_of_before_are_read_under_their_old_names(copy: Path) -> None:
     assert found is not None and found.document() == {"rows": "training", **asked}
     assert [type(one) for one in load_evaluations(copy)] == [TableComparison, FederatedQuality, PredictedQuality]
     assert [type(one) for one in load_evaluations(copy, public=True)] == [FederatedQuality, PredictedQuality]
+
+
+@pytest.mark.parametrize("way", [TableComparison, FederatedQuality, PredictedQuality])
+def test_a_damaged_evaluation_is_named(way: type[Evaluation], tmp_path: Path) -> None:
+    for damaged in ({}, {"columns": 1, "figures": [], "quality": None, "left_out": "x"}):
+        (tmp_path / way.FILE).write_text(json.dumps({"format": 1, **damaged}), encoding="utf-8")
+        with pytest.raises(DataError, match=rf"{way.FILE} is damaged: remove it"):
+            load_evaluation(tmp_path, way)
 
 
 def test_report_writes_exact_tables(copy: Path) -> None:
