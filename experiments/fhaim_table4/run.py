@@ -61,14 +61,10 @@ def main() -> None:
         )
         for name, settings in variants.items():
             found = measured(source, settings)
-            deal, choose, opened = (
-                found["seconds_deal"],
-                found["seconds_choose"] / ROUNDS,
-                found["seconds_open"] / (ROUNDS + 1),
-            )
+            choose, opened = found["seconds_choose"] / ROUNDS, found["seconds_open"] / (ROUNDS + 1)
             print(
-                f"| {source} | {name} | {deal:.2f} | {choose:.3f} | {opened:.3f} | {found['seconds']:.1f} | "
-                f"{found['peak_mb']:.0f} |",
+                f"| {source} | {name} | {found['seconds_deal']:.2f} | {choose:.3f} | {opened:.3f} | "
+                f"{found['seconds']:.1f} | {found['peak_mb']:.0f} |",
                 flush=True,
             )
         if source in args.naive.split(","):

@@ -79,7 +79,7 @@ class Run:
 
     def opening(self, clique: tuple[str, ...] = ("a", "b")) -> tuple[Asked, list[Piece]]:
         pieces = NoiseRanges(self.layout, 1, [clique]).reserve([clique])
-        return self.computation.marginals(self.ciphertexts, self.planes, 7, pieces, 3), pieces
+        return self.computation.marginals(self.ciphertexts, self.planes, 7, pieces), pieces
 
 
 @pytest.fixture(scope="module")
