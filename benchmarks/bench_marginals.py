@@ -23,7 +23,8 @@ from fedsyn.domain import Domain
 from fedsyn.errors import DataError
 from fedsyn.table.counting.marginals import count, count_one_way, count_sparse_many
 from fedsyn.table.counting.workload import downward_closure, random_kway
-from fedsyn.table.data import load_dataset, open_client_rows, write_encoded
+from fedsyn.table.data import load_dataset, write_encoded
+from fedsyn.table.data.row_files import RowFiles
 
 ROWS = 50_000
 ADULT_32 = (32, 9, 32, 16, 16, 7, 15, 6, 5, 2, 32, 32, 32, 42, 2)
@@ -103,14 +104,14 @@ def clients() -> None:
     partition = np.array_split(np.arange(ROWS), 5_000)
     cliques = downward_closure(random_kway(domain, 3, 64, np.random.default_rng(0)).cliques, domain)
     with tempfile.TemporaryDirectory() as folder:
-        write_encoded(folder, codes, domain, partition)
+        table = write_encoded(folder, codes, domain, partition, RowFiles())
 
         def one_way() -> None:
             for client in range(len(partition)):
-                count_one_way(open_client_rows(folder, client), domain)
+                count_one_way(table.rows(client), domain)
 
         all_clients = median_ms(one_way, 3)
-        rows = open_client_rows(folder, 7)
+        rows = table.rows(7)
         sparse = median_ms(lambda: count_sparse_many(rows, domain, cliques), 50)
     print(f"5,000 clients of 10 rows open the shared table and count {len(domain)} one-way marginals:")
     print(f"  {all_clients:.0f} ms, {all_clients / 5:.1f} microseconds each")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fedsyn.front.testing.harness import Exchange, Outcome
+from fedsyn.front.testing.harness import Outcome
+from fedsyn.front.testing.tape import Exchange
 from fedsyn.nodes.service.identities import simulated_identities
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.protocol.wire.holder import Holder

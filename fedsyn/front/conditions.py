@@ -18,12 +18,11 @@ import numpy.typing as npt
 from fedsyn.errors import ConfigError, SchemaError, nearest
 from fedsyn.inference import AnyModel, EmpiricalModel, MixtureModel, Model
 from fedsyn.table.schema import CategoricalColumn, Schema
-from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.binned import BinnedColumn, Within
 from fedsyn.table.schema.columns import CodeColumn
 from fedsyn.table.schema.compute import Mapped
 from fedsyn.table.schema.conditions import Rows
 from fedsyn.table.schema.values import key, keys
-from fedsyn.table.schema.within import Within
 
 _OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 # Rows by which a table that stands for a model is thinned where a range cuts its bins.

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
-from fedsyn.inference.heads import packed_head, total_of
-from fedsyn.inference.mixture import MixtureModel
+from fedsyn.inference.mixture import MixtureModel, packed_head, total_of
 from fedsyn.inference.model import Model
 from fedsyn.randomness import RandomSource
 from fedsyn.table.counting.marginals import count

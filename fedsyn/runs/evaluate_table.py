@@ -10,10 +10,9 @@ from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.registry import strategy_class
 from fedsyn.runs.deployment import Progress, run_elsewhere, superlink_of
 from fedsyn.runs.directory import read_facts
-from fedsyn.runs.engines import simulation_grid
+from fedsyn.runs.engines import run_store, simulation_grid
 from fedsyn.runs.given_table import ask, with_federated_evaluation
 from fedsyn.runs.prepare import prepare
-from fedsyn.runs.stores import run_store
 from fedsyn.table.data import encode_file
 
 

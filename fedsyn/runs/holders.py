@@ -288,32 +288,31 @@ def load_rows(
 
     `key`: file with the key of a sealed table; its rows are decrypted in memory only.
     """
-    from fedsyn.table.data.stream import encode_file, encode_open_file
+    from fedsyn.table.data.stream import encode_open_file
 
     schema, options = Schema.load(schema_file), {"key_file": key} if key is not None else None
     schema.require_approved()
     schema = schema.adjusted(bins, label)
-    if own is None:
-        try:
-            codes, values = encode_open_file(data, schema, options)
-        except CellError as error:  # no other kind than that of a file that cannot be read
-            raise DataError(str(error)) from None
-        return LoadedRows(codes, schema.domain, schema.sha256, schema, values)
-    if not set(own) <= set(schema.columns):
-        raise NodeError("federation.columns gives this node a column that its schema does not have")
-    columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
-    part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
+    part = schema
+    if own is not None:
+        if not set(own) <= set(schema.columns):
+            raise NodeError("federation.columns gives this node a column that its schema does not have")
+        columns = {name: described for name, described in schema.to_dict()["columns"].items() if name in own}
+        part = Schema.from_dict({**schema.to_dict(), "columns": columns, "label": None})
     try:
-        codes = encode_file(data, part, options)
+        codes, values = encode_open_file(data, part, options)
     except CellError as error:
         raise DataError(str(error)) from None  # tells of rows: the server hears no more than that it is one
     except DataError as error:
+        if own is None:
+            raise
         raise NodeError(
             "this node's table cannot be read, or lacks a column that federation.columns gives to its partition-id "
             "(see this node's own log)"
         ) from error
-    places = [place for place, name in enumerate(schema.columns) if name in own]
-    return LoadedRows(_spread(codes, places, len(schema.columns)), schema.domain, schema.sha256, schema)
+    if own is not None:
+        codes = _spread(codes, [schema.domain.attributes.index(name) for name in part.columns], len(schema.columns))
+    return LoadedRows(codes, schema.domain, schema.sha256, schema, values)
 
 
 app = TableApp(client_fn)

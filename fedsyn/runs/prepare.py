@@ -160,8 +160,8 @@ def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
-    """A simulation's rows, encoded and split.
+class Encoded:
+    """A source, encoded and divided into training and held-out rows, all read-only.
 
     Attributes:
         name: of the data source.
@@ -170,7 +170,6 @@ class Tables:
         test: (m, d) codes of the held-out rows.
         test_numbers: (m, numeric columns) float32 values of the same rows before binning.
         native: (n,) the source's own client of each training row, or None.
-        parts: row indices into `train` of each client.
         own, test_own: the same rows' own values in the open columns of an open schema, whose codes are placeholders.
     """
 
@@ -180,9 +179,15 @@ class Tables:
     test: npt.NDArray[np.integer]
     test_numbers: npt.NDArray[np.float32]
     native: npt.NDArray[np.int64] | None
-    parts: list[npt.NDArray[np.int64]]
     own: OwnRows = NOTHING_OWN
     test_own: OwnRows = NOTHING_OWN
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Tables(Encoded):
+    """A simulation's rows, encoded and split; `parts`: row indices into `train` of each client."""
+
+    parts: list[npt.NDArray[np.int64]]
 
 
 def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> Tables:
@@ -192,10 +197,7 @@ def split_tables(config: RunConfig, table: Table | None = None, schema: Schema |
         InputError: bad schema or data, or a split that does not exist.
     """
     encoded = encoded_table(config.data, table, schema)
-    schema = encoded.schema
-    parts = partition(config, encoded.train, schema, encoded.native, encoded.own)
-    rows = encoded.train, encoded.test, encoded.test_numbers, encoded.native, parts, encoded.own, encoded.test_own
-    return Tables(encoded.name, schema, *rows)
+    return Tables(**vars(encoded), parts=partition(config, encoded.train, encoded.schema, encoded.native, encoded.own))
 
 
 def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -231,20 +233,6 @@ def partition(
     table = PartitionInput(*open_tables.with_label(schema, codes, own), schema.label, native)
     chosen: Partitioner = partitioner(node.name, **node.options)
     return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """A source, encoded and divided into training and held-out rows, all read-only: see `Tables` for the fields."""
-
-    name: str
-    schema: Schema
-    train: npt.NDArray[np.integer]
-    test: npt.NDArray[np.integer]
-    test_numbers: npt.NDArray[np.float32]
-    native: npt.NDArray[np.int64] | None
-    own: OwnRows = NOTHING_OWN
-    test_own: OwnRows = NOTHING_OWN
 
 
 def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | None = None) -> Encoded:

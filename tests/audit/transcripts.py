@@ -36,8 +36,9 @@ import numpy.typing as npt
 import pytest
 
 from fedsyn.config import RunConfig
-from fedsyn.front.testing.harness import Draw, Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import AwkwardTable
+from fedsyn.front.testing.tape import Draw
 from fedsyn.privacy import Release
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.randomness import OsRandom, Randomness

@@ -17,7 +17,6 @@ from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.sweep_charts import Point, against
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.runs.report import write_full_report
-from fedsyn.runs.sweep.comparison import Layout, is_geometric, labelled, values_of
 from fedsyn.runs.sweep.results import (
     SWEEP_FILE,
     UNSET,
@@ -28,7 +27,7 @@ from fedsyn.runs.sweep.results import (
     short_names,
     text,
 )
-from fedsyn.runs.sweep.tables import failures, summary_table, write_tables
+from fedsyn.runs.sweep.tables import Layout, failures, is_geometric, labelled, summary_table, values_of, write_tables
 
 # A run directory without one of these is not that of a finished run.
 _NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")

@@ -4,7 +4,7 @@
 on.
 """
 
-from fedsyn.table.data.encoded import EncodedTable, open_client_rows, write_encoded
+from fedsyn.table.data.encoded import EncodedTable, write_encoded
 from fedsyn.table.data.readers import read_table
 from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
 from fedsyn.table.data.sources import Dataset, FileSource, file_source, load_dataset, load_table
@@ -24,7 +24,6 @@ __all__ = [
     "file_source",
     "load_dataset",
     "load_table",
-    "open_client_rows",
     "read_table",
     "synthfs",
     "synthfs_schema",

@@ -13,9 +13,7 @@ because every mapping costs an open file and a process may have few of those.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Literal
 
@@ -94,7 +92,7 @@ def write_encoded(
     codes: np.ndarray,
     domain: Domain,
     partition: Sequence[np.ndarray],
-    files: RowFiles | None = None,
+    files: RowFiles,
 ) -> EncodedTable:
     """Writes a table once for all clients.
 
@@ -104,7 +102,7 @@ def write_encoded(
         codes: (n, d) integer codes.
         domain: the attributes of `codes`.
         partition: row indices of each client. Clients may be empty; rows of no client are not written.
-        files: keeps the rows in files without a name, as long as it is there; None: they stay.
+        files: keeps the rows in files without a name, as long as it is there.
 
     Returns:
         The table, open for reading.
@@ -119,49 +117,14 @@ def write_encoded(
     folder.mkdir(parents=True, exist_ok=True)
     parts = [np.asarray(rows, dtype=np.int64) for rows in partition]
     offsets = np.cumsum([0, *(len(rows) for rows in parts)], dtype=np.int64)
-    with _written(folder / "codes.npy", files) as file:
+    with files.create(folder / "codes.npy") as file:
         _write_rows(file, codes, parts)
-    with _written(folder / "offsets.npy", files) as file:  # how many rows each client has may be private too
-        np.save(file, offsets, allow_pickle=False)
+    files.save(folder / "offsets.npy", offsets)  # how many rows each client has may be private too
     header = {"version": _VERSION, **domain.describe()}
     text = folder / "table.json.part"
     text.write_text(json.dumps(header), encoding="utf-8")
     text.replace(folder / "table.json")
     return EncodedTable(folder)
-
-
-def open_client_rows(folder: str | Path, client: int) -> np.ndarray:
-    """(n_k, d) read-only codes of one client; the table is mapped once per process, however many clients it
-    holds.
-
-    Raises:
-        DataError: no such client, or see `EncodedTable`.
-    """
-    path = Path(folder) / "table.json"
-    try:
-        stamp = path.stat()
-    except OSError:
-        raise DataError(f"{folder} does not hold an encoded table") from None
-    return _opened(str(folder), stamp.st_mtime_ns, stamp.st_ino).rows(client)
-
-
-@lru_cache(maxsize=8)
-def _opened(folder: str, modified: int, inode: int) -> EncodedTable:
-    """One open table per folder and version of its files."""
-    return EncodedTable(folder)
-
-
-@contextmanager
-def _written(path: Path, files: RowFiles | None) -> Iterator[IO[bytes]]:
-    """Writes beside and renames, so that a process that has the old file mapped keeps it."""
-    if files is not None:
-        with files.create(path) as file:
-            yield file
-        return
-    part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        yield file
-    part.replace(path)
 
 
 def _write_rows(file: IO[bytes], array: np.ndarray, parts: Sequence[np.ndarray]) -> None:

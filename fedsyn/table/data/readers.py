@@ -57,13 +57,12 @@ _STARTS = {
 Options = FileOptions | Mapping[str, Any] | None
 
 
-def read_table(path: str | Path, schema: Schema | None = None, options: Options = None) -> pd.DataFrame:
+def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
     """Reads a table from a file.
 
     Args:
         path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
-        schema: reads only its columns, in its order, as it defines them. Without one, types are guessed per
-            column.
+        schema: reads only its columns, in its order, as it defines them.
         options: see `FileOptions`; what they leave out is found in the file.
 
     Returns:
@@ -77,12 +76,7 @@ def read_table(path: str | Path, schema: Schema | None = None, options: Options 
     path = require_table(path)
     chosen = options_for(path, options)
     with readable(path):
-        if is_parquet(path):
-            frame = _read_parquet(path, schema, chosen)
-        elif schema is None:
-            frame = _guessed(path, chosen)
-        else:
-            frame = _read_text(path, schema, chosen)
+        frame = (_read_parquet if is_parquet(path) else _read_text)(path, schema, chosen)
     if len(frame) == 0:
         raise DataError(f"{path} has no rows")
     return frame
@@ -171,12 +165,10 @@ def readable(path: Path) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
 
 
-def _read_parquet(path: Path, schema: Schema | None, chosen: FileOptions) -> pd.DataFrame:
+def _read_parquet(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:
     import pandas as pd
     import pyarrow.parquet as pq
 
-    if schema is None:
-        return pd.read_parquet(source_of(path, chosen))
     schema.require_columns(pq.read_schema(source_of(path, chosen)).names, where=str(path))
     return pd.read_parquet(source_of(path, chosen), columns=list(schema.columns))
 
@@ -192,12 +184,6 @@ def _read_text(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:
         columns[name] = _own_values(series, column, schema) if isinstance(column, CategoricalColumn) else series
     say(layout)
     return pd.DataFrame(columns)
-
-
-def _guessed(path: Path, chosen: FileOptions) -> pd.DataFrame:
-    layout = layout_of(path, chosen)
-    frame = _parse(layout, dtype=str, sep=layout.separator, keep_default_na=False)
-    return frame.apply(guessed) if len(frame) else frame
 
 
 def _reads_numbers(column: Column) -> bool:

@@ -226,7 +226,7 @@ def _read_registered(path: Path, entry: DatasetEntry, schema: Schema) -> pd.Data
     except DataError as error:
         if not entry.rename:
             raise
-        adapted = entry.adapt(read_table(path))
+        adapted = entry.adapt(load_table(path))
         if set(schema.columns) <= set(adapted.columns):
             return adapted
         raise error

@@ -23,6 +23,7 @@ from fedsyn.table.schema.guess import (
     MOST_BINS,
     Asked,
     Guess,
+    Written,
     made,
     places_of,
     proposed,
@@ -33,7 +34,6 @@ from fedsyn.table.schema.guess import (
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.rounding import outward_days
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
-from fedsyn.table.schema.written_numbers import Written
 from fedsyn.table.schema.written_times import span_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fedsyn.errors import InputError
 from fedsyn.front.conditions import Between, Except, read_conditions, restrict
 from fedsyn.inference import EmpiricalModel, Model
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.within import Within
+from fedsyn.table.schema.binned import Within
 
 SCHEMA = Schema.from_dict(
     {

@@ -18,7 +18,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fedsyn.errors import BudgetExceeded, ConfigError
-from fedsyn.front.testing.harness import Tape, TapedLedger, WatchedRandomness
+from fedsyn.front.testing.harness import WatchedRandomness
+from fedsyn.front.testing.tape import Tape, TapedLedger
 from fedsyn.privacy import (
     GAUSSIAN,
     DistributedNoise,

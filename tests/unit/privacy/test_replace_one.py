@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from pair_runs import table_of
 
-from fedsyn.front.testing.harness import Draw, Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
+from fedsyn.front.testing.tape import Draw
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for, epsilon_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.privacy.statement import ADJACENCY

@@ -10,7 +10,7 @@ import pytest
 
 from fedsyn.config import FederationNode
 from fedsyn.errors import NodeError, RunError, WaitsForHolder
-from fedsyn.front.testing.federations import config_of, federation_of
+from fedsyn.front.testing.harness import config_of, federation_of
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.nodes.flower import ClientApp, Context
 from fedsyn.nodes.flower.bridge import bridge

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import FedsynError, ProtocolError
-from fedsyn.front.testing.harness import Tape, config_of, federation_of, watched_grid, watched_server
+from fedsyn.front.testing.harness import config_of, federation_of, watched_grid, watched_server
 from fedsyn.front.testing.schemas import awkward_table
+from fedsyn.front.testing.tape import Tape
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.protocol import client as client_module
 from fedsyn.protocol.common import Join, OneWay, Sizes

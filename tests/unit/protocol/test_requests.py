@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from fedsyn import registry
 from fedsyn.domain import Domain
-from fedsyn.front.testing.harness import Exchange, Outcome, config_of, execute, federation_of, finished
+from fedsyn.front.testing.harness import Outcome, config_of, execute, federation_of, finished
 from fedsyn.front.testing.schemas import AwkwardTable
+from fedsyn.front.testing.tape import Exchange
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.held_rows import KEPT

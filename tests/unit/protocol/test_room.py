@@ -17,8 +17,7 @@ from fedsyn.aggregation import make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, FedsynError, RunError
-from fedsyn.front.testing.federations import config_of, federation_of
-from fedsyn.front.testing.harness import execute
+from fedsyn.front.testing.harness import config_of, execute, federation_of
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference.capacity import Capacity
 from fedsyn.protocol import joining

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from fedsyn.front.testing.bench import Bench
 from fedsyn.front.testing.failures import Skipped
-from fedsyn.front.testing.harness import Codes, Exchange, Federation, Outcome
+from fedsyn.front.testing.harness import Codes, Federation, Outcome
+from fedsyn.front.testing.tape import Exchange
 from fedsyn.protocol.client import Join, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.wire.requests import DealRequest, Layout, Request, SumRequest

@@ -14,7 +14,8 @@ from fedsyn.config import RunConfig
 from fedsyn.evaluation.record import FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.front.testing.checks.replay import neighbours
-from fedsyn.front.testing.harness import Draw, Federation, Tape, watched_grid, watched_server
+from fedsyn.front.testing.harness import Federation, watched_grid, watched_server
+from fedsyn.front.testing.tape import Draw, Tape
 from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.runs.directory import README_FILE, load_model
 from fedsyn.runs.finish import finish
@@ -23,6 +24,7 @@ from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import serve
 from fedsyn.table.data import write_encoded
+from fedsyn.table.data.row_files import RowFiles
 
 #: What the README calls public (`synthetic.csv`, `model.npz` and `measurements.npz` if the run is private).
 PUBLIC = (
@@ -43,8 +45,9 @@ def check_run_directory(bench: Bench) -> None:
         out = Path(folder)
         bounds = np.cumsum([0, *(len(part) for part in bench.federation.parts)])
         rows = [np.arange(bounds[k], bounds[k + 1]) for k in range(clients)]
-        write_encoded(out, np.concatenate(bench.federation.parts), schema.domain, rows)
-        prepared = Prepared(out, schema, True, clients, bench.table.name).save()
+        files = RowFiles()
+        write_encoded(out, np.concatenate(bench.federation.parts), schema.domain, rows, files)
+        prepared = Prepared(out, schema, True, clients, bench.table.name, files).save()
         base.config.save(out / "config.yaml")
         nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
         grid = InProcessGrid(app, nodes, run_config_of(base.config, store=out))

@@ -10,7 +10,8 @@ from fedsyn.front.testing.accounting import rho_of_entries, within_budget
 from fedsyn.front.testing.bench import SETTINGS, Bench
 from fedsyn.front.testing.checks.results import noise_of, same
 from fedsyn.front.testing.failures import Skipped
-from fedsyn.front.testing.harness import SERVER, Outcome, execute, finished
+from fedsyn.front.testing.harness import Outcome, execute, finished
+from fedsyn.front.testing.tape import SERVER
 from fedsyn.protocol.wire.envelope import SumSpec
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL
 

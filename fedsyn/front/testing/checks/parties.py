@@ -12,7 +12,8 @@ from fedsyn.front.testing.bench import Bench, equal_arrays
 from fedsyn.front.testing.checks.ledgers import ledgers_hold, report_holds
 from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.faults import GARBAGE_KINDS, garble, vanish
-from fedsyn.front.testing.harness import Exchange, Outcome, execute, finished
+from fedsyn.front.testing.harness import Outcome, execute, finished
+from fedsyn.front.testing.tape import Exchange
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
-from fedsyn.front.testing.harness import Draw, Exchange, Federation, Outcome, execute
+from fedsyn.front.testing.harness import Federation, Outcome, execute
+from fedsyn.front.testing.tape import Draw, Exchange
 
 
 @under("as configured", "private sizes", "private sizes and local noise", "distributed noise")

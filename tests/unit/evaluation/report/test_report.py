@@ -37,10 +37,9 @@ from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.report import load_evaluation, load_evaluations, write_run_page
 from fedsyn.runs.sweep import load_results, load_sweep, run_sweep
-from fedsyn.runs.sweep.comparison import Layout, best, is_geometric, main_axis
 from fedsyn.runs.sweep.report import figures, report_folder
 from fedsyn.runs.sweep.results import CELL_FILE, Results, Row
-from fedsyn.runs.sweep.tables import failures
+from fedsyn.runs.sweep.tables import Layout, best, failures, is_geometric, main_axis
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 pytestmark = pytest.mark.thorough

@@ -23,13 +23,13 @@ from fedsyn.table.data import (
     describe,
     load_dataset,
     load_table,
-    open_client_rows,
     read_table,
     write_encoded,
 )
 from fedsyn.table.data.fetch import fetch
 from fedsyn.table.data.partition import draw_test_rows
 from fedsyn.table.data.registry import Origin
+from fedsyn.table.data.row_files import RowFiles
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 SCHEMA = Schema(
@@ -136,7 +136,7 @@ def test_a_bad_file_gets_one_clear_message(name, content, message, tmp_path):
 def test_a_missing_file_names_the_nearest(tmp_path):
     write(tmp_path / "people.csv", "a\n1\n")
     with pytest.raises(DataError, match=r"no such file: .*peple.csv \(did you mean 'people.csv'\?\)"):
-        read_table(tmp_path / "peple.csv")
+        load_table(tmp_path / "peple.csv")
 
 
 def test_text_in_a_numeric_column_is_refused_without_quoting_it(tmp_path):
@@ -419,11 +419,11 @@ def test_each_client_opens_exactly_its_rows(table, tmp_path):
     codes = table.encode()
     rows = np.random.default_rng(0).permutation(len(codes))
     partition = [rows[:1], rows[1:1], rows[1:]]
-    written = write_encoded(tmp_path / "t", codes, table.schema.domain, partition)
+    written = write_encoded(tmp_path / "t", codes, table.schema.domain, partition, RowFiles())
     assert written.clients == 3
     assert written.domain == table.schema.domain
     for client, part in enumerate(partition):
-        opened = open_client_rows(tmp_path / "t", client)
+        opened = written.rows(client)
         assert opened.dtype == codes.dtype
         np.testing.assert_array_equal(opened, codes[part])
         assert not opened.flags.writeable
@@ -440,9 +440,10 @@ def test_thousands_of_clients_share_one_mapping(tmp_path):
     domain = Domain(("a", "b"), (250, 2))
     codes = np.stack([np.arange(clients * 2) % 250, np.arange(clients * 2) % 2], axis=1).astype(np.uint8)
     partition = [np.array([k, clients + k]) for k in range(clients)]
-    write_encoded(tmp_path, codes, domain, partition)
-    before = open_files()
-    opened = [open_client_rows(tmp_path, k) for k in range(clients)]
+    files = RowFiles()
+    write_encoded(tmp_path, codes, domain, partition, files)
+    before, table = open_files(), EncodedTable(tmp_path)
+    opened = [table.rows(k) for k in range(clients)]
     assert open_files() - before <= 2  # one mapping, not one per client
     assert all((opened[k] == codes[partition[k]]).all() for k in range(0, clients, 97))
     base = opened[0].base
@@ -451,28 +452,29 @@ def test_thousands_of_clients_share_one_mapping(tmp_path):
     assert isinstance(base, np.memmap)  # mapped, not read
 
 
-def test_a_replaced_table_is_opened_anew_and_the_old_one_stays_readable(tmp_path):
+def test_a_table_is_replaced_and_the_old_one_stays_readable(tmp_path):
     domain = Domain(("a",), (9,))
-    write_encoded(tmp_path, np.array([[1], [2]], dtype=np.uint8), domain, [np.array([0, 1])])
-    old = open_client_rows(tmp_path, 0)
-    write_encoded(tmp_path, np.array([[7]], dtype=np.uint8), domain, [np.array([0])])
-    assert open_client_rows(tmp_path, 0).tolist() == [[7]]
+    files = RowFiles()
+    old = write_encoded(tmp_path, np.array([[1], [2]], dtype=np.uint8), domain, [np.array([0, 1])], files).rows(0)
+    write_encoded(tmp_path, np.array([[7]], dtype=np.uint8), domain, [np.array([0])], files)
+    assert EncodedTable(tmp_path).rows(0).tolist() == [[7]]
     assert old.tolist() == [[1], [2]]
 
 
 def test_a_damaged_encoded_table_is_refused(tmp_path):
     with pytest.raises(DataError, match="does not hold an encoded table"):
-        open_client_rows(tmp_path, 0)
+        EncodedTable(tmp_path)
     table = awkward_table("two_rows")
-    write_encoded(tmp_path, table.encode(), table.schema.domain, [np.array([0, 1])])
+    files = RowFiles()
+    written = write_encoded(tmp_path, table.encode(), table.schema.domain, [np.array([0, 1])], files)
     for client in (-1, 1):
         with pytest.raises(DataError, match=r"no client -?[0-9]+: the table is split"):
-            open_client_rows(tmp_path, client)
-    np.save(tmp_path / "offsets.npy", np.array([0, 3]))
+            written.rows(client)
+    files.save(tmp_path / "offsets.npy", np.array([0, 3]))
     with pytest.raises(DataError, match="damaged"):
         EncodedTable(tmp_path)
     (tmp_path / "table.json").write_text('{"version": 99}', encoding="utf-8")
     with pytest.raises(DataError, match="another version"):
         EncodedTable(tmp_path)
     with pytest.raises(ValueError, match="do not fit"):
-        write_encoded(tmp_path, np.zeros((2, 1), dtype=np.uint8), table.schema.domain, [])
+        write_encoded(tmp_path, np.zeros((2, 1), dtype=np.uint8), table.schema.domain, [], files)

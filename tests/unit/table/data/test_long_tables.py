@@ -29,6 +29,7 @@ from fedsyn.runs.sweep.report import report_folder
 from fedsyn.table.counting import marginals
 from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, partition, read_table, write_encoded
 from fedsyn.table.data.partition import draw_test_rows
+from fedsyn.table.data.row_files import RowFiles
 from fedsyn.table.data.spool import RowSpool, taken
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
@@ -343,7 +344,8 @@ def test_the_clients_rows_are_written_block_by_block(tmp_path, monkeypatch):
     monkeypatch.setattr("fedsyn.table.data.encoded._BLOCK", 4)
     codes = np.random.default_rng(0).integers(0, 200, (57, 3)).astype(np.uint8)
     parts = np.array_split(np.random.default_rng(1).permutation(57), 4)
-    table = write_encoded(tmp_path, np.asfortranarray(codes), Domain(("a", "b", "c"), (200, 200, 200)), parts)
+    files = RowFiles()
+    table = write_encoded(tmp_path, np.asfortranarray(codes), Domain(("a", "b", "c"), (200, 200, 200)), parts, files)
     np.testing.assert_array_equal(table.pooled(), codes[np.concatenate(parts)])
     np.testing.assert_array_equal(np.load(tmp_path / "codes.npy", allow_pickle=False), table.pooled())
 
