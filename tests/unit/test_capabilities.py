@@ -9,7 +9,7 @@ from fedsyn.aggregation.store import STORES
 from fedsyn.capabilities import CAPABILITIES, Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.front.testing.federations import config_of
+from fedsyn.front.testing.harness import config_of
 from fedsyn.loading import parse_config
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import NORMS
