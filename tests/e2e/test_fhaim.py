@@ -15,7 +15,8 @@ from test_engines import fedsyn_run
 
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.front.testing.bench import equal_arrays
-from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import load_config, parse_config
 from fedsyn.privacy import DistributedNoise, _noise

@@ -17,7 +17,8 @@ from scipy import stats
 from test_engines import assert_same_result, fedsyn_run, read_lines, without_times
 
 from fedsyn.front.testing.bench import equal_arrays
-from fedsyn.front.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, garble, vanish
+from fedsyn.front.testing.faults import Fault, garble, vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.loading import load_config
 from fedsyn.nodes.flower import Message

@@ -15,7 +15,8 @@ from test_engines import fedsyn_run, read_lines
 from fedsyn.config import RuntimeNode
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.front.testing.bench import equal_arrays
-from fedsyn.front.testing.harness import Federation, config_of, execute, finished, garble, vanish
+from fedsyn.front.testing.faults import garble, vanish
+from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import load_config, parse_config
 from fedsyn.nodes.flower import Message

@@ -11,7 +11,8 @@ import pytest
 from experiments.bell import Bell, Bonawitz, degree_and_threshold
 from fedsyn import aggregation
 from fedsyn.errors import Lost
-from fedsyn.front.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.faults import Fault, vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 
 

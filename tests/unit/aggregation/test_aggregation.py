@@ -14,7 +14,8 @@ from fedsyn.aggregation.base import Answering
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.front.testing.bench import equal_arrays
-from fedsyn.front.testing.harness import Federation, config_of, execute, finished, vanish
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.nodes.flower import Message
 from fedsyn.nodes.flower.messages import array_record, pack, read_reply

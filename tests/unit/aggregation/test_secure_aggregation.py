@@ -20,7 +20,8 @@ from fedsyn.aggregation.secure import read_cohort, write_cohort
 from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.front.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.faults import Fault, vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.nodes.flower import Message
 from fedsyn.nodes.flower.messages import array_record, pack

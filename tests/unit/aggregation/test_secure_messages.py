@@ -12,7 +12,8 @@ from recorded_client import Client, changed
 from fedsyn.aggregation import make_aggregation
 from fedsyn.aggregation.secure import STATE, write_cohort
 from fedsyn.errors import ConfigError, Lost
-from fedsyn.front.testing.harness import Fault, Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.faults import Fault, vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.front.testing.tape import Exchange
 from fedsyn.nodes.flower import Message

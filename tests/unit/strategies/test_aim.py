@@ -12,7 +12,8 @@ from halves import asked
 
 from fedsyn.aggregation.store.base import DEALT
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import estimate
 from fedsyn.inference.fitting import estimate_config

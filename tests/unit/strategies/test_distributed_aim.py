@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from fedsyn.config import InferenceNode
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished, vanish
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fedsyn.config import RunConfig
-from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import model_size
 from fedsyn.plugins.clients.flaim import _means

@@ -23,7 +23,8 @@ from pair_runs import (
 )
 
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.front.testing.harness import config_of, finished, vanish
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import config_of, finished
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.plugins.clients.privsyn import Resolutions, WeightedPairs
 from fedsyn.plugins.strategies.privsyn import Allocation, choose_greedily, integer_weights

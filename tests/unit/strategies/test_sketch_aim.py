@@ -13,7 +13,8 @@ from halves import asked
 
 from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished, vanish
+from fedsyn.front.testing.faults import vanish
+from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
