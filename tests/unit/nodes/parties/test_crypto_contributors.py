@@ -21,7 +21,7 @@ import scipy.stats
 
 from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg import Identity
-from fedsyn.aggregation.secagg.primitives import KEY, KeyPair
+from fedsyn.aggregation.secagg.primitives import KEY, KeyPair, apply_masks
 from fedsyn.aggregation.store.crypto import CryptoKey, order_of
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvComputation
@@ -136,15 +136,13 @@ def plan(study: Study, told: SumSpec) -> DistributedNoise:
 def answered(study: Study, k: int, told: SumSpec) -> tuple[npt.NDArray[np.uint64], bytes]:
     """An honest client's answer: its counts, its share of the noise, its pad; `k` counts k + 1 times `COUNTS`."""
     noise, ledger = plan(study, told), Ledger(PrivacyBudget(1000.0, 1e-5), noise_by="self")
-
-    def vector() -> npt.NDArray[np.int64]:
-        facts = {"sigma": told.sigma, "sensitivity": 1.0, "count": 1, "name": "measure", "round": 1}
-        source = Randomness(None).generator("client", k, told.number)
-        return ledger.distributed((k + 1) * COUNTS, noise=noise, source=source, **facts)
-
     part: Any = SimpleNamespace(name="measure", call=SimpleNamespace(round=1), spec=told, holder=study.holder(k))
-    padded, box = study.key.hidden(study.invitation, part, vector)
-    return padded, box.tobytes()
+    seed, box = study.key.pad(study.invitation, part)
+    facts = {"sigma": told.sigma, "sensitivity": 1.0, "count": 1, "name": "measure", "round": 1}
+    source = Randomness(None).generator("client", k, told.number)
+    padded = ledger.distributed((k + 1) * COUNTS, noise=noise, source=source, **facts).view(np.uint64)
+    apply_masks(padded, [seed], [])
+    return padded, box
 
 
 def order(told: SumSpec) -> TotalOrder:
