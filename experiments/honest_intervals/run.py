@@ -2,7 +2,7 @@
 
     python experiments/honest_intervals/run.py --out FILE.csv --runs 20        # what is there is not run again
     python experiments/honest_intervals/run.py --out FILE.csv --report         # the tables of README.md
-    python experiments/honest_intervals/run.py --out FILE.csv --picture FILE   # the tutorial's figure
+    python experiments/honest_intervals/run.py --out FILE.csv --picture FILE   # the figure of docs/analysis.md
     python experiments/honest_intervals/run.py --bins                          # what bins lose
 
     python experiments/honest_intervals/run.py --rules                         # the combining rules alone

@@ -1,4 +1,4 @@
-"""Several tables, each of another draw of the posterior: what error bars are computed from (docs/mechanisms.md)."""
+"""Several tables, each of another draw of the posterior: what error bars are computed from (docs/analysis.md)."""
 
 from __future__ import annotations
 
