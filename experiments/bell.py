@@ -355,7 +355,7 @@ class Bonawitz(SecureAggregation):
 
     def _sum(self, spec: SumSpec, cohort: tuple[int, ...], name: tuple[Any, ...]) -> Facts:
         sparse = self.sparse and self.node.threat == "semi_honest"
-        return facts_of(cohort, self.limits(len(cohort)), spec, self.node.failure_bits, sparse, name)
+        return facts_of(cohort, self.limits(len(cohort)), spec, self.node.statistical_security_bits, sparse, name)
 
 
 class Bell(Bonawitz):

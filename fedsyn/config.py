@@ -297,6 +297,7 @@ class RunConfig(Node):
         shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes stay, but for a given `setup: run`
         if "fhe" in shared["aggregation"]:
             shared["aggregation"]["fhe"]["scheme"] = "bfv"  # likewise
+        shared["aggregation"] = AggregationNode.under_first_names(shared["aggregation"])
         for own in ("partition", "patience", "on_loss"):
             shared["federation"].pop(own, None)
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}

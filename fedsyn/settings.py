@@ -27,17 +27,31 @@ class Node(BaseModel):
     #: Keys that were options once -> what holds in their place, and their values that say no more than that.
     former: ClassVar[Mapping[str, str]] = {}
     still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    #: Former names of keys -> their present ones. A former name is accepted with the default alone.
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _former_keys(cls, given: Any, info: ValidationInfo) -> Any:
-        """Leaves former keys out where they say what holds anyway, or the run is over; refuses them elsewhere."""
-        if not cls.former or not isinstance(given, Mapping):
+        """Leaves former keys out where they say what holds anyway, or the run is over; refuses them elsewhere.
+
+        What a former name says of a run that is over stands under the present one.
+        """
+        if not (cls.former or cls.renamed) or not isinstance(given, Mapping):
             return given
-        for key, instead in cls.former.items():
-            if key in given and given[key] not in cls.still_so.get(key, ()) and info.context != RELEASED:
-                raise ValueError(f"{key} is no longer an option: {instead}")
-        return {key: value for key, value in given.items() if key not in cls.former}
+        instead = {**cls.former, **{old: f"it is called {new}" for old, new in cls.renamed.items()}}
+        harmless = {**cls.still_so, **{old: (cls.model_fields[new].default,) for old, new in cls.renamed.items()}}
+        for key in instead:
+            if key in given and given[key] not in harmless.get(key, ()) and info.context != RELEASED:
+                raise ValueError(f"{key} is no longer an option: {instead[key]}")
+        kept = {key: value for key, value in given.items() if key not in instead}
+        return {new: given[old] for old, new in cls.renamed.items() if old in given} | kept
+
+    @classmethod
+    def under_first_names(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a dumped node with each key under its first name: hashes are of these, and stay."""
+        first = {new: old for old, new in cls.renamed.items()}
+        return {first.get(key, key): value for key, value in document.items()}
 
     @model_validator(mode="before")
     @classmethod
@@ -269,8 +283,8 @@ class AggregationNode(Node):
         roster: public keys (64 hex digits) by partition id, by which the server finds out whose signature is bad under
             the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
             With protocol 'fhe' the crypto party knows the clients by it, where its own policy pins the configuration.
-        failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
-            2^-failure_bits.
+        statistical_security_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with
+            probability at most 2^-statistical_security_bits.
         parties: the three computing parties of a deployment with protocol 'mpc': their cards, in a file the names of
             the cards' files; a simulation makes its own.
         crypto: the card of the crypto party of a deployment with protocol 'fhe', likewise.
@@ -282,13 +296,14 @@ class AggregationNode(Node):
         ("setup", "graph"), "leave it out; a run agrees its secure sums' keys once"
     )
     still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"setup": ("run", None), "graph": ("auto",)}
+    renamed: ClassVar[Mapping[str, str]] = {"failure_bits": "statistical_security_bits"}
 
     protocol: ProtocolName = PLAIN.name
     noise: Noise = "server"
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     threat: Threat = "semi_honest"
-    failure_bits: int = Field(default=40, ge=10, le=120)
+    statistical_security_bits: int = Field(default=40, ge=10, le=120)
     roster: dict[int, str] | None = None
     parties: tuple[PartyCard, PartyCard, PartyCard] | None = None
     crypto: PartyCard | None = None

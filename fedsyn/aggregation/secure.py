@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 Totalling = Generator[Message, Any, tuple[npt.NDArray[np.uint64], tuple[int, ...]]]
 STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state
 _AGAIN = 8  # sums after which a setup is made again for those who are not in it, or have lost their memory of it
-Shares = tuple[str, int, float, float, int]  # threat, failure_bits, corrupted, dropout, minimum_cohort
+Shares = tuple[str, int, float, float, int]  # threat, statistical_security_bits, corrupted, dropout, minimum_cohort
 _HEAD = 5  # arrays that say what a sum's stage is about: cohort, invited, enrolled, transcript, dealt
 _NO_STAGE = "the message belongs to no stage of a secure sum"
 
@@ -82,7 +82,8 @@ class SecureAggregation(Aggregation):
             self._setup(tuple(range(clients)), 0, "", "")
 
     def assumptions(self) -> dict[str, str | int | float]:
-        return {**super().assumptions(), "threat": self.node.threat, "failure_bits": self.node.failure_bits}
+        bits = self.node.statistical_security_bits
+        return {**super().assumptions(), "threat": self.node.threat, "statistical_security_bits": bits}
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
         """A sum in the ring of 64 bits, no longer than a client makes room for."""
@@ -344,7 +345,7 @@ class SecureAggregation(Aggregation):
     @property
     def _shares(self) -> Shares:
         node = self.node
-        return (node.threat, node.failure_bits, node.corrupted, node.dropout, self.minimum)
+        return (node.threat, node.statistical_security_bits, node.corrupted, node.dropout, self.minimum)
 
     def _setup(self, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
         return _setup_of(self._shares, invited, number, run[:64], config_hash)
@@ -392,10 +393,10 @@ def _facts_read(
 def _setup_of(shares: Shares, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
     from fedsyn.aggregation.secagg import Setup
 
-    threat, failure_bits, corrupted, dropout, minimum = shares
+    threat, statistical_security_bits, corrupted, dropout, minimum = shares
     limits = Limits.of_shares(corrupted, dropout, len(invited), minimum)
     identifier = hashlib.sha256(json.dumps([run, config_hash]).encode()).digest()
-    return Setup(identifier, number, invited, limits.colluding, limits.dropouts, threat, failure_bits)
+    return Setup(identifier, number, invited, limits.colluding, limits.dropouts, threat, statistical_security_bits)
 
 
 def _facts_of(

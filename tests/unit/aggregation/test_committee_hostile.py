@@ -336,7 +336,7 @@ def test_every_fact_of_a_setup_enters_what_is_signed() -> None:
         setup_of(12, dropouts=1),
         setup_of(12, dropouts=2, corrupted=1),
         setup_of(12, dropouts=2, threat="malicious"),
-        setup_of(12, dropouts=2, failure_bits=41),
+        setup_of(12, dropouts=2, statistical_security_bits=41),
         replace(setup_of(12, dropouts=2), identifier=b"another run"),
         setup_of(13, dropouts=2),
     ]

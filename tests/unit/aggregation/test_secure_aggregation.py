@@ -292,7 +292,7 @@ def test_limits(asked: int, minimum: int, dropout: float, corrupted: float, expe
         ({"dropout": 0.9, "corrupted": 0.0}, "hide nothing"),
         ({"threat": "malicious", "dropout": 0.5}, "twice those that may drop out"),
         ({"threat": "malicious", "noise": "server"}, "cannot go with"),
-        ({"failure_bits": 3}, "aggregation.failure_bits"),
+        ({"statistical_security_bits": 3}, "aggregation.statistical_security_bits"),
     ],
 )
 def test_configurations_that_protect_nobody_are_refused(node: dict, message: str) -> None:
