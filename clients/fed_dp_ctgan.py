@@ -125,7 +125,7 @@ class CtganContract(Contract):
 
     @property
     def steps(self) -> int:
-        """That a row is counted in: T, or as many as its client may take part in (`federation.participations`)."""
+        """That a row is counted in: T, or as many as its client may take part in (`federation.max_participations`)."""
         return self.paid(self.options.rounds)
 
     @classmethod

@@ -266,7 +266,7 @@ class RunConfig(Node):
         younger = {
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe"),
-            "federation": ("columns", "participations", "patience", "on_loss"),
+            "federation": ("columns", "max_participations", "patience", "on_loss"),
             "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
             "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes", "holders"),
             "inference": ("until_noise", "shrinkage", "smoothing"),
@@ -297,6 +297,7 @@ class RunConfig(Node):
         shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes stay, but for a given `setup: run`
         if "fhe" in shared["aggregation"]:
             shared["aggregation"]["fhe"]["scheme"] = "bfv"  # likewise
+        shared["federation"] = FederationNode.under_first_names(shared["federation"])
         shared["aggregation"] = AggregationNode.under_first_names(shared["aggregation"])
         for own in ("partition", "patience", "on_loss"):
             shared["federation"].pop(own, None)

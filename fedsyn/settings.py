@@ -85,7 +85,7 @@ class FederationNode(Node):
     Attributes:
         clients: number of clients K. A deployment waits for so many nodes to connect.
         participation: probability p with which a client joins a round's cohort, independently (Poisson sampling).
-        participations: m, the most rounds in which any one client takes part; null: no bound. With it a row pays
+        max_participations: m, the most rounds in which any one client takes part; null: no bound. With it a row pays
             for m rounds, not for all: cohorts are drawn without replacement, each of `participation` times the clients,
             and a client refuses a further round. What everybody is asked before the first round (row counts, private
             bounds of a schema) is paid beside it.
@@ -103,9 +103,11 @@ class FederationNode(Node):
             split over holders; `aggregation.protocol: fhe` with `compute: packed`); null: all of them.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"participations": "max_participations"}
+
     clients: int = Field(default=10, ge=1)
     participation: float = Field(default=1.0, gt=0, le=1)
-    participations: int | None = Field(default=None, ge=1)
+    max_participations: int | None = Field(default=None, ge=1)
     minimum_cohort: int = Field(default=1, ge=1)
     timeout: float = Field(default=600.0, gt=0)
     connect_timeout: float = Field(default=120.0, gt=0)

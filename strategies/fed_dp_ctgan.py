@@ -47,7 +47,7 @@ class FedDpCtgan(MechanismStrategy):
         self.second_opinion(scales.multiplier)
         first = self.sample(self.config.federation.participation)
         # Everybody, unless a round that a client takes part in is one that it has less.
-        asked = self.everyone() if self.config.federation.participations is None else first
+        asked = self.everyone() if self.config.federation.max_participations is None else first
         marginals = yield from self.one_way_marginals(asked, scales.one_way)
         random = self.randomness.ordinary("networks")
         networks = Networks(self.contract, marginals, int(random.integers(2**31)))

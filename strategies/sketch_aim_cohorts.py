@@ -1,6 +1,6 @@
 """sketch_aim with cohorts only: nobody is asked before it takes part, and nobody takes part in more than m rounds.
 
-The part of `strategies/sketch_aim.py` that runs with `federation.participations`;
+The part of `strategies/sketch_aim.py` that runs with `federation.max_participations`;
 docs/mechanisms/sketch_aim.md has the proof of its privacy. The client half is in `clients/sketch_aim_cohorts.py`.
 """
 

@@ -94,8 +94,8 @@ FAULTS = {
     ),
     "one round more than allowed": Fault(
         "fedsyn/protocol/cohorts.py",
-        "len(rounds) >= node.participations",
-        "len(rounds) > node.participations",
+        "len(rounds) >= node.max_participations",
+        "len(rounds) > node.max_participations",
         "unit/protocol/test_participations.py",
     ),
     "a charge that the journal does not have": Fault(

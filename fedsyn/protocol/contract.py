@@ -329,7 +329,7 @@ class Contract:
                 cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
                 f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
             )
-        most = self.config.federation.participations
+        most = self.config.federation.max_participations
         if most is not None and not self.store:
             filled = replace(
                 filled,
@@ -357,8 +357,8 @@ class Contract:
     @property
     def _bounded(self) -> dict[str, int]:
         """What a ledger names where clients take part in some rounds only."""
-        most = self.config.federation.participations
-        return {} if most is None else {"participations": most}
+        most = self.config.federation.max_participations
+        return {} if most is None else {"max_participations": most}
 
     def new_ledger(
         self,

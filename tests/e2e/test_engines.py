@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("flower")
 CONFIG = """\
 mechanism: {name: augflaim, rounds: 3}
 data: {source: synthfs, bins: 6, options: {beta: 1.0, clients: 4, rows: 400, features: 3}}
-federation: {clients: 4, participation: 0.6, participations: 2, partition: native}
+federation: {clients: 4, participation: 0.6, max_participations: 2, partition: native}
 privacy: {epsilon: 5.0, delta: 1.0e-5}
 workload: {degree: 2, size: null}
 evaluation: [workload_error, nll]

@@ -441,7 +441,10 @@ def test_a_former_option_is_refused_with_what_holds_now(mechanism: dict[str, Any
     assert "\n" not in str(refused.value)
 
 
-RENAMED = [("aggregation", "failure_bits", "statistical_security_bits", 40, 50)]
+RENAMED = [
+    ("aggregation", "failure_bits", "statistical_security_bits", 40, 50),
+    ("federation", "participations", "max_participations", None, 10),
+]
 
 
 @pytest.mark.parametrize(("node", "old", "new", "default", "other"), RENAMED)
@@ -458,7 +461,7 @@ def test_a_former_name_of_a_key_is_refused_with_the_present_one(
 
 def test_hashes_are_those_of_the_first_names() -> None:
     """What holders pinned, and the cells of earlier sweeps, keep their names: of commit b89f8d1."""
-    federation = {"clients": 12, "participation": 0.5, "participations": 1}
+    federation = {"clients": 12, "participation": 0.5, "max_participations": 1}
     aggregation = {"protocol": "secagg", "noise": "distributed", "statistical_security_bits": 50}
     nodes = {"mechanism": {"name": "distributed_aim", "rounds": 2}, "data": "synthfs", "epsilon": 1, "delta": 1e-5}
     config = parse_config(nodes | {"federation": federation, "aggregation": aggregation})

@@ -98,7 +98,7 @@ _ENVELOPE: Mapping[str, tuple[Line, ...]] = {
         word(
             "round",
             "an integer",
-            "the label of an entry in the ledgers; with federation.participations more requests in one round, each "
+            "the label of an entry in the ledgers; with federation.max_participations more requests in one round, each "
             "within the plan, all within the budget",
         ),
         bounded("sum stage", "below; only where the request's kind, and the protocol, have one"),

@@ -69,7 +69,7 @@ def recorded(name: str, request: str) -> Outcome:
 
 
 @cache
-def recorded_with(name: str, client_sizes: str, participations: int | None) -> Outcome:
+def recorded_with(name: str, client_sizes: str, max_participations: int | None) -> Outcome:
     federation = federation_of(table(), contract_class(name).central)
     nodes: dict[str, Any] = {"privacy": {"client_sizes": client_sizes, "epsilon": 5.0}}
     if client_sizes == "client":
@@ -79,7 +79,7 @@ def recorded_with(name: str, client_sizes: str, participations: int | None) -> O
         nodes = {"privacy": {"epsilon": 50.0, **auto}}
     if client_sizes == "evaluate":
         nodes = {"privacy": {"epsilon": 5.0}, "evaluation": {"federated": True}}
-    nodes |= {} if participations is None else {"federation": {"participations": participations}}
+    nodes |= {} if max_participations is None else {"federation": {"max_participations": max_participations}}
     # FHAIM's own score needs public sizes.
     options = {"score": "l1"} if (name, client_sizes) == ("fhaim", "private") else OPTIONS.get(name)
     return finished(execute(config_of(name, len(federation.parts), options, **nodes), federation))
