@@ -84,9 +84,9 @@ class FederationNode(Node):
 
     Attributes:
         clients: number of clients K. A deployment waits for so many nodes to connect.
-        participation: probability p with which a client joins a round's cohort, independently (Poisson sampling).
+        sampling_rate: probability p with which a client joins a round's cohort, independently (Poisson sampling).
         max_participations: m, the most rounds in which any one client takes part; null: no bound. With it a row pays
-            for m rounds, not for all: cohorts are drawn without replacement, each of `participation` times the clients,
+            for m rounds, not for all: cohorts are drawn without replacement, each of `sampling_rate` times the clients,
             and a client refuses a further round. What everybody is asked before the first round (row counts, private
             bounds of a schema) is paid beside it.
         minimum_cohort: fewest clients that a round asks, and fewest that must answer.
@@ -103,10 +103,10 @@ class FederationNode(Node):
             split over holders; `aggregation.protocol: fhe` with `compute: packed`); null: all of them.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {"participations": "max_participations"}
+    renamed: ClassVar[Mapping[str, str]] = {"participation": "sampling_rate", "participations": "max_participations"}
 
     clients: int = Field(default=10, ge=1)
-    participation: float = Field(default=1.0, gt=0, le=1)
+    sampling_rate: float = Field(default=1.0, gt=0, le=1)
     max_participations: int | None = Field(default=None, ge=1)
     minimum_cohort: int = Field(default=1, ge=1)
     timeout: float = Field(default=600.0, gt=0)

@@ -39,7 +39,7 @@ class Aim(MechanismStrategy):
         measurements: list[Measurement] = []
         for t in itertools.count(1):
             self.begin_round(t)
-            cohort = self.sample(self.config.federation.participation)  # Algorithm 3, line 3
+            cohort = self.sample(self.config.federation.sampling_rate)  # Algorithm 3, line 3
             new = [k for k in cohort if k not in dealt]
             dealt += yield Deal(new, Answers(rho=self.ledger.remaining_rho))  # Algorithm 3, lines 4-5
             if self.model is None:  # Algorithm 2, lines 7-10

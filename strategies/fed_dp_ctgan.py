@@ -45,7 +45,7 @@ class FedDpCtgan(MechanismStrategy):
         options, scales = self.options, self.contract.scales(self.ledger.remaining_rho)
         self.begin_round(1)
         self.second_opinion(scales.multiplier)
-        first = self.sample(self.config.federation.participation)
+        first = self.sample(self.config.federation.sampling_rate)
         # Everybody, unless a round that a client takes part in is one that it has less.
         asked = self.everyone() if self.config.federation.max_participations is None else first
         marginals = yield from self.one_way_marginals(asked, scales.one_way)
@@ -54,7 +54,7 @@ class FedDpCtgan(MechanismStrategy):
         learned = 0
         for t in range(1, options.rounds + 1):
             self.begin_round(t)
-            cohort = first if t == 1 else self.sample(self.config.federation.participation)
+            cohort = first if t == 1 else self.sample(self.config.federation.sampling_rate)
             attribute = int(random.integers(len(self.domain)))
             request = Step(attribute=attribute, multiplier=scales.multiplier)
             replies = yield Ask(cohort, request, networks.arrays())

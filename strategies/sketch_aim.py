@@ -94,7 +94,7 @@ class SketchAim(ByCohorts):
         left = scales.planned
         for t in range(1, self.options.rounds + 1):  # step 3
             self.begin_round(t)
-            cohort = self.sample(self.config.federation.participation)
+            cohort = self.sample(self.config.federation.sampling_rate)
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
             if plan and left > _CRUMBS * scales.planned:

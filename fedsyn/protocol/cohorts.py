@@ -40,16 +40,16 @@ class Cohorts:
         self.node = node
         self.asked: Counter[int] = Counter()  # rounds, by partition id
 
-    def draw(self, everyone: Sequence[int], participation: float, source: np.random.Generator) -> tuple[int, ...]:
+    def draw(self, everyone: Sequence[int], sampling_rate: float, source: np.random.Generator) -> tuple[int, ...]:
         """A round's cohort, ascending.
 
-        Without `max_participations` each client comes with probability `participation`, independently; a cohort below
-        the minimum is drawn again, and with participation 1 nothing is drawn. With it the cohort has a fixed size; it
+        Without `max_participations` each client comes with probability `sampling_rate`, independently; a cohort below
+        the minimum is drawn again, and with sampling_rate 1 nothing is drawn. With it the cohort has a fixed size; it
         is smaller, or empty, where too few clients are left that may take part in another round.
 
         Args:
             everyone: partition ids.
-            participation: p.
+            sampling_rate: p.
             source: of the run's ordinary randomness, for this round.
 
         Raises:
@@ -57,12 +57,12 @@ class Cohorts:
         """
         node = self.node
         if node.max_participations is None:
-            every = participation >= 1.0
-            return tuple(everyone) if every else sampled(everyone, participation, node.minimum_cohort, source)
+            every = sampling_rate >= 1.0
+            return tuple(everyone) if every else sampled(everyone, sampling_rate, node.minimum_cohort, source)
         order = [everyone[i] for i in source.permutation(len(everyone))]
         order.sort(key=lambda k: self.asked[k])  # stable: by chance among those asked equally often
         left = [k for k in order if self.asked[k] < node.max_participations]
-        cohort = sorted(left[: cohort_size(participation, node.minimum_cohort, len(everyone))])
+        cohort = sorted(left[: cohort_size(sampling_rate, node.minimum_cohort, len(everyone))])
         if len(cohort) < node.minimum_cohort:
             return ()
         self.asked.update(cohort)
@@ -73,9 +73,9 @@ class Cohorts:
         return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
 
 
-def cohort_size(participation: float, minimum: int, clients: int) -> int:
-    """Clients of a round of fixed size: the share of them that `participation` says, at least the minimum."""
-    return max(1, minimum, math.floor(participation * clients + 1e-9))
+def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:
+    """Clients of a round of fixed size: the share of them that `sampling_rate` says, at least the minimum."""
+    return max(1, minimum, math.floor(sampling_rate * clients + 1e-9))
 
 
 def rounds_of_one(node: FederationNode, rounds: int) -> int:
@@ -100,12 +100,12 @@ def check_participations(config: RunConfig, rounds: int | None, *, once: bool, c
     if central or rounds is None:
         why = "has one data holder" if central else "has no fixed number of rounds that ask cohorts of clients"
         raise ConfigError(f"federation.max_participations: '{name}' {why}; leave it out")
-    asked = cohort_size(node.participation, node.minimum_cohort, node.clients)
+    asked = cohort_size(node.sampling_rate, node.minimum_cohort, node.clients)
     if rounds * asked > most * node.clients:
         raise ConfigError(
             f"federation.max_participations: {rounds} rounds of {asked} clients each need {rounds * asked} "
             f"participations, and {node.clients} clients with at most {most} each have {most * node.clients}: set "
-            f"federation.participation to {_shown(most / rounds)} or less (and minimum_cohort with it), "
+            f"federation.sampling_rate to {_shown(most / rounds)} or less (and minimum_cohort with it), "
             f"mechanism.rounds to {max(1, most * node.clients // asked)} or less, or max_participations to "
             f"{math.ceil(rounds * asked / node.clients)} or more"
         )

@@ -290,18 +290,18 @@ class Contract:
             or cls.central
             or not node.encrypts_columns
             or config.privacy.client_sizes != "public"
-            or federation.participation < 1.0
+            or federation.sampling_rate < 1.0
             or federation.minimum_cohort < federation.clients
         ):
             raise ConfigError(
                 "federation.columns: columns split over holders need a mechanism with a store (fhaim), "
                 "aggregation.protocol: fhe with fhe: {compute: packed}, privacy.client_sizes: public, and everybody: "
-                "federation.participation: 1, minimum_cohort: all clients"
+                "federation.sampling_rate: 1, minimum_cohort: all clients"
             )
-        if cls.central and config.federation.participation < 1.0:
+        if cls.central and config.federation.sampling_rate < 1.0:
             raise ConfigError(
-                f"federation.participation: '{config.mechanism.name}' has one data holder, who takes part in every "
-                "round; leave participation at 1"
+                f"federation.sampling_rate: '{config.mechanism.name}' has one data holder, who takes part in every "
+                "round; leave sampling_rate at 1"
             )
 
     def words(self) -> dict[str, object]:

@@ -139,9 +139,9 @@ class Driver(OwnLoop):
     def everyone(self) -> tuple[int, ...]:
         return tuple(sorted(self.clients))
 
-    def sample(self, participation: float) -> tuple[int, ...]:
+    def sample(self, sampling_rate: float) -> tuple[int, ...]:
         """A round's cohort (`fedsyn.protocol.cohorts`). Nothing rests on chance here: no amplification is claimed."""
-        cohort = self.cohorts.draw(self.everyone(), participation, self.randomness.ordinary("cohort", self.round))
+        cohort = self.cohorts.draw(self.everyone(), sampling_rate, self.randomness.ordinary("cohort", self.round))
         self.record.notes += [] if cohort else [NOBODY_LEFT]
         self.record.cohort = list(cohort)
         return cohort

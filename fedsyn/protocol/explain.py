@@ -209,7 +209,7 @@ def _against(
     """
     config, holders = contract.config, 1 if contract.central else contract.config.federation.clients
     asked = range(max(1, config.federation.minimum_cohort), holders + 1)
-    if holders == 1 or contract.store or config.federation.participation == 1.0:
+    if holders == 1 or contract.store or config.federation.sampling_rate == 1.0:
         asked = range(holders, holders + 1)
     node = config.aggregation
     in_shares = node.noise == "distributed" and (not contract.store or node.capabilities.deals_noise)

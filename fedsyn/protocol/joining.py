@@ -322,18 +322,18 @@ def _whole(value: object, below: int) -> bool:
 
 
 def sampled(
-    everyone: Sequence[int], participation: float, minimum: int, source: np.random.Generator
+    everyone: Sequence[int], sampling_rate: float, minimum: int, source: np.random.Generator
 ) -> tuple[int, ...]:
-    """Each client with probability `participation`, independently; drawn again while there are too few.
+    """Each client with probability `sampling_rate`, independently; drawn again while there are too few.
 
     Raises:
         RunError: no cohort of at least `minimum` clients could be drawn.
     """
     for _ in range(10_000):
-        cohort = tuple(k for k in everyone if source.random() < participation)
+        cohort = tuple(k for k in everyone if source.random() < sampling_rate)
         if len(cohort) >= max(1, minimum):
             return cohort
     raise RunError(
-        f"federation: with participation {participation} and {len(everyone)} clients no cohort of at least "
-        f"{minimum} clients could be drawn; raise participation or lower minimum_cohort"
+        f"federation.sampling_rate: with {sampling_rate} and {len(everyone)} clients no cohort of at least "
+        f"{minimum} clients could be drawn; raise it or lower minimum_cohort"
     )

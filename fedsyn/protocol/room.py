@@ -97,9 +97,9 @@ def _try_store(store: Store, one: Foreseen, rows: float) -> None:
 def _cohorts(node: FederationNode, clients: int) -> list[int]:
     """Sizes of a cohort: the largest, the smallest that chance makes."""
     if node.max_participations is not None:
-        return [cohort_size(node.participation, node.minimum_cohort, clients), clients]
-    spread = _FAR * math.sqrt(clients * node.participation * (1.0 - node.participation))
-    fewest = max(1, node.minimum_cohort, math.floor(clients * node.participation - spread))
+        return [cohort_size(node.sampling_rate, node.minimum_cohort, clients), clients]
+    spread = _FAR * math.sqrt(clients * node.sampling_rate * (1.0 - node.sampling_rate))
+    fewest = max(1, node.minimum_cohort, math.floor(clients * node.sampling_rate - spread))
     return sorted({min(fewest, clients), clients})
 
 

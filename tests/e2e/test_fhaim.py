@@ -361,7 +361,7 @@ def test_ray_gives_the_serial_result(tmp_path: Path) -> None:
         ({"federation": {"clients": 2, "columns": [["a"], ["b"]]}}, "columns split over holders need"),
         ({"federation": {"clients": 2, "columns": [["a"], ["a"]]}}, "no attribute in two of them"),
         ({"aggregation": {**FHE, "corrupted": 0.95}}, "honest"),
-        ({"federation": {"clients": 20, "participation": 0.1}}, "must have dealt before anything is opened"),
+        ({"federation": {"clients": 20, "sampling_rate": 0.1}}, "must have dealt before anything is opened"),
         (
             {
                 "federation": {"clients": 2, "columns": [["a"], ["b"]]},

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("flower")
 CONFIG = """\
 mechanism: {name: distaim, rounds: 3}
 data: {source: synthfs, bins: 6, options: {beta: 1.0, clients: 6, rows: 600, features: 4}}
-federation: {clients: 6, participation: 0.6, minimum_cohort: 3, partition: native}
+federation: {clients: 6, sampling_rate: 0.6, minimum_cohort: 3, partition: native}
 privacy: {epsilon: 5.0, delta: 1.0e-5}
 workload: {degree: 2, size: null}
 aggregation: {protocol: mpc, noise: distributed}

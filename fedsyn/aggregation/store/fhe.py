@@ -71,10 +71,10 @@ class FheStore(Store):
                 "aggregation.corrupted: 0 counts on nobody, and holders of different columns must not rely on each "
                 "other's share of the noise; allowed: any share above 0"
             )
-        if self.federation.participation < 1.0 and limits.fewest > self.federation.participation * clients:
+        if self.federation.sampling_rate < 1.0 and limits.fewest > self.federation.sampling_rate * clients:
             raise ConfigError(
-                f"federation.participation: {limits.fewest} clients must have dealt before anything is opened, and a "
-                f"round asks {self.federation.participation * clients:g} on average: raise it, or aggregation.dropout"
+                f"federation.sampling_rate: {limits.fewest} clients must have dealt before anything is opened, and a "
+                f"round asks {self.federation.sampling_rate * clients:g} on average: raise it, or aggregation.dropout"
             )
         pool_share(limits.fewest - limits.corrupted)
         sealapi()
@@ -97,9 +97,9 @@ class FheStore(Store):
                 "aggregation.roster: in a deployment with protocol: fhe the crypto party of a store must know its "
                 f"clients: the public key (fedsyn identity) of each of the clients 0 to {self._holders - 1}"
             )
-        if self.federation.participation < 1.0:
+        if self.federation.sampling_rate < 1.0:
             raise ConfigError(
-                "federation.participation: the crypto party of a store is told its contributors once; allowed in a "
+                "federation.sampling_rate: the crypto party of a store is told its contributors once; allowed in a "
                 "deployment with protocol: fhe: 1"
             )
 

@@ -167,7 +167,7 @@ class KeyHolder:
             return
         trusts = "compute: packed and selector: gaussian trust the server: simulations only"
         refuse(not config.fhe.is_bound, trusts)
-        refuse(config.federation.participation < 1.0, "a store's contributors are named once: participation must be 1")
+        refuse(config.federation.sampling_rate < 1.0, "a store's contributors are named once: sampling_rate must be 1")
         refuse(
             signers is None,
             "a store's clients could be made up: the configuration names their keys as aggregation.roster, and this "

@@ -108,7 +108,7 @@ def test_a_total_carries_the_noise_of_all_shares(
 
 
 def test_a_cohort_too_small_to_hide_in_loses_its_round_only() -> None:
-    outcome = run(6, federation={"participation": 0.35, "minimum_cohort": 1}, dropout=0.0, corrupted=0.4)
+    outcome = run(6, federation={"sampling_rate": 0.35, "minimum_cohort": 1}, dropout=0.0, corrupted=0.4)
     reasons = {reason for record in outcome.strategy.records for reason in record.dropped.values()}
     sizes = [len(record.cohort) for record in outcome.strategy.records[1:]]
     assert min(sizes) < 6 and (outcome.error is None or any("hide nothing" in reason for reason in reasons))

@@ -32,7 +32,7 @@ FAMILIES = ("augflaim", "naive_flaim", "flaim_random", "fed_naive_bayes", "distr
 
 
 def config(name: str, rounds: int, m: int | None, p: float, **nodes: Any) -> Any:
-    federation = {"participation": p, "max_participations": m, **nodes.pop("federation", {})}
+    federation = {"sampling_rate": p, "max_participations": m, **nodes.pop("federation", {})}
     return config_of(name, K, {"rounds": rounds}, federation=federation, **nodes)
 
 
@@ -56,7 +56,7 @@ def test_nobody_is_asked_more_often_whatever_the_seed_and_whoever_joined(
     clients: int, joined: int, m: int, rounds: int, p: float, minimum: int, seed: int
 ) -> None:
     node = FederationNode(
-        clients=clients, participation=p, max_participations=m, minimum_cohort=min(minimum, clients), partition="iid"
+        clients=clients, sampling_rate=p, max_participations=m, minimum_cohort=min(minimum, clients), partition="iid"
     )
     everyone, drawn, source = range(min(joined, clients)), Cohorts(node), np.random.default_rng(seed)
     seen = np.zeros(clients, int)
@@ -74,7 +74,7 @@ def test_nobody_is_asked_more_often_whatever_the_seed_and_whoever_joined(
 
 
 def test_where_every_number_fits_everybody_takes_part_equally_often() -> None:
-    node = FederationNode(clients=100, participation=0.1, max_participations=2)
+    node = FederationNode(clients=100, sampling_rate=0.1, max_participations=2)
     drawn, source = Cohorts(node), np.random.default_rng(0)
     cohorts = [drawn.draw(range(100), 0.1, source) for _ in range(20)]
     assert np.array_equal(np.bincount(np.concatenate(cohorts)), np.full(100, 2))
@@ -82,7 +82,7 @@ def test_where_every_number_fits_everybody_takes_part_equally_often() -> None:
 
 
 def test_without_a_bound_cohorts_are_what_they_were() -> None:
-    drawn = Cohorts(FederationNode(clients=50, participation=0.3))
+    drawn = Cohorts(FederationNode(clients=50, sampling_rate=0.3))
     one = drawn.draw(range(50), 0.3, np.random.default_rng(3))
     source = np.random.default_rng(3)
     assert one == tuple(k for k in range(50) if source.random() < 0.3)
@@ -95,12 +95,12 @@ def test_a_configuration_that_runs_out_of_clients_is_refused_with_what_would_wor
     words = "10 rounds of 50 clients each need 500 participations, and 100 clients with at most 3 each have 300"
     with pytest.raises(ConfigError, match=words) as refused:
         config_of(
-            "augflaim", 100, {"rounds": 10}, federation={"clients": 100, "participation": 0.5, "max_participations": 3}
+            "augflaim", 100, {"rounds": 10}, federation={"clients": 100, "sampling_rate": 0.5, "max_participations": 3}
         )
-    for offer in ("participation to 0.3 or less", "rounds to 6 or less", "max_participations to 5 or more"):
+    for offer in ("sampling_rate to 0.3 or less", "rounds to 6 or less", "max_participations to 5 or more"):
         assert offer in str(refused.value)
-    for works in ({"participation": 0.3}, {"max_participations": 5}):
-        federation = {"clients": 100, "participation": 0.5, "max_participations": 3, **works}
+    for works in ({"sampling_rate": 0.3}, {"max_participations": 5}):
+        federation = {"clients": 100, "sampling_rate": 0.5, "max_participations": 3, **works}
         config_of("augflaim", 100, {"rounds": 10}, federation=federation)
 
 
@@ -225,7 +225,7 @@ def test_secure_sums_over_cohorts_are_their_simulation_and_no_committee_counts(n
     """All clients are asked for keys in round 1, a committee in every round: that is no part."""
     parts = tuple(TABLE.encode()[k::12] for k in range(12))
     noise = {"noise": "distributed", "corrupted": 0.1, "dropout": 0.1}
-    federation = {"participation": 0.5, "max_participations": 1}
+    federation = {"sampling_rate": 0.5, "max_participations": 1}
     outcomes = []
     for protocol in ({"protocol": "plain"}, {"protocol": "secagg"}):
         made = config_of(name, 12, {"rounds": 2}, federation=federation, aggregation={**noise, **protocol})

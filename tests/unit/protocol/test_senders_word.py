@@ -51,7 +51,7 @@ def test_a_superlinks_number_of_a_run_and_hash_of_an_app_are_labels_of_the_audit
 
 def test_a_round_that_stands_still_buys_requests_within_plan_and_budget_alone() -> None:
     """One participation of three rounds: the plan gives a round the whole budget, and there is no second one in it."""
-    federation = {"max_participations": 1, "clients": 30, "participation": 0.1}
+    federation = {"max_participations": 1, "clients": 30, "sampling_rate": 0.1}
     aggregation = {"protocol": "plain", "noise": "local"}
     options = {"rounds": 3}
     config = config_of("fed_naive_bayes", 30, options, aggregation=aggregation, federation=federation)

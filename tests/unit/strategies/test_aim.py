@@ -234,7 +234,7 @@ def test_nobody_ever_deals(rounds):
 
 def test_a_client_deals_in_the_first_round_in_which_it_is_drawn():
     parts = tuple(CODES[k::6] for k in range(6))
-    config = config_of("distaim", 6, {"rounds": 6}, federation={"participation": 0.4})
+    config = config_of("distaim", 6, {"rounds": 6}, federation={"sampling_rate": 0.4})
     outcome = finished(execute(config, Federation(TABLE, parts)))
     asked = [(e.envelope["round"], e.partition) for e in outcome.tape.exchanges if e.envelope["request"] == "deal"]
     first = {}
@@ -343,5 +343,5 @@ def test_least_sigma_is_that_of_the_plan():
 
 
 def test_participation_below_one_is_refused():
-    with pytest.raises(ConfigError, match="participation"):
-        config_of("aim", 1, {}, federation={"participation": 0.5})
+    with pytest.raises(ConfigError, match="sampling_rate"):
+        config_of("aim", 1, {}, federation={"sampling_rate": 0.5})

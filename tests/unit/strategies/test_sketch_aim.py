@@ -205,7 +205,7 @@ def test_bad_options_are_refused(options: dict[str, Any], says: str) -> None:
 
 
 def test_clients_are_asked_for_sums_only_and_for_the_sketches_once() -> None:
-    outcome = finished(run(nodes={"federation": {"participation": 0.5}}))
+    outcome = finished(run(nodes={"federation": {"sampling_rate": 0.5}}))
     kinds = [(e.envelope["request"], e.envelope["kind"]) for e in outcome.tape.exchanges]
     assert set(kinds) == {("join", "ask"), ("one-way", "sum"), ("sketch", "sum"), ("measure", "sum")}
     assert kinds.count(("sketch", "sum")) == kinds.count(("one-way", "sum")) == 3

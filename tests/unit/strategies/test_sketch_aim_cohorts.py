@@ -27,7 +27,7 @@ ONES = [(name,) for name in DOMAIN]
 
 
 def config(rounds: int = 4, m: int | None = 1, p: float = 0.25, **nodes: Any) -> Any:
-    nodes["federation"] = {"participation": p, "max_participations": m, **nodes.get("federation", {})}
+    nodes["federation"] = {"sampling_rate": p, "max_participations": m, **nodes.get("federation", {})}
     return config_of("sketch_aim", K, {"rounds": rounds}, **nodes)
 
 

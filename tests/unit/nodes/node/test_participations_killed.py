@@ -32,7 +32,7 @@ NAIVE = {"name": "fed_naive_bayes", "rounds": 2}
 
 
 def configuration(**federation: Any) -> RunConfig:
-    parts = {"clients": 4, "participation": 0.5, "max_participations": 1, **federation}
+    parts = {"clients": 4, "sampling_rate": 0.5, "max_participations": 1, **federation}
     return run_of(mechanism={**NAIVE}, federation=parts)
 
 
