@@ -1,4 +1,4 @@
-"""What a lie buys where a field is the sender's word (`wire.fields`): each is told, and no more is got for it.
+"""What a lie buys where a field is the sender's word (`docs/site/fields.py`): each is told, and no more is got for it.
 
 `test_fields.py` names the test of each word; those that other files have anyway are not repeated here.
 """

@@ -1,4 +1,4 @@
-"""No field by trust: the register of `fedsyn.protocol.wire.fields` against the fields that are found in the code.
+"""No field by trust: the register of `docs/site/fields.py` against the fields that are found in the code.
 
 Nothing here lists a message by hand: records of requests are found as subclasses, what nodes and parties get as the
 types of what they are called with, JSON keys in what is written, arrays of secure sums in messages of real runs.
@@ -23,6 +23,7 @@ from parties_bench import Bench, announced, mpc_config
 from pydantic import BaseModel
 
 import fedsyn.protocol.finding  # noqa: F401 - its records are requests, too
+from docs.site.fields import REGISTER, WORD
 from fedsyn.aggregation import secagg
 from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
@@ -38,7 +39,6 @@ from fedsyn.nodes.parties.sealing import DealFacts, open_deal
 from fedsyn.nodes.parties.service import Service
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.wire.envelope import ENVELOPE, Envelope, Stage, SumSpec
-from fedsyn.protocol.wire.fields import REGISTER, WORD
 from fedsyn.protocol.wire.requests import Request
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.runs.run_config import run_config_of
