@@ -37,12 +37,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Answering, ClientSum, Limits, Message, ServerSum
-from fedsyn.aggregation.secagg import Identity, Roster, SecureSumAborted, shamir, wire
+from fedsyn.aggregation.secagg import shamir, wire
+from fedsyn.aggregation.secagg.facts import SecureSumAborted
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
     SIGNATURE,
     TAG,
+    Identity,
     KeyPair,
+    Roster,
     apply_masks,
     derive,
     key_stream,

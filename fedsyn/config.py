@@ -296,7 +296,7 @@ class RunConfig(Node):
         shared = {key: document[key] for key in agreed}
         shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes stay, but for a given `setup: run`
         if "fhe" in shared["aggregation"]:
-            shared["aggregation"]["fhe"]["scheme"] = "bfv"  # likewise
+            shared["aggregation"]["fhe"] |= {"scheme": "bfv", "selector": "index"}  # likewise
         shared["federation"] = FederationNode.under_first_names(shared["federation"])
         shared["aggregation"] = AggregationNode.under_first_names(shared["aggregation"])
         for own in ("partition", "patience", "on_loss"):

@@ -244,24 +244,21 @@ class FheNode(Node):
         compute: who counts. 'client': each client counts its rows and encrypts the counts; 'packed': clients encrypt
             one-hot columns, and the server multiplies them, many cells at a time (what columns that are split over
             holders need).
-        selector: what leaves the crypto party of a choice. 'index': the index alone; it sees noisy scores and is
-            trusted with them. 'gaussian': scores with Gaussian noise that is accounted in full: anybody may see them.
     """
 
-    #: Ciphertexts once could hold approximate reals, and clients' columns be multiplied a cell at a time.
-    former: ClassVar[Mapping[str, str]] = {"scheme": "leave it out; ciphertexts hold exact integers (BFV)"}
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("bfv",)}
+    #: Ciphertexts once could hold approximate reals, and simulations let out all scores of a choice, with more noise.
+    former: ClassVar[Mapping[str, str]] = {
+        "scheme": "leave it out; ciphertexts hold exact integers (BFV)",
+        "selector": "leave it out; of a choice the index alone leaves the crypto party",
+    }
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("bfv",), "selector": ("index",)}
 
     compute: Literal["client", "packed"] = "client"
-    selector: Literal["index", "gaussian"] = "index"
 
     @property
     def is_bound(self) -> bool:
-        """Whether what is opened is bound to its contributors and their noise; else the server is trusted with it.
-
-        With `selector: gaussian` it is not: whatever a server brings as scores comes out, a cell times 2^40 for one.
-        """
-        return (self.compute, self.selector) == ("client", "index")
+        """Whether what is opened is bound to its contributors and their noise; else the server is trusted with it."""
+        return self.compute == "client"
 
 
 class AggregationNode(Node):

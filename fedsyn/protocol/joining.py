@@ -15,7 +15,7 @@ from fedsyn.nodes.flower import Grid
 from fedsyn.nodes.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.record import Missing, Waiting
-from fedsyn.protocol.waiting import NO_REPLY, Announcer, Told, reasons
+from fedsyn.protocol.waiting import NO_REPLY, Announce, Announcer, reasons
 from fedsyn.protocol.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
 from fedsyn.protocol.wire.holder import MOST_PARTITIONS
 from fedsyn.protocol.wire.requests import Summed
@@ -80,7 +80,7 @@ class Queue:
     nodes: float
     partitions: Mapping[int, int]
     names: Mapping[int, str]
-    told: Told
+    told: Announce
 
 
 def wait_for_nodes(grid: Grid, wanted: int, needed: int, queue: Queue) -> tuple[list[int], list[Missing]]:

@@ -11,19 +11,10 @@ import numpy as np
 import pytest
 from committee_parties import Parties, setup_of
 
-from fedsyn.aggregation.secagg import (
-    DEAL,
-    ENROL,
-    Committee,
-    CommitteeSumServer,
-    Established,
-    Identity,
-    SecureSumAborted,
-    SumFacts,
-    wire,
-)
-from fedsyn.aggregation.secagg.facts import enrolment, epoch_keys
-from fedsyn.aggregation.secagg.primitives import KeyPair
+from fedsyn.aggregation.secagg import wire
+from fedsyn.aggregation.secagg.facts import DEAL, ENROL, Committee, SecureSumAborted, SumFacts, enrolment, epoch_keys
+from fedsyn.aggregation.secagg.primitives import Identity, KeyPair
+from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established
 from fedsyn.errors import ConfigError, ProtocolError
 
 THREATS = ("semi_honest", "malicious")

@@ -21,8 +21,7 @@ from fedsyn.front.testing.harness import Outcome, config_of, execute, federation
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.front.testing.tape import Exchange
 from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.held_rows import KEPT
+from fedsyn.protocol.client import KEPT, TableClient
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.protocol.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest

@@ -18,7 +18,8 @@ from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.inference import MixtureModel
 from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP, CtganClient, CtganContract, Step, require_deep
-from fedsyn.privacy import SAMPLED, PrivacyBudget, RenyiAccountant
+from fedsyn.privacy import SAMPLED, PrivacyBudget
+from fedsyn.privacy.accountant import RenyiAccountant
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.wire.envelope import ANSWER, Envelope
 from fedsyn.protocol.wire.holder import Holder

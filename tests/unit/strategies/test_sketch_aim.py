@@ -31,7 +31,8 @@ from fedsyn.plugins.clients.sketch_aim import (
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
-from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
+from fedsyn.privacy import PrivacyBudget
+from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.protocol.wire.requests import Sum, Summed
