@@ -118,7 +118,7 @@ class ServedRun:
 
     @cached_property
     def layout(self) -> StoredLayout:
-        """Of what clients deal."""
+        """Where the cells lie that clients deal."""
         layout: StoredLayout = self.contract.stored
         return layout
 
