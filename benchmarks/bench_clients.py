@@ -49,7 +49,7 @@ def configuration(clients: int, rounds: int, engine: str) -> RunConfig:
             },
             "federation": {
                 "clients": clients,
-                "participation": 0.1 if rounds > 1 else 1.0,
+                "sampling_rate": 0.1 if rounds > 1 else 1.0,
                 "partition": "iid",
             },
             "privacy": {"epsilon": 1.0, "delta": 1e-5},

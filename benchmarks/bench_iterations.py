@@ -26,7 +26,7 @@ ITERATIONS: dict[str, tuple[int | None, ...]] = {
     "aim": (None, 20, 30, 50, 100, 500),
 }
 # The yardstick has one data holder: no cohorts, no partition.
-SETTINGS = {"augflaim": (), "aim": ("federation.participation=1.0",)}
+SETTINGS = {"augflaim": (), "aim": ("federation.sampling_rate=1.0",)}
 
 
 def measure(mechanism: str, iterations: int | None, seed: int, clients: int) -> dict[str, float]:

@@ -19,7 +19,7 @@ from fedsyn.runs.engines import run
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "adult_flaim.yaml"
 NAIVE_BAYES = "mechanism={name: fed_naive_bayes, rounds: 10}"  # it has no ratio, which the configuration sets
-AIM = ("mechanism.name=aim", "federation.participation=1.0")
+AIM = ("mechanism.name=aim", "federation.sampling_rate=1.0")
 DISTAIM = ("mechanism.name=distaim", "mechanism.iterations=12", "mechanism.final_iterations=12")
 SETTINGS: tuple[tuple[str, ...], ...] = (
     AIM,
@@ -38,8 +38,8 @@ SETTINGS: tuple[tuple[str, ...], ...] = (
     ("mechanism.name=naive_flaim",),
     ("mechanism.name=flaim_random",),
     (NAIVE_BAYES,),
-    ("mechanism.name=augflaim", "federation.participation=1.0"),
-    (NAIVE_BAYES, "federation.participation=1.0"),
+    ("mechanism.name=augflaim", "federation.sampling_rate=1.0"),
+    (NAIVE_BAYES, "federation.sampling_rate=1.0"),
     ("mechanism.name=augflaim", "privacy.epsilon=5"),
     (NAIVE_BAYES, "privacy.epsilon=5"),
 )

@@ -24,7 +24,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedsyn.crypto.mpc import Session, deal, in_threads, received
+from benchmarks.mpc_threads import in_threads
+from fedsyn.crypto.mpc.dealing import deal, received
+from fedsyn.crypto.mpc.session import Session
 
 _MPYC = """
 import sys, time

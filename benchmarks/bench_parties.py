@@ -147,7 +147,7 @@ def adult(clients: int, rounds: int, aggregation: dict[str, Any], runtime: dict[
     document = {
         "mechanism": {"name": "distaim", "rounds": rounds},
         "data": {"source": "adult", "bins": 32, "test_fraction": 0.1},
-        "federation": {"clients": clients, "participation": 0.5},
+        "federation": {"clients": clients, "sampling_rate": 0.5},
         "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
         "workload": {"degree": 3, "size": 64, "seed": 0},
         "aggregation": {"noise": "distributed", **aggregation},

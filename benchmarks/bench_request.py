@@ -39,7 +39,7 @@ columns:
 RUN = """
 mechanism:   {{name: sketch_aim, rounds: {rounds}}}
 data:        {{source: survey, schema: schema.yaml}}
-federation:  {{clients: {nodes}, participation: 1.0, minimum_cohort: 1, timeout: 120, connect_timeout: 100}}
+federation:  {{clients: {nodes}, sampling_rate: 1.0, minimum_cohort: 1, timeout: 120, connect_timeout: 100}}
 privacy:     {{epsilon: 1.0, delta: 1.0e-6, client_sizes: private}}
 workload:    {{degree: 2, size: null}}
 aggregation: {aggregation}

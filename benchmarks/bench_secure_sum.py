@@ -73,7 +73,7 @@ def members(facts: Facts) -> int:
     node = facts.config().aggregation
     limits = SecureAggregation(node).limits(facts.clients)
     return derive(
-        facts.clients, limits.colluding, limits.dropouts, node.failure_bits, node.threat == "malicious"
+        facts.clients, limits.colluding, limits.dropouts, node.statistical_security_bits, node.threat == "malicious"
     ).members
 
 

@@ -15,11 +15,12 @@ from pydantic import Field
 
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
-from fedsyn.privacy import PrivacyStatement, Scales, divide, epsilon_for_rho, sigma_for_rho
+from fedsyn.privacy import PrivacyStatement, Scales, epsilon_for_rho, sigma_for_rho
+from fedsyn.privacy.budget import divide
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, Planned, largest_measured
-from fedsyn.protocol.stored import STORE_REQUESTS, Answers, Marginals, OneWay, Select
+from fedsyn.protocol.stored import STORE_REQUESTS, Answers, OpenMarginals, OpenOneWay, SelectClique
 from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.selection.scores import Penalty
 from fedsyn.selection.terms import L1, Terms
@@ -168,10 +169,10 @@ class AimContract(Contract):
         if self.options.rounds is None:
             r = self.options.ratio
             scales.append(Scales(sigma_for_rho(r * self.plan_rho), epsilon_for_rho((1.0 - r) * self.plan_rho), 1, 1))
-        yield ForeseenOpening(OneWay.name, d, 2 * sum(self.domain.shape), scales[0].sigma)
+        yield ForeseenOpening(OpenOneWay.name, d, 2 * sum(self.domain.shape), scales[0].sigma)
         for one in scales:
-            yield ForeseenOpening(Marginals.name, 1, largest_measured(self), one.sigma)
-            yield ForeseenChoice(Select.name, self.largest_terms(one.sigma, rows), one.epsilon)
+            yield ForeseenOpening(OpenMarginals.name, 1, largest_measured(self), one.sigma)
+            yield ForeseenChoice(SelectClique.name, self.largest_terms(one.sigma, rows), one.epsilon)
 
     def largest_terms(self, sigma: float, rows: int) -> Terms:
         """Those of the candidates that scores of others cannot reach farther than: of none are both weight and cells

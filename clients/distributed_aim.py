@@ -93,7 +93,7 @@ class Sigmas:
     def of(cls, rho: float, options: DistributedAimOptions, attributes: int, rounds: int) -> Sigmas:
         """Divides rho (for Gaussian noise mu^2 = 2 rho): `ratio` to k marginals a round and the one-way ones.
 
-        `rounds` are those that one client takes part in: T, or `federation.participations`.
+        `rounds` are those that one client takes part in: T, or `federation.max_participations`.
         """
         measured = rounds * options.top + (attributes if options.ablation.initial == "one_way" else 0)
         return cls(sigma_for_rho(options.ratio * rho / measured), sigma_for_rho((1.0 - options.ratio) * rho / rounds))

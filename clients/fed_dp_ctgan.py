@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
@@ -27,12 +27,11 @@ from fedsyn.privacy import (
     PrivacyBudget,
     PrivacyStatement,
     Release,
-    RenyiAccountant,
-    best_order,
     gaussian_rho,
-    multiplier_for,
     sigma_for_rho,
 )
+from fedsyn.privacy.accountant import RenyiAccountant
+from fedsyn.privacy.renyi import best_order, multiplier_for
 from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.cohorts import rounds_of_one
 from fedsyn.protocol.contract import Contract
@@ -125,7 +124,7 @@ class CtganContract(Contract):
 
     @property
     def steps(self) -> int:
-        """That a row is counted in: T, or as many as its client may take part in (`federation.participations`)."""
+        """That a row is counted in: T, or as many as its client may take part in (`federation.max_participations`)."""
         return self.paid(self.options.rounds)
 
     @classmethod
@@ -256,23 +255,13 @@ class CtganClient(TableClient):
         asked, contract = call.request, self.contract
         parameters = asked.discriminator(call.arrays, contract)
         (release,) = asked.releases(contract)
-        assert release.sigma is not None and release.rate is not None
 
         def total(chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
             rows, clip = self.codes[chosen], contract.options.clip
             return clipped_sum(parameters, rows, self.domain.shape, asked.attribute, clip, STEPS_OF_CLIP)
 
-        noisy = self.ledger.sampled_gaussian(
-            total,
-            rows=len(self.codes),
-            rate=release.rate,
-            sigma=release.sigma,
-            sensitivity=release.sensitivity,
-            source=call.source,
-            name=release.name,
-            round=call.round,
-            argument=release.argument,
-        )
+        entry = replace(release, round=call.round)
+        noisy = self.ledger.sampled_gaussian(total, len(self.codes), entry, call.source)
         return [unpacked(noisy, contract.options.clip)], {}
 
 

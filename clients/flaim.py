@@ -7,6 +7,7 @@ The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_base
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -309,14 +310,9 @@ class FlaimClient(TableClient):
             distances = l1_distances(self.codes, self.domain, cliques, view, self.size)
             cells = penalised_cells(self.options.penalty, candidates, open_, view)
             penalty = expected_noise(asked.sigma, cells) + self.heterogeneity(cliques, view)
-            best = self.ledger.exponential(
-                candidates.weights[open_] * (distances - penalty),
-                epsilon=asked.epsilon,
-                sensitivity=self.contract.score_sensitivity(open_),
-                name=asked.name,
-                round=call.round,
-                source=call.source,
-            )
+            sensitivity = self.contract.score_sensitivity(open_)
+            entry = Release(asked.name, call.round, EXPONENTIAL, sensitivity, epsilon=asked.epsilon)
+            best = self.ledger.exponential(candidates.weights[open_] * (distances - penalty), entry, call.source)
             chosen.append(open_[best])
             if step + 1 < steps:  # line 10 after the last choice would fit a model that nothing reads
                 past.append(self._measure_locally(cliques[best], call, view.model.total))
@@ -326,17 +322,9 @@ class FlaimClient(TableClient):
 
     def _measure_locally(self, clique: Clique, call: Call[Select], total: float) -> Measurement:
         """Line 9: a noisy marginal that never leaves the client but steers the next choice: a release of its own."""
-        exact, sigma = count(self.codes, self.domain, [clique])[0], call.request.sigma
+        exact, sigma = count(self.codes, self.domain, [clique]), call.request.sigma
         _, release = call.request.releases(self.contract)
-        noisy = self.ledger.gaussian(
-            exact,
-            sigma=sigma,
-            sensitivity=release.sensitivity,
-            name=release.name,
-            round=call.round,
-            source=call.source,
-            replaced=release.replaced,
-        )
+        (noisy,) = self.ledger.gaussian(exact, replace(release, round=call.round, count=1, argument=""), call.source)
         factor = total / max(1.0, self.size)
         return Measurement(clique, noisy * factor, sigma * factor)
 

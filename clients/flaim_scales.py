@@ -5,7 +5,8 @@ Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federate
 
 from __future__ import annotations
 
-from fedsyn.privacy import Scales, divide, exponential_rho, gaussian_rho
+from fedsyn.privacy import Scales, exponential_rho, gaussian_rho
+from fedsyn.privacy.budget import divide
 
 
 def lemma_4_1(

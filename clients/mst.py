@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
@@ -237,20 +238,13 @@ class MstClient(TableClient):
         released number of rows. Sensitivity: with p and n fixed, a row more moves one cell of M_ab by 1, so each score
         by at most 1. Which pairs are eligible follows from the choices before, which are released.
         """
-        asked, contract = call.request, self.contract
-        (release,) = asked.releases(contract)
+        contract = self.contract
+        (release,) = call.request.releases(contract)
         scores = l1_distances(self.codes, self.domain, contract.pairs, self.view(call.arrays), self.size)
         forest, chosen = Forest(), []
         for _ in range(release.count):
             open_ = [j for j, pair in enumerate(contract.pairs) if forest.separates(pair)]
-            best = self.ledger.exponential(
-                scores[open_],
-                epsilon=asked.epsilon,
-                sensitivity=release.sensitivity,
-                name=asked.name,
-                round=call.round,
-                source=call.source,
-            )
+            best = self.ledger.exponential(scores[open_], replace(release, round=call.round, count=1), call.source)
             forest.join(contract.pairs[open_[best]])
             chosen.append(contract.edges[open_[best]])
         return [], {"tree": chosen}

@@ -204,7 +204,7 @@ class SketchAimContract(Contract):
     general_words: ClassVar[dict[str, object]] = {"sums": SUMS.format(d="`d`", m="`m`")}
 
     def words(self) -> dict[str, object]:
-        sums = SUMS if self.config.federation.participations is None else SUMS_OF_COHORTS
+        sums = SUMS if self.config.federation.max_participations is None else SUMS_OF_COHORTS
         return {"sums": sums.format(d=len(self.domain), m=self.options.rounds)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
@@ -212,7 +212,7 @@ class SketchAimContract(Contract):
 
         One-way marginals that are asked for alone may have everything: nothing is left to ask with after that.
         """
-        if self.config.federation.participations is not None:
+        if self.config.federation.max_participations is not None:
             return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         options = self.options
         scales = Scales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
@@ -236,7 +236,7 @@ class SketchAimContract(Contract):
         """
         options = self.options
         scales = Scales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
-        cohorts = self.config.federation.participations is not None
+        cohorts = self.config.federation.max_participations is not None
         budget = self.budget_of_cohorts(self.plan_rho)
         first = FirstLook(alone=False).layout(self, ())
         once = self.planned(FirstLook(alone=False), first)
@@ -269,7 +269,7 @@ class SketchAimContract(Contract):
 
     def drowned(self, which: Sequence[int], rows: float) -> bool:
         """Whether sketches of these candidates show nothing at this size: then only the first look is asked for."""
-        if self.config.federation.participations is not None:
+        if self.config.federation.max_participations is not None:
             return False
         sizes = [len(self.candidates.cliques[i]) for i in which]
         return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
@@ -298,9 +298,9 @@ class SketchAimContract(Contract):
     def check(cls, config: RunConfig) -> None:
         super().check(config)
         require(
-            config.federation.participations is None or cls.options_of(config).rounds > 1,
-            "federation.participations: 'sketch_aim' chooses after the first round's cohort and measures after that; "
-            "set mechanism.rounds to 2 or more, or leave participations out",
+            config.federation.max_participations is None or cls.options_of(config).rounds > 1,
+            "federation.max_participations: 'sketch_aim' chooses after the first round's cohort and measures later; "
+            "set mechanism.rounds to 2 or more, or leave max_participations out",
         )
 
     @cached_property
@@ -309,7 +309,7 @@ class SketchAimContract(Contract):
 
         So all marginals have about the same noise in records.
         """
-        cohorts = self.config.federation.participations is not None
+        cohorts = self.config.federation.max_participations is not None
         return None if cohorts else first_factors(self.domain.shape)
 
     @cached_property

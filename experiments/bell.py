@@ -37,12 +37,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Answering, ClientSum, Limits, Message, ServerSum
-from fedsyn.aggregation.secagg import Identity, Roster, SecureSumAborted, shamir, wire
+from fedsyn.aggregation.secagg import shamir, wire
+from fedsyn.aggregation.secagg.facts import SecureSumAborted
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
     SIGNATURE,
     TAG,
+    Identity,
     KeyPair,
+    Roster,
     apply_masks,
     derive,
     key_stream,
@@ -355,7 +358,7 @@ class Bonawitz(SecureAggregation):
 
     def _sum(self, spec: SumSpec, cohort: tuple[int, ...], name: tuple[Any, ...]) -> Facts:
         sparse = self.sparse and self.node.threat == "semi_honest"
-        return facts_of(cohort, self.limits(len(cohort)), spec, self.node.failure_bits, sparse, name)
+        return facts_of(cohort, self.limits(len(cohort)), spec, self.node.statistical_security_bits, sparse, name)
 
 
 class Bell(Bonawitz):

@@ -14,7 +14,7 @@ Threat = Literal["semi_honest", "malicious"]
 
 
 @dataclass(frozen=True)
-class Parties:
+class RequiredParties:
     """Machines that a protocol needs beside the server and the holders.
 
     Attributes:
@@ -69,7 +69,7 @@ class Capabilities:
     units: tuple[str, ...] = ("row",)
     finds_bins: bool = False
     splits_columns: bool = False
-    parties: Parties | None = None
+    parties: RequiredParties | None = None
     extra: str = ""
     only_noise: str = ""
     only_threat: str = ""
@@ -136,7 +136,7 @@ MPC = Capabilities(
     noises=("distributed",),
     threats=("semi_honest", "malicious"),
     scores=("l1", "squared_l2"),
-    parties=Parties(3, "compute", "parties", "the three parties"),
+    parties=RequiredParties(3, "compute", "parties", "the three parties"),
     only_noise="nobody could add it without seeing the exact numbers",
 )
 FHE = Capabilities(
@@ -149,7 +149,7 @@ FHE = Capabilities(
     deals_noise=True,
     pins_clients=True,
     splits_columns=True,
-    parties=Parties(1, "crypto", "crypto", "the crypto party"),
+    parties=RequiredParties(1, "crypto", "crypto", "the crypto party"),
     extra="fhe",
     only_noise="the crypto party would see exact totals, or the server would know the noise of what it opens",
     only_threat="whose crypto party checks a server's sums in any case, and whose server is trusted with scores",

@@ -266,7 +266,7 @@ class RunConfig(Node):
         younger = {
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe"),
-            "federation": ("columns", "participations", "patience", "on_loss"),
+            "federation": ("columns", "max_participations", "patience", "on_loss"),
             "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
             "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes", "holders"),
             "inference": ("until_noise", "shrinkage", "smoothing"),
@@ -296,7 +296,9 @@ class RunConfig(Node):
         shared = {key: document[key] for key in agreed}
         shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes stay, but for a given `setup: run`
         if "fhe" in shared["aggregation"]:
-            shared["aggregation"]["fhe"]["scheme"] = "bfv"  # likewise
+            shared["aggregation"]["fhe"] |= {"scheme": "bfv", "selector": "index"}  # likewise
+        shared["federation"] = FederationNode.under_first_names(shared["federation"])
+        shared["aggregation"] = AggregationNode.under_first_names(shared["aggregation"])
         for own in ("partition", "patience", "on_loss"):
             shared["federation"].pop(own, None)
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}

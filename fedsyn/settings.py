@@ -27,17 +27,31 @@ class Node(BaseModel):
     #: Keys that were options once -> what holds in their place, and their values that say no more than that.
     former: ClassVar[Mapping[str, str]] = {}
     still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    #: Former names of keys -> their present ones. A former name is accepted with the default alone.
+    renamed: ClassVar[Mapping[str, str]] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _former_keys(cls, given: Any, info: ValidationInfo) -> Any:
-        """Leaves former keys out where they say what holds anyway, or the run is over; refuses them elsewhere."""
-        if not cls.former or not isinstance(given, Mapping):
+        """Leaves former keys out where they say what holds anyway, or the run is over; refuses them elsewhere.
+
+        What a former name says of a run that is over stands under the present one.
+        """
+        if not (cls.former or cls.renamed) or not isinstance(given, Mapping):
             return given
-        for key, instead in cls.former.items():
-            if key in given and given[key] not in cls.still_so.get(key, ()) and info.context != RELEASED:
-                raise ValueError(f"{key} is no longer an option: {instead}")
-        return {key: value for key, value in given.items() if key not in cls.former}
+        instead = {**cls.former, **{old: f"it is called {new}" for old, new in cls.renamed.items()}}
+        harmless = {**cls.still_so, **{old: (cls.model_fields[new].default,) for old, new in cls.renamed.items()}}
+        for key in instead:
+            if key in given and given[key] not in harmless.get(key, ()) and info.context != RELEASED:
+                raise ValueError(f"{key} is no longer an option: {instead[key]}")
+        kept = {key: value for key, value in given.items() if key not in instead}
+        return {new: given[old] for old, new in cls.renamed.items() if old in given} | kept
+
+    @classmethod
+    def under_first_names(cls, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a dumped node with each key under its first name: hashes are of these, and stay."""
+        first = {new: old for old, new in cls.renamed.items()}
+        return {first.get(key, key): value for key, value in document.items()}
 
     @model_validator(mode="before")
     @classmethod
@@ -70,9 +84,9 @@ class FederationNode(Node):
 
     Attributes:
         clients: number of clients K. A deployment waits for so many nodes to connect.
-        participation: probability p with which a client joins a round's cohort, independently (Poisson sampling).
-        participations: m, the most rounds in which any one client takes part; null: no bound. With it a row pays
-            for m rounds, not for all: cohorts are drawn without replacement, each of `participation` times the clients,
+        sampling_rate: probability p with which a client joins a round's cohort, independently (Poisson sampling).
+        max_participations: m, the most rounds in which any one client takes part; null: no bound. With it a row pays
+            for m rounds, not for all: cohorts are drawn without replacement, each of `sampling_rate` times the clients,
             and a client refuses a further round. What everybody is asked before the first round (row counts, private
             bounds of a schema) is paid beside it.
         minimum_cohort: fewest clients that a round asks, and fewest that must answer.
@@ -89,9 +103,11 @@ class FederationNode(Node):
             split over holders; `aggregation.protocol: fhe` with `compute: packed`); null: all of them.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"participation": "sampling_rate", "participations": "max_participations"}
+
     clients: int = Field(default=10, ge=1)
-    participation: float = Field(default=1.0, gt=0, le=1)
-    participations: int | None = Field(default=None, ge=1)
+    sampling_rate: float = Field(default=1.0, gt=0, le=1)
+    max_participations: int | None = Field(default=None, ge=1)
     minimum_cohort: int = Field(default=1, ge=1)
     timeout: float = Field(default=600.0, gt=0)
     connect_timeout: float = Field(default=120.0, gt=0)
@@ -228,24 +244,21 @@ class FheNode(Node):
         compute: who counts. 'client': each client counts its rows and encrypts the counts; 'packed': clients encrypt
             one-hot columns, and the server multiplies them, many cells at a time (what columns that are split over
             holders need).
-        selector: what leaves the crypto party of a choice. 'index': the index alone; it sees noisy scores and is
-            trusted with them. 'gaussian': scores with Gaussian noise that is accounted in full: anybody may see them.
     """
 
-    #: Ciphertexts once could hold approximate reals, and clients' columns be multiplied a cell at a time.
-    former: ClassVar[Mapping[str, str]] = {"scheme": "leave it out; ciphertexts hold exact integers (BFV)"}
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("bfv",)}
+    #: Ciphertexts once could hold approximate reals, and simulations let out all scores of a choice, with more noise.
+    former: ClassVar[Mapping[str, str]] = {
+        "scheme": "leave it out; ciphertexts hold exact integers (BFV)",
+        "selector": "leave it out; of a choice the index alone leaves the crypto party",
+    }
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("bfv",), "selector": ("index",)}
 
     compute: Literal["client", "packed"] = "client"
-    selector: Literal["index", "gaussian"] = "index"
 
     @property
     def is_bound(self) -> bool:
-        """Whether what is opened is bound to its contributors and their noise; else the server is trusted with it.
-
-        With `selector: gaussian` it is not: whatever a server brings as scores comes out, a cell times 2^40 for one.
-        """
-        return (self.compute, self.selector) == ("client", "index")
+        """Whether what is opened is bound to its contributors and their noise; else the server is trusted with it."""
+        return self.compute == "client"
 
 
 class AggregationNode(Node):
@@ -269,8 +282,8 @@ class AggregationNode(Node):
         roster: public keys (64 hex digits) by partition id, by which the server finds out whose signature is bad under
             the malicious threat model; without it one bad signature ends the sum. Clients trust their own rosters only.
             With protocol 'fhe' the crypto party knows the clients by it, where its own policy pins the configuration.
-        failure_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with probability at most
-            2^-failure_bits.
+        statistical_security_bits: a secure sum is insecure, or fails with an allowed number of dropouts, with
+            probability at most 2^-statistical_security_bits.
         parties: the three computing parties of a deployment with protocol 'mpc': their cards, in a file the names of
             the cards' files; a simulation makes its own.
         crypto: the card of the crypto party of a deployment with protocol 'fhe', likewise.
@@ -282,13 +295,14 @@ class AggregationNode(Node):
         ("setup", "graph"), "leave it out; a run agrees its secure sums' keys once"
     )
     still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"setup": ("run", None), "graph": ("auto",)}
+    renamed: ClassVar[Mapping[str, str]] = {"failure_bits": "statistical_security_bits"}
 
     protocol: ProtocolName = PLAIN.name
     noise: Noise = "server"
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float = Field(default=0.1, ge=0, lt=1)
     threat: Threat = "semi_honest"
-    failure_bits: int = Field(default=40, ge=10, le=120)
+    statistical_security_bits: int = Field(default=40, ge=10, le=120)
     roster: dict[int, str] | None = None
     parties: tuple[PartyCard, PartyCard, PartyCard] | None = None
     crypto: PartyCard | None = None

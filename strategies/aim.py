@@ -11,7 +11,7 @@ import itertools
 from fedsyn.inference import Measurement
 from fedsyn.plugins.clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
 from fedsyn.privacy import Scales
-from fedsyn.protocol.stored import Answers, Marginals, OneWay, Select
+from fedsyn.protocol.stored import Answers, OpenMarginals, OpenOneWay, SelectClique
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.protocol.wire.requests import Choose, Deal, Open
 from fedsyn.selection.annealing import annealed, is_settled
@@ -39,11 +39,11 @@ class Aim(MechanismStrategy):
         measurements: list[Measurement] = []
         for t in itertools.count(1):
             self.begin_round(t)
-            cohort = self.sample(self.config.federation.participation)  # Algorithm 3, line 3
+            cohort = self.sample(self.config.federation.sampling_rate)  # Algorithm 3, line 3
             new = [k for k in cohort if k not in dealt]
             dealt += yield Deal(new, Answers(rho=self.ledger.remaining_rho))  # Algorithm 3, lines 4-5
             if self.model is None:  # Algorithm 2, lines 7-10
-                sums = yield Open(OneWay(sigma=scales.sigma))
+                sums = yield Open(OpenOneWay(sigma=scales.sigma))
                 measurements += self.opened(sums, [(name,) for name in self.domain])
                 self.estimate(measurements)
             scales, last = self.next_scales(scales, settled)  # lines 17-20
@@ -53,8 +53,8 @@ class Aim(MechanismStrategy):
                 size = self.rows(dealt)
                 view, bound = ModelView(self.model), self.contract.bound(size)
                 terms = self.contract.terms(view, eligible, scales.sigma, size, bound)
-                chosen = eligible[(yield Choose(Select(epsilon=scales.epsilon), terms))]  # line 13
-                sums = yield Open(Marginals(cliques=[chosen], sigma=scales.sigma))  # line 14
+                chosen = eligible[(yield Choose(SelectClique(epsilon=scales.epsilon), terms))]  # line 13
+                sums = yield Open(OpenMarginals(cliques=[chosen], sigma=scales.sigma))  # line 14
                 clique = self.candidates.cliques[chosen]
                 self.capacity.add([clique])
                 (measured,) = self.opened(sums, [clique])

@@ -59,7 +59,7 @@ class DistributedAim(MechanismStrategy):
         for t in range(1, self.options.rounds + 1):  # Protocol 2, step 2
             self.begin_round(t)
             self.record.sigma = sigmas.marginal
-            cohort = self.sample(self.config.federation.participation)
+            cohort = self.sample(self.config.federation.sampling_rate)
             if t == 1 and self.options.ablation.initial == "one_way":
                 sums = yield Sum(cohort, OneWay(), sigmas.marginal)
                 measurements += self.opened(sums, [(name,) for name in self.domain])

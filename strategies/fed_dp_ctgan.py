@@ -45,16 +45,16 @@ class FedDpCtgan(MechanismStrategy):
         options, scales = self.options, self.contract.scales(self.ledger.remaining_rho)
         self.begin_round(1)
         self.second_opinion(scales.multiplier)
-        first = self.sample(self.config.federation.participation)
+        first = self.sample(self.config.federation.sampling_rate)
         # Everybody, unless a round that a client takes part in is one that it has less.
-        asked = self.everyone() if self.config.federation.participations is None else first
+        asked = self.everyone() if self.config.federation.max_participations is None else first
         marginals = yield from self.one_way_marginals(asked, scales.one_way)
         random = self.randomness.ordinary("networks")
         networks = Networks(self.contract, marginals, int(random.integers(2**31)))
         learned = 0
         for t in range(1, options.rounds + 1):
             self.begin_round(t)
-            cohort = first if t == 1 else self.sample(self.config.federation.participation)
+            cohort = first if t == 1 else self.sample(self.config.federation.sampling_rate)
             attribute = int(random.integers(len(self.domain)))
             request = Step(attribute=attribute, multiplier=scales.multiplier)
             replies = yield Ask(cohort, request, networks.arrays())

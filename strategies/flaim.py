@@ -50,7 +50,7 @@ class Flaim(MechanismStrategy):
             self.begin_round(t)
             scales, last = self.next_scales(scales, settled, t)
             self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon if scales.choices else None
-            cohort = self.sample(self.config.federation.participation)  # line 2
+            cohort = self.sample(self.config.federation.sampling_rate)  # line 2
             starting = self.model is None
             if starting:  # the first line 11, so that there is a model to select against
                 sums = yield Sum(cohort, OneWay(), scales.sigma)

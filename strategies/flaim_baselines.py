@@ -43,7 +43,7 @@ class FedNaiveBayes(MechanismStrategy):
         for t in range(1, rounds + 1):
             self.begin_round(t)
             self.record.sigma = sigma
-            cohort = self.sample(self.config.federation.participation)
+            cohort = self.sample(self.config.federation.sampling_rate)
             sums = yield Sum(cohort, OneWay(), sigma)
             measurements += self.opened(sums, ones)
             self.estimate(measurements, t == rounds)

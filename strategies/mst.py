@@ -106,17 +106,17 @@ class FedMst(Mst):
 
     def protocol(self) -> Protocol:
         third, ones = self.contract.third(self.ledger.remaining_rho), [(name,) for name in self.domain]
-        participation = self.config.federation.participation
+        sampling_rate = self.config.federation.sampling_rate
         self.begin_round(1)
-        one_way = Sum(self.sample(participation), OneWay(), sigma_for_rho(third / len(ones)))
+        one_way = Sum(self.sample(sampling_rate), OneWay(), sigma_for_rho(third / len(ones)))
         measurements = self.opened((yield one_way), ones)
         self.estimate(measurements, last=not self.contract.edges)
         if self.model is None or not self.contract.edges:
             return
         self.begin_round(2)
-        weights, inflation = yield from self.sketched_distances(self.sample(participation), third)
+        weights, inflation = yield from self.sketched_distances(self.sample(sampling_rate), third)
         self.begin_round(3)
-        cohort = self.sample(participation)
+        cohort = self.sample(sampling_rate)
         with self.timed("select"):
             tree = self.worthwhile(self.tree(weights), weights, third, inflation)
         if tree:

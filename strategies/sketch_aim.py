@@ -70,7 +70,7 @@ class SketchAim(ByCohorts):
     looked: Sketched | None = None  # the last sketches
 
     def protocol(self) -> Protocol:
-        if self.config.federation.participations is not None:
+        if self.config.federation.max_participations is not None:
             yield from self.by_cohorts()
             return
         which = self.sketched()
@@ -94,7 +94,7 @@ class SketchAim(ByCohorts):
         left = scales.planned
         for t in range(1, self.options.rounds + 1):  # step 3
             self.begin_round(t)
-            cohort = self.sample(self.config.federation.participation)
+            cohort = self.sample(self.config.federation.sampling_rate)
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
             if plan and left > _CRUMBS * scales.planned:
@@ -123,7 +123,7 @@ class SketchAim(ByCohorts):
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
         """mu^2 of the sketches, what they are, and the rows that they see: for `width_of`."""
         mu2, rows = 2.0 * self.contract.plan_rho * self.options.sketch_share, self.total
-        if self.config.federation.participations is not None:
+        if self.config.federation.max_participations is not None:
             mu2 = self.contract.budget_of_cohorts(self.contract.plan_rho).each
             rows *= self.share_of_cohort
         squared: dict[int, float] = {}

@@ -1,6 +1,6 @@
 """sketch_aim with cohorts only: nobody is asked before it takes part, and nobody takes part in more than m rounds.
 
-The part of `strategies/sketch_aim.py` that runs with `federation.participations`;
+The part of `strategies/sketch_aim.py` that runs with `federation.max_participations`;
 docs/mechanisms/sketch_aim.md has the proof of its privacy. The client half is in `clients/sketch_aim_cohorts.py`.
 """
 
@@ -95,7 +95,7 @@ class ByCohorts(MechanismStrategy):
         request = None if which else MeasureAll(one_way=[1] * len(ones), cliques=[], weights=[])
         for t in range(1, self.options.rounds + 1):
             self.begin_round(t)
-            cohort = self.sample(self.config.federation.participation)
+            cohort = self.sample(self.config.federation.sampling_rate)
             if request is None:
                 self.record.sigma = budget.first_one_way
                 sums = yield Sum(cohort, FirstLook(alone=False), budget.first_one_way)
@@ -137,7 +137,7 @@ class ByCohorts(MechanismStrategy):
     def share_of_cohort(self) -> float:
         """The share of the clients that a cohort has."""
         node = self.config.federation
-        return cohort_size(node.participation, node.minimum_cohort, len(self.clients)) / len(self.clients)
+        return cohort_size(node.sampling_rate, node.minimum_cohort, len(self.clients)) / len(self.clients)
 
     def pool(
         self,

@@ -12,7 +12,7 @@ from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, estimate
 from fedsyn.nodes.flower.messages import read_reply
-from fedsyn.privacy import EXPONENTIAL, Ledger, PrivacyBudget, PrivacyStatement, Release, sigma_for_rho
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, PrivacyStatement, Release, sigma_for_rho
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
@@ -246,7 +246,7 @@ class SameNoise(Sound):
     def fit(self, arrays: list[np.ndarray], sigmas: tuple[float, ...]) -> None:
         for _ in range(2):
             source = self.randomness.generator("server", "again")
-            self.ledger.gaussian(np.array([0]), sigma=1e3, source=source, name="again", round=1)
+            self.ledger.gaussian([np.array([0])], Release("again", 1, GAUSSIAN, sigma=1e3), source)
         super().fit(arrays, sigmas)
 
 
@@ -327,9 +327,7 @@ class VotingClient(SoundClient):
     @answers(Vote)
     def vote(self, call: Call[Vote]) -> Answer:
         scores = [float((self.codes[:, j] == 0).sum()) for j in range(len(self.domain))]
-        best = self.ledger.exponential(
-            scores, epsilon=0.2, sensitivity=1.0, name="vote", round=call.round, source=call.source
-        )
+        best = self.ledger.exponential(scores, Release("vote", call.round, EXPONENTIAL, epsilon=0.2), call.source)
         return [], {"best": best}
 
 

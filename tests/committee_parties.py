@@ -10,22 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.secagg import (
-    DEAL,
-    ENROL,
-    MASKED,
-    RECOVER,
-    UNMASK,
-    Committee,
-    CommitteeClient,
-    CommitteeSumServer,
-    Established,
-    Identity,
-    Setup,
-    SetupServer,
-    SumFacts,
-    wire,
-)
+from fedsyn.aggregation.secagg import wire
+from fedsyn.aggregation.secagg.client import CommitteeClient
+from fedsyn.aggregation.secagg.facts import DEAL, ENROL, MASKED, RECOVER, UNMASK, Committee, Setup, SumFacts
+from fedsyn.aggregation.secagg.primitives import Identity
+from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer
 from fedsyn.errors import ConfigError, ProtocolError
 
 Gone = Mapping[str, Collection[int]]

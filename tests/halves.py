@@ -29,7 +29,7 @@ def asked(
     """
     kind, params = (type(request), request.model_dump()) if isinstance(request, Request) else request
 
-    def drawn() -> RandomSource:
-        return Randomness(0).generator("test") if source is None else source
-
-    return Call(1, lambda: kind.read(params, client.contract), list(arrays), drawn)
+    call = Call(1, kind, params, client.contract, list(arrays), Randomness(0), ("test",))
+    if source is not None:
+        call.__dict__["source"] = source  # as if it had been made already
+    return call

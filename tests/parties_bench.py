@@ -18,7 +18,7 @@ from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder,
 from fedsyn.nodes.parties.local import LocalParties
 from fedsyn.nodes.parties.policy import Policy
 from fedsyn.nodes.parties.sealing import seal_deal
-from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget, SelectionNoise
+from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, PrivacyBudget, Release, SelectionNoise
 from fedsyn.privacy.selection import DRAWING
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
@@ -133,15 +133,9 @@ class Bench:
         terms, total = order.terms, np.zeros(len(order.terms.cliques), np.int64)
         noise = SelectionNoise(order.epsilon, terms.moved)
         for party in range(3):
-            total += loose().selection_share(
-                np.zeros(len(total), np.int64),
-                noise=noise,
-                draws=party in DRAWING,
-                sensitivity=terms.sensitivity,
-                name=order.name,
-                round=order.round,
-                source=self.source(party, order),
-            )
+            entry = Release(order.name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon)
+            zeros, source = np.zeros(len(total), np.int64), self.source(party, order)
+            total += loose().selection_share(zeros, noise, entry, source, draws=party in DRAWING)
         return total
 
     def expected_opening(self, order: OpenOrder) -> np.ndarray:
@@ -149,17 +143,8 @@ class Bench:
         noise = DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=len(exact))
         total = exact * noise.resolution
         for party in range(3):
-            total += loose().distributed(
-                np.zeros(len(exact), np.int64),
-                noise=noise,
-                sigma=noise.sigma,
-                sensitivity=1.0,
-                count=noise.count,
-                name=order.name,
-                round=order.round,
-                source=self.source(party, order),
-                replaced=1.0,
-            )
+            entry = noise.release(order.name, order.round)
+            total += loose().distributed(np.zeros(len(exact), np.int64), noise, entry, self.source(party, order))
         return total
 
 

@@ -64,14 +64,17 @@ FAULTS = {
     ),
     "charged after the draw": Fault(
         "fedsyn/privacy/ledger.py",
-        "        self.charge(release)\n        noisy = [_noise.gaussian(array, sigma, source) for array in arrays]\n",
-        "        noisy = [_noise.gaussian(array, sigma, source) for array in arrays]\n        self.charge(release)\n",
+        "        self.charge(release)\n"
+        "        return [_noise.gaussian(array, release.sigma, source) for array in arrays]\n",
+        "        noisy = [_noise.gaussian(array, release.sigma, source) for array in arrays]\n"
+        "        self.charge(release)\n        return noisy\n",
         "unit/privacy/test_privacy_ledger.py",
     ),
     "half the sensitivity": Fault(
         "fedsyn/privacy/ledger.py",
-        "            GAUSSIAN,\n            sensitivity,\n            sigma=sigma,\n            count=count,",
-        "            GAUSSIAN,\n            0.5 * sensitivity,\n            sigma=sigma,\n            count=count,",
+        "        release = self.unit.entered(release)\n        release = replace(release, clients",
+        "        release = self.unit.entered(replace(release, sensitivity=0.5 * release.sensitivity))\n"
+        "        release = replace(release, clients",
         "unit/privacy/test_privacy_ledger.py",
     ),
     "shares of noise for clients that need not come": Fault(
@@ -94,8 +97,8 @@ FAULTS = {
     ),
     "one round more than allowed": Fault(
         "fedsyn/protocol/cohorts.py",
-        "len(rounds) >= node.participations",
-        "len(rounds) > node.participations",
+        "len(rounds) >= node.max_participations",
+        "len(rounds) > node.max_participations",
         "unit/protocol/test_participations.py",
     ),
     "a charge that the journal does not have": Fault(

@@ -386,7 +386,7 @@ def _forms(text: str) -> list[str]:
 
 def fields() -> str:
     """Every field of every message, and why its receiver need not trust it."""
-    from fedsyn.protocol.wire.fields import CHAPTERS
+    from docs.site.fields import CHAPTERS
     from fedsyn.registry import client_class, mechanisms
 
     names: dict[str, str] = {}

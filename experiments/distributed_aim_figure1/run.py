@@ -22,7 +22,16 @@ from fedsyn import yamlio
 from fedsyn.errors import FedsynError
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
-from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for, epsilon_for_rho, sigma_for_rho
+from fedsyn.privacy import (
+    EXPONENTIAL,
+    GAUSSIAN,
+    Ledger,
+    PrivacyBudget,
+    Release,
+    accountant_for,
+    epsilon_for_rho,
+    sigma_for_rho,
+)
 from fedsyn.randomness import Randomness
 from fedsyn.runs.prepare import split_tables
 from fedsyn.selection.scores import l1_distances
@@ -95,9 +104,8 @@ def choose(name: str, scores: Scores, k: int, budget: PrivacyBudget, source: Any
         sensitivity = float(scores.moves.max())
         for step in range(k):
             epsilon = epsilon_for_rho(rho / k)
-            best = ledger.exponential(
-                left, epsilon=epsilon, sensitivity=sensitivity, source=source, name="choose", round=step + 1
-            )
+            entry = Release("choose", step + 1, EXPONENTIAL, sensitivity, epsilon=epsilon)
+            best = ledger.exponential(left, entry, source)
             chosen.append(best)
             left[best] = -np.inf
         return chosen
@@ -105,7 +113,8 @@ def choose(name: str, scores: Scores, k: int, budget: PrivacyBudget, source: Any
     # Algorithm 2, line 1: |R| times the square of the largest sensitivity of one score.
     noise_for = float(np.sqrt(len(scores.moves)) * scores.moves.max()) if name == "as printed" else sensitivity
     sigma = sigma_for_rho(rho, noise_for)
-    noisy = ledger.gaussian(scores.values, sigma=sigma, sensitivity=sensitivity, source=source, name="scores", round=1)
+    entry = Release("scores", 1, GAUSSIAN, sensitivity, sigma=sigma)
+    (noisy,) = ledger.gaussian([scores.values], entry, source)
     return top_k(noisy, k)
 
 

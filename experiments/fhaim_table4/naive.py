@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader, uniform
 from fedsyn.crypto.fhe.parameters import PLAIN_BITS, Parameters, bfv_for_store, fresh_noise, product_noise, with_room
 from fedsyn.crypto.fhe.products import Column, ColumnLayout, Columns, Products
-from fedsyn.crypto.fhe.question import Asked
+from fedsyn.crypto.fhe.question import DecryptionQuery
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Domain
@@ -127,7 +127,7 @@ class NaiveProducts(Products):
                 starts.append(len(sent) * self._slots + cell % self._slots)
                 known[cell] = -int(mask[cell % self._slots])
             sent.append(self.computation.hidden(combined[index], mask))
-        return self._with(self._again(Asked(tuple(sent), tuple(starts), (1,) * len(starts)), terms), known)
+        return self._with(self._again(DecryptionQuery(tuple(sent), tuple(starts), (1,) * len(starts)), terms), known)
 
 
 def table_of(source: str) -> tuple[npt.NDArray[np.integer], Domain]:

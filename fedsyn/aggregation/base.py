@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -193,21 +193,21 @@ class ClientSum:
 
     def promised_to_server(self, contribution: Contribution) -> Contribution:
         """Charges an exact contribution whose noise the server has promised to add."""
-        self.checked(contribution)
-        if contribution.count:
-            self.ledger.promise(
-                Release(
-                    self.name,
-                    self.call.round,
-                    GAUSSIAN,
-                    self.spec.sensitivity,
-                    sigma=self.spec.sigma,
-                    count=contribution.count,
-                    noise_by="server",
-                    replaced=contribution.layout.replaced,
-                )
-            )
+        if self.checked(contribution).count:
+            self.ledger.promise(replace(self.entry(contribution), noise_by="server"))
         return contribution
+
+    def entry(self, contribution: Contribution) -> Release:
+        """What the ledger is charged for a contribution that any row is in."""
+        return Release(
+            self.name,
+            self.call.round,
+            GAUSSIAN,
+            self.spec.sensitivity,
+            sigma=self.spec.sigma,
+            count=max(1, contribution.count),
+            replaced=contribution.layout.replaced,
+        )
 
 
 #: Whether the clients that have replied are enough for what comes next.
@@ -298,31 +298,56 @@ class ServerSum:
         missing = len(self.cohort) - max(1, fewest) - before  # that may be
         return Message(cohort, arrays, enough=lambda replied: len(cohort) - len(replied) <= missing, streamed=True)
 
-    def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:
-        """Charges, and adds the server's noise to an exact total."""
-        noisy = self.ledger.gaussian(
-            split_vector(total, self.spec.shapes),
+    def entry(self) -> Release:
+        """What the ledger is charged for the sum."""
+        return Release(
+            self.name,
+            self.round,
+            GAUSSIAN,
+            self.spec.sensitivity,
             sigma=self.spec.sigma,
-            sensitivity=self.spec.sensitivity,
             count=self.spec.count,
-            name=self.name,
-            round=self.round,
-            source=self.source,
             argument=self.layout.argument,
             replaced=self.layout.replaced,
         )
+
+    def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:
+        """Charges, and adds the server's noise to an exact total."""
+        noisy = self.ledger.gaussian(split_vector(total, self.spec.shapes), self.entry(), self.source)
         return Summed(noisy, (self.spec.sigma,) * len(self.spec.shapes), tuple(contributors))
 
 
-class Aggregation(ABC):
-    """One protocol: `form` is the server's half (it may use several messages), `answer` the client's. Both generate.
+class TrustModel(ABC):
+    """How the clients' numbers come together, by sums (`Aggregation`) or in a store, and whom that trusts with what."""
+
+    capabilities: ClassVar[Capabilities]
+    node: AggregationNode
+
+    @property
+    @abstractmethod
+    def reads(self) -> Reads:
+        """What of the clients' contributions the server reads."""
+
+    @abstractmethod
+    def check(self, clients: int) -> None:
+        """Refuses a configuration that cannot serve this many clients; ConfigError says why."""
+
+    def assumptions(self) -> dict[str, str | int | float]:
+        """What the guarantee rests on."""
+        return {"aggregation": self.node.protocol, "noise": self.node.noise, "server_reads": self.reads}
+
+    @abstractmethod
+    def who_sees_what(self) -> dict[str, str]:
+        """The `server`, `trust` and `noise` words of the privacy statement."""
+
+
+class Aggregation(TrustModel):
+    """One protocol of sums: `form` is the server's half, in one message or several, `answer` the client's.
 
     Args:
         node: `aggregation` of the configuration.
         minimum: `federation.minimum_cohort`.
     """
-
-    capabilities: ClassVar[Capabilities]
 
     def __init__(self, node: AggregationNode, minimum: int = 1) -> None:
         self.node = node
@@ -333,11 +358,9 @@ class Aggregation(ABC):
 
     @property
     def reads(self) -> Reads:
-        """What of the clients' contributions the server reads."""
         return "exact numbers" if self.node.noise == "server" else "releases"
 
     def check(self, clients: int) -> None:
-        """Refuses a configuration that could form no sum over `clients` clients; ConfigError says why."""
         self.capabilities.require(self.node.noise, self.node.threat, store=False)
         if self.node.noise == "distributed" and self.node.corrupted + self.node.dropout >= 1.0:
             raise ConfigError(
@@ -363,13 +386,9 @@ class Aggregation(ABC):
         """
 
     def assumptions(self) -> dict[str, str | int | float]:
-        """What the guarantee rests on where clients draw the noise, or hide their vectors from the server."""
         node = self.node
-        assumed: dict[str, str | int | float] = {"aggregation": node.protocol, "noise": node.noise}
-        if node.rests_on_clients:
-            assumed |= {"corrupted": node.corrupted, "dropout": node.dropout}
-        assumed["server_reads"] = self.reads
-        return assumed
+        on_clients = {"corrupted": node.corrupted, "dropout": node.dropout} if node.rests_on_clients else {}
+        return {**super().assumptions(), **on_clients}
 
     @abstractmethod
     def answer(self, part: ClientSum) -> Answering:
@@ -399,9 +418,5 @@ class Aggregation(ABC):
         """
         return {}, None
 
-    def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:  # noqa: B027 - by default nothing
+    def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
         """Takes over what an earlier process's `memory` gave, and the last setup that it gave."""
-
-    @abstractmethod
-    def who_sees_what(self) -> dict[str, str]:
-        """The `server`, `trust` and `noise` words of the privacy statement."""

@@ -9,6 +9,7 @@ clients carries sqrt(c) times as much).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contribut
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import GAUSSIAN, DistributedNoise, Release
+from fedsyn.privacy import DistributedNoise
 from fedsyn.privacy.against import Reads
 from fedsyn.protocol.wire.envelope import Arrays, SumSpec, check_message
 from fedsyn.protocol.wire.requests import Summed
@@ -67,15 +68,8 @@ class PlainAggregation(Aggregation):
         if not contribution.active:
             return [np.zeros(0, np.int64)]
         parts = split_vector(contribution.dense(), part.spec.shapes)
-        noisy = part.ledger.gaussian(
-            [parts[i].ravel() for i in contribution.active],
-            sigma=part.spec.sigma,
-            sensitivity=part.spec.sensitivity,
-            name=part.name,
-            round=part.call.round,
-            source=part.call.source,
-            replaced=contribution.layout.replaced,
-        )
+        active = [parts[i].ravel() for i in contribution.active]
+        noisy = part.ledger.gaussian(active, part.entry(contribution), part.call.source)
         return [np.asarray(contribution.active, np.int64), np.concatenate(noisy)]
 
     # The server's half ------------------------------------------------------------------------------------------------
@@ -104,19 +98,7 @@ class PlainAggregation(Aggregation):
         """Adds up vectors that each carry the full noise."""
         spec = whole.spec
         if whole.cohort:  # a noisy vector is released when it arrives, whether or not the sum is used
-            whole.ledger.promise(
-                Release(
-                    whole.name,
-                    whole.round,
-                    GAUSSIAN,
-                    spec.sensitivity,
-                    sigma=spec.sigma,
-                    count=spec.count,
-                    noise_by="each client",
-                    argument=whole.layout.argument,
-                    replaced=whole.layout.replaced,
-                )
-            )
+            whole.ledger.promise(replace(whole.entry(), noise_by="each client"))
         total = np.zeros(spec.length)
         noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum
         contributors = []

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,21 @@ from fedsyn.aggregation.base import (
     ServerSum,
 )
 from fedsyn.aggregation.plain import PlainAggregation
+from fedsyn.aggregation.secagg import wire
+from fedsyn.aggregation.secagg.client import CommitteeClient
+from fedsyn.aggregation.secagg.facts import (
+    DEAL,
+    ENROL,
+    LONGEST,
+    MASKED,
+    RECOVER,
+    UNMASK,
+    SecureSumAborted,
+    Setup,
+    SumFacts,
+    committee_of,
+)
+from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import SECAGG
 from fedsyn.errors import ConfigError, ProtocolError, RunError
@@ -47,13 +62,10 @@ from fedsyn.protocol.wire.holder import MOST_PARTITIONS
 from fedsyn.protocol.wire.requests import Summed
 from fedsyn.settings import AggregationNode
 
-if TYPE_CHECKING:
-    from fedsyn.aggregation.secagg import CommitteeClient, Established, Setup, SetupServer, SumFacts
-
 Totalling = Generator[Message, Any, tuple[npt.NDArray[np.uint64], tuple[int, ...]]]
 STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state
 _AGAIN = 8  # sums after which a setup is made again for those who are not in it, or have lost their memory of it
-Shares = tuple[str, int, float, float, int]  # threat, failure_bits, corrupted, dropout, minimum_cohort
+Shares = tuple[str, int, float, float, int]  # threat, statistical_security_bits, corrupted, dropout, minimum_cohort
 _HEAD = 5  # arrays that say what a sum's stage is about: cohort, invited, enrolled, transcript, dealt
 _NO_STAGE = "the message belongs to no stage of a secure sum"
 
@@ -82,14 +94,13 @@ class SecureAggregation(Aggregation):
             self._setup(tuple(range(clients)), 0, "", "")
 
     def assumptions(self) -> dict[str, str | int | float]:
-        return {**super().assumptions(), "threat": self.node.threat, "failure_bits": self.node.failure_bits}
+        bits = self.node.statistical_security_bits
+        return {**super().assumptions(), "threat": self.node.threat, "statistical_security_bits": bits}
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
         """A sum in the ring of 64 bits, no longer than a client makes room for."""
         if spec.asked == 1:
             return PlainAggregation(self.node, self.minimum).room(spec, rows)
-        from fedsyn.aggregation.secagg.facts import LONGEST
-
         if spec.length > LONGEST:
             raise ConfigError(f"a secure sum has at most {LONGEST:,} entries, and one of {spec.length:,} may be needed")
         check_message(8.0 * spec.length, "aggregation.protocol: secagg")
@@ -101,10 +112,10 @@ class SecureAggregation(Aggregation):
 
     def answer(self, part: ClientSum) -> Answering:
         """One stage. The client's vector is computed, charged and masked in one of them only."""
-        from fedsyn.aggregation.secagg import DEAL, ENROL, MASKED, RECOVER, UNMASK
-
         if part.spec.asked == 1:
-            return (yield from self.alone(part))
+            if self.node.noise == "server" and not part.central:
+                raise ProtocolError("a secure sum over one client would show its exact vector")
+            return (yield from PlainAggregation(self.node, self.minimum).answer(part))
         stage, arrays = part.stage, part.call.arrays
         if stage is None:
             raise ProtocolError(_NO_STAGE)
@@ -123,8 +134,6 @@ class SecureAggregation(Aggregation):
         return client.unmask(facts, inbox) if stage.name == UNMASK else client.recover(facts, inbox)
 
     def _set_up(self, part: ClientSum, stage: Stage, arrays: Arrays) -> Arrays:
-        from fedsyn.aggregation.secagg import ENROL, committee_of
-
         is_first = stage.name == ENROL
         if stage.skip != 0 or len(arrays) < (2 if is_first else 3):
             raise ProtocolError(_NO_STAGE)
@@ -137,16 +146,9 @@ class SecureAggregation(Aggregation):
         return client.deal(committee_of(setup, _bytes(arrays[1])), arrays[2:-1])
 
     def _client(self, part: ClientSum, partition: int) -> CommitteeClient:
-        from fedsyn.aggregation.secagg import CommitteeClient
-
         identity, roster = part.holder.identities() if self.node.threat == "malicious" else (None, None)
         state = part.holder.state.setdefault(STATE, {})
         return CommitteeClient(partition, state, identity=identity, roster=roster)
-
-    def alone(self, part: ClientSum) -> Answering:
-        if self.node.noise == "server" and not part.central:
-            raise ProtocolError("a secure sum over one client would show its exact vector")
-        return (yield from PlainAggregation(self.node, self.minimum).answer(part))
 
     def vector(self, part: ClientSum, contribution: Contribution) -> npt.NDArray[np.uint64]:
         """The vector to mask, in Z_2^64; charged."""
@@ -165,8 +167,6 @@ class SecureAggregation(Aggregation):
     # The server's half ------------------------------------------------------------------------------------------------
 
     def form(self, whole: ServerSum) -> Forming:
-        from fedsyn.aggregation.secagg import SecureSumAborted
-
         if len(whole.cohort) == 1:
             return (yield from PlainAggregation(self.node, self.minimum).form(whole))
         spec, limits = whole.spec, self.limits(len(whole.cohort))
@@ -196,8 +196,6 @@ class SecureAggregation(Aggregation):
             ConfigError: the cohort is too small to hide anybody in.
             SecureSumAborted: too few were left, nothing was opened.
         """
-        from fedsyn.aggregation.secagg import MASKED, UNMASK, CommitteeSumServer, SecureSumAborted, wire
-
         limits = self.limits(len(whole.cohort))
         kept = yield from self._ready(whole, limits)
         self._served += 1
@@ -211,8 +209,9 @@ class SecureAggregation(Aggregation):
         server = CommitteeSumServer(facts, kept)
         while not server.done:
             stage, common, each = server.outbox()
-            if stage == UNMASK:
-                self._promise(whole, noise)
+            if stage == UNMASK and self.node.noise != "server":
+                # Before the total is opened: one that came too late to be used was released too.
+                whole.ledger.promise(promised(whole, noise))
             ours = whole.arrays if stage == MASKED else []
             replies = yield Message(
                 sorted(each),
@@ -231,11 +230,6 @@ class SecureAggregation(Aggregation):
                     self._established = None
                 raise
         return server.result()
-
-    def _promise(self, whole: ServerSum, noise: DistributedNoise) -> None:
-        """Charges before the total is opened: a total that came too late to be used was released too."""
-        if self.node.noise != "server":
-            whole.ledger.promise(promised(whole, noise))
 
     def _ready(self, whole: ServerSum, limits: Limits) -> Generator[Message, Any, Established]:
         """The setup for a sum: the present one, or a new one where that is used up or too many are not in it."""
@@ -257,8 +251,6 @@ class SecureAggregation(Aggregation):
 
         Where a malicious server may leave out no member, it is done again without those that have not dealt.
         """
-        from fedsyn.aggregation.secagg import SecureSumAborted, SetupServer
-
         for _ in range(1 + self.limits(len(everyone)).dropouts):
             setup = self._setup(everyone, self._setups, self._run, whole.config_hash)
             self._setups += 1
@@ -309,7 +301,7 @@ class SecureAggregation(Aggregation):
         Masked vectors alone are uniform to whoever reads them. With the unmasking they give the total, and where the
         clients have drawn the noise that is what is released.
         """
-        return self.node.noise != "server" or stage.name not in ("unmask", "recover")
+        return self.node.noise != "server" or stage.name not in (UNMASK, RECOVER)
 
     def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
         kept, number = self._established, None
@@ -321,8 +313,6 @@ class SecureAggregation(Aggregation):
         return small, whole
 
     def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
-        from fedsyn.aggregation.secagg import Established
-
         self._run = str(memory["run"])
         self._setups, self._served = int(memory["setups"]), int(memory["served"])
         self._missed, self._established = set(memory["missed"]), None
@@ -344,7 +334,7 @@ class SecureAggregation(Aggregation):
     @property
     def _shares(self) -> Shares:
         node = self.node
-        return (node.threat, node.failure_bits, node.corrupted, node.dropout, self.minimum)
+        return (node.threat, node.statistical_security_bits, node.corrupted, node.dropout, self.minimum)
 
     def _setup(self, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
         return _setup_of(self._shares, invited, number, run[:64], config_hash)
@@ -390,12 +380,10 @@ def _facts_read(
 
 @lru_cache(maxsize=8)
 def _setup_of(shares: Shares, invited: tuple[int, ...], number: int, run: str, config_hash: str) -> Setup:
-    from fedsyn.aggregation.secagg import Setup
-
-    threat, failure_bits, corrupted, dropout, minimum = shares
+    threat, statistical_security_bits, corrupted, dropout, minimum = shares
     limits = Limits.of_shares(corrupted, dropout, len(invited), minimum)
     identifier = hashlib.sha256(json.dumps([run, config_hash]).encode()).digest()
-    return Setup(identifier, number, invited, limits.colluding, limits.dropouts, threat, failure_bits)
+    return Setup(identifier, number, invited, limits.colluding, limits.dropouts, threat, statistical_security_bits)
 
 
 def _facts_of(
@@ -408,8 +396,6 @@ def _facts_of(
     cohort: tuple[int, ...],
 ) -> SumFacts:
     """The public facts of a sum; `keys` are the enrolled clients, the transcript, and the members that have dealt."""
-    from fedsyn.aggregation.secagg import SumFacts, committee_of
-
     _, _, corrupted, dropout, minimum = shares
     limits = Limits.of_shares(corrupted, dropout, len(cohort), minimum)
     enrolled, transcript, dealt = keys

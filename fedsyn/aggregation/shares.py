@@ -46,18 +46,8 @@ def noise_of(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
 
 def noisy_vector(contribution: Contribution, part: ClientSum, noise: DistributedNoise) -> npt.NDArray[np.int64]:
     """A client's vector with its share of the noise on every entry, in units of 1/resolution; charges its ledger."""
-    part.checked(contribution)
-    return part.ledger.distributed(
-        contribution.dense(),
-        noise=noise,
-        sigma=part.spec.sigma,
-        sensitivity=part.spec.sensitivity,
-        count=contribution.count,
-        name=part.name,
-        round=part.call.round,
-        source=part.call.source,
-        replaced=contribution.layout.replaced,
-    )
+    vector, entry = part.checked(contribution).dense(), part.entry(contribution)
+    return part.ledger.distributed(vector, noise, entry, part.call.source, takes_part=contribution.count > 0)
 
 
 def promised(whole: ServerSum, noise: DistributedNoise) -> Release:

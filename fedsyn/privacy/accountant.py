@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 from fedsyn.errors import ConfigError
 from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
@@ -20,29 +21,30 @@ from fedsyn.privacy.renyi import renyi_capacity, renyi_epsilon, sampled_rdp
 REREADING_ROOM = ROUNDING_ROOM + 1e-14
 
 
-class Accountant(Protocol):
+class Accountant(ABC):
     """Adds up the costs of releases in one unit and turns the sum into epsilon."""
 
-    @property
-    def name(self) -> str: ...
+    name: ClassVar[str]
 
     @property
+    @abstractmethod
     def unit(self) -> str:
         """'rho', 'mu²' or a Rényi divergence: what `cost` and `capacity` are measured in."""
-        ...
 
     @property
+    @abstractmethod
     def per_rho(self) -> float:
         """What a Gaussian release of rho = 1 costs, in that unit."""
-        ...
 
     @property
+    @abstractmethod
     def capacity(self) -> float: ...
 
+    @abstractmethod
     def cost(self, release: Release) -> float:
         """Cost of one entry; ValueError when this accountant's theorem does not cover it."""
-        ...
 
+    @abstractmethod
     def epsilon(self, spent: float, delta: float) -> float: ...
 
     def exchanged(self, release: Release, cost: float) -> float:
@@ -50,17 +52,18 @@ class Accountant(Protocol):
 
         Exchanging multiplies what an entry moves by its `replaced`, and so rho and mu² by the square.
         """
-        ...
+        return cost * release.replaced**2
 
     def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
         """The ε of releases where a row is exchanged for another one instead of added or removed."""
-        ...
+        return self.epsilon(exchanged, delta)
 
+    @abstractmethod
     def to_dict(self) -> dict[str, str | float]: ...
 
 
 @dataclass(frozen=True)
-class ZcdpAccountant:
+class ZcdpAccountant(Accountant):
     """Fully adaptive zCDP filter: any next release is allowed while the sum of rho stays within `rho`.
 
     Mechanism, scale and whether to go on may all depend on everything released before: a filter that stops
@@ -93,18 +96,12 @@ class ZcdpAccountant:
     def epsilon(self, spent: float, delta: float) -> float:
         return zcdp_epsilon(spent, delta)
 
-    def exchanged(self, release: Release, cost: float) -> float:
-        return cost * release.replaced**2
-
-    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
-        return self.epsilon(exchanged, delta)
-
     def to_dict(self) -> dict[str, str | float]:
         return {"name": "zcdp", "rho": self.rho}
 
 
 @dataclass(frozen=True)
-class GaussianAccountant:
+class GaussianAccountant(Accountant):
     """Only Gaussian releases: exactly ONE Gaussian mechanism, `mu² = Σ mu_i²`.
 
     (ε, δ) is exact (Balle & Wang 2018): less noise than zCDP for the same promise. Queries may be chosen adaptively
@@ -143,18 +140,12 @@ class GaussianAccountant:
     def epsilon(self, spent: float, delta: float) -> float:
         return gaussian_epsilon(math.sqrt(spent), delta)
 
-    def exchanged(self, release: Release, cost: float) -> float:
-        return cost * release.replaced**2
-
-    def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
-        return self.epsilon(exchanged, delta)
-
     def to_dict(self) -> dict[str, str | float]:
         return {"name": "gaussian", "mu": self.mu}
 
 
 @dataclass(frozen=True)
-class RenyiAccountant:
+class RenyiAccountant(Accountant):
     """Rényi DP at ONE order, chosen before the run: for steps of DP-SGD, and whatever stands beside them.
 
     Costs add up, and a filter that stops their sum makes the whole interaction that Rényi DP, fully adaptively

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass
 
 from fedsyn.errors import ConfigError
-from fedsyn.privacy.conversion import SMALLEST_DELTA, gaussian_mu, zcdp_epsilon, zcdp_rho
+from fedsyn.privacy.conversion import SMALLEST_DELTA, gaussian_mu, zcdp_rho
 
 #: Relative room that the ledger leaves for float rounding when a plan sums to exactly its budget.
 #: `PrivacyBudget.rho` and `.mu`² are lowered by twice as much first, so a sum that uses the room is still
@@ -43,13 +43,6 @@ class PrivacyBudget:
         if not 0.0 < self.epsilon < math.inf:
             raise ConfigError(f"privacy.epsilon must be positive and finite; got {self.epsilon:g}")
         _check_delta(self.delta)
-
-    @classmethod
-    def of_rho(cls, rho: float, delta: float) -> PrivacyBudget:
-        """The smallest budget at `delta` whose `rho` is at least this one: what a given plan really costs."""
-        delta = _number("privacy.delta", delta)
-        _check_delta(delta)
-        return cls(zcdp_epsilon(rho * (1.0 + 3.0 * ROUNDING_ROOM), delta), delta)
 
     @property
     def rho(self) -> float:

@@ -48,8 +48,7 @@ in either accounting. It is of the order of 1e-25: it stands in the ledger for c
 *Sources.* Kairouz, Liu & Steinke 2021 ("The Distributed Discrete Gaussian Mechanism", Theorem 1): rho = Δ²/(2Hs²) +
 τL/4, τ = 10 Σ exp(-2π² s² k/(k+1)); L t is at most twice their term. The Distributed AIM paper quotes it as Lemma 5
 with 5 Σ exp(-4π² s² k/(k+1)) and without L. That is too small: for H = 2 and a shift of 1 even the Kullback-Leibler
-divergence exceeds it (tests/unit/privacy/test_privacy_distributed.py), and entries add up. `printed_excess` has its
-value.
+divergence exceeds it (tests/unit/privacy/test_privacy_distributed.py), and entries add up.
 The paper's share variance, γ²Δ²/(2(1-θ)nρ), is ours without r² and with every client staying; its encoding truncates.
 
 *Sampler.* A share's law is within 2^-170 of N_Z(0, s²) in total variation (fedsyn.privacy._discrete). A run of 2^40
@@ -65,7 +64,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedsyn.errors import ConfigError
-from fedsyn.privacy.release import CLIENTS, GAUSSIAN, PARTIES, ROLES, TWICE, UNKNOWN_SAMPLER, Release, Shares
+from fedsyn.privacy.release import CLIENTS, GAUSSIAN, PARTIES, TWICE, Release, Shares
 
 #: r: the part of the noise, in units of 1/gamma, that pays for its being discrete.
 ROUNDING = 2.0
@@ -81,7 +80,7 @@ _RING_BITS = 63  # of an integer in [-2^63, 2^63)
 
 @dataclass(frozen=True)
 class DistributedNoise:
-    """How the noise of one sum is made of its clients' shares; made by `of` (or `local`).
+    """How the noise of one sum is made of its clients' shares; made by `of`.
 
     Attributes:
         sigma: the standard deviation that was asked for and is charged, in units of the summed values.
@@ -149,11 +148,6 @@ class DistributedNoise:
             )
         extra = _SAFETY * length * (_shares_excess(share, honest) + _atanh2(_theta(ROUNDING**2)))
         return cls(sigma, sensitivity, count, length, asked, fewest, corrupted, gamma, share, extra, by)
-
-    @classmethod
-    def local(cls, sigma: float, *, sensitivity: float, count: int, length: int, asked: int) -> DistributedNoise:
-        """Every client adds the full noise: no other need be honest, and a sum of c clients carries √c times σ."""
-        return cls.of(sigma, sensitivity=sensitivity, count=count, length=length, asked=asked, fewest=1, corrupted=0)
 
     @classmethod
     def of_parties(cls, sigma: float, *, count: int, length: int) -> DistributedNoise:
@@ -233,36 +227,31 @@ class DistributedNoise:
         name: str,
         round: int,
         *,
-        count: int | None = None,
         argument: str = "",
-        noise_by: str | None = None,
-        sampler: str = UNKNOWN_SAMPLER,
         replaced: float = TWICE,
     ) -> Release:
-        """The ledger entry of this sum, for a row that touches `count` of its arrays (all that one row may)."""
+        """The ledger entry of this sum, for a row that touches as many of its arrays as one row may."""
         return Release(
             name,
             round,
             GAUSSIAN,
             self.sensitivity,
             sigma=self.sigma,
-            count=self.count if count is None else count,
-            noise_by=self.noise_by if noise_by is None else noise_by,
-            sampler=sampler,
+            count=self.count,
+            noise_by=self.noise_by,
             argument=argument,
             extra=self.extra_rho,
             replaced=replaced,
         )
 
-    def check_ring(self, largest: float, bits: int = _RING_BITS) -> None:
-        """Makes sure that no sum wraps around in [-2^bits, 2^bits).
+    def check_ring(self, largest: float) -> None:
+        """Makes sure that no sum wraps around in [-2^63, 2^63).
 
         All shares of the asked clients together are subgaussian with variance n s²; their sum stays within
         s √(2 n log(2 L 2^60)) in every one of the L entries but for a probability of 2^-60.
 
         Args:
             largest: bound on the absolute value of an entry of the sum, in summed units (rows times magnitude).
-            bits: of the ring that it is formed in, without the sign.
 
         Raises:
             ConfigError: if the sum and its noise may not fit.
@@ -270,14 +259,14 @@ class DistributedNoise:
         tail = self.share * math.sqrt(2.0 * self.asked * (math.log(2.0 * self.length) + _TAIL_BITS * math.log(2.0)))
         reach = self.resolution * largest + tail
         # Doubles: a relative 1e-12 covers the rounding of every step above.
-        if not reach * (1.0 + 1e-12) < 2.0**bits:
+        if not reach * (1.0 + 1e-12) < 2.0**_RING_BITS:
             # What finer noise makes larger is the resolution; what coarser noise does is the noise itself.
             epsilon = "larger" if tail > self.resolution * largest else "smaller" if self.resolution > 1 else ""
             remedy = f", or choose a {epsilon} privacy.epsilon" if epsilon else ""
             raise ConfigError(
                 f"a sum of values up to {largest:.3g} with noise of {self.sigma:.3g} may reach "
-                f"{reach:.3g} in units of 1/{self.resolution}, beyond the ring's 2^{bits} = "
-                f"{2.0**bits:.3g}: sum fewer rows or smaller marginals (workload.degree, data.bins, "
+                f"{reach:.3g} in units of 1/{self.resolution}, beyond the ring's 2^{_RING_BITS} = "
+                f"{2.0**_RING_BITS:.3g}: sum fewer rows or smaller marginals (workload.degree, data.bins, "
                 f"inference.max_cells){remedy}"
             )
 
@@ -285,15 +274,6 @@ class DistributedNoise:
 def share_of(scaled_sigma: float, honest: int) -> float:
     """s = √(((γσ)² + r²)/H), rounded up: H s² is at least (γσ)² + r² in spite of floating point."""
     return math.sqrt((scaled_sigma * scaled_sigma + ROUNDING * ROUNDING) / honest) * (1.0 + 2.0**-50)
-
-
-def of_two(sigma: float, *, sensitivity: float, length: int) -> DistributedNoise:
-    """Noise of one vector of integers that two roles draw, each the whole of it: one may know its own. γ is 1.
-
-    Twice the variance opens. A small sigma is made up to 128: nobody scales what is already encrypted.
-    """
-    facts = {"sensitivity": sensitivity, "count": 1, "length": length}
-    return DistributedNoise.of(max(sigma, FINEST), **facts, asked=2, fewest=2, corrupted=1, by=ROLES)  # type: ignore[arg-type]
 
 
 def pool_share(honest: int) -> float:
@@ -311,11 +291,6 @@ def pool_share(honest: int) -> float:
             "raise federation.minimum_cohort; fewest contributors less corrupted must be at least 1"
         )
     return 2.0**30 / math.sqrt(honest)
-
-
-def printed_excess(share: float, honest: int) -> float:
-    """Lemma 5's term as the Distributed AIM paper prints it; not used: it is too small (module docstring)."""
-    return 5.0 * math.fsum(math.exp(-4.0 * math.pi**2 * share**2 * k / (k + 1)) for k in range(1, honest))
 
 
 @lru_cache(maxsize=256)

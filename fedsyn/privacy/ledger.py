@@ -15,12 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsyn.domain import Clique
 from fedsyn.errors import BudgetExceeded
 from fedsyn.privacy import _noise
 from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
@@ -32,9 +31,7 @@ from fedsyn.privacy.release import (
     CLIENTS,
     EXPONENTIAL,
     GAUSSIAN,
-    PARTIES,
     SAMPLED,
-    TWICE,
     UNKNOWN_SAMPLER,
     Release,
     merged,
@@ -257,129 +254,50 @@ class Ledger:
             release = replace(release, sampler=f"drawn by {release.noise_by}, not seen here")
         self.charge(release)
 
-    @overload
     def gaussian(
-        self,
-        values: NDArray[Any],
-        *,
-        sigma: float,
-        source: RandomSource,
-        name: str,
-        round: int,
-        sensitivity: float = ...,
-        count: int | None = ...,
-        cliques: Sequence[Clique] = ...,
-        argument: str = ...,
-        replaced: float = ...,
-    ) -> NDArray[np.float64]: ...
-
-    @overload
-    def gaussian(
-        self,
-        values: Sequence[NDArray[Any]],
-        *,
-        sigma: float,
-        source: RandomSource,
-        name: str,
-        round: int,
-        sensitivity: float = ...,
-        count: int | None = ...,
-        cliques: Sequence[Clique] = ...,
-        argument: str = ...,
-        replaced: float = ...,
-    ) -> list[NDArray[np.float64]]: ...
-
-    def gaussian(
-        self,
-        values: NDArray[Any] | Sequence[NDArray[Any]],
-        *,
-        sigma: float,
-        source: RandomSource,
-        name: str,
-        round: int,
-        sensitivity: float = 1.0,
-        count: int | None = None,
-        cliques: Sequence[Clique] = (),
-        argument: str = "",
-        replaced: float = TWICE,
-    ) -> NDArray[np.float64] | list[NDArray[np.float64]]:
-        """Charges, then adds N(0, sigma²) to every value.
+        self, values: Sequence[NDArray[Any]], entry: Release, source: RandomSource
+    ) -> list[NDArray[np.float64]]:
+        """Charges an entry, then adds N(0, sigma²) to every value.
 
         Args:
-            values: one array, or several arrays each of which one row changes by at most `sensitivity` in L2
-                norm. Pass counts as integers: their noisy values then carry no trace in the low-order bits
-                (fedsyn.privacy._noise).
-            sigma: standard deviation, in records.
+            values: arrays each of which one row changes by at most the entry's `sensitivity` in L2 norm. Pass counts
+                as integers: their noisy values then carry no trace in the low-order bits (fedsyn.privacy._noise).
+            entry: what is charged and drawn: name, round, sigma in records. Its `count` is the largest number of these
+                arrays that one row has a part in; a smaller one than all of them needs an `argument`.
             source: of the noise, from `Randomness.generator`.
-            name: of the request.
-            round: t.
-            sensitivity: L2, of one array.
-            count: the largest number of these arrays that one row has a part in; all of them when omitted. A
-                smaller number needs an `argument`.
-            cliques: names for the record.
-            argument: why one row has a part in only `count` of the arrays.
-            replaced: see `Release`.
 
         Returns:
-            New float64 array(s) in the shape of `values`; a list for a sequence.
+            New float64 arrays, one for each that was given, in its shape.
 
         Raises:
             BudgetExceeded: before anything is drawn.
             ValueError: for non-finite values, no arrays, or a `count` that is not argued.
         """
-        arrays = [values] if isinstance(values, np.ndarray) else [np.asarray(array) for array in values]
-        if not arrays:
-            raise ValueError("there is nothing to release")
+        if isinstance(values, np.ndarray) or not values:
+            raise ValueError("there is nothing to release: expected a list of one array or more")
+        arrays = [np.asarray(array) for array in values]
         if any(array.dtype.kind not in "iubf" for array in arrays):
             raise ValueError("values to release must be real numbers")
         if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
             raise ValueError("values to release must be finite")  # noise would not hide an infinity
-        count = len(arrays) if count is None else count
-        if count < len(arrays) and not argument.strip():
-            raise ValueError(f"a row counted in {count} of {len(arrays)} released arrays needs an argument why")
-        release = Release(
-            name,
-            round,
-            GAUSSIAN,
-            sensitivity,
-            sigma=sigma,
-            count=count,
-            noise_by=self.noise_by,
-            sampler=sampler_of(source),
-            cliques=tuple(cliques),
-            argument=argument,
-            replaced=replaced,
-        )
+        if entry.count < len(arrays) and not entry.argument.strip():
+            raise ValueError(f"a row counted in {entry.count} of {len(arrays)} released arrays needs an argument why")
+        release = self._drawn_here(entry, GAUSSIAN, source)
+        assert release.sigma is not None
         self.charge(release)
-        noisy = [_noise.gaussian(array, sigma, source) for array in arrays]
-        return noisy[0] if isinstance(values, np.ndarray) else noisy
+        return [_noise.gaussian(array, release.sigma, source) for array in arrays]
 
     def sampled_gaussian(
-        self,
-        total: Callable[[NDArray[np.int64]], NDArray[np.int64]],
-        *,
-        rows: int,
-        rate: float,
-        sigma: float,
-        sensitivity: float,
-        source: RandomSource,
-        name: str,
-        round: int,
-        argument: str = "",
+        self, total: Callable[[NDArray[np.int64]], NDArray[np.int64]], rows: int, entry: Release, source: RandomSource
     ) -> NDArray[np.float64]:
         """A step of DP-SGD: charges, takes a secret Poisson sample of the rows, and adds N(0, sigma²) to their sum.
 
         Args:
             total: gives the exact sum over some rows, by their indices: (L,) integers, so that no rounding depends on
-                which other rows are there. One row's part has an L2 norm of at most `sensitivity`.
-            rows: n, of which each is taken with probability `rate`, independently.
-            rate: q.
-            sigma: standard deviation, in the unit of the sum.
-            sensitivity: L2, of a row that is taken.
+                which other rows are there. One row's part has an L2 norm of at most the entry's `sensitivity`.
+            rows: n, of which each is taken with the entry's `rate`, independently.
+            entry: what is charged and drawn; sigma in the unit of the sum.
             source: of the sample and of the noise, from `Randomness.generator`.
-            name: of the request.
-            round: t.
-            argument: anything a reader should know about `sensitivity`.
 
         Returns:
             (L,) float64.
@@ -388,26 +306,22 @@ class Ledger:
             BudgetExceeded: before anything is drawn.
             ValueError: for a sum that is not of integers.
         """
-        release = Release(name, round, SAMPLED, sensitivity, sigma=sigma, rate=rate, argument=argument)
-        self.charge(replace(release, noise_by=self.noise_by, sampler=sampler_of(source)))
-        values = total(_noise.poisson_sample(rows, rate, source))
+        release = self._drawn_here(entry, SAMPLED, source)
+        assert release.sigma is not None and release.rate is not None
+        self.charge(release)
+        values = total(_noise.poisson_sample(rows, release.rate, source))
         if values.dtype.kind not in "iu":
             raise ValueError("the sum over a sample must be of integers")
-        return _noise.gaussian(values, sigma, source)
+        return _noise.gaussian(values, release.sigma, source)
 
     def distributed(
         self,
         values: NDArray[np.int64],
-        *,
         noise: DistributedNoise,
-        sigma: float,
-        sensitivity: float,
-        count: int,
-        name: str,
-        round: int,
+        entry: Release,
         source: RandomSource,
-        argument: str = "",
-        replaced: float = TWICE,
+        *,
+        takes_part: bool = True,
     ) -> NDArray[np.int64]:
         """Charges, then scales a client's part of a sum and adds the client's share of the noise.
 
@@ -417,66 +331,42 @@ class Ledger:
         Args:
             values: (L,) integers, the concatenated arrays of the sum.
             noise: the plan of the sum.
-            sigma: standard deviation that the sum is charged with, in units of the values; at most that of the plan.
-            sensitivity: L2, of one array.
-            count: the largest number of arrays that one row of this client touches. 0 when none of its rows takes part:
-                nothing is charged, but its share is part of the noise that the sum relies on, and drawn all the same.
-            name: of the request.
-            round: t.
+            entry: of the sum, at the sigma that it is charged with, which is at most that of the plan. Its `count` is
+                the largest number of arrays that one row of this client touches.
             source: of the share, from `Randomness.generator`.
-            argument: anything a reader should know about `count` or `sensitivity`.
-            replaced: see `Release`.
+            takes_part: whether any of its rows may be in the sum. If not nothing is charged, but its share is part of
+                the noise that the sum relies on, and drawn all the same.
 
         Returns:
             (L,) int64: `noise.resolution * values` plus the share.
 
         Raises:
             BudgetExceeded: before anything is drawn.
-            ValueError: for values that are no integers or have the wrong length, or touched values (count 0), or a
-                `sigma` that the plan does not give; and, when the charge is entered, for values that could overflow.
+            ValueError: for values that are no integers or have the wrong length, or values of one that takes no part,
+                or a sigma that the plan does not give; and, when the charge is entered, for values that could overflow.
         """
-        _check_shares(values, noise, sigma, count)
-        if count:
-            entry = noise.release(
-                name,
-                round,
-                count=count,
-                argument=argument,
-                noise_by=self.noise_by if noise.is_local else noise.noise_by,
-                sampler=sampler_of(source),
-                replaced=replaced,
-            )
-            self.charge(replace(entry, sigma=sigma, sensitivity=sensitivity))
+        if values.dtype.kind not in "iu" or values.shape != (noise.length,):
+            raise ValueError(f"a part of this sum is a vector of {noise.length} integers")
+        if entry.sigma is None or entry.sigma > noise.sigma:
+            raise ValueError("a sum cannot be charged with more noise than its shares add up to")
+        if not takes_part and values.any():
+            raise ValueError("values that depend on rows need a count of at least 1")
+        if takes_part:
+            by = self.noise_by if noise.is_local else noise.noise_by
+            self.charge(replace(self._drawn_here(entry, GAUSSIAN, source), noise_by=by, extra=noise.extra_rho))
         # After the charge: whether it fits is a fact about the values. Who can pay for a sigma has values that do.
         _check_room(values, noise)
         return _noise.discrete(noise.resolution * values.astype(np.int64, copy=False), noise.share, source)
 
-    def exponential(
-        self,
-        scores: NDArray[np.float64] | Sequence[float],
-        *,
-        epsilon: float,
-        sensitivity: float,
-        source: RandomSource,
-        name: str,
-        round: int,
-        count: int = 1,
-        cliques: Sequence[Clique] = (),
-        argument: str = "",
-    ) -> int:
+    def exponential(self, scores: NDArray[np.float64] | Sequence[float], entry: Release, source: RandomSource) -> int:
         """Charges, then chooses index i with probability ∝ `exp(epsilon scores[i] / (2 sensitivity))`.
 
         Args:
             scores: (n,); -inf marks a candidate that cannot be chosen. Which ones are eligible must follow
                 from public or already released facts: the mark is not protected.
-            epsilon: of the exponential mechanism.
-            sensitivity: the largest change of any score when one row is added or removed.
+            entry: what is charged and drawn. Its `sensitivity` is the largest change of any score when one row is added
+                or removed; its `count`, how often this row's data is used for such a choice, is 1 for this one call.
             source: of the noise, from `Randomness.generator`.
-            name: of the request.
-            round: t.
-            count: how often this row's data is used for a choice of this kind; 1 for this one call.
-            cliques: names for the record: the candidates, never the choice alone if that is not released.
-            argument: anything a reader should know about `count` or `sensitivity`.
 
         Raises:
             BudgetExceeded: before anything is drawn.
@@ -489,62 +379,41 @@ class Ledger:
             raise ValueError("scores must be finite, or -inf for a candidate that cannot be chosen")
         if np.isneginf(checked).all():
             raise ValueError("no candidate is eligible")
-        release = Release(
-            name,
-            round,
-            EXPONENTIAL,
-            sensitivity,
-            epsilon=epsilon,
-            count=count,
-            noise_by=self.noise_by,
-            sampler=sampler_of(source),
-            cliques=tuple(cliques),
-            argument=argument,
-        )
+        release = self._drawn_here(entry, EXPONENTIAL, source)
+        assert release.epsilon is not None
         self.charge(release)
-        return _noise.exponential(checked, epsilon, sensitivity, source)
+        return _noise.exponential(checked, release.epsilon, release.sensitivity, source)
 
     def selection_share(
-        self,
-        scores: NDArray[np.int64],
-        *,
-        noise: SelectionNoise,
-        draws: bool,
-        sensitivity: float,
-        name: str,
-        round: int,
-        source: RandomSource,
-        noise_by: str = PARTIES,
+        self, scores: NDArray[np.int64], noise: SelectionNoise, entry: Release, source: RandomSource, *, draws: bool
     ) -> NDArray[np.int64]:
         """Charges a choice that parties make together, then draws this party's share of its noise.
 
         Args:
             scores: (m,) integers, to which the share is added; zeros where nobody may see scores.
             noise: the plan.
-            draws: whether this party is one of those that draw; the others add nothing.
-            sensitivity: the most that one row moves a score, in the unit that the ledger names.
-            name: of the request.
-            round: t.
+            entry: of the choice, with the plan's epsilon; it names who draws the shares. Its `sensitivity` is the most
+                that one row moves a score, in the unit that the ledger names.
             source: of the share, from `Randomness.generator`.
-            noise_by: who draws the shares.
+            draws: whether this party is one of those that draw; the others add nothing.
 
         Returns:
             (m,) int64 scores with this party's share.
 
         Raises:
             BudgetExceeded: before anything is drawn.
+            ValueError: for an entry that is not of this choice.
         """
-        release = Release(
-            name,
-            round,
-            EXPONENTIAL,
-            sensitivity,
-            epsilon=noise.epsilon,
-            noise_by=noise_by,
-            sampler=sampler_of(source),
-        )
-        self.charge(release)
+        if entry.epsilon != noise.epsilon:
+            raise ValueError("a choice is charged with the epsilon that its noise is drawn for")
+        self.charge(replace(entry, sampler=sampler_of(source)))
         return scores + _noise.gumbel_steps(len(scores), noise.scale, source) if draws else scores.copy()
+
+    def _drawn_here(self, entry: Release, mechanism: str, source: RandomSource) -> Release:
+        """An entry as it stands where its noise is drawn. Raises ValueError for another kind of release."""
+        if entry.mechanism != mechanism:
+            raise ValueError(f"expected a {mechanism} release, got a {entry.mechanism} one")
+        return replace(entry, noise_by=self.noise_by, sampler=sampler_of(source))
 
     def once_more(
         self, total: NDArray[np.int64], noise: DistributedNoise, entry: Release, source: RandomSource
@@ -604,8 +473,7 @@ class Ledger:
         """The state as JSON values, for `from_dict`: a client keeps it between two messages.
 
         Args:
-            compact: merge entries that differ only in their round, and drop the cliques. Totals do not
-                change.
+            compact: merge entries that differ only in their round. Totals do not change.
         """
         entries = merged(self._releases) if compact else self._releases
         return {
@@ -697,15 +565,6 @@ def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
 def sampler_of(source: object) -> str:
     """The sampler that a release is entered with: anything but the operating system counts as seeded."""
     return OS_LABEL if isinstance(source, OsRandom) else SEEDED_LABEL
-
-
-def _check_shares(values: NDArray[Any], noise: DistributedNoise, sigma: float, count: int) -> None:
-    if values.dtype.kind not in "iu" or values.shape != (noise.length,):
-        raise ValueError(f"a part of this sum is a vector of {noise.length} integers")
-    if not 0.0 < sigma <= noise.sigma:
-        raise ValueError("a sum cannot be charged with more noise than its shares add up to")
-    if count == 0 and values.any():
-        raise ValueError("values that depend on rows need a count of at least 1")
 
 
 def _check_room(values: NDArray[Any], noise: DistributedNoise) -> None:

@@ -9,7 +9,6 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from fedsyn.domain import Clique
 from fedsyn.privacy.budget import exponential_rho, gaussian_rho
 
 GAUSSIAN = "gaussian"
@@ -65,7 +64,6 @@ class Release:
             composition.
         noise_by: who draws the noise and so has to be trusted to draw it.
         sampler: where the noise comes from, as far as the keeper of the ledger knows.
-        cliques: what was released, for the reader; no cost depends on it.
         argument: why `count` is smaller than the number of released vectors; empty when it is not.
         extra: rho beyond that of the Gaussian mechanism, once for the whole entry (`DistributedNoise.extra_rho`).
         replaced: how much farther a release moves when a row is exchanged for another one than when one is added or
@@ -85,7 +83,6 @@ class Release:
     count: int = 1
     noise_by: str = "self"
     sampler: str = UNKNOWN_SAMPLER
-    cliques: tuple[Clique, ...] = ()
     argument: str = ""
     until: int | None = None
     extra: float = 0.0
@@ -136,33 +133,20 @@ class Release:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; what is unset is left out. `rho` is for the reader: `from_dict` computes it anew."""
-        entry: dict[str, Any] = {
-            "name": self.name,
+        entry: dict[str, Any] = {f.name: getattr(self, f.name) or None for f in fields(self)}
+        entry |= {
             "round": self.round,
-            "until": self.until,
-            "mechanism": self.mechanism,
-            "sensitivity": self.sensitivity,
-            "sigma": self.sigma,
-            "rate": self.rate,
-            "epsilon": self.epsilon,
-            "count": self.count,
-            "extra": self.extra or None,
             "replaced": self.replaced,
-            "clients": list(self.clients) or None,
             "rho": self.rho,
-            "noise_by": self.noise_by,
-            "shares": None if self.shares is None else self.shares._asdict(),
-            "sampler": self.sampler,
-            "cliques": [list(clique) for clique in self.cliques] or None,
-            "argument": self.argument or None,
+            "clients": list(self.clients) or None,
         }
+        if self.shares is not None:
+            entry["shares"] = self.shares._asdict()
         return {key: value for key, value in entry.items() if value is not None}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> Release:
-        known = {key: value for key, value in entry.items() if key != "rho"}
-        if "cliques" in known:
-            known["cliques"] = tuple(tuple(clique) for clique in known["cliques"])
+        known = {key: value for key, value in entry.items() if key not in ("rho", "cliques")}  # once for the reader
         if "clients" in known:
             known["clients"] = tuple(known["clients"])
         if "shares" in known:
@@ -176,17 +160,17 @@ def _read(**known: Any) -> Release:
 
 
 #: What merged entries have in common.
-_alike = attrgetter(*(f.name for f in fields(Release) if f.name not in ("round", "until", "count", "cliques", "extra")))
+_alike = attrgetter(*(f.name for f in fields(Release) if f.name not in ("round", "until", "count", "extra")))
 
 
 def merged(releases: Sequence[Release]) -> list[Release]:
-    """Entries that differ only in round, cliques and extra become one with the sum of the counts and of the extras."""
+    """Entries that differ only in round and extra become one with the sum of the counts and of the extras."""
     groups: dict[tuple[object, ...], list[Release]] = {}
     for release in releases:
         groups.setdefault(_alike(release), []).append(release)
     result = []
     for members in groups.values():
-        if len(members) == 1 and not members[0].cliques:  # a client's, between two of its messages
+        if len(members) == 1:  # a client's, between two of its messages
             result.append(members[0])
             continue
         first = min(r.round for r in members)
@@ -194,7 +178,7 @@ def merged(releases: Sequence[Release]) -> list[Release]:
         count = sum(r.count for r in members)
         extra = math.fsum(r.extra for r in members)
         until = None if last == first else last
-        result.append(replace(members[0], round=first, until=until, count=count, cliques=(), extra=extra))
+        result.append(replace(members[0], round=first, until=until, count=count, extra=extra))
     return result
 
 

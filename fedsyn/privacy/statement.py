@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 
 #: Whose presence the guarantee hides. Every ledger and statement names it.
 UNIT = "one row, added or removed, at one client"
@@ -52,10 +52,6 @@ class PrivacyStatement:
         for field in fields(self):
             if not str(getattr(self, field.name)).strip():
                 raise ValueError(f"a privacy statement must say something under '{_TITLES[field.name]}'")
-
-    def with_sampler(self, label: str) -> PrivacyStatement:
-        """The same statement for the sampler of this run."""
-        return replace(self, sampler=label)
 
     def filled(self, words: Mapping[str, object]) -> PrivacyStatement:
         """The statement with its placeholders, `{name}`, replaced; KeyError for one that has no word."""

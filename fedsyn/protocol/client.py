@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -27,16 +28,16 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError, Unable
 from fedsyn.nodes.flower import NumPyClient
 from fedsyn.nodes.flower.bridge import FitClient
-from fedsyn.privacy import GAUSSIAN, Ledger, Release, gaussian_rho
+from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
+from fedsyn.privacy.unit import kept_rows
 from fedsyn.protocol.cohorts import take_part_of
 from fedsyn.protocol.common import Cap, Evaluate, RowCounts, told
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
-from fedsyn.protocol.common import Rows as Rows
+from fedsyn.protocol.common import RowTotal as RowTotal
 from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
-from fedsyn.protocol.held_rows import rows_that_count, set_apart
 from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
 from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.protocol.sizing import CAP, require_cap
@@ -47,9 +48,12 @@ from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import count_one_way, count_sparse_many
 
+Codes = npt.NDArray[np.integer]
 Method = TypeVar("Method", bound=Callable[..., Any])
 Answer = tuple[Arrays, dict[str, Any]]
 _log = logging.getLogger("fedsyn")
+#: Where a holder's state keeps the secrets that its coins are keyed by: of rows kept out, and of a cap on rows.
+APART, KEPT = "rows apart", "kept_rows"
 LATEST = "latest"  # number of the latest request, in the state of a holder that answers again
 _ANSWERED = {"ask": "by an ask", "sum": "in a sum", "deal": "into a store"}
 
@@ -188,12 +192,8 @@ class TableClient(NumPyClient):
         require_cap(record, self.contract)
         self._require_newer(envelope)
         key = ("client", self._place, envelope.round, envelope.request, envelope.sequence)
-        call: Call[Any] = Call(
-            envelope.round,
-            lambda: record.read(envelope.params, self.contract),
-            arrays,
-            lambda: self.holder.randomness.generator(*key),
-        )
+        facts = (envelope.round, record, envelope.params, self.contract, arrays, self.holder.randomness, key)
+        call: Call[Any] = Call(*facts)
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
         take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
@@ -238,7 +238,11 @@ class TableClient(NumPyClient):
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
         contract, size_share = self.contract, self.config.privacy.size_share
-        own = {RowCounts: contract.cap_rho, Rows: size_share * contract.whole_rho, Evaluate: contract.evaluation_rho}
+        own = {
+            RowCounts: contract.cap_rho,
+            RowTotal: size_share * contract.whole_rho,
+            Evaluate: contract.evaluation_rho,
+        }
         rho_of_it = own.get(type(request))
         planned = self.contract.planned(request, layout) if rho_of_it is None else Planned(rho_of_it, rho_of_it)
         if planned is not None:
@@ -256,7 +260,7 @@ class TableClient(NumPyClient):
         if aggregation.node.noise == "distributed" or aggregation.capabilities.hides:
             # Keyed by the sum, not by the exchange: protocols of one and of several stages draw the same shares.
             key = ("share", self._place, envelope.round, envelope.request, envelope.sum.number)
-            call = replace(call, make_source=lambda: self.holder.randomness.generator(*key))
+            call = replace(call, key=key)
 
         part = ClientSum(
             envelope.request,
@@ -284,18 +288,7 @@ class TableClient(NumPyClient):
 
     def _deal(self, method: Callable[[Call[Any]], Any], call: Call[Any]) -> Arrays:
         """The method gives the exact answers, the store decides how they are protected."""
-        store = make_store(self.config)
-        part = ClientDeal(
-            call.request,
-            lambda: method(call),
-            call.arrays,
-            self.ledger,
-            self.holder,
-            self.config,
-            self.contract,
-            call.make_source,
-        )
-        return store.answer(part)
+        return make_store(self.config).answer(ClientDeal(call, method, self.ledger, self.holder, self.contract))
 
     # Answers of every mechanism --------------------------------------------------------------------------------------
 
@@ -322,21 +315,14 @@ class TableClient(NumPyClient):
             (release,) = call.request.releases(self.contract)
             planned = Planned(self.config.privacy.size_share * self.contract.whole_rho)
             require_planned(planned, release.name, release.rho, self.ledger)
-            noisy = self.ledger.gaussian(
-                np.array([len(self.codes)]),
-                sigma=call.request.sigma,
-                sensitivity=release.sensitivity,
-                name=release.name,
-                round=call.round,
-                source=call.source,
-                replaced=release.replaced,
-            )
+            count = np.array([len(self.codes)])
+            (noisy,) = self.ledger.gaussian([count], replace(release, round=call.round), call.source)
             # Bounded: noise of a hostile sigma would give a size whose distances drown single rows' counts.
             self.holder.state["size"] = min(max(-LARGEST_SIZE, float(noisy[0])), LARGEST_SIZE)
         return [], {"rows": self.holder.state["size"]}
 
-    @answers(Rows)
-    def count_rows(self, call: Call[Rows]) -> Contribution:
+    @answers(RowTotal)
+    def count_rows(self, call: Call[RowTotal]) -> Contribution:
         """How many of its rows take part; one row changes that by exactly 1."""
         if not self.contract.sums_rows:
             raise ProtocolError("row counts are not summed in this run")
@@ -382,6 +368,41 @@ def indices(value: Any, length: int, name: str) -> list[int]:
         raise ProtocolError(f"parameter '{name}' repeats an entry")
     return list(value)
 
+
+# Which of a holder's rows take part ----------------------------------------------------------------------------------
+
+
+def rows_that_count(holder: Holder, unit: Unit) -> npt.NDArray[np.int64] | None:
+    """Positions of the holder's rows that take part in the run, ascending; None: all of them do.
+
+    Where a whole client is protected they are the same in every message of a run (`fedsyn.privacy.unit.kept_rows`): the
+    coins are keyed by a secret that the holder draws in its first message. Nothing about privacy rests on it.
+    """
+    if not unit.caps:
+        return None
+    secret = bytes.fromhex(holder.state.setdefault(KEPT, os.urandom(16).hex()))
+    place = -1 if holder.partition is None else holder.partition
+    coins = holder.randomness.keyed(secret).ordinary("kept rows", place)
+    return None if len(holder.codes) <= unit.rows else kept_rows(len(holder.codes), unit.rows, coins)
+
+
+def set_apart(codes: Codes, holder: Holder, share: float) -> tuple[Codes, Codes]:
+    """(rows that the run is made from, rows that it does without), the same in every message of a run.
+
+    Each row has a coin of its own, keyed by a secret that the holder draws in its first message: one row more or less
+    changes no other row's side, in distribution. Given the coins the mechanism is run on the first part alone, so its
+    guarantee holds for a row that is there; a row on the other side is in one entry of one later sum. Nothing is
+    charged less for that: the ledger adds both up.
+    """
+    if not share:
+        return codes, codes[:0]
+    secret = bytes.fromhex(holder.state.setdefault(APART, os.urandom(16).hex()))
+    place = (holder.partition or 0) if holder.randomness.seeded else 0  # a node learns its partition on the way
+    coins = holder.randomness.keyed(secret).ordinary("rows apart", place).random(len(codes)) < share
+    return codes[~coins], codes[coins]
+
+
+# What clients of a process share --------------------------------------------------------------------------------------
 
 _contracts: OrderedDict[tuple[type[BaseContract], int, int, int | None], BaseContract] = OrderedDict()
 

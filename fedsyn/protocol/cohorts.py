@@ -1,6 +1,6 @@
 """Whom a round asks: cohorts drawn with replacement, or so that nobody takes part in more than m of the rounds.
 
-`federation.participations: m` bounds what one client takes part in, so that a row pays for m rounds and not for all T.
+`federation.max_participations: m` bounds what one client takes part in: a row pays for m rounds and not for all T.
 The server draws cohorts without replacement: always from those who were asked least often so far, so that no two
 clients' numbers differ by more than 1, and nobody's exceeds m. Who is asked depends on public numbers and on the run's
 ordinary randomness, never on a row; who was asked counts, answered or not. Each client keeps its own count, and refuses
@@ -26,7 +26,7 @@ from fedsyn.settings import FederationNode
 
 #: Of a holder's state: the rounds in which it has taken part.
 ROUNDS = "rounds"
-NOBODY_LEFT = "nobody is left who may take part in another round (federation.participations)"
+NOBODY_LEFT = "nobody is left who may take part in another round (federation.max_participations)"
 
 
 class Cohorts:
@@ -40,29 +40,29 @@ class Cohorts:
         self.node = node
         self.asked: Counter[int] = Counter()  # rounds, by partition id
 
-    def draw(self, everyone: Sequence[int], participation: float, source: np.random.Generator) -> tuple[int, ...]:
+    def draw(self, everyone: Sequence[int], sampling_rate: float, source: np.random.Generator) -> tuple[int, ...]:
         """A round's cohort, ascending.
 
-        Without `participations` each client comes with probability `participation`, independently; a cohort below the
-        minimum is drawn again, and with participation 1 nothing is drawn. With it the cohort has a fixed size; it is
-        smaller, or empty, where too few clients are left that may take part in another round.
+        Without `max_participations` each client comes with probability `sampling_rate`, independently; a cohort below
+        the minimum is drawn again, and with sampling_rate 1 nothing is drawn. With it the cohort has a fixed size; it
+        is smaller, or empty, where too few clients are left that may take part in another round.
 
         Args:
             everyone: partition ids.
-            participation: p.
+            sampling_rate: p.
             source: of the run's ordinary randomness, for this round.
 
         Raises:
             RunError: no cohort of at least the minimum could be drawn.
         """
         node = self.node
-        if node.participations is None:
-            every = participation >= 1.0
-            return tuple(everyone) if every else sampled(everyone, participation, node.minimum_cohort, source)
+        if node.max_participations is None:
+            every = sampling_rate >= 1.0
+            return tuple(everyone) if every else sampled(everyone, sampling_rate, node.minimum_cohort, source)
         order = [everyone[i] for i in source.permutation(len(everyone))]
         order.sort(key=lambda k: self.asked[k])  # stable: by chance among those asked equally often
-        left = [k for k in order if self.asked[k] < node.participations]
-        cohort = sorted(left[: cohort_size(participation, node.minimum_cohort, len(everyone))])
+        left = [k for k in order if self.asked[k] < node.max_participations]
+        cohort = sorted(left[: cohort_size(sampling_rate, node.minimum_cohort, len(everyone))])
         if len(cohort) < node.minimum_cohort:
             return ()
         self.asked.update(cohort)
@@ -70,21 +70,21 @@ class Cohorts:
 
     def apart(self, cohort: Sequence[int], everyone: Sized) -> Sequence[int]:
         """The clients that the server's ledger counts apart from the others; none: a request concerns everybody."""
-        return cohort if self.node.participations is not None and len(cohort) < len(everyone) else ()
+        return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
 
 
-def cohort_size(participation: float, minimum: int, clients: int) -> int:
-    """Clients of a round of fixed size: the share of them that `participation` says, at least the minimum."""
-    return max(1, minimum, math.floor(participation * clients + 1e-9))
+def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:
+    """Clients of a round of fixed size: the share of them that `sampling_rate` says, at least the minimum."""
+    return max(1, minimum, math.floor(sampling_rate * clients + 1e-9))
 
 
 def rounds_of_one(node: FederationNode, rounds: int) -> int:
     """The rounds, out of all, in which one client takes part at most: the rounds that one row pays for."""
-    return rounds if node.participations is None else min(node.participations, rounds)
+    return rounds if node.max_participations is None else min(node.max_participations, rounds)
 
 
 def check_participations(config: RunConfig, rounds: int | None, *, once: bool, central: bool) -> None:
-    """Refuses `federation.participations` where it cannot hold; ConfigError says what to change.
+    """Refuses `federation.max_participations` where it cannot hold; ConfigError says what to change.
 
     Args:
         config: of the run.
@@ -93,20 +93,20 @@ def check_participations(config: RunConfig, rounds: int | None, *, once: bool, c
         central: whether there is one holder.
     """
     node = config.federation
-    most = node.participations
+    most = node.max_participations
     if most is None or (once and not central):
         return
     name = config.mechanism.name
     if central or rounds is None:
         why = "has one data holder" if central else "has no fixed number of rounds that ask cohorts of clients"
-        raise ConfigError(f"federation.participations: '{name}' {why}; leave it out")
-    asked = cohort_size(node.participation, node.minimum_cohort, node.clients)
+        raise ConfigError(f"federation.max_participations: '{name}' {why}; leave it out")
+    asked = cohort_size(node.sampling_rate, node.minimum_cohort, node.clients)
     if rounds * asked > most * node.clients:
         raise ConfigError(
-            f"federation.participations: {rounds} rounds of {asked} clients each need {rounds * asked} participations, "
-            f"and {node.clients} clients with at most {most} each have {most * node.clients}: set "
-            f"federation.participation to {_shown(most / rounds)} or less (and minimum_cohort with it), "
-            f"mechanism.rounds to {max(1, most * node.clients // asked)} or less, or participations to "
+            f"federation.max_participations: {rounds} rounds of {asked} clients each need {rounds * asked} "
+            f"participations, and {node.clients} clients with at most {most} each have {most * node.clients}: set "
+            f"federation.sampling_rate to {_shown(most / rounds)} or less (and minimum_cohort with it), "
+            f"mechanism.rounds to {max(1, most * node.clients // asked)} or less, or max_participations to "
             f"{math.ceil(rounds * asked / node.clients)} or more"
         )
 
@@ -125,19 +125,19 @@ def take_part(
             so a process that was killed before it saved `state` has taken part all the same.
 
     Raises:
-        ProtocolError: it has taken part in as many rounds as `participations` allows, or `t` is none. Only public
+        ProtocolError: it has taken part in as many rounds as `max_participations` allows, or `t` is none. Only public
             facts are looked at, and nothing was charged.
     """
-    if node.participations is None or not request.takes_part:
+    if node.max_participations is None or not request.takes_part:
         return
     rounds = state.setdefault(ROUNDS, [])
     rounds += sorted(set(charged) - set(rounds))
     if t in rounds:
         return
-    if t < 1 or len(rounds) >= node.participations:
+    if t < 1 or len(rounds) >= node.max_participations:
         raise ProtocolError(
-            f"this client has taken part in {len(rounds)} round(s), and federation.participations allows "
-            f"{node.participations}; nothing was released"
+            f"this client has taken part in {len(rounds)} round(s), and federation.max_participations allows "
+            f"{node.max_participations}; nothing was released"
         )
     rounds.append(t)
 

@@ -11,12 +11,13 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
-from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, FedsynError, NodeError, ProtocolError
+from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, ProtocolError
 from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.evaluation.federated.statistics import Entries, vector
 from fedsyn.output import log_failure
-from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, Release
+from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.release import COUNTS
+from fedsyn.privacy.unit import ROW_COUNTS
 from fedsyn.protocol.capping import grid, place
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.wire.holder import MOST_PARTITIONS
@@ -54,7 +55,7 @@ class Sizes(AskRequest):
         return (Release(self.name, 0, GAUSSIAN, 1.0, sigma=self.sigma, noise_by="each client", replaced=0.0),)
 
 
-class Rows(SumRequest):
+class RowTotal(SumRequest):
     """How many rows all clients have, where a whole client is protected and no client scores by its own count."""
 
     name = "rows"
@@ -190,14 +191,8 @@ def told(error: Exception) -> dict[str, str]:
     """What a server may know of a failed request: the text of errors about requests and sums, the type of any other."""
     if isinstance(error, BudgetExceeded):  # its own text names the holder's limits
         return {"error": "budget", "message": "the release would exceed what this holder allows; nothing was released"}
-    kinds: tuple[tuple[type[FedsynError], str], ...] = (
-        (ProtocolError, "protocol"),
-        (NodeError, "client"),
-        (ConfigError, "client"),  # of a sum that cannot be formed: public numbers
-    )
-    for wanted, kind in kinds:
-        if isinstance(error, wanted):
-            return {"error": kind, "message": str(error)}
+    if isinstance(error, ProtocolError | ConfigError):  # the last of a sum's public numbers
+        return {"error": "protocol" if isinstance(error, ProtocolError) else "client", "message": str(error)}
     # A message of an unexpected exception may quote data: only its type leaves the client.
     log_failure(_log, "fedsyn: a request could not be answered", error)
     if isinstance(error, CannotWrite):

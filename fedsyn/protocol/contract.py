@@ -11,17 +11,13 @@ from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
-from fedsyn.aggregation.store import Store, make_store
+from fedsyn.aggregation.base import TrustModel
+from fedsyn.aggregation.store import make_store
 from fedsyn.capabilities import MPC, PLAIN, SECAGG
 from fedsyn.config import RunConfig, parse_options
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.privacy import (
-    AUTO,
-    ROW,
-    UNCAPPED,
-    Accountant,
-    ClientUnit,
     Ledger,
     PrivacyBudget,
     PrivacyStatement,
@@ -29,12 +25,13 @@ from fedsyn.privacy import (
     Unit,
     accountant_for,
 )
+from fedsyn.privacy.accountant import Accountant
+from fedsyn.privacy.unit import AUTO, ROW, UNCAPPED, ClientUnit
 from fedsyn.protocol.capping import cap_of
 from fedsyn.protocol.checks import check_columns, check_federated_evaluation, check_open, check_unit
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Foreseen, Planned
 from fedsyn.protocol.wire.requests import Layout, Request
-from fedsyn.protocol.wording import GENERAL, General, of_clients, public_facts
 from fedsyn.randomness import Randomness
 from fedsyn.settings import Node
 from fedsyn.table.counting.candidates import Candidates, build_workload
@@ -257,13 +254,13 @@ class Contract:
         return {"protocol": MPC.name if cls.store else SECAGG.name, "noise": "distributed"}
 
     @classmethod
-    def trusted(cls, config: RunConfig) -> Aggregation | Store:
+    def trusted(cls, config: RunConfig) -> TrustModel:
         """How clients' numbers come together under this configuration: by sums, or in a store.
 
         Raises:
             ConfigError: `aggregation.protocol` has none of these.
         """
-        node, minimum = config.aggregation, config.federation.minimum_cohort
+        node = config.aggregation
         if cls.store:
             if cls.accountant != "zcdp":
                 raise ConfigError(
@@ -275,7 +272,13 @@ class Contract:
                 f"aggregation.protocol: '{node.protocol}' is a store, and '{config.mechanism.name}' forms sums; "
                 f"allowed: {', '.join(PROTOCOLS)}"
             )
-        return make_aggregation(node, minimum)
+        return make_aggregation(node, config.federation.minimum_cohort)
+
+    def sums(self) -> Aggregation | None:
+        """The sums that the run may form: the mechanism's own, or beside its store where that is one of plain trust."""
+        node = self.config.aggregation
+        able = node.capabilities.mixes if self.store else node.capabilities.sums
+        return make_aggregation(node, self.config.federation.minimum_cohort) if able else None
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -290,18 +293,18 @@ class Contract:
             or cls.central
             or not node.encrypts_columns
             or config.privacy.client_sizes != "public"
-            or federation.participation < 1.0
+            or federation.sampling_rate < 1.0
             or federation.minimum_cohort < federation.clients
         ):
             raise ConfigError(
                 "federation.columns: columns split over holders need a mechanism with a store (fhaim), "
                 "aggregation.protocol: fhe with fhe: {compute: packed}, privacy.client_sizes: public, and everybody: "
-                "federation.participation: 1, minimum_cohort: all clients"
+                "federation.sampling_rate: 1, minimum_cohort: all clients"
             )
-        if cls.central and config.federation.participation < 1.0:
+        if cls.central and config.federation.sampling_rate < 1.0:
             raise ConfigError(
-                f"federation.participation: '{config.mechanism.name}' has one data holder, who takes part in every "
-                "round; leave participation at 1"
+                f"federation.sampling_rate: '{config.mechanism.name}' has one data holder, who takes part in every "
+                "round; leave sampling_rate at 1"
             )
 
     def words(self) -> dict[str, object]:
@@ -313,9 +316,10 @@ class Contract:
         """The privacy statement of the family under any configuration, for documents."""
         return cls.statement.filled(General(GENERAL | cls.general_words))
 
-    def filled(self, aggregation: Aggregation | Store, sampler: str) -> PrivacyStatement:
+    def filled(self, sampler: str) -> PrivacyStatement:
         """The privacy statement of a run."""
-        words = {"public": public_facts(self.config), "sampler": sampler, **aggregation.who_sees_what(), **self.words()}
+        seen = self.trusted(self.config).who_sees_what()
+        words = {"public": public_facts(self.config), "sampler": sampler, **seen, **self.words()}
         if not hasattr(self, "statement"):
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
         filled = self.statement.filled(words)
@@ -329,7 +333,7 @@ class Contract:
                 cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
                 f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
             )
-        most = self.config.federation.participations
+        most = self.config.federation.max_participations
         if most is not None and not self.store:
             filled = replace(
                 filled,
@@ -354,35 +358,24 @@ class Contract:
             )
         return filled if self.unit is ROW else of_clients(filled, self.unit, self.config)
 
-    @property
-    def _bounded(self) -> dict[str, int]:
-        """What a ledger names where clients take part in some rounds only."""
-        most = self.config.federation.participations
-        return {} if most is None else {"participations": most}
-
-    def new_ledger(
-        self,
-        aggregation: Aggregation | Store,
-        randomness: Randomness,
-        record: Callable[[Release], None] | None = None,
-    ) -> Ledger:
+    def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
         """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on.
 
         `record` is told of each release before it is entered.
         """
-        node = self.config.privacy
+        node, most = self.config.privacy, self.config.federation.max_participations
         ledger = Ledger(
             node.budget,
             self.accountant_of(node.budget),
-            self.filled(aggregation, randomness.label),
+            self.filled(randomness.label),
             assumptions={
                 "client_sizes": node.client_sizes,
                 **self.unit.to_dict(),
                 "amplification_by_sampling": self.accountant == "renyi",
                 "seeded": randomness.seeded,
                 "holders": 1 if self.central else self.config.federation.clients,
-                **self._bounded,
-                **aggregation.assumptions(),
+                **({} if most is None else {"max_participations": most}),
+                **self.trusted(self.config).assumptions(),
             },
             noise_by="server",
             record=record,
@@ -404,6 +397,60 @@ def _options(model: type[Node], name: str, options: str) -> Any:
 @lru_cache(maxsize=8)
 def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
     return StoredLayout(stored_cliques(candidates.cliques, domain), domain)
+
+
+# Words of privacy statements that are the same for every family ------------------------------------------------------
+
+#: What placeholders of a statement stand for in documents.
+GENERAL: dict[str, object] = {
+    "public": "schema with bounds and bins, workload, configuration, who takes part in which round (row counts where "
+    "`privacy.client_sizes` is `public`)",
+    "trust": "as `aggregation` says",
+    "server": "of every sum, what `aggregation` shows it",
+    "noise": "whom `aggregation.noise` names",
+    "sampler": "the operating system's; seeded, and not private, in a simulation with a seed",
+}
+
+
+class _Name(str):
+    """A placeholder's own name, however its value would have been formatted."""
+
+    def __format__(self, spec: str) -> str:
+        return str(self)
+
+
+class General(dict[str, object]):
+    """Words for a statement; what is unknown stands for itself."""
+
+    def __missing__(self, key: str) -> object:
+        return _Name(f"`{key}`")
+
+
+def public_facts(config: RunConfig) -> str:
+    """The `public` line of a privacy statement under this configuration."""
+    privacy = config.privacy
+    sizes = " (row counts are private: each client releases its own once, with noise)"
+    if privacy.client_sizes == "public":
+        sizes = ", and the clients' row counts"
+    elif privacy.unit == "client":
+        sizes = " (row counts are private: released with noise, once)"
+    return f"schema with bounds and bins, workload, configuration, who takes part in which round{sizes}"
+
+
+def of_clients(filled: PrivacyStatement, unit: Unit, config: RunConfig) -> PrivacyStatement:
+    """The statement of a run that protects a whole client; c stands for what is not found yet."""
+    privacy, c = config.privacy, f"{unit.rows:,}" if unit.caps else "c"
+    cost = f"a client pays {c}^2 times what is said here for one row: {filled.cost}"
+    if privacy.rows_per_client != AUTO:
+        return replace(filled, unit=unit.text, cost=cost)
+    return replace(
+        filled,
+        unit=unit.text,
+        server_sees=f"first, noisy counts of clients by how many rows they have; {filled.server_sees}",
+        client_sees=f"those counts, and how many of its rows take part; {filled.client_sees}",
+        cost=f"finding how many rows of a client take part, at most {privacy.largest_cap:,}: once 1/(2 sigma^2), of a "
+        f"client, {privacy.cap_share:g} of rho; of the rest {cost}",
+    )
 
 
 def require(condition: bool, message: str) -> None:

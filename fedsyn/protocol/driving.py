@@ -11,13 +11,16 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from fedsyn.aggregation import Aggregation, Forming, ServerSum
+import numpy as np
+
+from fedsyn.aggregation import Forming, ServerSum
 from fedsyn.aggregation.base import Enough
-from fedsyn.aggregation.store import Store
-from fedsyn.aggregation.store.crypto import SumRun, sums_with
+from fedsyn.aggregation.store import ServedRun, StoreServer, make_store
+from fedsyn.aggregation.store.crypto import SumRun
 from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.flower import Grid
+from fedsyn.nodes.flower.direct import chunks
 from fedsyn.nodes.flower.loop import OwnLoop
 from fedsyn.privacy import Ledger, Release
 from fedsyn.protocol import joining
@@ -32,14 +35,15 @@ from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round,
 from fedsyn.protocol.returning import ABSENT, Returning
 from fedsyn.protocol.room import require_feasible
 from fedsyn.protocol.sizing import found_cap, released_sizes
-from fedsyn.protocol.stored import Keeper
-from fedsyn.protocol.waiting import GONE, Announcer, Told, at_least, log_waiting, require_whole
+from fedsyn.protocol.waiting import GONE, Announce, Announcer, at_least, log_waiting, require_whole
 from fedsyn.protocol.wire.envelope import Envelope, Reply
 from fedsyn.protocol.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 from fedsyn.randomness import Randomness
 
 Steps = Generator[Yielded, Any, Any]
 Parsed = TypeVar("Parsed")
+# Deals that a store is handed at a time: an in-process federation has no more of them in memory.
+_BLOCK = 1024
 
 
 class Driver(OwnLoop):
@@ -47,7 +51,6 @@ class Driver(OwnLoop):
 
     Args:
         contract: of the run.
-        aggregation: how clients' numbers come together.
         schema_hash: hash of the schema, which every client must have approved.
         randomness: the server's source of randomness.
         observer: called with record and costs of each finished round.
@@ -59,7 +62,6 @@ class Driver(OwnLoop):
     def __init__(
         self,
         contract: Contract,
-        aggregation: Aggregation | Store,
         schema_hash: str,
         randomness: Randomness,
         observer: Observer | None,
@@ -67,7 +69,7 @@ class Driver(OwnLoop):
         journal: Journal | None = None,
     ) -> None:
         self.contract: Contract = contract if after is None else contract.capped(after.contract.cap)
-        self.aggregation, self.schema_hash = aggregation, schema_hash
+        self.schema_hash = schema_hash
         self.config: RunConfig = contract.config
         self.options = contract.options
         self.domain = contract.domain
@@ -80,39 +82,37 @@ class Driver(OwnLoop):
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self.costs: list[RoundCosts] = [RoundCosts(0)]
         self._returning: Returning | None = None  # of a run that is resumed
-        self.waits: Told = partial(log_waiting, names=self.config.runtime.holders) if after is None else after.waits
+        self.waits: Announce = partial(log_waiting, names=self.config.runtime.holders) if after is None else after.waits
         if after is None:
-            self.recorder = Recorder(journal)
+            self.recorder, self.aggregation = Recorder(journal), contract.sums()
             record = self.recorder.charged if self.recorder.is_on else None
-            self.ledger = contract.new_ledger(contract.trusted(self.config), randomness, record)
+            self.ledger = contract.new_ledger(randomness, record)
             if self.recorder.past("ledger") is None and self.recorder.is_on:
                 self.recorder.add("ledger", state=self.ledger.to_dict())
             return
         self.recorder, self._returning = after.recorder, after._returning
         self.ledger, self.clients, self.records, self.costs = after.ledger, after.clients, after.records, after.costs
         self._requests, self._sums = after._requests, after._sums
-        if type(aggregation) is type(after.aggregation):  # with what it has set up
-            self.aggregation = after.aggregation
+        self.aggregation = after.aggregation  # with what they have set up
 
     @cached_property
-    def keeper(self) -> Keeper | None:
+    def store(self) -> StoreServer | None:
         """The server's side of the run's store; None where the mechanism forms sums."""
-        if not isinstance(self.aggregation, Store):
+        if not self.contract.store:
             return None
         facts = (self.contract, self.ledger, self.randomness, self.party_ledger, self.clients, self.drop)
-        return Keeper(self.aggregation, *facts)
+        return make_store(self.config).serve(ServedRun(*facts))
 
     @cached_property
     def crypto(self) -> SumRun | None:
         """The way to the crypto party of a run whose sums are of ciphertexts."""
-        aggregation = self.aggregation
-        is_needed = isinstance(aggregation, Aggregation) and aggregation.capabilities.parties
-        return sums_with(self.config, self.domain, self.randomness) if is_needed else None
+        is_needed = self.aggregation is not None and self.aggregation.capabilities.parties is not None
+        return SumRun(self.config, self.domain, self.randomness) if is_needed else None
 
     @property
-    def kept(self) -> list[Keeper | SumRun]:
+    def kept(self) -> list[StoreServer | SumRun]:
         """The parties that keep something for the run: they are told of the run and of its end."""
-        return [kept for kept in (self.keeper, self.crypto) if kept is not None]
+        return [kept for kept in (self.store, self.crypto) if kept is not None]
 
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
@@ -139,9 +139,9 @@ class Driver(OwnLoop):
     def everyone(self) -> tuple[int, ...]:
         return tuple(sorted(self.clients))
 
-    def sample(self, participation: float) -> tuple[int, ...]:
+    def sample(self, sampling_rate: float) -> tuple[int, ...]:
         """A round's cohort (`fedsyn.protocol.cohorts`). Nothing rests on chance here: no amplification is claimed."""
-        cohort = self.cohorts.draw(self.everyone(), participation, self.randomness.ordinary("cohort", self.round))
+        cohort = self.cohorts.draw(self.everyone(), sampling_rate, self.randomness.ordinary("cohort", self.round))
         self.record.notes += [] if cohort else [NOBODY_LEFT]
         self.record.cohort = list(cohort)
         return cohort
@@ -224,7 +224,7 @@ class Driver(OwnLoop):
             self.ledger.reenter(map(Release.from_dict, past["releases"]))
             read_round(past, self.record, self.costs[-1])
             return read_answer(past["answer"])
-        self.recorder.begin(number, lambda: self._memory(None)[0], self._remember)
+        self.recorder.begin(number, self.aggregation)
         before = len(self.ledger.releases)
         answer: Summed | dict[int, Reply]
         with self.ledger.among(self.cohorts.apart(yielded.cohort, self.clients)):
@@ -236,27 +236,35 @@ class Driver(OwnLoop):
             require_whole(yielded, answer, self.record, self.config.federation.minimum_cohort)
         self.ledger.reenter(self.recorder.unneeded())
         entered = self.ledger.releases[before:]
-        self.recorder.end(number, answer, entered, self.record, self.costs[-1], self._memory(self.recorder.known))
+        self.recorder.end(number, answer, entered, self.record, self.costs[-1], self.aggregation)
         return answer
 
-    def _memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """What is to be written down of the aggregation."""
-        return self.aggregation.memory(known) if isinstance(self.aggregation, Aggregation) else ({}, None)
-
-    def _remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
-        if isinstance(self.aggregation, Aggregation):
-            self.aggregation.remember(memory, setup)
-
     def _stored(self, asked: Deal | Choose | Open, grid: Grid, timeout: float) -> Any:
-        if self.keeper is None:
+        store = self.store
+        if store is None:
             raise TypeError("a mechanism that yields Deal, Choose or Open names them as its contract's `store`")
         with self.timed(asked.request.name):
             if isinstance(asked, Deal):
-                envelope = self._envelope(asked.request)
-                return self.keeper.deal(asked, self._exchange(grid, timeout, asked.cohort, envelope))
+                return self._deal(store, asked, grid, timeout)
+            if not store.is_open:
+                what = "choice" if isinstance(asked, Choose) else "marginals"
+                dealt = f"{len(store.dealt)} clients have dealt, too few"
+                self.record.notes.append(f"{dealt}: no {what} came out of the store")
+                return None if isinstance(asked, Choose) else Summed.nothing()
             if isinstance(asked, Choose):
-                return self.keeper.choose(asked, self.record)
-            return self.keeper.open(asked, self.record)
+                return store.choose(asked, self.round)
+            return store.open(asked, asked.request.layout(self.contract), self.round)
+
+    def _deal(self, store: StoreServer, asked: Deal, grid: Grid, timeout: float) -> tuple[int, ...]:
+        """One message to each client of the cohort; gives the partition ids that have dealt now."""
+        before, cohort = len(store.dealt), list(asked.cohort)
+        exchange = self._exchange(grid, timeout, cohort, self._envelope(asked.request))
+        for first in range(0, len(cohort), store.at_once):
+            own = {k: [np.array([k], np.int64)] for k in cohort[first : first + store.at_once]}
+            replies = exchange.among(own).stream(store.invitation(asked.request.rho), own)
+            for block in chunks(replies, _BLOCK):
+                store.deal({reply.partition: reply for reply in block})
+        return tuple(store.dealt[before:])
 
     def _ask(self, asked: Ask, grid: Grid, timeout: float) -> dict[int, Reply]:
         if asked.cohort:  # charged before it is asked for: a reply that is late or malformed was released too
@@ -276,14 +284,13 @@ class Driver(OwnLoop):
         self.ledger.promise(known)
 
     def _sum(self, asked: Sum, number: int, grid: Grid, timeout: float) -> Summed:
-        aggregation = self.aggregation
-        assert isinstance(aggregation, Aggregation)
+        assert self.aggregation is not None
         layout = asked.request.layout(self.contract, asked.arrays)
         spec = layout.spec(asked.sigma, len(asked.cohort), number)
         name = asked.request.name
         envelope = replace(self._envelope(asked.request), sum=spec)
 
-        steps: Forming = aggregation.form(
+        steps: Forming = self.aggregation.form(
             ServerSum(
                 name,
                 tuple(asked.cohort),
@@ -316,7 +323,7 @@ class Driver(OwnLoop):
             replies = self.recorder.came(self.record, self.costs[-1])
             if replies is None:
                 replies = exchange(sent.arrays, sent.each)
-                if sent.stage is not None and aggregation.may_rest(sent.stage):
+                if sent.stage is not None and self.aggregation.may_rest(sent.stage):
                     self.recorder.keep(replies, self.record, self.costs[-1])
 
     def _envelope(self, request: Request) -> Envelope:
@@ -359,8 +366,8 @@ class Driver(OwnLoop):
             self._returning.find(grid, self.clients, wait=wait)
 
     def _close_round(self) -> None:
-        if self.keeper is not None:
-            self.keeper.measure(self.costs[-1])
+        if self.store is not None:
+            self.costs[-1].parties = self.store.spent()
         self.record.dropped = dict(sorted(self.record.dropped.items()))  # not in the order in which replies came
         if self._observer is not None:
             self._observer(self.record, self.costs[-1])
@@ -447,8 +454,7 @@ class Driver(OwnLoop):
         rho = self.config.privacy.cap_share * self.ledger.remaining_rho
         self.contract, self.clients, note = self.drive(found_cap(self.contract, self.clients, rho), grid, timeout)
         self.record.notes.append(note)
-        filled = self.contract.filled(self.contract.trusted(self.config), self.randomness.label)
-        self.ledger.capped(self.contract.unit, filled)
+        self.ledger.capped(self.contract.unit, self.contract.filled(self.randomness.label))
         if self.recorder.past("ledger") is None:
             self.recorder.add("ledger", state=self.ledger.to_dict())
 

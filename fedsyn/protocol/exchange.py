@@ -17,7 +17,7 @@ from fedsyn.nodes.flower.messages import array_record, content_bytes, extended, 
 from fedsyn.nodes.flower.patient import PatientGrid
 from fedsyn.output import plain
 from fedsyn.protocol.record import Missing, RoundCosts, Waiting
-from fedsyn.protocol.waiting import NO_REPLY, Told, may_pass, reasons
+from fedsyn.protocol.waiting import NO_REPLY, Announce, may_pass, reasons
 from fedsyn.protocol.wire.envelope import ANSWER, Arrays, Envelope, Reply, from_json
 
 #: Seconds until those that are missing are asked again: at first, and at most.
@@ -210,7 +210,7 @@ class Patience:
     stops: bool
     remembers: Callable[[int], bool]
     nodes: Callable[[], Mapping[int, int]]
-    told: Told
+    told: Announce
     names: Mapping[int, str] = field(default_factory=dict)
 
     def completed(

@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedsyn.aggregation import Aggregation, Limits
-from fedsyn.aggregation.store import Store
+from fedsyn.aggregation import Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.output import plain
 from fedsyn.privacy import Ledger, PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
-from fedsyn.protocol.client import Join, Rows, Sizes, TableClient
+from fedsyn.protocol.client import Join, RowTotal, Sizes, TableClient
 from fedsyn.protocol.common import Cap, Evaluate, RowCounts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
@@ -33,7 +32,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestFacts:
     """One request that a server may send.
 
     Attributes:
@@ -53,7 +52,7 @@ class Asked:
     parameters: dict[str, str]
 
     @classmethod
-    def of(cls, request: type[Request]) -> Asked:
+    def of(cls, request: type[Request]) -> RequestFacts:
         schema = request.model_json_schema()
         definitions = schema.get("$defs", {})
         parameters = {name: _allowed(field, definitions) for name, field in schema.get("properties", {}).items()}
@@ -90,7 +89,7 @@ class Explanation:
     against: dict[str, Any]
     budget: dict[str, float | str]
     parties: tuple[str, ...]
-    requests: tuple[Asked, ...]
+    requests: tuple[RequestFacts, ...]
     candidates: int
     smallest_sigma: float
     each: bool = False
@@ -154,20 +153,19 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
         contract.opened(schema)
     budget = config.privacy.budget
     accountant = contract.accountant_of(budget)
-    aggregation = contract.trusted(config)
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
-    statement = contract.filled(aggregation, sampler)
+    statement = contract.filled(sampler)
     ledger = Ledger(budget, accountant, assumptions={"client_sizes": config.privacy.client_sizes}, unit=contract.unit)
     private = config.privacy.client_sizes == "private"
     first: list[type[Request]] = [Join, RowCounts, Cap] if contract.finds_cap else [Join]
-    first += [Rows if contract.sums_rows else Sizes] if private else []
+    first += [RowTotal if contract.sums_rows else Sizes] if private else []
     first += [] if contract.finding is None else requests_of(contract.finding)
-    own = [r for r in client.requests.values() if r not in (Join, RowCounts, Cap, Sizes, Rows, Evaluate)]
+    own = [r for r in client.requests.values() if r not in (Join, RowCounts, Cap, Sizes, RowTotal, Evaluate)]
     own += [Evaluate] if config.evaluation.federated else []
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     node = config.aggregation
     whole = accountant.capacity
-    limits, found = _against(contract, aggregation, own, lambda part: accountant.epsilon(part * whole, budget.delta))
+    limits, found = _against(contract, own, lambda part: accountant.epsilon(part * whole, budget.delta))
     cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]
     return Explanation(
         config.mechanism.name,
@@ -184,7 +182,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
             "capacity": accountant.capacity,
         },
         tuple(f"{p.name} at {p.address}, fingerprint {p.fingerprint}" for p in cards),
-        tuple(Asked.of(request) for request in [*first, *own]),
+        tuple(RequestFacts.of(request) for request in [*first, *own]),
         len(contract.candidates),
         sigma_for_rho(ledger.remaining_rho),
         contract.finds_cap,
@@ -192,7 +190,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
 
 
 def _against(
-    contract: Contract, trusted: Aggregation | Store, own: Sequence[type[Request]], epsilon: Callable[[float], float]
+    contract: Contract, own: Sequence[type[Request]], epsilon: Callable[[float], float]
 ) -> tuple[str, dict[str, Any]]:
     """`Explanation.limits` and `Explanation.against`.
 
@@ -203,13 +201,12 @@ def _against(
 
     Args:
         contract: of the run.
-        trusted: how clients' numbers come together.
         own: the mechanism's requests.
         epsilon: of a part of the budget.
     """
     config, holders = contract.config, 1 if contract.central else contract.config.federation.clients
     asked = range(max(1, config.federation.minimum_cohort), holders + 1)
-    if holders == 1 or contract.store or config.federation.participation == 1.0:
+    if holders == 1 or contract.store or config.federation.sampling_rate == 1.0:
         asked = range(holders, holders + 1)
     node = config.aggregation
     in_shares = node.noise == "distributed" and (not contract.store or node.capabilities.deals_noise)
@@ -222,7 +219,7 @@ def _against(
         factor = max((times_of(one, left(one, known, alone)) for one in shares), default=1.0)
         return epsilon(factor if factor >= 1.0 else rest + (1.0 - rest) * factor)
 
-    return _limits(contract, limits, in_shares), against(faced, shares, holders, trusted.reads)
+    return _limits(contract, limits, in_shares), against(faced, shares, holders, contract.trusted(config).reads)
 
 
 def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> str:

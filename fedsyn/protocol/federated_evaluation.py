@@ -11,7 +11,6 @@ import math
 from collections.abc import Generator, Sequence
 from typing import Any
 
-from fedsyn.aggregation import Aggregation, make_aggregation
 from fedsyn.evaluation.federated.intervals import HolderSums
 from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.privacy import sigma_for_rho
@@ -23,8 +22,6 @@ from fedsyn.protocol.wire.requests import Sum, Summed, Yielded
 def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Yielded, Any, HolderSums | None]:
     """Asks everybody, with what was set aside; None where too few contributed. Gives the released sums."""
     contract, ledger = driver.contract, driver.ledger
-    if not isinstance(driver.aggregation, Aggregation):  # a plain store is trusted with as much as a plain sum
-        driver.aggregation = make_aggregation(driver.config.aggregation, driver.config.federation.minimum_cohort)
     ledger.keep_back(0.0)
     rho = min(contract.evaluation_rho, ledger.remaining_rho)
     entries = entries_of(contract, question)

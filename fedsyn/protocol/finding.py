@@ -23,9 +23,10 @@ from pydantic import AfterValidator, Field, ValidationInfo
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
-from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, Release
+from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Answer, Join, Rows, Sizes, TableClient, answers, shared_contract
+from fedsyn.privacy.unit import ROW_COUNTS
+from fedsyn.protocol.client import Answer, Join, RowTotal, Sizes, TableClient, answers, shared_contract
 from fedsyn.protocol.common import Cap, RowCounts
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.sizing import CAP
@@ -274,7 +275,9 @@ def requests_of(finding: Finding) -> list[type[Request]]:
 
 
 # Nothing of a mechanism is answered before it begins.
-_BEFORE = {request.name for request in (Join, RowCounts, Cap, Sizes, Rows, FindRanges, FindBins, FindCategories, Close)}
+_BEFORE = {
+    request.name for request in (Join, RowCounts, Cap, Sizes, RowTotal, FindRanges, FindBins, FindCategories, Close)
+}
 for _name in set(FindingClient.requests) - _BEFORE:
     del FindingClient.requests[_name], FindingClient._methods[_name]
 

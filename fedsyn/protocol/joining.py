@@ -15,7 +15,7 @@ from fedsyn.nodes.flower import Grid
 from fedsyn.nodes.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.record import Missing, Waiting
-from fedsyn.protocol.waiting import NO_REPLY, Announcer, Told, reasons
+from fedsyn.protocol.waiting import NO_REPLY, Announce, Announcer, reasons
 from fedsyn.protocol.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
 from fedsyn.protocol.wire.holder import MOST_PARTITIONS
 from fedsyn.protocol.wire.requests import Summed
@@ -80,7 +80,7 @@ class Queue:
     nodes: float
     partitions: Mapping[int, int]
     names: Mapping[int, str]
-    told: Told
+    told: Announce
 
 
 def wait_for_nodes(grid: Grid, wanted: int, needed: int, queue: Queue) -> tuple[list[int], list[Missing]]:
@@ -322,18 +322,18 @@ def _whole(value: object, below: int) -> bool:
 
 
 def sampled(
-    everyone: Sequence[int], participation: float, minimum: int, source: np.random.Generator
+    everyone: Sequence[int], sampling_rate: float, minimum: int, source: np.random.Generator
 ) -> tuple[int, ...]:
-    """Each client with probability `participation`, independently; drawn again while there are too few.
+    """Each client with probability `sampling_rate`, independently; drawn again while there are too few.
 
     Raises:
         RunError: no cohort of at least `minimum` clients could be drawn.
     """
     for _ in range(10_000):
-        cohort = tuple(k for k in everyone if source.random() < participation)
+        cohort = tuple(k for k in everyone if source.random() < sampling_rate)
         if len(cohort) >= max(1, minimum):
             return cohort
     raise RunError(
-        f"federation: with participation {participation} and {len(everyone)} clients no cohort of at least "
-        f"{minimum} clients could be drawn; raise participation or lower minimum_cohort"
+        f"federation.sampling_rate: with {sampling_rate} and {len(everyone)} clients no cohort of at least "
+        f"{minimum} clients could be drawn; raise it or lower minimum_cohort"
     )

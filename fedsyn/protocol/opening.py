@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation import Aggregation, make_aggregation
 from fedsyn.config import RunConfig
 from fedsyn.errors import RunError, SchemaError
 from fedsyn.inference.hierarchy import HierarchicalMeasurement, least_squares
@@ -65,10 +64,8 @@ class Opening(Driver):
         journal: Journal | None = None,
     ) -> None:
         contract = family(config, schema.domain).opened(schema)
-        trusted = contract.trusted(config)
-        if not isinstance(trusted, Aggregation):  # a plain store is trusted with as much as a plain sum
-            trusted = make_aggregation(config.aggregation, config.federation.minimum_cohort)
-        super().__init__(contract, trusted, schema.sha256, randomness, observer, journal=journal)
+        super().__init__(contract, schema.sha256, randomness, observer, journal=journal)
+        self.store = None  # it is the mechanism's, and there is none before the schema is closed
         self.finding = finding_of(contract)
         self.schema = schema
 

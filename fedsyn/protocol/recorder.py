@@ -40,11 +40,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
+from fedsyn.aggregation import Aggregation
 from fedsyn.errors import RunError
 from fedsyn.privacy import Release
 from fedsyn.protocol.record import RoundCosts, RoundRecord
@@ -140,13 +141,12 @@ class Recorder:
             self._setup, self.known = entry["setup"], int(entry["setup"]["number"])
         return entry
 
-    def begin(self, number: int, memory: Callable[[], Entry], remember: Callable[[Entry, Entry | None], None]) -> None:
+    def begin(self, number: int, sums: Aggregation | None) -> None:
         """A request is about to be asked: again, if an earlier process has died in it.
 
         Args:
             number: of the request.
-            memory: what the aggregation remembers now.
-            remember: gives the aggregation what an earlier process wrote down of its memory, and of its setup.
+            sums: of the run, which get back what an earlier process wrote down of their memory and setup.
         """
         if self._journal is None:
             return
@@ -159,10 +159,12 @@ class Recorder:
             self._made = [Release.from_dict(entry["release"]) for entry in kept if entry["kind"] == "charge"]
             self._came = [entry for entry in kept if entry["kind"] == "replies"]
         if self._memory is not None:
-            remember(self._memory, self._setup)
+            if sums is not None:
+                sums.remember(self._memory, self._setup)
             self._memory = self._setup = None
         if not kept:
-            facts = {"kind": "open", "number": number, "asked": self._asked, "memory": memory()}
+            memory = {} if sums is None else sums.memory(None)[0]
+            facts = {"kind": "open", "number": number, "asked": self._asked, "memory": memory}
             self._journal.keep(facts, first=True)
 
     def charged(self, release: Release) -> None:
@@ -200,12 +202,12 @@ class Recorder:
         releases: Sequence[Release],
         record: RoundRecord,
         costs: RoundCosts,
-        memory: tuple[Entry, Entry | None],
+        sums: Aggregation | None,
     ) -> None:
         """Writes down the answer to the request under way, and with it all that it changed."""
         if self._journal is None:
             return
-        small, setup = memory
+        small, setup = ({}, None) if sums is None else sums.memory(self.known)
         if setup is not None:  # large: not with every answer
             self.known = int(setup["number"])
         self._came = []

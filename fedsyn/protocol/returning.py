@@ -17,7 +17,7 @@ from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.flower import Grid
 from fedsyn.protocol.joining import AGAIN, Participant, read_join
 from fedsyn.protocol.record import Missing, Waiting
-from fedsyn.protocol.waiting import GONE, Announcer, Told
+from fedsyn.protocol.waiting import GONE, Announce, Announcer
 from fedsyn.protocol.wire.envelope import Reply
 
 ABSENT = -1  # the node of a client that has not come back
@@ -37,7 +37,7 @@ class Returning:
         told: called with whom the run waits for.
     """
 
-    def __init__(self, ask: Ask, federation: FederationNode, public: bool, told: Told) -> None:
+    def __init__(self, ask: Ask, federation: FederationNode, public: bool, told: Announce) -> None:
         self._ask, self._public, self._federation, self._told = ask, public, federation, Announcer(told)
         self._deadline: float | None = None
         self._known: set[int] = set()  # nodes that have said who they are

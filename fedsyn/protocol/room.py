@@ -11,15 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from fedsyn.aggregation import Aggregation, make_aggregation
-from fedsyn.aggregation.store import Store
+from fedsyn.aggregation import Aggregation
+from fedsyn.aggregation.store import Store, make_store
 from fedsyn.config import FederationNode
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.federated.question import MOST_ROWS
 from fedsyn.evaluation.federated.statistics import UNIT
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.cohorts import cohort_size
-from fedsyn.protocol.common import Evaluate, RowCounts, Rows
+from fedsyn.protocol.common import Evaluate, RowCounts, RowTotal
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, ForeseenSum
 from fedsyn.protocol.wire.envelope import check_message
@@ -44,10 +44,8 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
     Raises:
         ConfigError: something of it has no room; one sentence, which says what to change.
     """
-    config, trusted = contract.config, contract.trusted(contract.config)
-    sums: Aggregation | None = trusted if isinstance(trusted, Aggregation) else None
-    if sums is None and config.aggregation.capabilities.sums:  # for what is no part of the mechanism
-        sums = make_aggregation(config.aggregation, config.federation.minimum_cohort)
+    config, sums = contract.config, contract.sums()
+    store = make_store(config) if contract.store else None
     asked: list[Foreseen] = list(_beside(contract))
     if contract.finding is not None:
         asked += _found(contract, contract.finding)
@@ -58,8 +56,8 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
     try:
         asked += contract.foreseen(max(1, math.ceil(rows)))
         contract.require_size(largest)
-        if isinstance(trusted, Store):
-            trusted.room_of_deals(contract, largest)
+        if store is not None:
+            store.room_of_deals(contract, largest)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     cohorts = [1] if contract.central else _cohorts(config.federation, clients)
@@ -69,8 +67,8 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
                 assert sums is not None
                 check_message(8.0 * one.layout.length, "a vector", simulated=config.runtime.engine != "deployment")
                 _try_sum(sums, one, cohorts, rows)
-            elif isinstance(trusted, Store):
-                _try_store(trusted, one, rows)
+            elif store is not None:
+                _try_store(store, one, rows)
         except ConfigError as error:
             raise ConfigError(f"{where}: its request '{one.name}' could not be answered: {error}") from None
 
@@ -96,10 +94,10 @@ def _try_store(store: Store, one: Foreseen, rows: float) -> None:
 
 def _cohorts(node: FederationNode, clients: int) -> list[int]:
     """Sizes of a cohort: the largest, the smallest that chance makes."""
-    if node.participations is not None:
-        return [cohort_size(node.participation, node.minimum_cohort, clients), clients]
-    spread = _FAR * math.sqrt(clients * node.participation * (1.0 - node.participation))
-    fewest = max(1, node.minimum_cohort, math.floor(clients * node.participation - spread))
+    if node.max_participations is not None:
+        return [cohort_size(node.sampling_rate, node.minimum_cohort, clients), clients]
+    spread = _FAR * math.sqrt(clients * node.sampling_rate * (1.0 - node.sampling_rate))
+    fewest = max(1, node.minimum_cohort, math.floor(clients * node.sampling_rate - spread))
     return sorted({min(fewest, clients), clients})
 
 
@@ -112,7 +110,9 @@ def _beside(contract: Contract) -> Iterator[ForeseenSum]:
     if contract.finds_cap:
         yield ForeseenSum.of(RowCounts.name, RowCounts().layout(contract, ()), contract.cap_rho)
     if contract.sums_rows:
-        yield ForeseenSum.of(Rows.name, Rows().layout(contract, ()), config.privacy.size_share * contract.whole_rho)
+        yield ForeseenSum.of(
+            RowTotal.name, RowTotal().layout(contract, ()), config.privacy.size_share * contract.whole_rho
+        )
     if config.evaluation.federated:
         d = len(contract.domain)
         check_message(2.0 * d * MOST_ROWS, "evaluation.federated")

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.privacy import UNCAPPED, sigma_for_rho
+from fedsyn.privacy import sigma_for_rho
+from fedsyn.privacy.unit import UNCAPPED
 from fedsyn.protocol import joining
 from fedsyn.protocol.capping import left_out
-from fedsyn.protocol.common import Cap, Join, RowCounts, Rows, Sizes
+from fedsyn.protocol.common import Cap, Join, RowCounts, RowTotal, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.wire.requests import Ask, Request, Sum, Summed, Yielded
@@ -60,7 +61,7 @@ def released_sizes(
     """
     sigma, everyone = sigma_for_rho(rho), sorted(clients)
     if contract.sums_rows:
-        return joining.with_even_sizes(clients, (yield Sum(everyone, Rows(), sigma)))
+        return joining.with_even_sizes(clients, (yield Sum(everyone, RowTotal(), sigma)))
     replies = yield Ask(everyone, Sizes(sigma=sigma))
     known = joining.with_released_sizes(clients, replies, sigma, drop)
     _require_enough(contract, known, "released their size")

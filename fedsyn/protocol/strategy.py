@@ -26,7 +26,7 @@ from fedsyn.inference.smoothing import least_shares, smoothed
 from fedsyn.nodes.flower import ArrayRecord, ConfigRecord, Grid, Result
 from fedsyn.nodes.flower.messages import array_record
 from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.common import Rows, Sizes
+from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
@@ -73,7 +73,7 @@ class MechanismStrategy(Driver):
         journal: Journal | None = None,
     ) -> None:
         contract = self.Client.Contract(config, domain)
-        super().__init__(contract, contract.trusted(config), schema_hash, randomness, observer, after, journal)
+        super().__init__(contract, schema_hash, randomness, observer, after, journal)
         self.workload = contract.workload
         self.candidates = contract.candidates
         self.capacity = Capacity(domain, config.inference)
@@ -124,7 +124,7 @@ class MechanismStrategy(Driver):
     @property
     def _noise_of_rows(self) -> float | None:
         """Standard deviation of the noise on the sum of row counts; None where they are public."""
-        sizes = {r.name: r.sigma for r in self.ledger.releases if r.name in (Sizes.name, Rows.name)}
+        sizes = {r.name: r.sigma for r in self.ledger.releases if r.name in (Sizes.name, RowTotal.name)}
         sigma = next(iter(sizes.values()), None)
         return None if sigma is None else sigma * math.sqrt(len(self.clients) if Sizes.name in sizes else 1)
 

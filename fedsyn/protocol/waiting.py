@@ -32,7 +32,7 @@ NO_REPLY = "no reply"
 #: Of a client of a run that is resumed.
 GONE = "has not come back since the run was resumed"
 _PASSING = (*(f"{kind}: " for kind in (OFFLINE, SLOW, WAITS, BUSY)), NO_REPLY, GONE)
-Told = Callable[[Waiting | None], None]
+Announce = Callable[[Waiting | None], None]
 _log = logging.getLogger("fedsyn.run")
 
 
@@ -58,7 +58,7 @@ class Announcer:
         told: called with it, and with None when nothing is missing any more.
     """
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Announce) -> None:
         self._told = told
         self._said: tuple[object, ...] | None = None
 
@@ -86,8 +86,8 @@ def require_whole(asked: Ask | Sum, answer: Summed | Mapping[int, Reply], record
     raise Lost(f"'{asked.request.name}' of round {record.round} {what}{f' ({why})' if why else ''}", can_go_on=False)
 
 
-def reasons(missing: Iterable[Missing], most: int = 5, names: Mapping[int, str] | None = None) -> str:
+def reasons(missing: Iterable[Missing], names: Mapping[int, str] | None = None) -> str:
     """Who is missing and why, on one line. `names`: of holders, by partition id."""
     named = [each.named(names) for each in missing]
-    more = f" and {len(named) - most} more" if len(named) > most else ""
-    return "; ".join(named[:most]) + more
+    more = f" and {len(named) - 5} more" if len(named) > 5 else ""
+    return "; ".join(named[:5]) + more

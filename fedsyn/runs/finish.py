@@ -153,7 +153,7 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
 
 def _steps(strategy: MechanismStrategy) -> dict[str, float]:
     """Where there is a store: seconds of clients and store together for dealing, choosing and opening."""
-    if strategy.keeper is None:
+    if strategy.store is None:
         return {}
     steps = {"seconds_deal": ("deal",), "seconds_choose": ("select",), "seconds_open": ("one-way", "measure")}
     spent = [costs.seconds for costs in strategy.costs]

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import isqrt, pi, sqrt
+from math import pi, sqrt
 from typing import ClassVar
 
 import numpy as np
@@ -257,12 +257,6 @@ class Terms:
     def moved(self) -> int:
         """Δ, the most that one row moves any score."""
         return int(self.weights.max()) * NORMS[self.norm].moved(self.scale, self.rows)
-
-    @property
-    def moved_together(self) -> int:
-        """The most that one row moves all scores, as a vector, in L2 norm; in integer steps, rounded up."""
-        squares = sum(int(weight) ** 2 for weight in self.weights)
-        return (isqrt(squares) + 1) * NORMS[self.norm].moved(self.scale, self.rows)
 
     @property
     def unit(self) -> int:

@@ -18,7 +18,8 @@ from transcripts import Case, Transcript, transcripts
 
 from fedsyn import registry
 from fedsyn.plugins.clients.flaim_baselines import FedNaiveBayesClient
-from fedsyn.privacy import ClientUnit, _noise
+from fedsyn.privacy import _noise
+from fedsyn.privacy.unit import ClientUnit
 from fedsyn.protocol.client import Sizes, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.wire.holder import Call

@@ -18,7 +18,8 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedsyn.privacy import GaussianAccountant, Ledger, PrivacyBudget
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release
+from fedsyn.privacy.accountant import GaussianAccountant
 from fedsyn.randomness import OsRandom, RandomSource
 
 ALPHA = 1e-8  # false-alarm rate of one audit with honest noise
@@ -73,7 +74,7 @@ def _audit_choice(source: RandomSource, sensitivity: float, *, rows: str = "fixe
         scores = _scores(table, len(TABLE) if rows == "fixed" else len(table))
         picks = [
             Ledger(PrivacyBudget(10.0, 1e-5)).exponential(
-                scores, epsilon=epsilon, sensitivity=sensitivity, source=source, name="select", round=1
+                scores, Release("select", 1, EXPONENTIAL, sensitivity, epsilon=epsilon), source
             )
             for _ in range(RUNS)
         ]
@@ -118,7 +119,8 @@ def _audit_gaussian(source: RandomSource, releases: int) -> float:
     for count in (8, 7):  # the cell with and without the row
         ledger = Ledger(TIGHT, GaussianAccountant.of(TIGHT))
         values = np.full(CELLS, count)
-        noisy = [ledger.gaussian(values, sigma=sigma, source=source, name="measure", round=t) for t in range(releases)]
+        entries = [Release("measure", t, GAUSSIAN, sigma=sigma) for t in range(releases)]
+        noisy = [ledger.gaussian([values], entry, source)[0] for entry in entries]
         assert ledger.epsilon() == pytest.approx(TIGHT.epsilon, rel=1e-6)
         outputs.append(np.mean(noisy, axis=0) - 7)
     thresholds = np.array([0.5, 1.0, 1.4, 2.0, 3.0, 4.0])

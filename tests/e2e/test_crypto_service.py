@@ -35,7 +35,7 @@ from fedsyn.config import RunConfig, RuntimeNode, load_options
 from fedsyn.crypto.fhe.bfv import BfvComputation
 from fedsyn.crypto.fhe.parameters import Parameters
 from fedsyn.crypto.fhe.plan import layout_of, parameters_of
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
 from fedsyn.crypto.fhe.slots import NoiseRanges
 from fedsyn.domain import Clique
@@ -261,7 +261,7 @@ class Driven:
     def id(self) -> str:
         return self.begun.run.hex()
 
-    def choice(self, best: int = 0, epsilon: float = 0.01) -> tuple[ChooseOrder, Asked]:
+    def choice(self, best: int = 0, epsilon: float = 0.01) -> tuple[ChooseOrder, DecryptionQuery]:
         """One whose outcome is certain: the penalties of all other cliques are far beyond the noise."""
         self.number += 1
         cliques = [q for q in self.contract.candidates.cliques if len(q) == 2]
@@ -375,7 +375,7 @@ class Deployed(Recorded):
         assert config.sha256 == announcement.config.sha256
         return super().begin(replace(announcement, config=config))
 
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
         self.chosen = [*getattr(self, "chosen", []), super().choose(order, asked)]
         return self.chosen[-1]
 
@@ -385,7 +385,7 @@ class Told(LocalCryptoParty):
 
     chosen: Iterator[npt.NDArray[np.int64]]
 
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
         super().choose(order, asked)
         return next(self.chosen)
 

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.xdist_group("flower")
 CONFIG = """\
 mechanism: {name: augflaim, rounds: 3}
 data: {source: synthfs, bins: 6, options: {beta: 1.0, clients: 4, rows: 400, features: 3}}
-federation: {clients: 4, participation: 0.6, participations: 2, partition: native}
+federation: {clients: 4, sampling_rate: 0.6, max_participations: 2, partition: native}
 privacy: {epsilon: 5.0, delta: 1.0e-5}
 workload: {degree: 2, size: null}
 evaluation: [workload_error, nll]
@@ -139,7 +139,7 @@ def test_a_thousand_clients_on_ray(tmp_path: Path) -> None:
     file = tmp_path / "run.yaml"
     file.write_text(CONFIG, encoding="utf-8")
     sets = ["data.options.clients=1000", "data.options.rows=20000", "federation.clients=1000"]
-    sets += ["federation.participation=0.1", "runtime.engine=ray"]
+    sets += ["federation.sampling_rate=0.1", "runtime.engine=ray"]
     fedsyn_run(file, tmp_path / "out", *sets, timeout=600)
     _, rounds, _ = without_times(tmp_path / "out")
     assert rounds[0]["cohort"] == list(range(1000))

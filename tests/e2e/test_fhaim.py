@@ -20,7 +20,8 @@ from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import load_config, parse_config
 from fedsyn.privacy import DistributedNoise, _noise
-from fedsyn.protocol.stored import Keeper
+from fedsyn.protocol.driving import Driver
+from fedsyn.protocol.wire.requests import Choose, Open
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_tables
 from fedsyn.table.counting.marginals import count
@@ -58,19 +59,17 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
 def stored(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Every choice and every opened marginal of a run."""
     seen: list[Any] = []
-    choose, opened = Keeper.choose, Keeper.open
+    answered = Driver._stored
 
-    def chosen(self: Keeper, asked: Any, record: Any) -> Any:
-        seen.append(asked.terms.cliques[choose(self, asked, record)])
-        return asked.terms.cliques.index(seen[-1])
+    def watched(self: Driver, asked: Any, *facts: Any) -> Any:
+        answer = answered(self, asked, *facts)
+        if isinstance(asked, Choose):
+            seen.append(asked.terms.cliques[answer])
+        elif isinstance(asked, Open):
+            seen.append(answer.arrays)
+        return answer
 
-    def kept(self: Keeper, asked: Any, record: Any) -> Any:
-        summed = opened(self, asked, record)
-        seen.append(summed.arrays)
-        return summed
-
-    monkeypatch.setattr(Keeper, "choose", chosen)
-    monkeypatch.setattr(Keeper, "open", kept)
+    monkeypatch.setattr(Driver, "_stored", watched)
     return seen
 
 
@@ -119,15 +118,6 @@ def test_without_noise_on_the_papers_tables(
     for one, other in zip(runs[0], runs[1], strict=True):
         same = equal_arrays(dict(enumerate(one)), dict(enumerate(other))) if isinstance(one, list) else one == other
         assert same
-
-
-def test_scores_that_anybody_may_see(stored: list[Any]) -> None:
-    outcome = finished(fhaim(fhe={"selector": "gaussian"}, rounds=2))
-    choices = [r for r in outcome.strategy.ledger.releases if r.name == "select"]
-    assert [choice.mechanism for choice in choices] == ["gaussian", "gaussian"]
-    index = finished(fhaim(rounds=2))
-    same = [r.rho for r in index.strategy.ledger.releases if r.name == "select"]
-    assert [choice.rho for choice in choices] == pytest.approx(same, rel=1e-9)  # a choice costs what it costs
 
 
 # Columns split over holders ------------------------------------------------------------------------------------------
@@ -361,7 +351,7 @@ def test_ray_gives_the_serial_result(tmp_path: Path) -> None:
         ({"federation": {"clients": 2, "columns": [["a"], ["b"]]}}, "columns split over holders need"),
         ({"federation": {"clients": 2, "columns": [["a"], ["a"]]}}, "no attribute in two of them"),
         ({"aggregation": {**FHE, "corrupted": 0.95}}, "honest"),
-        ({"federation": {"clients": 20, "participation": 0.1}}, "must have dealt before anything is opened"),
+        ({"federation": {"clients": 20, "sampling_rate": 0.1}}, "must have dealt before anything is opened"),
         (
             {
                 "federation": {"clients": 2, "columns": [["a"], ["b"]]},

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("flower")
 CONFIG = """\
 mechanism: {name: augflaim, rounds: 2}
 data: {source: synthfs, bins: 6, options: {beta: 1.0, clients: 6, rows: 600, features: 3}}
-federation: {clients: 6, participation: 0.8, minimum_cohort: 3, partition: native}
+federation: {clients: 6, sampling_rate: 0.8, minimum_cohort: 3, partition: native}
 privacy: {epsilon: 5.0, delta: 1.0e-5}
 workload: {degree: 2, size: null}
 aggregation: {protocol: secagg, noise: distributed, corrupted: 0.2, dropout: 0.2}

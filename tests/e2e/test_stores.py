@@ -34,7 +34,7 @@ pytestmark = pytest.mark.xdist_group("flower")
 CONFIG = """\
 mechanism: {name: distaim, rounds: 3}
 data: {source: synthfs, bins: 6, options: {beta: 1.0, clients: 6, rows: 600, features: 4}}
-federation: {clients: 6, participation: 0.6, minimum_cohort: 3, partition: native}
+federation: {clients: 6, sampling_rate: 0.6, minimum_cohort: 3, partition: native}
 privacy: {epsilon: 5.0, delta: 1.0e-5}
 workload: {degree: 2, size: null}
 aggregation: {protocol: mpc, noise: distributed}
@@ -130,7 +130,7 @@ def test_a_client_that_never_deals_is_missing_and_that_is_all() -> None:
     config = config_of("distaim", 6, {"rounds": 3}, aggregation=MPC)
     outcome = finished(execute(config, federation(), faults={0: vanish(1), 5: vanish(1)}))
     assert outcome.dropped == {0, 5}
-    assert outcome.strategy.keeper is not None and list(outcome.strategy.keeper.dealt) == [1, 2, 3, 4]
+    assert outcome.strategy.store is not None and list(outcome.strategy.store.dealt) == [1, 2, 3, 4]
 
 
 def test_too_few_deals_open_nothing() -> None:

@@ -20,15 +20,8 @@ from dp_accounting import (
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
 
-from fedsyn.privacy import (
-    gaussian_delta,
-    gaussian_epsilon,
-    gaussian_mu,
-    gaussian_rho,
-    zcdp_delta,
-    zcdp_epsilon,
-    zcdp_rho,
-)
+from fedsyn.privacy import gaussian_rho, zcdp_epsilon
+from fedsyn.privacy.conversion import gaussian_delta, gaussian_epsilon, gaussian_mu, zcdp_delta, zcdp_rho
 
 # epsilon, delta, largest rho, largest mu
 GOLDEN = [

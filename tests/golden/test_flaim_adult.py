@@ -31,7 +31,7 @@ def mean_of_seeds(folder: Path, *assignments: str) -> tuple[float, float]:
 
 @pytest.mark.slow
 def test_central_aim(tmp_path: Path) -> None:
-    error, nll = mean_of_seeds(tmp_path, "mechanism.name=aim", "federation.participation=1")
+    error, nll = mean_of_seeds(tmp_path, "mechanism.name=aim", "federation.sampling_rate=1")
     assert error <= 0.20
     assert nll <= 19.6
 

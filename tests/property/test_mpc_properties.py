@@ -10,8 +10,11 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fedsyn.crypto.mpc import LocalNetwork, Session, Shared, deal, in_threads, received
-from fedsyn.crypto.mpc.shared import bits_of
+from benchmarks.mpc_threads import in_threads
+from fedsyn.crypto.mpc.dealing import deal, received
+from fedsyn.crypto.mpc.network import LocalNetwork
+from fedsyn.crypto.mpc.session import Session
+from fedsyn.crypto.mpc.shared import Shared, bits_of
 
 KEYS = st.lists(st.binary(min_size=32, max_size=32), min_size=3, max_size=3, unique=True)
 WHOLE = st.integers(-(2**63), 2**63 - 1)

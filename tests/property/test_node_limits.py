@@ -18,11 +18,9 @@ from fedsyn.privacy import (
     PrivacyBudget,
     Release,
     accountant_for,
-    gaussian_delta,
-    gaussian_epsilon,
-    zcdp_delta,
     zcdp_epsilon,
 )
+from fedsyn.privacy.conversion import gaussian_delta, gaussian_epsilon, zcdp_delta
 
 SETTINGS = settings(max_examples=100, deadline=None, derandomize=True)
 

@@ -13,18 +13,14 @@ from fedsyn.plugins.clients.flaim_scales import lemma_4_1
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
-    GaussianAccountant,
     Ledger,
     PrivacyBudget,
     Release,
     Scales,
-    gaussian_delta,
-    gaussian_epsilon,
-    gaussian_mu,
-    zcdp_delta,
     zcdp_epsilon,
-    zcdp_rho,
 )
+from fedsyn.privacy.accountant import GaussianAccountant
+from fedsyn.privacy.conversion import gaussian_delta, gaussian_epsilon, gaussian_mu, zcdp_delta, zcdp_rho
 
 
 def _log_range(low: float, high: float) -> st.SearchStrategy[float]:

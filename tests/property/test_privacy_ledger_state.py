@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.errors import BudgetExceeded
-from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, GaussianAccountant, Ledger, PrivacyBudget, Release, ZcdpAccountant
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release
+from fedsyn.privacy.accountant import GaussianAccountant, ZcdpAccountant
 from fedsyn.privacy.budget import ROUNDING_ROOM
 
 kinds = st.tuples(st.booleans(), st.floats(0.05, 1.0), st.floats(0.1, 8.0), st.floats(0.0, 1e-3))

@@ -62,7 +62,7 @@ def test_another_holder_leaves_at_least_the_noise_that_is_charged(
 
 @given(sigma=st.floats(0.1, 1e6), rows=st.floats(0.0, 1e18), asked=st.integers(1, 5000), length=st.integers(1, 10**6))
 def test_the_ring_check_leaves_room_for_the_noise(sigma: float, rows: float, asked: int, length: int) -> None:
-    plan = DistributedNoise.local(sigma, sensitivity=1.0, count=1, length=length, asked=asked)
+    plan = DistributedNoise.of(sigma, sensitivity=1.0, count=1, length=length, asked=asked, fewest=1, corrupted=0)
     try:
         plan.check_ring(rows)
     except Exception as error:
@@ -91,15 +91,7 @@ def test_vectors_add_up_exactly_but_for_the_shares(values: list[int], clients: i
     )
     total = np.zeros(len(exact), np.int64)
     for k in range(clients):
-        total += Ledger(PrivacyBudget(1.0, 1e-5)).distributed(
-            exact,
-            noise=plan,
-            sigma=50.0,
-            sensitivity=1.0,
-            count=1,
-            name="m",
-            round=1,
-            source=Randomness(2).generator("client", k),
-        )
+        entry, source = plan.release("m", 1), Randomness(2).generator("client", k)
+        total += Ledger(PrivacyBudget(1.0, 1e-5)).distributed(exact, plan, entry, source)
     noise = total - plan.resolution * clients * exact
     assert np.all(np.abs(noise) <= clients * (16.4 * plan.share + 2)) and noise.dtype == np.int64

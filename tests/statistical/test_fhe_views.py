@@ -14,7 +14,7 @@ import scipy.stats
 from fedsyn.crypto.fhe import bfv
 from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader
 from fedsyn.crypto.fhe.parameters import bfv_for_store
-from fedsyn.crypto.fhe.question import Asked
+from fedsyn.crypto.fhe.question import DecryptionQuery
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, Piece, SlotLayout
 from fedsyn.domain import Domain
@@ -69,7 +69,7 @@ class Run:
         even, ones = [np.full(size, 1.0 / size) for size in sizes], np.ones(len(sizes))
         return Terms.of("squared_l2", self.layout.cliques, even, ones, ones, sigma=5.0, size=1000.0, rows=1000)
 
-    def choice(self) -> Asked:
+    def choice(self) -> DecryptionQuery:
         """Scores, always the same ones."""
         terms = self.terms()
         noise = 12_345 - terms.scores(self.counts)
@@ -77,7 +77,7 @@ class Run:
         assert self.reader.scores(asked, terms).tolist() == [12_345] * len(terms.cliques)
         return asked
 
-    def opening(self, clique: tuple[str, ...] = ("a", "b")) -> tuple[Asked, list[Piece]]:
+    def opening(self, clique: tuple[str, ...] = ("a", "b")) -> tuple[DecryptionQuery, list[Piece]]:
         pieces = NoiseRanges(self.layout, 1, [clique]).reserve([clique])
         return self.computation.marginals(self.ciphertexts, self.planes, 7, pieces), pieces
 

@@ -10,9 +10,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedsyn.crypto.mpc import LocalNetwork, Network, Session, Shared, deal, in_threads, received
+from benchmarks.mpc_threads import in_threads
+from fedsyn.crypto.mpc.dealing import deal, received
+from fedsyn.crypto.mpc.network import LocalNetwork, Network
 from fedsyn.crypto.mpc.rounds import BITS, RING, Arithmetic
-from fedsyn.crypto.mpc.shared import Words
+from fedsyn.crypto.mpc.session import Session
+from fedsyn.crypto.mpc.shared import Shared, Words
 
 # Each p-value is wrong under a true null once in 10^6. Uniformity computes 24 of them; the simulator test computes 3,
 # each the smallest of about 1,100 times their number: a false alarm in 80,000 runs of this file.

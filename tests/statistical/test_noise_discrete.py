@@ -143,9 +143,7 @@ def test_the_shares_of_a_sum_add_up_to_the_planned_noise(source: RandomSource, c
     )
     counts = np.arange(length, dtype=np.int64) % 50
     vectors = [
-        Ledger(PrivacyBudget(1.0, 1e-5)).distributed(
-            counts, noise=plan, sigma=sigma, sensitivity=1.0, count=1, name="m", round=1, source=source
-        )
+        Ledger(PrivacyBudget(1.0, 1e-5)).distributed(counts, plan, plan.release("m", 1), source)
         for _ in range(clients - lost)
     ]
     limit = stats.norm.isf(ALPHA / 2) / math.sqrt(length)

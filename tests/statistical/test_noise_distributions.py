@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from fedsyn.privacy import Ledger, PrivacyBudget
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.randomness import OsRandom, Randomness, RandomSource
 
 ALPHA = 1e-7
@@ -54,7 +54,7 @@ def _chi_square(observed: NDArray[np.int64], probabilities: NDArray[np.float64])
 @pytest.mark.parametrize("sigma", [0.5, 30.0])
 def test_the_gaussian_mechanism_is_gaussian(source: RandomSource, sigma: float) -> None:
     counts = np.arange(COUNT) % 1000
-    noisy = Ledger(PrivacyBudget(1e3, 1e-5)).gaussian(counts, sigma=sigma, source=source, name="m", round=1)
+    (noisy,) = Ledger(PrivacyBudget(1e3, 1e-5)).gaussian([counts], Release("m", 1, GAUSSIAN, sigma=sigma), source)
     noise = (noisy - counts) / sigma
     _ks(noise, stats.norm.cdf)
     assert abs(noise.mean()) < _normal_limit(COUNT)
@@ -64,7 +64,8 @@ def test_the_gaussian_mechanism_is_gaussian(source: RandomSource, sigma: float) 
 
 def test_noise_is_independent_between_cells_and_of_the_counts(source: RandomSource) -> None:
     counts = np.arange(COUNT) % 1000
-    noise = Ledger(PrivacyBudget(1e3, 1e-5)).gaussian(counts, sigma=1.0, source=source, name="m", round=1) - counts
+    (noisy,) = Ledger(PrivacyBudget(1e3, 1e-5)).gaussian([counts], Release("m", 1, GAUSSIAN, sigma=1.0), source)
+    noise = noisy - counts
     for lag in (1, 2, 7):
         assert abs((noise[lag:] * noise[:-lag]).mean()) < _normal_limit(COUNT - lag)
     centred = (counts - counts.mean()) / counts.std()
@@ -74,8 +75,8 @@ def test_noise_is_independent_between_cells_and_of_the_counts(source: RandomSour
 def test_two_releases_of_one_source_do_not_share_noise(source: RandomSource) -> None:
     ledger = Ledger(PrivacyBudget(1e3, 1e-5))
     zeros = np.zeros(COUNT, dtype=np.int64)
-    first, second = ledger.gaussian([zeros, zeros], sigma=1.0, source=source, name="m", round=1)
-    third = ledger.gaussian(zeros, sigma=1.0, source=source, name="m", round=2)
+    first, second = ledger.gaussian([zeros, zeros], Release("m", 1, GAUSSIAN, sigma=1.0, count=2), source)
+    (third,) = ledger.gaussian([zeros], Release("m", 2, GAUSSIAN, sigma=1.0), source)
     for a, b in ((first, second), (first, third), (second, third)):
         assert abs((a * b).mean()) < _normal_limit(COUNT)
 
@@ -118,7 +119,7 @@ def test_the_exponential_mechanism_has_its_distribution(
     picks = np.array(
         [
             Ledger(PrivacyBudget(1e3, 1e-5)).exponential(
-                scores, epsilon=epsilon, sensitivity=sensitivity, source=source, name="s", round=1
+                scores, Release("s", 1, EXPONENTIAL, sensitivity, epsilon=epsilon), source
             )
             for _ in range(20_000)
         ]

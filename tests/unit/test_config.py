@@ -10,7 +10,8 @@ import yaml
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.loading import load_config, parse_config
+from fedsyn.loading import load_config, parse_config, released_config
+from fedsyn.runs.sweep.spec import cell_id
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,8 +75,8 @@ def test_a_wrong_name_is_answered_with_the_nearest_valid_one(nodes: dict[str, An
         ({"privacy": {"delta": 1.0}}, "privacy.delta"),
         ({"federation": {"clients": 0}}, "federation.clients"),
         ({"federation": {"clients": 2.5}}, "federation.clients"),
-        ({"federation": {"participation": 0}}, "federation.participation"),
-        ({"federation": {"participation": 1.1}}, "federation.participation"),
+        ({"federation": {"sampling_rate": 0}}, "federation.sampling_rate"),
+        ({"federation": {"sampling_rate": 1.1}}, "federation.sampling_rate"),
         ({"federation": {"clients": 3, "minimum_cohort": 4}}, r"minimum_cohort \(4\) must not exceed clients \(3\)"),
         ({"data": {"test_fraction": 1.0}}, "data.test_fraction"),
         ({"workload": {"degree": 0}}, "workload.degree"),
@@ -85,7 +86,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_valid_one(nodes: dict[str, An
         ({"runtime": {"seed": -1}}, "runtime.seed"),
         ({"runtime": {"engine": "deployment", "seed": 3}}, "deployment refuses a seed"),
         ({"evaluation": ["nll"], "data": {"test_fraction": 0}}, "nll"),
-        ({"mechanism": {"name": "aim"}, "federation": {"participation": 0.5}}, "'aim' has one data holder"),
+        ({"mechanism": {"name": "aim"}, "federation": {"sampling_rate": 0.5}}, "'aim' has one data holder"),
         ({"privacy": None}, "missing key 'privacy'"),
         ({"data": 3}, "data: expected keys below it"),
         ({"federation": [3]}, "federation: expected keys below it"),
@@ -438,3 +439,32 @@ def test_a_former_option_is_refused_with_what_holds_now(mechanism: dict[str, Any
     with pytest.raises(ConfigError, match=f"is no longer an option: .*{says}") as refused:
         parse_config(document() | {"mechanism": mechanism})
     assert "\n" not in str(refused.value)
+
+
+RENAMED = [
+    ("aggregation", "failure_bits", "statistical_security_bits", 40, 50),
+    ("federation", "participation", "sampling_rate", 1.0, 0.5),
+    ("federation", "participations", "max_participations", None, 10),
+]
+
+
+@pytest.mark.parametrize(("node", "old", "new", "default", "other"), RENAMED)
+def test_a_former_name_of_a_key_is_refused_with_the_present_one(
+    node: str, old: str, new: str, default: Any, other: Any
+) -> None:
+    """Its default, as the configuration of each stored run has it, says no more than its absence does."""
+    with pytest.raises(ConfigError, match=f"{old} is no longer an option: it is called {new}"):
+        parse_config(document(**{node: {old: other}}))
+    assert parse_config(document(**{node: {old: default}})) == parse_config(document())
+    over = released_config(document(**{node: {old: other}}), "a run that is over")
+    assert getattr(getattr(over, node), new) == other and old not in over.to_dict()[node]
+
+
+def test_hashes_are_those_of_the_first_names() -> None:
+    """What holders pinned, and the cells of earlier sweeps, keep their names: of commit b89f8d1."""
+    federation = {"clients": 12, "sampling_rate": 0.5, "max_participations": 1}
+    aggregation = {"protocol": "secagg", "noise": "distributed", "statistical_security_bits": 50}
+    nodes = {"mechanism": {"name": "distributed_aim", "rounds": 2}, "data": "synthfs", "epsilon": 1, "delta": 1e-5}
+    config = parse_config(nodes | {"federation": federation, "aggregation": aggregation})
+    assert config.sha256 == "7c2c2b0152686f006eba1b870a03cc50761768fbdf7d0769446c4a55a48af03d"
+    assert cell_id(config, Path("/")) == "distributed_aim-synthfs-c19037ac07"

@@ -190,7 +190,7 @@ def test_check_refuses_what_the_sweep_does_not_hold(check: ModuleType, tmp_path:
 def test_lookup_sees_resolved_keys(check: ModuleType) -> None:
     config = parse_config(yaml.safe_load(SMALL)["base"], "small")
     assert check.flat(config.to_dict())["data.options.features"] == 3
-    assert np.isclose(check.flat(config.to_dict())["federation.participation"], 1.0)
+    assert np.isclose(check.flat(config.to_dict())["federation.sampling_rate"], 1.0)
 
 
 # Runs whose time is the result ----------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvReader
 from fedsyn.crypto.fhe.parameters import MOST_BITS, PLAIN_BITS, fresh_noise, product_noise
 from fedsyn.crypto.fhe.products import Columns
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Clique, Domain
@@ -151,9 +151,9 @@ class Key:
         self.parameters, self.reader = self.secret.ring.parameters, BfvReader(self.secret)
         self.computation = NaiveComputation(self.secret)
         self.encryptor = Encryptor(self.parameters, self.secret.public.public)
-        self.seen: list[Asked] = []
+        self.seen: list[DecryptionQuery] = []
 
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
         self.seen.append(asked)
         return self.reader.again(asked, sums)
 
@@ -215,7 +215,9 @@ def test_sums_by_rotations_and_selectors_have_the_noise_that_was_derived(key: Ke
         bits = sum(prime.bit_length() for prime in ring.primes[: ciphertext.coeff_modulus_size()])  # type: ignore[attr-defined]
         return key.secret.room(ciphertext) >= bits - 2 - PLAIN_BITS - log2(noise)
 
-    total = key.computation.product(*(key.encryptor.encrypted(one) for _ in range(2)))
+    total = ring.api.Ciphertext()
+    ring.evaluator.multiply(*(key.encryptor.encrypted(one) for _ in range(2)), total)
+    key.computation.relinearised(total)
     for _ in range(10):  # 2^10 of them, in one direction
         ring.evaluator.add_inplace(total, ring.copied(total))
     assert room(2**10 * product_noise(n, fresh_noise(n)), total)

@@ -30,8 +30,8 @@ class SecureSumAborted(ProtocolError):
 class Setup:
     """The public facts of one setup, the same at every party.
 
-    A client takes `corrupted`, `dropouts`, `threat` and `failure_bits` from its OWN configuration: its privacy rests on
-    them. All of them enter `digest`, to which every key and signature is bound.
+    A client takes `corrupted`, `dropouts`, `threat` and `statistical_security_bits` from its OWN configuration: its
+    privacy rests on them. All of them enter `digest`, to which every key and signature is bound.
 
     Attributes:
         identifier: binds the run and its configuration.
@@ -40,7 +40,7 @@ class Setup:
         corrupted: most of them that may collude with the server.
         dropouts: most of them that may drop out.
         threat: `semi_honest` or `malicious`.
-        failure_bits: see `size`.
+        statistical_security_bits: see `size`.
 
     Raises:
         ConfigError: where the parameters cannot protect anybody.
@@ -52,7 +52,7 @@ class Setup:
     corrupted: int
     dropouts: int
     threat: str = SEMI_HONEST
-    failure_bits: int = 40
+    statistical_security_bits: int = 40
 
     def __post_init__(self) -> None:
         ids = np.asarray(self.clients, np.int64)
@@ -61,7 +61,7 @@ class Setup:
         if self.threat not in (SEMI_HONEST, MALICIOUS):
             raise ConfigError(f"aggregation.threat must be {SEMI_HONEST} or {MALICIOUS}")
         check_hides(len(ids), self.fewest, self.corrupted)
-        derive(len(ids), self.corrupted, self.dropouts, self.failure_bits, self.is_malicious)
+        derive(len(ids), self.corrupted, self.dropouts, self.statistical_security_bits, self.is_malicious)
 
     @property
     def is_malicious(self) -> bool:
@@ -75,7 +75,7 @@ class Setup:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of all facts."""
-        facts = [self.number, self.corrupted, self.dropouts, self.threat, self.failure_bits, EPOCHS]
+        facts = [self.number, self.corrupted, self.dropouts, self.threat, self.statistical_security_bits, EPOCHS]
         head = json.dumps(["fedsyn secure sums, one setup", self.identifier.hex(), len(self.clients), *facts])
         return hashlib.sha256(head.encode() + b"\0" + np.asarray(self.clients, "<i8").tobytes()).digest()
 
@@ -129,7 +129,7 @@ class Committee:
         """Those who did not enrol are the first of the clients that may drop out."""
         setup, n = self.setup, len(self.places)
         left = setup.dropouts - (len(setup.clients) - n)
-        return derive(n, setup.corrupted, left, setup.failure_bits, setup.is_malicious)
+        return derive(n, setup.corrupted, left, setup.statistical_security_bits, setup.is_malicious)
 
     @cached_property
     def digest(self) -> bytes:

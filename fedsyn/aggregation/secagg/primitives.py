@@ -49,10 +49,6 @@ class Identity:
         return cls(os.urandom(KEY))
 
     @classmethod
-    def from_bytes(cls, raw: bytes) -> Identity:
-        return cls(raw)
-
-    @classmethod
     def derived(cls, seed: bytes) -> Identity:
         """An identity that anybody who knows the seed can recompute: for simulations only."""
         return cls(HKDF(hashes.SHA256(), KEY, None, b"fedsyn identity of a simulation").derive(seed))

@@ -6,8 +6,8 @@ most `corrupted` members collude, at most `lost` members are gone, and `threshol
 that is gone. With H(n, x, m) the number of marked clients among m that are drawn without replacement from n of which
 x are marked,
 
-1. security: P[H(n, c, m) > corrupted] <= 2^-failure_bits;
-2. correctness: P[H(n, d, m) > lost] <= 2^-failure_bits;
+1. security: P[H(n, c, m) > corrupted] <= 2^-statistical_security_bits;
+2. correctness: P[H(n, d, m) > lost] <= 2^-statistical_security_bits;
 3. one layer is always left: m - corrupted - lost >= 1 (semi-honest);
    m - corrupted - 2 lost >= 1 (malicious, see below).
 
@@ -76,21 +76,21 @@ def hypergeometric_tail(population: int, marked: int, draws: int, least: int) ->
 
 
 @lru_cache(maxsize=64)
-def derive(n: int, corrupted: int, dropouts: int, failure_bits: int, malicious: bool) -> Size:
+def derive(n: int, corrupted: int, dropouts: int, statistical_security_bits: int, malicious: bool) -> Size:
     """The smallest committee that keeps the promises of the module's docstring, of at least min(n, 10) members.
 
     Args:
         n: enrolled clients.
         corrupted: c, most clients that collude with the server.
         dropouts: d, most clients that drop out.
-        failure_bits: see above.
+        statistical_security_bits: see above.
         malicious: whether server and corrupted clients may deviate.
 
     Raises:
         ConfigError: if not even a committee of everybody, or of 512, protects.
     """
-    drawn = Fraction(1, 2 ** (failure_bits + TRIALS * malicious))
-    gone = Fraction(1, 2**failure_bits)
+    drawn = Fraction(1, 2 ** (statistical_security_bits + TRIALS * malicious))
+    gone = Fraction(1, 2**statistical_security_bits)
     bad = lost = 0  # neither falls with the size: whoever draws more draws no fewer marked ones
     for members in range(min(n, FEWEST), min(n, MOST + 1)):
         bad = _least(n, corrupted, members, drawn, bad)

@@ -9,23 +9,23 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation import Contribution
-from fedsyn.capabilities import Capabilities
+from fedsyn.aggregation.base import Contribution, TrustModel
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.against import Reads
 from fedsyn.privacy.release import COUNTS, PARTIES
 from fedsyn.protocol.wire.envelope import Arrays, Reply, check_message
-from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import Choose, DealRequest, Layout, Open, Summed
 from fedsyn.protocol.wire.sparse import split_vector
-from fedsyn.randomness import Randomness, RandomSource
+from fedsyn.randomness import Randomness
 from fedsyn.selection.terms import Terms
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
 
@@ -37,34 +37,33 @@ class ClientDeal:
     """A client's side of a deal.
 
     Attributes:
-        request: what the server asks for, with the budget that the store has for this client's rows.
-        contribution: computes the client's exact answers; called only when they are needed.
-        arrays: of the message: what the store's server half sent along (`StoreServer.invitation`).
+        call: what the server asks for, with the budget that the store has for this client's rows; its arrays are what
+            the store's server half sent along (`StoreServer.invitation`).
+        answer: computes the client's exact answers; called only when they are needed.
         ledger: the client's own.
         holder: the data holder.
-        config: of the client.
-        contract: of the client; public, as the configuration.
-        make_source: makes the client's randomness for this deal.
+        contract: of the client; public.
     """
 
-    request: DealRequest
-    contribution: Callable[[], Contribution]
-    arrays: Arrays
+    call: Call[Any]
+    answer: Callable[[Call[Any]], Contribution]
     ledger: Ledger
     holder: Holder
-    config: RunConfig
     contract: Any
-    make_source: Callable[[], RandomSource]
 
     @property
-    def facts(self) -> StoreFacts:
-        """What the store may be asked for."""
-        facts: StoreFacts = self.contract.store_facts
-        return facts
+    def config(self) -> RunConfig:
+        config: RunConfig = self.contract.config
+        return config
 
     @property
-    def source(self) -> RandomSource:
-        return self.make_source()
+    def request(self) -> DealRequest:
+        request: DealRequest = self.call.request
+        return request
+
+    def contribution(self) -> Contribution:
+        """The client's exact answers."""
+        return self.answer(self.call)
 
     def promised(self, noise_by: str) -> Contribution:
         """The exact answers, after everything that the store may release of them was charged; once in a run.
@@ -97,42 +96,58 @@ class ServedRun:
     """What a store's server half needs of its run.
 
     Attributes:
-        config: of the run.
-        layout: of what clients deal.
-        make_facts: gives what the store may be asked for, to a store that has to know before.
+        contract: of the run.
         ledger: the run's.
         randomness: the server's.
         party_ledger: makes the ledger of a simulated party, by its index.
-        minimum: clients that must have dealt before anything is chosen or opened.
-        rows: a client's row count where these are public, else None.
+        clients: who has joined, by partition id, with their row counts.
         drop: records that a client's deal was refused, and why.
     """
 
-    config: RunConfig
-    layout: StoredLayout
-    make_facts: Callable[[], StoreFacts]
+    contract: Any
     ledger: Ledger
     randomness: Randomness
     party_ledger: Callable[[int], Ledger]
-    minimum: int
-    rows: Callable[[int], int | None]
+    clients: Mapping[int, Any]
     drop: Callable[[int, str], None]
+
+    @property
+    def config(self) -> RunConfig:
+        config: RunConfig = self.contract.config
+        return config
+
+    @cached_property
+    def layout(self) -> StoredLayout:
+        """Where the cells lie that clients deal."""
+        layout: StoredLayout = self.contract.stored
+        return layout
 
     @property
     def facts(self) -> StoreFacts:
         """What the store may be asked for."""
-        return self.make_facts()
+        facts: StoreFacts = self.contract.store_facts
+        return facts
+
+    @property
+    def minimum(self) -> int:
+        """Clients that must have dealt before anything is chosen or opened."""
+        return max(1, self.config.federation.minimum_cohort)
+
+    def rows(self, client: int) -> int | None:
+        """A client's row count where these are public."""
+        public = self.config.privacy.client_sizes == "public"
+        return round(self.clients[client].rows or 0.0) if public else None
 
 
-class Store(ABC):
-    """One kind of store: its public facts, and the client's half. Methods match those of `Aggregation`.
+class Store(TrustModel):
+    """One kind of store: its public facts, and the client's half.
 
     Args:
         config: of the run.
     """
 
-    capabilities: ClassVar[Capabilities]
-    reads: ClassVar[Reads] = "releases"  # what of the clients' contributions the server reads
+    reads: Reads = "releases"
+    choices_by: ClassVar[str] = PARTIES  # who draws the noise of a choice, as a ledger names them
 
     def __init__(self, config: RunConfig) -> None:
         self.node, self.federation = config.aggregation, config.federation
@@ -140,7 +155,6 @@ class Store(ABC):
         self.simulated = config.runtime.engine != "deployment"  # one process plays everybody
 
     def check(self, clients: int) -> None:
-        """Refuses a configuration that this store cannot serve; ConfigError says why."""
         if self.node.noise == "local":
             raise ConfigError(
                 "aggregation.noise: 'local' adds noise to each client's vector, and a store adds it to what comes out "
@@ -160,7 +174,7 @@ class Store(ABC):
         size, where = 8.0 * contract.stored.length, f"aggregation.protocol: {self.node.protocol}"
         check_message(size, where, simulated=self.simulated)
 
-    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
         """The noise of a choice by these terms. Raises ConfigError if it overflows what this store compares."""
         terms.check()
         noise = SelectionNoise(epsilon, terms.moved)
@@ -180,10 +194,6 @@ class Store(ABC):
         noise.check_ring(float(rows))
         return noise
 
-    def assumptions(self) -> dict[str, str | int | float]:
-        """What the guarantee rests on."""
-        return {"aggregation": self.node.protocol, "noise": self.node.noise, "server_reads": self.reads}
-
     @abstractmethod
     def answer(self, part: ClientDeal) -> Arrays:
         """What a client sends when it deals; charges its ledger before it does."""
@@ -191,10 +201,6 @@ class Store(ABC):
     @abstractmethod
     def serve(self, run: ServedRun) -> StoreServer:
         """The server's half, for one run."""
-
-    @abstractmethod
-    def who_sees_what(self) -> dict[str, str]:
-        """The `server`, `trust` and `noise` words of the privacy statement."""
 
 
 class StoreServer(ABC):
@@ -209,6 +215,7 @@ class StoreServer(ABC):
         self.run, self.store = run, store
         self.dealt: list[int] = []
         self.orders = 0  # choices and openings so far; their noise is keyed by the number
+        self._measured: list[dict[str, float]] = []
 
     def announce(self, rho: float) -> None:  # noqa: B027 - a store of the server's own asks nobody
         """Agree on the run with the store's keeper; `rho` bounds all that it may release."""
@@ -236,6 +243,16 @@ class StoreServer(ABC):
         """What each computing party has spent so far: bytes_sent, rounds and cpu seconds; empty without parties."""
         return []
 
+    def spent(self) -> list[dict[str, float]]:
+        """What each computing party has spent since this was asked last."""
+        now = self.traffic()
+        before = self._measured or [dict.fromkeys(party, 0.0) for party in now]
+        self._measured = now
+        return [
+            {key: round(value - old[key], 6) for key, value in party.items()}
+            for party, old in zip(now, before, strict=True)
+        ]
+
     @property
     def at_once(self) -> int:
         """Clients whose deals may be in memory at once."""
@@ -244,7 +261,7 @@ class StoreServer(ABC):
     @property
     def is_open(self) -> bool:
         """Whether enough clients have dealt for anything to come out."""
-        return len(self.dealt) >= max(1, self.run.minimum)
+        return len(self.dealt) >= self.run.minimum
 
     @property
     def most_rows(self) -> int:
@@ -271,21 +288,21 @@ class StoreServer(ABC):
             raise ConfigError(f"a choice by the norm {terms.norm} is asked for, and this run's score is {score}")
         return terms
 
-    def charge_choice(self, asked: Choose, round: int) -> SelectionNoise:
-        """Enters a choice whose noise the parties draw; gives its plan."""
+    def charge_choice(self, asked: Choose, round: int) -> tuple[SelectionNoise, Release]:
+        """Enters a choice whose noise parties draw; gives its plan, and the entry that each of them charges."""
         terms = self.promised(asked)
         noise = self.store.room_of_choice(terms, asked.request.epsilon)
-        assert isinstance(noise, SelectionNoise)
-        name, sensitivity = asked.request.name, terms.sensitivity
-        entry = Release(name, round, EXPONENTIAL, sensitivity, epsilon=noise.epsilon, noise_by=PARTIES)
+        name, sensitivity, by = asked.request.name, terms.sensitivity, self.store.choices_by
+        entry = Release(name, round, EXPONENTIAL, sensitivity, epsilon=noise.epsilon, noise_by=by)
         self._promise(entry)
-        return noise
+        return noise, entry
 
-    def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:
-        """Enters marginals whose noise the parties draw; gives its plan."""
+    def charge_opening(self, asked: Open, layout: Layout, round: int) -> tuple[DistributedNoise, Release]:
+        """Enters marginals whose noise parties or clients draw; gives its plan, and the entry."""
         noise = self.room_of(asked, layout)
-        self._promise(noise.release(asked.request.name, round, replaced=COUNTS))
-        return noise
+        entry = noise.release(asked.request.name, round, replaced=COUNTS)
+        self._promise(replace(entry, shares=noise.shares if self.store.capabilities.deals_noise else None))
+        return noise, entry
 
     def room_of(self, asked: Open, layout: Layout) -> DistributedNoise:
         """The noise of an opening that the parties or the clients draw, made sure of before it is charged."""

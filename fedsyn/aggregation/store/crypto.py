@@ -6,24 +6,25 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.aggregation.base import ClientSum, ServerSum
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.protocol.wire.envelope import Arrays
+from fedsyn.nodes.parties import connect
+from fedsyn.nodes.parties.boxes import of_sum, seal_box
+from fedsyn.nodes.parties.crypto import signed_keys
+from fedsyn.nodes.parties.interface import Announcement, Begun, CryptoParty, TotalOrder, sealed_for
+from fedsyn.nodes.service.certificates import is_signed
+from fedsyn.protocol.wire.envelope import Arrays, SumSpec
+from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
-
-if TYPE_CHECKING:
-    from fedsyn.aggregation import ClientSum, ServerSum
-    from fedsyn.nodes.parties.interface import Begun, CryptoParty, TotalOrder
-    from fedsyn.protocol.wire.envelope import SumSpec
-    from fedsyn.protocol.wire.holder import Holder
 
 _RUN = 32  # bytes
 _KEY = "the request does not bring its run and the crypto party's keys"
@@ -71,8 +72,6 @@ class CryptoKey:
     def read(self, arrays: Arrays) -> Keys:
         """The run's keys; ProtocolError unless the crypto party of the client's own configuration has signed them for
         this run. A simulation, which protects nobody, takes what the message brings."""
-        from fedsyn.nodes.parties.interface import sealed_for
-
         ours = arrays[: self.invited]
         if len(ours) < self.invited or any(array.dtype != np.uint8 or array.ndim != 1 for array in ours):
             raise ProtocolError(_KEY)
@@ -85,9 +84,6 @@ class CryptoKey:
         return keys
 
     def _check(self, keys: Keys, signature: bytes) -> None:
-        from fedsyn.nodes.parties.crypto import signed_keys
-        from fedsyn.nodes.service.certificates import is_signed
-
         card = self.config.aggregation.crypto
         if card is None:
             raise ProtocolError("aggregation.crypto is missing: a real client takes no key from the server")
@@ -100,8 +96,6 @@ class CryptoKey:
         Raises:
             ProtocolError: this client does not know its own place, or not the key that is pinned for it.
         """
-        from fedsyn.nodes.parties.boxes import seal_box
-
         roster, identity, partition = self.config.aggregation.roster, None, holder.partition
         if partition is None:
             raise ProtocolError("a client of protocol fhe needs a partition id of its own, which no server can change")
@@ -113,16 +107,12 @@ class CryptoKey:
 
     def pad(self, invitation: Arrays, part: ClientSum) -> tuple[bytes, bytes]:
         """The seed of the pad of one client's part of a sum, and the box with it."""
-        from fedsyn.nodes.parties.boxes import of_sum
-
         order = order_of(part.name, part.call.round, part.spec)
         return self.sealed(self.read(invitation), of_sum(order), part.holder)
 
 
 def order_of(name: str, round: int, spec: SumSpec) -> TotalOrder:
     """A sum, as its clients seal their pads to it and the server orders it."""
-    from fedsyn.nodes.parties.interface import TotalOrder
-
     return TotalOrder(spec.number, name, round, spec.sigma, spec.sensitivity, spec.count, spec.length, spec.asked)
 
 
@@ -132,24 +122,16 @@ class CryptoRun:
     Args:
         config: of the run.
         domain: of the schema.
+        randomness: the server's.
         cliques: that clients deal; none where they sum.
-        minimum: clients without which nothing comes out.
-        connect: gives the crypto party.
     """
 
     def __init__(
-        self,
-        config: RunConfig,
-        domain: Domain,
-        cliques: tuple[Clique, ...],
-        minimum: int,
-        connect: Callable[[], CryptoParty],
+        self, config: RunConfig, domain: Domain, randomness: Randomness, cliques: tuple[Clique, ...] = ()
     ) -> None:
-        self.config, self.domain, self.cliques, self.minimum = config, domain, cliques, minimum
-        self._connect, self._begun = connect, None
+        self.config, self.domain, self.randomness, self.cliques = config, domain, randomness, cliques
+        self._begun: Begun | None = None
         self._party: CryptoParty | None = None
-
-    _begun: Begun | None
 
     @property
     def party(self) -> CryptoParty:
@@ -165,13 +147,10 @@ class CryptoRun:
 
     def announce(self, rho: float) -> None:
         """Agrees on the run, once; `rho` is all that it may release."""
-        from fedsyn.nodes.parties.interface import Announcement
-
         if self._begun is None:
-            self._party = self._connect()
-            nonce = secrets.token_bytes(16)
-            told = Announcement(self.config, self.domain, self.cliques, rho, max(1, self.minimum), nonce)
-            self._begun = self._party.begin(told)
+            self._party = connect.connect_crypto(self.config, self.randomness)
+            minimum, nonce = self.config.federation.minimum_cohort, secrets.token_bytes(16)
+            self._begun = self._party.begin(Announcement(self.config, self.domain, self.cliques, rho, minimum, nonce))
 
     @property
     def invitation(self) -> Arrays:
@@ -185,8 +164,6 @@ class CryptoRun:
 
     def traffic(self) -> list[dict[str, float]]:
         """What the crypto party has spent."""
-        from dataclasses import asdict
-
         return [] if self._party is None else [asdict(self._party.costs)]
 
 
@@ -208,13 +185,6 @@ class SumRun(CryptoRun):
     def adds(self) -> bool:
         """Whether the crypto party adds the whole noise once more."""
         return self.begun.adds
-
-
-def sums_with(config: RunConfig, domain: Domain, randomness: Randomness) -> SumRun:
-    """The crypto party of a run that forms sums; nothing is connected yet."""
-    from fedsyn.nodes.parties.connect import connect_crypto
-
-    return SumRun(config, domain, (), config.federation.minimum_cohort, lambda: connect_crypto(config, randomness))
 
 
 def pack(pieces: Sequence[bytes]) -> Arrays:

@@ -20,7 +20,7 @@ for the parties that draw): neither knows all of it, and the two do not collude.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,30 +28,34 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.aggregation.store.crypto import CryptoKey, pack
+from fedsyn.aggregation.store.fhe_server import FheServer
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
+from fedsyn.crypto.fhe.parameters import LARGEST
+from fedsyn.crypto.fhe.plan import columns_of, holders_of, layout_of, message_of, parameters_of
+from fedsyn.crypto.fhe.products import ColumnLayout
+from fedsyn.crypto.fhe.seal import encryptor_of, sealapi
+from fedsyn.crypto.fhe.slots import SlotLayout, planes_of
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.nodes.parties.boxes import Pads, of_deal
+from fedsyn.nodes.parties.crypto import pooled_noise
+from fedsyn.nodes.parties.sealing import DealFacts
 from fedsyn.privacy import DistributedNoise, SelectionNoise
 from fedsyn.privacy.distributed import pool_share
-from fedsyn.privacy.release import CLIENTS
+from fedsyn.privacy.release import CLIENTS, ROLES
 from fedsyn.protocol.wire.envelope import Arrays, check_message
 from fedsyn.selection.terms import NORMS, Terms
 from fedsyn.settings import FheNode
 from fedsyn.table.counting.stored import StoredLayout
-
-if TYPE_CHECKING:
-    from fedsyn.crypto.fhe.products import ColumnLayout
-    from fedsyn.crypto.fhe.slots import SlotLayout
 
 
 class FheStore(Store):
     """`aggregation.protocol: fhe`."""
 
     capabilities = FHE
+    choices_by = ROLES
 
     def __init__(self, config: RunConfig) -> None:
-        from fedsyn.crypto.fhe.plan import holders_of
-
         super().__init__(config)
         self._holders = holders_of(config)
 
@@ -60,8 +64,6 @@ class FheStore(Store):
         return self.node.fhe or FheNode()
 
     def check(self, clients: int) -> None:
-        from fedsyn.crypto.fhe.seal import sealapi
-
         super().check(clients)
         if not self.simulated:
             self._check_deployed()
@@ -71,10 +73,10 @@ class FheStore(Store):
                 "aggregation.corrupted: 0 counts on nobody, and holders of different columns must not rely on each "
                 "other's share of the noise; allowed: any share above 0"
             )
-        if self.federation.participation < 1.0 and limits.fewest > self.federation.participation * clients:
+        if self.federation.sampling_rate < 1.0 and limits.fewest > self.federation.sampling_rate * clients:
             raise ConfigError(
-                f"federation.participation: {limits.fewest} clients must have dealt before anything is opened, and a "
-                f"round asks {self.federation.participation * clients:g} on average: raise it, or aggregation.dropout"
+                f"federation.sampling_rate: {limits.fewest} clients must have dealt before anything is opened, and a "
+                f"round asks {self.federation.sampling_rate * clients:g} on average: raise it, or aggregation.dropout"
             )
         pool_share(limits.fewest - limits.corrupted)
         sealapi()
@@ -83,9 +85,8 @@ class FheStore(Store):
         """Refuses what real clients should not be asked for; ConfigError."""
         if not self.fhe.is_bound:
             raise ConfigError(
-                f"aggregation.fhe: compute: {self.fhe.compute} with selector: {self.fhe.selector} trusts the server "
-                "with what is opened and is for simulations; allowed in a deployment: compute: client with selector: "
-                "index"
+                f"aggregation.fhe: compute: {self.fhe.compute} trusts the server with what is opened and is for "
+                "simulations; allowed in a deployment: compute: client"
             )
         if self.node.crypto is None:
             raise ConfigError(
@@ -97,9 +98,9 @@ class FheStore(Store):
                 "aggregation.roster: in a deployment with protocol: fhe the crypto party of a store must know its "
                 f"clients: the public key (fedsyn identity) of each of the clients 0 to {self._holders - 1}"
             )
-        if self.federation.participation < 1.0:
+        if self.federation.sampling_rate < 1.0:
             raise ConfigError(
-                "federation.participation: the crypto party of a store is told its contributors once; allowed in a "
+                "federation.sampling_rate: the crypto party of a store is told its contributors once; allowed in a "
                 "deployment with protocol: fhe: 1"
             )
 
@@ -109,32 +110,21 @@ class FheStore(Store):
         return Limits.of(self.node, self._holders, self.minimum)
 
     def assumptions(self) -> dict[str, str | int | float]:
-        node = self.fhe
-        facts: dict[str, str | int | float] = {
+        return {
+            **super().assumptions(),
             "corrupted": self.node.corrupted,
             "dropout": self.node.dropout,
             "collude": "server and crypto party: no",
-        }
-        return {
-            **super().assumptions(),
-            **facts,
             "scheme": "bfv",
-            "compute": node.compute,
-            "selector": node.selector,
+            "compute": self.fhe.compute,
         }
 
     def answer(self, part: ClientDeal) -> Arrays:
         """Encrypted counts or columns, and noise for all that will be opened, in one message; with pads, its box."""
-        from fedsyn.crypto.fhe.plan import columns_of, layout_of, message_of, parameters_of
-        from fedsyn.crypto.fhe.seal import encryptor_of
-        from fedsyn.crypto.fhe.slots import planes_of
-        from fedsyn.nodes.parties.boxes import Pads, of_deal
-        from fedsyn.nodes.parties.sealing import DealFacts
-
-        config, domain, facts = part.config, part.holder.domain, part.facts
+        config, domain, facts = part.config, part.holder.domain, part.contract.store_facts
         key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
         parameters = parameters_of(config, domain, facts)
-        keys = key.read(part.arrays)
+        keys = key.read(part.call.arrays)
         encryptor = encryptor_of(parameters, keys.public)
         layout = layout_of(parameters, domain, facts)
         planes = planes_of(layout, facts.openings, facts.attributes)
@@ -149,7 +139,7 @@ class FheStore(Store):
         vectors = self._counts(part, layout) if columns is None else _vectors(part, columns)
         limits = self.limits
         share, slots = pool_share(limits.fewest - limits.corrupted), layout.noisy
-        noise = part.ledger.pool(planes * slots, share, part.request.release(CLIENTS), part.source)
+        noise = part.ledger.pool(planes * slots, share, part.request.release(CLIENTS), part.call.source)
         if not self.fhe.is_bound:
             vectors += list(noise.reshape(planes, slots))
             return pack([piece for vector in vectors for piece in encryptor.to_bytes(vector)])
@@ -164,19 +154,12 @@ class FheStore(Store):
         return [layout.vector({clique: stored.marginal(vector, clique).ravel() for clique in layout.cliques})]
 
     def serve(self, run: ServedRun) -> StoreServer:
-        from fedsyn.aggregation.store.fhe_server import FheServer
-        from fedsyn.nodes.parties.connect import connect_crypto
-
-        limits = self.limits
-        return FheServer(run, self, limits, lambda: connect_crypto(run.config, run.randomness))
+        return FheServer(run, self, self.limits)
 
     # Room -------------------------------------------------------------------------------------------------------------
 
     def room_of_deals(self, contract: Any, rows: float) -> None:
         """All ciphertexts of a client in one message; columns of `rows` rows, if those are encrypted."""
-        from fedsyn.crypto.fhe.plan import columns_of, layout_of, message_of, parameters_of
-        from fedsyn.crypto.fhe.slots import planes_of
-
         config, domain, facts = contract.config, contract.domain, contract.store_facts
         parameters = parameters_of(config, domain, facts)
         layout = layout_of(parameters, domain, facts)
@@ -192,32 +175,24 @@ class FheStore(Store):
         size = message_of(self.fhe, max(sent), planes, layout, parameters)
         check_message(size, "aggregation.protocol: fhe", simulated=self.simulated)
 
-    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
         """Scores of honest clients, and their noise, stay below what ciphertexts hold.
 
         Clients deal no more than the rows that they published (every score of this store rests on that).
         """
-        from fedsyn.crypto.fhe.parameters import LARGEST
-        from fedsyn.nodes.parties.crypto import gaussian_scores
-
         terms.check()
-        noise: SelectionNoise | DistributedNoise = SelectionNoise(epsilon, terms.moved)
-        if self.fhe.selector == "gaussian":
-            noise = gaussian_scores(epsilon, terms)
-        far = noise.reach if isinstance(noise, SelectionNoise) else noise.share * 64.0
+        noise = SelectionNoise(epsilon, terms.moved)
         reach = NORMS[terms.norm].honest(terms.scale, terms.rows) + int(np.abs(terms.penalties).max())
-        if int(terms.weights.max()) * reach + far >= LARGEST:
+        if int(terms.weights.max()) * reach + noise.reach >= LARGEST:
             raise ConfigError(
                 f"scores over {terms.rows:,} rows, up to {float(int(terms.weights.max()) * reach):.3g}, and their "
-                f"noise of up to {far:.3g} could exceed the {LARGEST:.3g} that ciphertexts hold: sum fewer rows, or "
-                "choose fewer rounds or a smaller workload.degree"
+                f"noise of up to {noise.reach:.3g} could exceed the {LARGEST:.3g} that ciphertexts hold: sum fewer "
+                "rows, or choose fewer rounds or a smaller workload.degree"
             )
         return noise
 
     def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
         """Noise that clients deal before sigma is known: the largest resolution that leaves the counts room."""
-        from fedsyn.nodes.parties.crypto import pooled_noise
-
         return pooled_noise(sigma, self.limits, count=count, length=length, rows=rows)
 
     def who_sees_what(self) -> dict[str, str]:
@@ -225,23 +200,19 @@ class FheStore(Store):
         pooled = self.limits.corrupted
         split = f", also where {pooled} of them are holders of columns; a row is one person, at all holders" * columns
         played = " (here a simulation, which protects nobody: one process plays both)" if self.simulated else ""
-        seen = {
-            "index": "; the crypto party reads the noisy scores of every choice, and is trusted with them",
-            "gaussian": "; scores carry Gaussian noise that is accounted for, and anybody may see them",
-        }
+        seen = "; the crypto party reads the noisy scores of every choice, and is trusted with them"
         bound = (
             "; a server that deviates gets of marginals what an honest one gets, and by each choice an index of any "
             "function of the total over all clients"
         )
         if not self.fhe.is_bound:
-            how = f"compute: {self.fhe.compute} and selector: {self.fhe.selector}"
+            how = f"compute: {self.fhe.compute}"
             bound = f"; with {how} the server is trusted with all that is opened (simulations only)"
         return {
             "trust": "server and crypto party to follow the protocol, and not to collude: the server has ciphertexts, "
             "the crypto party their key; no more than the share aggregation.corrupted of the clients (one at least, "
-            f"unless that is 0) may collude with either{split}{played}{seen[self.fhe.selector]}{bound}",
-            "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens"
-            + (" (all noisy scores, too)" if self.fhe.selector == "gaussian" else ""),
+            f"unless that is 0) may collude with either{split}{played}{seen}{bound}",
+            "server": "ciphertexts, which it cannot read; of what was dealt, only what the crypto party opens",
             "noise": "the clients (marginals: a share each, which the server cannot read) and server and crypto party "
             "(choices: a whole one each, 2 times the variance of central noise)",
         }
@@ -259,7 +230,7 @@ def _vectors(part: ClientDeal, columns: ColumnLayout) -> list[npt.NDArray[np.int
 
 def _partition(part: ClientDeal) -> int:
     """This client's place: its own id, or the one that the server gave it."""
-    given = part.arrays[-1]
+    given = part.call.arrays[-1]
     if given.shape != (1,) or given.dtype.kind not in "iu":
         raise ProtocolError("the request to deal does not say which client it is for")
     if part.holder.partition not in (None, int(given[0])):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,20 +12,20 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.store.base import ServedRun, Store, StoreServer
 from fedsyn.aggregation.store.crypto import CryptoRun, unpack
+from fedsyn.crypto.fhe.bfv import BfvComputation, plus_modulo
+from fedsyn.crypto.fhe.plan import columns_of, layout_of, message_of, parameters_of
+from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products
+from fedsyn.crypto.fhe.seal import added
+from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.nodes.parties.boxes import opening_of
+from fedsyn.nodes.parties.interface import ChooseOrder, OpenOrder
 from fedsyn.nodes.parties.sealing import DealFacts
-from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
-from fedsyn.privacy.release import COUNTS, ROLES
 from fedsyn.protocol.wire.envelope import Arrays, Reply, check_message
 from fedsyn.protocol.wire.requests import Choose, Layout, Open, Summed
 from fedsyn.protocol.wire.sparse import split_vector
 
 _BOX = 256  # bytes, at most
-
-if TYPE_CHECKING:
-    from fedsyn.crypto.fhe.products import ColumnLayout, Columns
-    from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
-    from fedsyn.nodes.parties.interface import CryptoParty
 
 
 class FheServer(StoreServer):
@@ -36,14 +35,13 @@ class FheServer(StoreServer):
         run: what it serves.
         store: of the configuration.
         limits: who must have dealt before anything comes out, and who may be corrupted.
-        connect: gives the crypto party, when it is first needed.
     """
 
-    def __init__(self, run: ServedRun, store: Store, limits: Limits, connect: Callable[[], CryptoParty]) -> None:
+    def __init__(self, run: ServedRun, store: Store, limits: Limits) -> None:
         super().__init__(run, store)
         self.limits, self.fhe = limits, run.config.fhe
         layout = run.layout
-        self.crypto = CryptoRun(run.config, layout.domain, layout.cliques, run.minimum, connect)
+        self.crypto = CryptoRun(run.config, layout.domain, run.randomness, layout.cliques)
         self._stored: list[Any] | None = None
         self._counts: list[Any] | None = None  # the same without pads; None until the store is whole
         self._planes: list[Any] | None = None  # encrypted; of a store with pads:
@@ -54,32 +52,24 @@ class FheServer(StoreServer):
 
     @cached_property
     def layout(self) -> SlotLayout:
-        from fedsyn.crypto.fhe.plan import layout_of
-
         return layout_of(self.parameters, self.run.layout.domain, self.run.facts)
 
     @cached_property
     def parameters(self) -> Any:
-        from fedsyn.crypto.fhe.plan import parameters_of
-
         return parameters_of(self.run.config, self.run.layout.domain, self.run.facts)
 
     @cached_property
     def ranges(self) -> NoiseRanges:
-        from fedsyn.crypto.fhe.slots import NoiseRanges
-
         facts = self.run.facts
         return NoiseRanges(self.layout, facts.openings, facts.attributes)
 
     @cached_property
     def computation(self) -> Any:
-        from fedsyn.crypto.fhe.bfv import BfvComputation
-
         return BfvComputation(self.parameters, self.crypto.begun.keys)
 
     @property
     def is_open(self) -> bool:
-        return self._stored is not None and len(self.dealt) >= max(1, self.run.minimum, self.limits.fewest)
+        return self._stored is not None and len(self.dealt) >= max(self.run.minimum, self.limits.fewest)
 
     # Deals ------------------------------------------------------------------------------------------------------------
 
@@ -89,8 +79,6 @@ class FheServer(StoreServer):
 
     @property
     def _message(self) -> float:
-        from fedsyn.crypto.fhe.plan import message_of
-
         return message_of(self.fhe, self.layout.ciphertexts, self.ranges.planes, self.layout, self.parameters)
 
     def invitation(self, rho: float) -> Arrays:
@@ -103,9 +91,6 @@ class FheServer(StoreServer):
         return max(1, int(2**30 // self._message))
 
     def deal(self, replies: Mapping[int, Reply]) -> None:
-        from fedsyn.crypto.fhe.bfv import plus_modulo
-        from fedsyn.crypto.fhe.seal import added
-
         read, boxes = dict[int, tuple[list[Any], int]](), dict[int, bytes]()
         for partition, reply in sorted(replies.items()):
             try:
@@ -160,8 +145,6 @@ class FheServer(StoreServer):
         return ciphertexts, count
 
     def _columns_of(self, partition: int) -> ColumnLayout:
-        from fedsyn.crypto.fhe.plan import columns_of
-
         rows = self.run.rows(partition) or 0
         if any(entity.layout.rows != rows for entity in self._entities.values()):
             raise ProtocolError("it has more or fewer rows than the other holder of these people's columns")
@@ -169,9 +152,6 @@ class FheServer(StoreServer):
 
     def _multiply(self, partition: int, layout: ColumnLayout, ciphertexts: Sequence[Any]) -> None:
         """Counts, as soon as all attributes of some people are there."""
-        from fedsyn.crypto.fhe.products import Columns, Products
-        from fedsyn.crypto.fhe.seal import added
-
         config, columns = self.run.config, Columns.of(layout, ciphertexts)
         entities = [columns]
         if config.federation.columns is not None:
@@ -185,47 +165,14 @@ class FheServer(StoreServer):
     # What comes out ---------------------------------------------------------------------------------------------------
 
     def choose(self, asked: Choose, round: int) -> int:
-        from fedsyn.nodes.parties.interface import ChooseOrder
-
-        terms, request, number = self.promised(asked), asked.request, self.next_order()
+        terms, request, number = asked.terms, asked.request, self.next_order()
         assert self._stored is not None
+        noise, entry = self.charge_choice(asked, round)
         source = self.run.randomness.generator("party", 0, round, request.name, number)
-        own = self.run.party_ledger(0)
         zeros = np.zeros(len(terms.cliques), np.int64)
-        if self.fhe.selector == "gaussian":
-            vector = self.store.room_of_choice(terms, request.epsilon)
-            assert isinstance(vector, DistributedNoise)
-            self._promise(vector.release(request.name, round))
-            share = own.distributed(
-                zeros,
-                noise=vector,
-                sigma=vector.sigma,
-                sensitivity=vector.sensitivity,
-                count=1,
-                name=request.name,
-                round=round,
-                source=source,
-            )
-        else:
-            noise = self.store.room_of_choice(terms, request.epsilon)
-            assert isinstance(noise, SelectionNoise)
-            self._promise(
-                Release(request.name, round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=ROLES)
-            )
-            share = own.selection_share(
-                zeros,
-                noise=noise,
-                draws=True,
-                sensitivity=terms.sensitivity,
-                name=request.name,
-                round=round,
-                source=source,
-                noise_by=ROLES,
-            )
+        share = self.run.party_ledger(0).selection_share(zeros, noise, entry, source, draws=True)
         question = self.computation.scores(self._unpadded(), self.layout, terms, share)
         answer = self.crypto.party.choose(ChooseOrder(number, request.name, round, request.epsilon, terms), question)
-        if self.fhe.selector == "gaussian":
-            return int(np.argmax(answer))
         if answer.shape != (1,) or not 0 <= int(answer[0]) < len(terms.cliques):
             raise RunError("the crypto party has chosen what was not offered to it")
         return int(answer[0])
@@ -236,19 +183,14 @@ class FheServer(StoreServer):
         if self._counts is None:
             self._counts = self._stored
             if self.fhe.is_bound:
-                from fedsyn.crypto.fhe.seal import added
-
                 minus = self.computation.read(self.crypto.party.unpad())
                 copies = [self.computation.ring.copied(one) for one in self._stored]
                 self._counts = added(self.computation.ring, copies, minus)
         return self._counts
 
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
-        from fedsyn.nodes.parties.boxes import opening_of
-        from fedsyn.nodes.parties.interface import OpenOrder
-
         request, number = asked.request, self.next_order()
-        noise = self.charge_opening(asked, layout, round)
+        noise, _ = self.charge_opening(asked, layout, round)
         assert self._stored is not None
         self._unpadded()  # nothing comes out before the crypto party knows that the store is whole
         pieces = self.ranges.reserve(layout.cliques)
@@ -273,12 +215,6 @@ class FheServer(StoreServer):
         sigma = noise.sigma_of(len(self.dealt))
         values = split_vector(total / noise.resolution, layout.shapes)
         return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))
-
-    def charge_opening(self, asked: Open, layout: Layout, round: int) -> DistributedNoise:
-        """Enters marginals whose noise the clients have dealt; gives its plan."""
-        noise = self.room_of(asked, layout)
-        self._promise(replace(noise.release(asked.request.name, round, replaced=COUNTS), shares=noise.shares))
-        return noise
 
     def close(self) -> None:
         self.crypto.close()

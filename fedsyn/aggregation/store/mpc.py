@@ -6,24 +6,25 @@ they open: indices and noisy marginals. `fedsyn.nodes.parties` has the parties, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import secrets
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.capabilities import MPC
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import DistributedNoise, SelectionNoise
+from fedsyn.nodes.parties import connect
+from fedsyn.nodes.parties.checks import room_of_scores
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Parties, SealedDeal, sealed_for
+from fedsyn.nodes.parties.sealing import seal_deal
+from fedsyn.privacy import SelectionNoise
 from fedsyn.privacy.release import PARTIES
 from fedsyn.protocol.wire.envelope import Arrays, Reply
 from fedsyn.protocol.wire.requests import Choose, Layout, Open, Summed
 from fedsyn.selection.terms import Terms
 from fedsyn.settings import AggregationNode
-
-if TYPE_CHECKING:
-    from fedsyn.nodes.parties.interface import Parties, SealedDeal
 
 _KEY, _RUN = 32, 32  # bytes
 
@@ -47,10 +48,7 @@ class MpcStore(Store):
     def answer(self, part: ClientDeal) -> Arrays:
         """A client's share for each party, sealed to it. The keys are those of the configuration that its holder agreed
         to; in a simulation, which protects nobody, those that the message brings."""
-        from fedsyn.nodes.parties.interface import sealed_for
-        from fedsyn.nodes.parties.sealing import seal_deal
-
-        run, keys, partition = _read_invitation(part.arrays)
+        run, keys, partition = _read_invitation(part.call.arrays)
         if part.config.runtime.engine == "deployment":
             keys = _pinned(self.node)
         if part.holder.partition not in (None, partition):
@@ -61,14 +59,10 @@ class MpcStore(Store):
         return [np.frombuffer(piece, np.uint8) for piece in sealed.to_parts()]
 
     def serve(self, run: ServedRun) -> StoreServer:
-        from fedsyn.nodes.parties.connect import connect
+        return MpcServer(run, self)
 
-        return MpcServer(run, self, lambda: connect(run.config, run.randomness))
-
-    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
         """As each of the three parties plans it."""
-        from fedsyn.nodes.parties.checks import room_of_scores
-
         return room_of_scores(terms, epsilon, bounded=self.node.threat == "malicious").noise
 
     def who_sees_what(self) -> dict[str, str]:
@@ -90,12 +84,10 @@ class MpcServer(StoreServer):
     Args:
         run: what it serves.
         store: of the configuration.
-        connect: gives the three parties, when they are first needed.
     """
 
-    def __init__(self, run: ServedRun, store: Store, connect: Callable[[], Parties]) -> None:
+    def __init__(self, run: ServedRun, store: Store) -> None:
         super().__init__(run, store)
-        self._connect = connect
         self._parties: Parties | None = None
         self._run = b""
 
@@ -110,12 +102,8 @@ class MpcServer(StoreServer):
 
     def _begun(self, rho: float) -> Parties:
         if self._parties is None:
-            import secrets
-
-            from fedsyn.nodes.parties.interface import Announcement
-
             run, layout = self.run, self.run.layout
-            self._parties = self._connect()
+            self._parties = connect.connect(run.config, run.randomness)
             nonce = secrets.token_bytes(16)
             announcement = Announcement(run.config, layout.domain, layout.cliques, rho, run.minimum, nonce)
             self._run = self._parties.begin(announcement)
@@ -138,17 +126,13 @@ class MpcServer(StoreServer):
                 self.dealt.append(partition)
 
     def choose(self, asked: Choose, round: int) -> int:
-        from fedsyn.nodes.parties.interface import ChooseOrder
-
         self.charge_choice(asked, round)
         assert self._parties is not None
         request = asked.request
         return self._parties.choose(ChooseOrder(self.next_order(), request.name, round, request.epsilon, asked.terms))
 
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
-        from fedsyn.nodes.parties.interface import OpenOrder
-
-        noise = self.charge_opening(asked, layout, round)
+        noise, _ = self.charge_opening(asked, layout, round)
         assert self._parties is not None
         request = asked.request
         order = OpenOrder(self.next_order(), request.name, round, request.sigma, layout.cliques)
@@ -180,8 +164,6 @@ def _read_invitation(arrays: Arrays) -> tuple[bytes, tuple[bytes, bytes, bytes],
 
 
 def _read_sealed(arrays: Arrays, length: int) -> SealedDeal:
-    from fedsyn.nodes.parties.interface import SealedDeal
-
     if len(arrays) != 5 or any(array.dtype != np.uint8 or array.ndim != 1 for array in arrays):
         raise ProtocolError("a sealed deal has five parts of bytes")
     public, one, two, three, correction = (array.tobytes() for array in arrays)

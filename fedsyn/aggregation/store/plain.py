@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import DistributedNoise, SelectionNoise
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, DistributedNoise, Release, SelectionNoise
 from fedsyn.privacy.selection import DRAWING
 from fedsyn.protocol.wire.envelope import Arrays, Reply
 from fedsyn.protocol.wire.requests import Choose, Layout, Open, Summed
@@ -40,7 +40,7 @@ class PlainStore(Store):
     def serve(self, run: ServedRun) -> StoreServer:
         return PlainServer(run, self, self.node.noise == "distributed")
 
-    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise | DistributedNoise:
+    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
         """As the parties that it plays compare, or in doubles, of which no step may be lost in rounding."""
         if self.node.noise == "distributed":
             return super().room_of_choice(terms, epsilon)
@@ -110,55 +110,29 @@ class PlainServer(StoreServer):
         scores = terms.scores([self.run.layout.marginal(self.total, clique) for clique in terms.cliques])
         if not self.parties:
             self.store.room_of_choice(terms, request.epsilon)
-            return self.run.ledger.exponential(
-                scores / terms.unit,
-                epsilon=request.epsilon,
-                sensitivity=terms.sensitivity,
-                name=request.name,
-                round=round,
-                source=self._source("server", round, request.name, number),
-            )
-        noise = self.charge_choice(asked, round)
+            entry = Release(request.name, round, EXPONENTIAL, terms.sensitivity, epsilon=request.epsilon)
+            source = self._source("server", round, request.name, number)
+            return self.run.ledger.exponential(scores / terms.unit, entry, source)
+        noise, entry = self.charge_choice(asked, round)
         for party, ledger in enumerate(self.parties):
-            scores = ledger.selection_share(
-                scores,
-                noise=noise,
-                draws=party in DRAWING,
-                sensitivity=terms.sensitivity,
-                name=request.name,
-                round=round,
-                source=self._source("party", party, round, request.name, number),
-            )
+            source = self._source("party", party, round, request.name, number)
+            scores = ledger.selection_share(scores, noise, entry, source, draws=party in DRAWING)
         return int(np.argmax(scores))
 
     def open(self, asked: Open, layout: Layout, round: int) -> Summed:
         request, number = asked.request, self.next_order()
         exact = [self.run.layout.marginal(self.total, clique) for clique in layout.cliques]
         if not self.parties:
-            noisy = self.run.ledger.gaussian(
-                exact,
-                sigma=request.sigma,
-                name=request.name,
-                round=round,
-                source=self._source("server", round, request.name, number),
-                replaced=layout.replaced,
-            )
+            count, replaced = len(exact), layout.replaced
+            entry = Release(request.name, round, GAUSSIAN, sigma=request.sigma, count=count, replaced=replaced)
+            noisy = self.run.ledger.gaussian(exact, entry, self._source("server", round, request.name, number))
             return Summed(noisy, (request.sigma,) * len(noisy), tuple(self.dealt))
-        noise = self.charge_opening(asked, layout, round)
+        noise, entry = self.charge_opening(asked, layout, round)
         flat: npt.NDArray[np.int64] = np.concatenate([part.ravel() for part in exact])
         total = np.zeros(len(flat), np.int64)
         for party, ledger in enumerate(self.parties):
-            total += ledger.distributed(
-                flat if party == 0 else np.zeros(len(flat), np.int64),
-                noise=noise,
-                sigma=noise.sigma,
-                sensitivity=noise.sensitivity,
-                count=noise.count,
-                name=request.name,
-                round=round,
-                source=self._source("party", party, round, request.name, number),
-                replaced=layout.replaced,
-            )
+            own = flat if party == 0 else np.zeros(len(flat), np.int64)
+            total += ledger.distributed(own, noise, entry, self._source("party", party, round, request.name, number))
         return self.opened(total, layout, noise)
 
     def _source(self, *key: int | str) -> RandomSource:

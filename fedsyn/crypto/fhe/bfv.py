@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.crypto.fhe.parameters import Parameters
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys, ring_of
 from fedsyn.crypto.fhe.slots import Piece, SlotLayout, placed
 from fedsyn.errors import ProtocolError
@@ -47,21 +47,12 @@ class BfvComputation:
         """A public vector, in as many ciphertexts as it takes."""
         return self.read(self._encryptor.to_bytes(vector))
 
-    def product(self, one: Any, other: Any) -> Any:
-        """Slotwise, with two parts again; `one` and `other` may be the same object."""
-        result, evaluator = self.ring.api.Ciphertext(), self.ring.evaluator
-        if one is other:
-            evaluator.square(one, result)
-        else:
-            evaluator.multiply(one, other, result)
-        return self.relinearised(result)
-
     def relinearised(self, product: Any) -> Any:
         """A product with two parts again; in place."""
         self.ring.evaluator.relinearize_inplace(product, self._relinearise)
         return product
 
-    def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: Terms, noise: Integers) -> Asked:
+    def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: Terms, noise: Integers) -> DecryptionQuery:
         """What the key holder needs to see W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands."""
         t, slots = self.ring.modulus, self.parameters.slots
         places = [layout.range_of(clique) for clique in terms.cliques]
@@ -80,7 +71,7 @@ class BfvComputation:
         for q, (at, size) in enumerate(zip(first, terms.sizes, strict=True)):
             weight, hidden = int(terms.weights[q]), sum_modulo(masks[at : at + size], t)
             offsets.append((int(noise[q]) - weight * (int(terms.penalties[q]) + hidden)) % t)
-        return Asked(tuple(sent), tuple(first), terms.sizes, tuple(offsets))
+        return DecryptionQuery(tuple(sent), tuple(first), terms.sizes, tuple(offsets))
 
     def squares(self, counts: Any, model: Integers, scale: int) -> Any:
         """(γ M - m)² in every slot."""
@@ -88,9 +79,13 @@ class BfvComputation:
         evaluator.multiply_plain(counts, self.ring.constant(scale), far)
         if model.any():
             evaluator.sub_plain_inplace(far, self.ring.encoded(model))
-        return self.product(far, far)
+        square = self.ring.api.Ciphertext()
+        evaluator.square(far, square)
+        return self.relinearised(square)
 
-    def marginals(self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece]) -> Asked:
+    def marginals(
+        self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece]
+    ) -> DecryptionQuery:
         """Cells times `factor` plus their noise; one ciphertext for each pair of a stored one and a plane.
 
         Args:
@@ -110,7 +105,7 @@ class BfvComputation:
                 if (piece.index, piece.plane) == (index, plane):
                     masks[piece.start : piece.stop] = 0
             sent.append(self.hidden(noisy, masks))
-        return Asked(tuple(sent), starts, sizes)
+        return DecryptionQuery(tuple(sent), starts, sizes)
 
     def hidden(self, ciphertext: Any, masks: npt.NDArray[np.uint64]) -> bytes:
         """Masked, re-randomised, flooded; in place."""
@@ -124,13 +119,13 @@ class BfvReader:
     def __init__(self, keys: SecretKeys) -> None:
         self.keys, self.ring = keys, keys.ring
 
-    def slots(self, asked: Asked) -> npt.NDArray[np.uint64]:
+    def slots(self, asked: DecryptionQuery) -> npt.NDArray[np.uint64]:
         """All slots, modulo t."""
         asked.check(self.ring.parameters.slots)
         read = [self.keys.decrypted(self.ring.ciphertext(raw)) for raw in asked.ciphertexts]
         return np.concatenate([np.zeros(0, np.uint64), *read])
 
-    def scores(self, asked: Asked, terms: Terms) -> Integers:
+    def scores(self, asked: DecryptionQuery, terms: Terms) -> Integers:
         """(m,) noisy scores: sums of slots, times the weight, plus the offset."""
         if asked.sizes != terms.sizes or len(asked.offsets) != len(terms.sizes):
             raise ProtocolError("a question to the key holder does not fit the terms of the choice")
@@ -140,13 +135,13 @@ class BfvReader:
             found.append(centred((int(weight) * sum_modulo(slots[start : start + size], t) + offset) % t, t))
         return np.array(found, np.int64)
 
-    def numbers(self, asked: Asked) -> Integers:
+    def numbers(self, asked: DecryptionQuery) -> Integers:
         """The slots that are asked for, one range after the other, as integers around 0."""
         slots, t = self.slots(asked), self.ring.modulus
         ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
         return centred_all(np.concatenate(ranges), t)
 
-    def again(self, asked: Asked, sums: Sums) -> list[bytes]:
+    def again(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
         """Linear combinations of sums of slots, encrypted again."""
         sums.check(len(asked.starts))
         slots, t = self.slots(asked), self.ring.modulus

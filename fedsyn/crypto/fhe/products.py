@@ -27,13 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.crypto.fhe.bfv import BfvComputation, sum_modulo, uniform
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import added
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 
-Refresh = Callable[[Asked, Sums], list[bytes]]
+Refresh = Callable[[DecryptionQuery, Sums], list[bytes]]
 Column = tuple[str, int]
 #: A public number, and coefficients of sums of slots: what a cell is.
 Linear = tuple[int, dict[Column | tuple[Column, Column], int]]
@@ -188,7 +188,7 @@ class Products:
                 starts.append(first + place.start)
                 sizes.append(len(place))
             sent.append(self.computation.hidden(ciphertext, mask))
-        return self._again(Asked(tuple(sent), tuple(starts), tuple(sizes)), terms)
+        return self._again(DecryptionQuery(tuple(sent), tuple(starts), tuple(sizes)), terms)
 
     @property
     def _slots(self) -> int:
@@ -269,7 +269,7 @@ class Products:
             self.ring.evaluator.add_inplace(total, chunk)
         return total
 
-    def _again(self, asked: Asked, terms: Sequence[tuple[int, int, int]]) -> list[Any]:
+    def _again(self, asked: DecryptionQuery, terms: Sequence[tuple[int, int, int]]) -> list[Any]:
         """Has combinations of masked sums encrypted again.
 
         Args:

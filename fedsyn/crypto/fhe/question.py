@@ -12,7 +12,7 @@ from fedsyn.errors import ProtocolError
 
 
 @dataclass(frozen=True)
-class Asked:
+class DecryptionQuery:
     """What the computation sends to be decrypted.
 
     Attributes:

@@ -62,25 +62,3 @@ the third stream, whose key two honest parties drew and told each other.
 **Not covered.** What the opened values say by themselves. Lengths, bounds and the program are public. A party can
 always end the computation. Python wipes no secrets.
 """
-
-from fedsyn.crypto.mpc.dealing import Dealt, ServerShare, deal, received, reconstruct
-from fedsyn.crypto.mpc.local import in_threads
-from fedsyn.crypto.mpc.network import Cheating, LocalNetwork, Network, PartyGone
-from fedsyn.crypto.mpc.session import Session
-from fedsyn.crypto.mpc.shared import Shared, concatenate
-
-__all__ = [
-    "Cheating",
-    "Dealt",
-    "LocalNetwork",
-    "Network",
-    "PartyGone",
-    "ServerShare",
-    "Session",
-    "Shared",
-    "concatenate",
-    "deal",
-    "in_threads",
-    "received",
-    "reconstruct",
-]

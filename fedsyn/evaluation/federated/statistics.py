@@ -21,7 +21,7 @@ is in at most `Boxes.depth` boxes and |D x - T| moves by at most D in each. A pr
 row. So one row moves entry j by at most its c_j, and the vector by at most sqrt(sum of c_j^2) in L2 norm.
 
 **Rows apart.** A holder may keep rows out of the run to test the classifier on, each by a coin of its own
-(`fedsyn.protocol.held_rows`): the table was made without them. Given the coins a row is either there, and moves
+(`fedsyn.protocol.client.set_apart`): the table was made without them. Given the coins a row is either there, and moves
 `correct` and `tested`, or here, and moves all the others: the norm is the larger of both, whatever the coins.
 """
 

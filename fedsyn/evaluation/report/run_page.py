@@ -18,8 +18,8 @@ from fedsyn.evaluation.report.figures import Figure
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.output import filled
-from fedsyn.privacy import unit_from_dict
 from fedsyn.privacy.against import in_words
+from fedsyn.privacy.unit import unit_from_dict
 
 COSTS = {
     "seconds": "seconds from the start of the run to its end",

@@ -26,8 +26,8 @@ _DISTRIBUTED = {"aggregation": {"noise": "distributed"}}
 #: What a check changes in the configuration, by the name that a report gives it.
 SETTINGS: Mapping[str, Nodes] = {
     "as configured": {},
-    "sampled cohorts": {"federation": {"participation": 0.6}},
-    "one round a client": {"federation": {"participation": 0.5, "participations": 1}},
+    "sampled cohorts": {"federation": {"sampling_rate": 0.6}},
+    "one round a client": {"federation": {"sampling_rate": 0.5, "max_participations": 1}},
     "private sizes": _PRIVATE,
     "local noise": _LOCAL,
     "distributed noise": _DISTRIBUTED,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation import Contribution
-from fedsyn.privacy import Ledger, Release
+from fedsyn.privacy import DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.release import TWICE
+from fedsyn.randomness import RandomSource
 
 SERVER = "server"
 
@@ -62,6 +64,15 @@ class Tape:
     streams: set[tuple[Any, ...]] = field(default_factory=set)
     inside: int = 0
 
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Within it a ledger draws noise."""
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
     def enter(self, party: str, draw: Draw) -> Any:
         """Records a release and returns what its caller sees."""
         mine = self.draws.setdefault(party, [])
@@ -93,59 +104,41 @@ class TapedLedger(Ledger):
         wrapped.tape, wrapped.party = tape, party
         return wrapped
 
-    def gaussian(self, values: Any, **arguments: Any) -> Any:
-        self.tape.inside += 1
-        try:
-            output = super().gaussian(values, **arguments)
-        finally:
-            self.tape.inside -= 1
-        single = isinstance(values, np.ndarray)
-        inputs = tuple(np.array(array) for array in ([values] if single else values))
-        release = self.releases[-1]
-        return self.tape.enter(self.party, _draw("gaussian", release, inputs, output))
+    def gaussian(self, values: Any, entry: Release, source: RandomSource) -> Any:
+        with self.tape.drawing():
+            output = super().gaussian(values, entry, source)
+        return self.tape.enter(self.party, _draw("gaussian", self.releases[-1], tuple(map(np.array, values)), output))
 
-    def sampled_gaussian(self, total: Any, **arguments: Any) -> Any:
+    def sampled_gaussian(self, total: Any, rows: int, entry: Release, source: RandomSource) -> Any:
         """What enters is the sum over ALL rows: by whichever of them is sampled, one moves it no farther."""
-        self.tape.inside += 1
-        try:
-            output = super().sampled_gaussian(total, **arguments)
-        finally:
-            self.tape.inside -= 1
-        inputs = (np.array(total(np.arange(arguments["rows"]))),)
+        with self.tape.drawing():
+            output = super().sampled_gaussian(total, rows, entry, source)
+        inputs = (np.array(total(np.arange(rows))),)
         return self.tape.enter(self.party, _draw("sampled gaussian", self.releases[-1], inputs, output))
 
-    def distributed(self, values: Any, **arguments: Any) -> Any:
-        self.tape.inside += 1
-        try:
-            output = super().distributed(values, **arguments)
-        finally:
-            self.tape.inside -= 1
+    def distributed(
+        self, values: Any, noise: DistributedNoise, entry: Release, source: RandomSource, *, takes_part: bool = True
+    ) -> Any:
+        with self.tape.drawing():
+            output = super().distributed(values, noise, entry, source, takes_part=takes_part)
         # One vector of all the sum's arrays: a row that touches `count` of them moves it by sqrt(count) as much.
-        count = int(arguments["count"])
-        moves = float(self.unit.rows * arguments["sensitivity"] * np.sqrt(count))
-        facts = (arguments["name"], arguments["round"], (np.array(values),), moves, min(1, count))
-        draw = Draw("distributed", *facts, arguments.get("replaced", TWICE), output)
-        return self.tape.enter(self.party, draw)
+        moves = float(self.unit.rows * entry.sensitivity * np.sqrt(entry.count)) if takes_part else 0.0
+        facts = (entry.name, entry.round, (np.array(values),), moves, int(takes_part), entry.replaced)
+        return self.tape.enter(self.party, Draw("distributed", *facts, output))
 
-    def selection_share(self, scores: Any, **arguments: Any) -> Any:
-        self.tape.inside += 1
-        try:
-            output = super().selection_share(scores, **arguments)
-        finally:
-            self.tape.inside -= 1
-        moved = float(arguments["noise"].moved)
-        facts = (arguments["name"], arguments["round"], (np.array(scores, np.float64),), moved, 1, TWICE, output)
+    def selection_share(
+        self, scores: Any, noise: SelectionNoise, entry: Release, source: RandomSource, *, draws: bool
+    ) -> Any:
+        with self.tape.drawing():
+            output = super().selection_share(scores, noise, entry, source, draws=draws)
+        facts = (entry.name, entry.round, (np.array(scores, np.float64),), float(noise.moved), 1, TWICE, output)
         return self.tape.enter(self.party, Draw("exponential", *facts))
 
-    def exponential(self, scores: Any, **arguments: Any) -> int:
-        self.tape.inside += 1
-        try:
-            output = super().exponential(scores, **arguments)
-        finally:
-            self.tape.inside -= 1
-        release = self.releases[-1]
+    def exponential(self, scores: Any, entry: Release, source: RandomSource) -> int:
+        with self.tape.drawing():
+            output = super().exponential(scores, entry, source)
         inputs = (np.array(scores, dtype=np.float64),)
-        return int(self.tape.enter(self.party, _draw("exponential", release, inputs, output)))
+        return int(self.tape.enter(self.party, _draw("exponential", self.releases[-1], inputs, output)))
 
 
 def _draw(kind: str, release: Release, inputs: tuple[npt.NDArray[Any], ...], output: Any) -> Draw:

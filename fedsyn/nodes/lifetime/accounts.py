@@ -17,7 +17,8 @@ from fedsyn.nodes.lifetime.limits import Kind, LifetimeLimits, adding, capacity,
 from fedsyn.nodes.lifetime.node_ledger import seen_head
 from fedsyn.nodes.lifetime.node_lines import NodeLines, Run, spent_by
 from fedsyn.nodes.lifetime.party_ledger import PartyLines
-from fedsyn.privacy import UNIT, PrivacyBudget, zcdp_epsilon
+from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
+from fedsyn.privacy.statement import UNIT
 
 _FORMAT = 1
 _BEGINS = b'{"format": '  # every line of a ledger

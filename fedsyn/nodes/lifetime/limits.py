@@ -52,17 +52,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.privacy import (
-    SAMPLED,
-    GaussianAccountant,
-    PrivacyBudget,
-    Release,
-    RenyiAccountant,
-    ZcdpAccountant,
-    gaussian_epsilon,
-    zcdp_epsilon,
-)
-from fedsyn.privacy.accountant import affordable
+from fedsyn.privacy import SAMPLED, PrivacyBudget, Release, zcdp_epsilon
+from fedsyn.privacy.accountant import GaussianAccountant, RenyiAccountant, ZcdpAccountant, affordable
+from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.privacy.renyi import ORDERS, renyi_epsilon, sampled_rdp
 
 #: 'gaussian', 'zcdp', or 'renyi' and an order.

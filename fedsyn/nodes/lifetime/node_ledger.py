@@ -40,8 +40,9 @@ from fedsyn.nodes.lifetime.limits import Cost, Kind, LifetimeLimits, Limit, addi
 from fedsyn.nodes.lifetime.node_lines import Charge, NodeLines, Run, RunFacts
 from fedsyn.nodes.lifetime.room import require_room, said
 from fedsyn.nodes.service.files import replace_synced
-from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, Release
+from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.accountant import affordable
+from fedsyn.privacy.statement import ADJACENCY, UNIT
 
 #: Requests, and charges, of one run: a server that asks for next to nothing, for ever, does not fill the disk.
 MOST = 50_000

@@ -39,8 +39,7 @@ def preload() -> None:
 
     for name in mechanisms():
         client_class(name)
-    import fedsyn.aggregation.secagg
-    import fedsyn.aggregation.secure  # noqa: F401
+    import fedsyn.aggregation  # noqa: F401
 
 
 class Worker:

@@ -20,17 +20,9 @@ from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
 from fedsyn.nodes.parties.policy import LimitsNode, Policy
-from fedsyn.privacy import (
-    DistributedNoise,
-    GaussianAccountant,
-    Ledger,
-    PrivacyBudget,
-    SelectionNoise,
-    ZcdpAccountant,
-    gaussian_epsilon,
-    zcdp_epsilon,
-)
-from fedsyn.privacy.accountant import affordable
+from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget, SelectionNoise, zcdp_epsilon
+from fedsyn.privacy.accountant import GaussianAccountant, ZcdpAccountant, affordable
+from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.terms import LARGEST_SCORE, NORMS, SquaredL2, Terms

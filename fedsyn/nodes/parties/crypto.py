@@ -5,8 +5,7 @@ the clients' numbers from the server, and answers with integers that are private
 
 - *total*, *opening*: the sum over the contributors that the server names, less their pads, with their noise on it;
 - *choice*: it reads noisy scores, adds a noise of its own and returns the index of the largest one. It is trusted with
-  the scores (`selector: index`); or the scores carry Gaussian noise that is accounted in full, both its own and the
-  server's, and it returns all of them (`selector: gaussian`);
+  the scores;
 - *sums*: it adds up slots that are uniform to it and encrypts the sums again (`compute: packed`). Nothing is
   opened.
 
@@ -46,6 +45,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,7 @@ from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.parameters import LARGEST, MOST_FACTOR
 from fedsyn.crypto.fhe.plan import holders_of, layout_of, parameters_of
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import placed
 from fedsyn.errors import FedsynError, ProtocolError
@@ -86,11 +86,10 @@ from fedsyn.nodes.parties.interface import (
 from fedsyn.nodes.parties.sealing import Refused
 from fedsyn.nodes.parties.steps import step
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
-from fedsyn.privacy.distributed import of_two
 from fedsyn.privacy.release import COUNTS, ROLES
-from fedsyn.selection.terms import Terms
 
 _NONCE = 16
+_CLIENTS_DREW = "drawn by the clients, not seen here"  # a sampler
 
 
 class KeyHolder:
@@ -165,9 +164,9 @@ class KeyHolder:
         """ProtocolError for a store that nothing binds to its contributors, outside a simulation."""
         if self.host.cards is None:
             return
-        trusts = "compute: packed and selector: gaussian trust the server: simulations only"
+        trusts = "compute: packed trusts the server: simulations only"
         refuse(not config.fhe.is_bound, trusts)
-        refuse(config.federation.participation < 1.0, "a store's contributors are named once: participation must be 1")
+        refuse(config.federation.sampling_rate < 1.0, "a store's contributors are named once: sampling_rate must be 1")
         refuse(
             signers is None,
             "a store's clients could be made up: the configuration names their keys as aggregation.roster, and this "
@@ -209,40 +208,17 @@ class KeyHolder:
         return Encryptor(secret.ring.parameters, secret.public.public).to_bytes(pads.minus())
 
     @step
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
         run = self._running(order, asked)
         layout, _ = run.store
         terms, limits = order.terms, self.host.policy.limits
         rows = terms.rows if run.pads is None else sum(facts.rows for facts in run.deals.values())
         plan_choice(order, layout, limits, rows, bounded=False)
-        noise: Any
-        if run.config.fhe.selector == "gaussian":
-            vector: DistributedNoise = checked(lambda: gaussian_scores(order.epsilon, terms))
-            self._charge(run, order, vector.release(order.name, order.round, noise_by=ROLES))
-            scores = run.reader.scores(asked, terms)
-            return run.ledger.distributed(
-                scores,
-                noise=vector,
-                sigma=vector.sigma,
-                sensitivity=vector.sensitivity,
-                count=1,
-                name=order.name,
-                round=order.round,
-                source=self._source(order),
-            )
         noise = checked(lambda: SelectionNoise(order.epsilon, terms.moved))
         entry = Release(order.name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=ROLES)
         self._charge(run, order, entry)
-        noisy = run.ledger.selection_share(
-            run.reader.scores(asked, terms),
-            noise=noise,
-            draws=True,
-            sensitivity=terms.sensitivity,
-            name=order.name,
-            round=order.round,
-            source=self._source(order),
-            noise_by=ROLES,
-        )
+        scores = run.reader.scores(asked, terms)
+        noisy = run.ledger.selection_share(scores, noise, entry, self._source(order), draws=True)
         return np.array([int(np.argmax(noisy))])
 
     @step
@@ -262,11 +238,11 @@ class KeyHolder:
         padded = None if run.pads is None else run.pads.read(brought, cells)
         few = padded is None and len(brought) != len(pairs)
         refuse(few, "an opening brings more or fewer ciphertexts than it has")
-        entry = noise.release(order.name, order.round, replaced=COUNTS, sampler="drawn by the clients, not seen here")
+        entry = replace(noise.release(order.name, order.round, replaced=COUNTS), sampler=_CLIENTS_DREW)
         self._charge(run, order, entry)
         run.ledger.charge(entry)
         if run.pads is None or padded is None:
-            return run.reader.numbers(Asked(tuple(brought), starts, sizes))
+            return run.reader.numbers(DecryptionQuery(tuple(brought), starts, sizes))
         return run.pads.off(padded, pieces, noise.resolution)
 
     def _check_sum(self, run: KeptRun, order: TotalOrder) -> None:
@@ -302,7 +278,7 @@ class KeyHolder:
                 corrupted=limits.corrupted,
             )
         )
-        entry = noise.release(order.name, order.round, sampler="drawn by the clients, not seen here")
+        entry = replace(noise.release(order.name, order.round), sampler=_CLIENTS_DREW)
         self._charge(run, order, entry)
         total = vector.copy()
         apply_masks(total, (), seeds.values())
@@ -312,7 +288,7 @@ class KeyHolder:
         return total.view(np.int64)
 
     @step
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
         run = self._running(None, asked)
         refuse(run.facts is None or run.config.fhe.compute == "client", "this run does not add up encrypted products")
         layout, facts = run.store
@@ -329,7 +305,7 @@ class KeyHolder:
 
     # What every step begins with ------------------------------------------------------------------------------------
 
-    def _running(self, order: Order | None, asked: Asked | None) -> KeptRun:
+    def _running(self, order: Order | None, asked: DecryptionQuery | None) -> KeptRun:
         run = self._begun
         if run is None:
             raise ProtocolError("no run has begun")
@@ -387,13 +363,3 @@ def pooled_noise(sigma: float, limits: Limits, *, count: int, length: int, rows:
         length=length,
         most=min(MOST_FACTOR, LARGEST // (2 * max(1, rows))),
     )
-
-
-def gaussian_scores(epsilon: float, terms: Terms) -> DistributedNoise:
-    """Noise of a choice whose scores anybody may see, at the price of a choice with this epsilon: rho epsilon²/8.
-
-    One row moves score q by at most W_q times what it moves the norm, so the vector by `terms.moved_together` in L2.
-    Server and crypto party each add the whole noise: whichever of the two is curious has the other's.
-    """
-    sigma = 2.0 * terms.moved_together / epsilon
-    return of_two(sigma, sensitivity=float(terms.moved_together), length=len(terms.cliques))

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import PublicKeys
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection.terms import Terms
@@ -231,8 +231,8 @@ class CryptoParty(Protocol):
 
     def begin(self, announcement: Announcement) -> Begun: ...
 
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        """(1,) the index; with `selector: gaussian` (m,) noisy scores."""
+    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
+        """(1,) the index."""
 
     def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
         """The marginals of the order, in the pieces that follow from it (`fedsyn.crypto.fhe.slots`).
@@ -249,7 +249,7 @@ class CryptoParty(Protocol):
     def unpad(self) -> list[bytes]:
         """The store is whole: what takes the pads off its counts, encrypted."""
 
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
         """Linear combinations of sums of slots, encrypted again."""
 
     def end(self) -> None: ...

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.mpc.dealing import reconstruct
 from fedsyn.crypto.mpc.network import LocalNetwork, PartyGone
 from fedsyn.crypto.mpc.shared import PARTIES
@@ -158,7 +158,7 @@ class LocalCryptoParty:
         self.holder = KeyHolder(self._host or Host(KeyPair(), policy, self._randomness))
         return self._said(lambda holder: holder.begin(announcement))
 
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
         return self._said(lambda holder: holder.choose(order, asked))
 
     def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
@@ -173,7 +173,7 @@ class LocalCryptoParty:
     def unpad(self) -> list[bytes]:
         return self._said(lambda holder: holder.unpad())
 
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
         return self._said(lambda holder: holder.sums(asked, sums))
 
     def end(self) -> None:

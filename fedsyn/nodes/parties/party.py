@@ -126,20 +126,11 @@ class Party:
         terms = order.terms
         session, limits = run.session, self.host.policy.limits
         plan = plan_choice(order, run.layout, limits, run.public_rows, bounded=session.malicious)
-        name, noise = order.name, plan.noise
-        entry = Release(
-            name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=released.PARTIES
-        )
+        noise, by = plan.noise, released.PARTIES
+        entry = Release(order.name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=by)
         self._agree_and_charge(run, state, order, entry)
-        share = run.ledger.selection_share(
-            np.zeros(len(terms.cliques), np.int64),
-            noise=noise,
-            draws=self.index in DRAWING,
-            sensitivity=terms.sensitivity,
-            name=name,
-            round=order.round,
-            source=self._source(order),
-        )
+        zeros, draws = np.zeros(len(terms.cliques), np.int64), self.index in DRAWING
+        share = run.ledger.selection_share(zeros, noise, entry, self._source(order), draws=draws)
         norms = _norms(session, terms, run.marginals(terms.cliques) * terms.scale - terms.model)
         # Scores that left their bits would wrap, and the largest one be no largest one: a liar's noise is bounded too.
         added = session.sum_of_bounded_inputs(share, plan.noise_bits) if session.malicious else None
@@ -151,18 +142,9 @@ class Party:
         """This party's share, for the server, of marginals times the noise's resolution plus the noise of all three."""
         run, state = self._running(order)
         noise = plan_opening(order, run.layout, self.host.policy.limits, run.least_sigma)
-        self._agree_and_charge(run, state, order, noise.release(order.name, order.round, replaced=released.COUNTS))
-        share = run.ledger.distributed(
-            np.zeros(noise.length, np.int64),
-            noise=noise,
-            sigma=noise.sigma,
-            sensitivity=noise.sensitivity,
-            count=noise.count,
-            name=order.name,
-            round=order.round,
-            source=self._source(order),
-            replaced=released.COUNTS,
-        )
+        entry = noise.release(order.name, order.round, replaced=released.COUNTS)
+        self._agree_and_charge(run, state, order, entry)
+        share = run.ledger.distributed(np.zeros(noise.length, np.int64), noise, entry, self._source(order))
         noisy = run.marginals(order.cliques) * noise.resolution + run.session.sum_of_inputs(share)
         return run.session.shares_for_server(noisy)
 

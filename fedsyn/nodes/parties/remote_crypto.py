@@ -11,7 +11,7 @@ import grpc
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import PublicKeys
 from fedsyn.errors import FedsynError, RunError
 from fedsyn.nodes.parties import messages
@@ -71,7 +71,7 @@ class RemoteCryptoParty:
             self._fail("gave a malformed answer")
         raise AssertionError  # _fail raises
 
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
+    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
         return self._numbers("choose", messages.order_with(order, asked_blobs(asked)))
 
     def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
@@ -92,7 +92,7 @@ class RemoteCryptoParty:
         _, blobs = self._call("unpad", messages.pack({}))
         return [bytes(blob) for blob in blobs]
 
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
         _, blobs = self._call("sums", messages.pack({}, sums_blobs(asked, sums)))
         return [bytes(blob) for blob in blobs]
 

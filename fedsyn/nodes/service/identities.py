@@ -12,15 +12,12 @@ import hashlib
 import stat
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedsyn import yamlio
+from fedsyn.aggregation.secagg.primitives import Identity, Roster
 from fedsyn.errors import ConfigError, NodeError
 from fedsyn.nodes.service.files import write_key
 from fedsyn.table.data.sealed import key_of
-
-if TYPE_CHECKING:
-    from fedsyn.aggregation.secagg import Identity, Roster
 
 
 def new_identity(path: Path, what: str = "identity") -> str:
@@ -33,8 +30,6 @@ def new_identity(path: Path, what: str = "identity") -> str:
     Raises:
         ConfigError: if the file exists already or cannot be written.
     """
-    from fedsyn.aggregation.secagg import Identity
-
     identity = Identity.generate()
     write_key(path, identity.to_bytes(), what)
     return identity.public.hex()
@@ -46,8 +41,6 @@ def load_operator_key(path: Path | str) -> Identity:
     Raises:
         ConfigError: if there is no such file, others may read it, or `fedsyn operator-key` did not write it.
     """
-    from fedsyn.aggregation.secagg import Identity
-
     path = Path(path)
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -68,8 +61,6 @@ def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
     Raises:
         NodeError: if one of them is not such a file.
     """
-    from fedsyn.aggregation.secagg import Identity
-
     try:
         own = Identity(key_of(Path(identity).read_text(encoding="utf-8")))
     except (OSError, ValueError):
@@ -94,8 +85,6 @@ def _load_roster(path: Path) -> dict[int, bytes]:
 
 @lru_cache(maxsize=2)
 def _simulated(clients: int) -> tuple[tuple[Identity, ...], Roster]:
-    from fedsyn.aggregation.secagg import Identity
-
     identities = tuple(
         Identity.derived(hashlib.sha256(f"fedsyn simulated identity {k}".encode()).digest()) for k in range(clients)
     )

@@ -89,22 +89,31 @@ class Call(Generic[R]):
 
     Attributes:
         round: t.
-        read: gives the request's checked parameters; ProtocolError if they are not what the record allows.
+        record: what is asked.
+        params: its parameters, as they came.
+        contract: of the client, against which they are checked.
         arrays: public arrays of the request.
-        make_source: makes the client's randomness for this request.
+        randomness: the client's.
+        key: of its stream for this request.
     """
 
     round: int
-    read: Callable[[], R]
+    record: type[R]
+    params: Mapping[str, Any]
+    contract: Any
     arrays: Arrays
-    make_source: Callable[[], RandomSource]
+    randomness: Randomness
+    key: tuple[int | str, ...]
 
     @cached_property
     def request(self) -> R:
-        """The request's parameters, read when they are first needed: most messages of a secure sum bring none."""
-        return self.read()
+        """The request's parameters, read when they are first needed: most messages of a secure sum bring none.
+
+        Raises ProtocolError if they are not what the record allows.
+        """
+        return self.record.read(self.params, self.contract)
 
     @cached_property
     def source(self) -> RandomSource:
         """This client's randomness for this request; made when it is first needed."""
-        return self.make_source()
+        return self.randomness.generator(*self.key)

@@ -82,8 +82,8 @@ class Request(BaseModel):
         kind: how it is yielded.
         leaves: what leaves a client, for people.
         costs: what answering costs one row, for people.
-        takes_part: whether who answers it takes part in a round (`federation.participations`); what everybody is asked
-            before the first one is none.
+        takes_part: whether who answers it takes part in a round (`federation.max_participations`); what everybody is
+            asked before the first one is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -99,7 +99,7 @@ class Results:
     def main_axes(self) -> list[str]:
         """The axes without those that only some cells set and that tell no combinations apart.
 
-        An example is `federation.participation` in a list of mechanisms, set for the central one only.
+        An example is `federation.sampling_rate` in a list of mechanisms, set for the central one only.
         """
         kept = list(self.axes)
         partial = [key for key in kept if any(key not in row.axes for row in self.rows)]

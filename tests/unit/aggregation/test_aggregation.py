@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.nodes.flower import Message
 from fedsyn.nodes.flower.messages import array_record, pack, read_reply
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
-from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.client import OneWay, TableClient
 from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec
 from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import Layout, Summed
@@ -55,9 +54,15 @@ def client_of(partition: int, rows: int = 30) -> TableClient:
     return client
 
 
-def part_of(client: TableClient, spec: SumSpec, ledger: Ledger, source: Callable[[], Any]) -> ClientSum:
+class Unread(OneWay):
+    @classmethod
+    def read(cls, params: Mapping[str, Any], contract: Any) -> Any:
+        pytest.fail("a request's parameters were read")
+
+
+def part_of(client: TableClient, spec: SumSpec, ledger: Ledger, randomness: Randomness, *key: int | str) -> ClientSum:
     """A client's side of a sum of marginals."""
-    call: Call[Any] = Call(1, lambda: pytest.fail("a request's parameters were read"), [], source)
+    call: Call[Any] = Call(1, Unread, {}, client.contract, [], randomness, key)
     return ClientSum("measure", spec, None, call, ledger, client.holder, "", False)
 
 
@@ -92,8 +97,7 @@ class Parties:
         replies = {}
         for k in self.arrival:
             if k in cohort and k not in self.missing:
-                source = partial(self.randomness.generator, "client", k)
-                part = part_of(client_of(k), spec, self.ledgers[k], source)
+                part = part_of(client_of(k), spec, self.ledgers[k], self.randomness, "client", k)
                 sent = answered(self.aggregation.answer(part), client_of(k).marginals(LAYOUT, self.active[k]))
                 replies[k] = Reply(k, self.replaced.get(k, sent), {})
         return replies
@@ -235,6 +239,9 @@ def test_every_ledger_is_charged_for_its_own_part(noise: str) -> None:
 class NeverAsked:
     """A source of randomness from which nothing may be drawn."""
 
+    def generator(self, *_: int | str) -> NeverAsked:
+        return self
+
     def standard_normal(self, size: Any = None) -> Any:
         pytest.fail("noise was drawn before the charge was refused")
 
@@ -242,7 +249,7 @@ class NeverAsked:
 @pytest.mark.parametrize("noise", ["server", "local"])
 def test_a_client_contributes_nothing_beyond_its_budget(noise: str) -> None:
     poor = Ledger(PrivacyBudget(0.1, 1e-6), noise_by="client")
-    part = part_of(client_of(0), SumSpec(SHAPES, 1.0, 1.0, 3), poor, NeverAsked)
+    part = part_of(client_of(0), SumSpec(SHAPES, 1.0, 1.0, 3), poor, NeverAsked())
     with pytest.raises(BudgetExceeded):
         answered(make_aggregation(AggregationNode(noise=noise)).answer(part), client_of(0).marginals(LAYOUT, None))
     assert poor.releases == ()
@@ -254,7 +261,7 @@ def test_a_client_contributes_nothing_beyond_its_budget(noise: str) -> None:
 )
 def test_a_client_refuses_a_sum_that_accounts_for_too_little(noise: str, spec: SumSpec) -> None:
     ledger = Ledger(BUDGET, noise_by="client")
-    part = part_of(client_of(0), spec, ledger, lambda: Randomness(0).generator("x"))
+    part = part_of(client_of(0), spec, ledger, Randomness(0), "x")
     with pytest.raises(ProtocolError):
         answered(make_aggregation(AggregationNode(noise=noise)).answer(part), client_of(0).marginals(LAYOUT, None))
     assert ledger.releases == ()

@@ -11,19 +11,10 @@ import numpy as np
 import pytest
 from committee_parties import Parties, setup_of
 
-from fedsyn.aggregation.secagg import (
-    DEAL,
-    ENROL,
-    Committee,
-    CommitteeSumServer,
-    Established,
-    Identity,
-    SecureSumAborted,
-    SumFacts,
-    wire,
-)
-from fedsyn.aggregation.secagg.facts import enrolment, epoch_keys
-from fedsyn.aggregation.secagg.primitives import KeyPair
+from fedsyn.aggregation.secagg import wire
+from fedsyn.aggregation.secagg.facts import DEAL, ENROL, Committee, SecureSumAborted, SumFacts, enrolment, epoch_keys
+from fedsyn.aggregation.secagg.primitives import Identity, KeyPair
+from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established
 from fedsyn.errors import ConfigError, ProtocolError
 
 THREATS = ("semi_honest", "malicious")
@@ -336,7 +327,7 @@ def test_every_fact_of_a_setup_enters_what_is_signed() -> None:
         setup_of(12, dropouts=1),
         setup_of(12, dropouts=2, corrupted=1),
         setup_of(12, dropouts=2, threat="malicious"),
-        setup_of(12, dropouts=2, failure_bits=41),
+        setup_of(12, dropouts=2, statistical_security_bits=41),
         replace(setup_of(12, dropouts=2), identifier=b"another run"),
         setup_of(13, dropouts=2),
     ]

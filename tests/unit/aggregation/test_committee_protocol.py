@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from committee_parties import Gone, Parties, setup_of
 
-from fedsyn.aggregation.secagg import EPOCHS, Established, SecureSumAborted, Setup
+from fedsyn.aggregation.secagg.facts import EPOCHS, SecureSumAborted, Setup
+from fedsyn.aggregation.secagg.server import Established
 from fedsyn.errors import ConfigError, ProtocolError
 
 THREATS = ("semi_honest", "malicious")

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.aggregation.secagg import Identity, primitives, shamir, wire
+from fedsyn.aggregation.secagg import primitives, shamir, wire
+from fedsyn.aggregation.secagg.primitives import Identity
 from fedsyn.errors import ConfigError, ProtocolError
 
 secrets = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32]))
@@ -144,7 +145,7 @@ def test_key_agreement_is_symmetric_and_refuses_low_order_keys() -> None:
 
 def test_identities() -> None:
     identity = Identity.generate()
-    again = Identity.from_bytes(identity.to_bytes())
+    again = Identity(identity.to_bytes())
     assert again.public == identity.public and len(identity.public) == 32
     assert identity.public != Identity.generate().public
     assert Identity.derived(b"a").public == Identity.derived(b"a").public != Identity.derived(b"b").public

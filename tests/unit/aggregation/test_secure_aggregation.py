@@ -108,7 +108,7 @@ def test_a_total_carries_the_noise_of_all_shares(
 
 
 def test_a_cohort_too_small_to_hide_in_loses_its_round_only() -> None:
-    outcome = run(6, federation={"participation": 0.35, "minimum_cohort": 1}, dropout=0.0, corrupted=0.4)
+    outcome = run(6, federation={"sampling_rate": 0.35, "minimum_cohort": 1}, dropout=0.0, corrupted=0.4)
     reasons = {reason for record in outcome.strategy.records for reason in record.dropped.values()}
     sizes = [len(record.cohort) for record in outcome.strategy.records[1:]]
     assert min(sizes) < 6 and (outcome.error is None or any("hide nothing" in reason for reason in reasons))
@@ -292,7 +292,7 @@ def test_limits(asked: int, minimum: int, dropout: float, corrupted: float, expe
         ({"dropout": 0.9, "corrupted": 0.0}, "hide nothing"),
         ({"threat": "malicious", "dropout": 0.5}, "twice those that may drop out"),
         ({"threat": "malicious", "noise": "server"}, "cannot go with"),
-        ({"failure_bits": 3}, "aggregation.failure_bits"),
+        ({"statistical_security_bits": 3}, "aggregation.statistical_security_bits"),
     ],
 )
 def test_configurations_that_protect_nobody_are_refused(node: dict, message: str) -> None:

@@ -86,7 +86,7 @@ def test_a_client_gets_one_message_for_a_sum_and_a_member_one_more(threat: str) 
 
 
 def test_cohorts_take_part_and_members_outside_of_them_help() -> None:
-    settings = {"federation": {"participation": 0.5, "minimum_cohort": 4}}
+    settings = {"federation": {"sampling_rate": 0.5, "minimum_cohort": 4}}
     secure, plain = (run(14, rounds=4, **settings, **more) for more in ({}, {"protocol": "plain"}))
     assert model(secure) == model(plain)
     asked = Counter(e.partition for e in sums(secure) if e.envelope["stage"]["name"] == "unmask")

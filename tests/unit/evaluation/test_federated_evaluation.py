@@ -420,7 +420,7 @@ def test_every_awkward_table_can_be_judged(name: str) -> None:
 MODES: dict[str, dict[str, Any]] = {
     "private sizes": {"privacy": {"client_sizes": "private"}},
     "a client as the unit": {"privacy": {"client_sizes": "private", "unit": "client", "rows_per_client": 5}},
-    "some rounds of each": {"federation": {"participation": 0.6, "participations": 1}},
+    "some rounds of each": {"federation": {"sampling_rate": 0.6, "max_participations": 1}},
     "local noise": {"aggregation": {"protocol": "plain", "noise": "local"}},
     "secure sums": {"aggregation": {"protocol": "secagg", "noise": "distributed"}},
     "ciphertexts": {"aggregation": {"protocol": "fhe", "noise": "distributed"}},

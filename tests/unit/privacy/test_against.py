@@ -16,12 +16,11 @@ from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
     DistributedNoise,
-    GaussianAccountant,
     Ledger,
     PrivacyBudget,
     Release,
-    ZcdpAccountant,
 )
+from fedsyn.privacy.accountant import GaussianAccountant, ZcdpAccountant
 from fedsyn.privacy.against import against, at_most, in_words, tolerated
 from fedsyn.privacy.release import Shares
 from fedsyn.protocol.explain import Explanation, explain

@@ -8,17 +8,15 @@ import pytest
 
 from fedsyn.errors import ConfigError
 from fedsyn.privacy import (
-    GaussianAccountant,
     PrivacyBudget,
-    divide,
     epsilon_for_rho,
     exponential_rho,
     gaussian_rho,
     sigma_for_rho,
-    zcdp_delta,
-    zcdp_epsilon,
 )
-from fedsyn.privacy.budget import ROUNDING_ROOM
+from fedsyn.privacy.accountant import GaussianAccountant
+from fedsyn.privacy.budget import ROUNDING_ROOM, divide
+from fedsyn.privacy.conversion import zcdp_delta
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, "much", None])
@@ -40,14 +38,6 @@ def test_the_room_for_rounding_is_inside_the_promise() -> None:
         assert zcdp_delta(full, epsilon) <= delta
         accountant = GaussianAccountant.of(budget)
         assert accountant.epsilon(accountant.capacity * (1.0 + ROUNDING_ROOM), delta) <= epsilon
-
-
-def test_budget_of_rho_covers_that_rho() -> None:
-    budget = PrivacyBudget.of_rho(0.2, 1e-6)
-    assert budget.rho >= 0.2
-    assert budget.epsilon == pytest.approx(zcdp_epsilon(0.2, 1e-6), rel=1e-7)
-    with pytest.raises(ConfigError):
-        PrivacyBudget.of_rho(0.2, 1.0)
 
 
 def test_costs_and_their_inverses() -> None:

@@ -23,14 +23,14 @@ from fedsyn.front.testing.tape import Tape, TapedLedger
 from fedsyn.privacy import (
     GAUSSIAN,
     DistributedNoise,
-    GaussianAccountant,
     Ledger,
     PrivacyBudget,
     Release,
     distributed,
-    gaussian_delta,
     gaussian_rho,
 )
+from fedsyn.privacy.accountant import GaussianAccountant
+from fedsyn.privacy.conversion import gaussian_delta
 from fedsyn.privacy.distributed import (
     FINEST,
     ROUNDING,
@@ -38,12 +38,22 @@ from fedsyn.privacy.distributed import (
     _atanh2,
     _shares_excess,
     _theta,
-    printed_excess,
     share_of,
 )
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, Randomness
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
+
+
+def local(sigma: float, *, count: int, length: int, asked: int) -> DistributedNoise:
+    """The whole noise on each client's vector: no other need be honest."""
+    facts = {"sensitivity": 1.0, "count": count, "length": length}
+    return DistributedNoise.of(sigma, **facts, asked=asked, fewest=1, corrupted=0)  # type: ignore[arg-type]
+
+
+def printed_excess(share: float, honest: int) -> float:
+    """Lemma 5's term as the Distributed AIM paper prints it, which is too small."""
+    return 5.0 * math.fsum(math.exp(-4.0 * math.pi**2 * share**2 * k / (k + 1)) for k in range(1, honest))
 
 
 def plan_of(sigma: float = 40.0, **facts: Any) -> DistributedNoise:
@@ -237,7 +247,7 @@ def test_the_extra_term_counts_the_shares_and_the_rounding(monkeypatch: pytest.M
 
 
 def test_a_local_plan_is_full_noise_at_every_client() -> None:
-    plan = DistributedNoise.local(10.0, sensitivity=1.0, count=3, length=6, asked=20)
+    plan = local(10.0, count=3, length=6, asked=20)
     assert plan.is_local and plan.honest == 1 and plan.noise_by == "each client"
     assert plan.sigma_of(1) == pytest.approx(10.0, rel=1e-3) and plan.sigma_of(20) == plan.share * math.sqrt(20) / 16
 
@@ -274,11 +284,17 @@ def test_the_ring_holds_the_sum_and_its_noise() -> None:
 # The ledger ---------------------------------------------------------------------------------------------------------
 
 
-def entered(ledger: Ledger, values: Any = (1, 2, 3, 0, 0, 4), **changes: Any) -> NDArray[np.int64]:
-    noise = changes.get("noise", plan_of())
-    facts = {"noise": noise, "sigma": noise.sigma, "sensitivity": 1.0, "count": 3, "name": "measure", "round": 2}
-    facts |= {"source": Randomness(4).generator("share"), **changes}
-    return ledger.distributed(np.asarray(values), **facts)
+def entered(
+    ledger: Ledger,
+    values: Any = (1, 2, 3, 0, 0, 4),
+    noise: DistributedNoise | None = None,
+    source: Any = None,
+    takes_part: bool = True,
+    **changes: Any,
+) -> NDArray[np.int64]:
+    plan, source = noise or plan_of(), source or Randomness(4).generator("share")
+    entry = replace(plan.release("measure", 2), **changes)
+    return ledger.distributed(np.asarray(values), plan, entry, source, takes_part=takes_part)
 
 
 def test_a_share_is_charged_as_the_sum_and_added_to_scaled_values() -> None:
@@ -306,7 +322,7 @@ def test_a_share_is_charged_as_the_sum_and_added_to_scaled_values() -> None:
     entered(other, sigma=39.0, sensitivity=2.0, count=1, argument="because")
     (release,) = other.releases
     assert (release.sigma, release.sensitivity, release.count, release.argument) == (39.0, 2.0, 1, "because")
-    entered(ledger, source=OsRandom(), noise=DistributedNoise.local(40.0, sensitivity=1, count=3, length=6, asked=20))
+    entered(ledger, source=OsRandom(), noise=local(40.0, count=3, length=6, asked=20))
     assert ledger.releases[1].noise_by == "client" and ledger.releases[1].sampler == OS_LABEL
 
 
@@ -323,11 +339,11 @@ def test_nothing_is_drawn_beyond_the_budget() -> None:
 
 def test_a_client_without_rows_in_the_sum_pays_nothing_and_still_adds_its_share() -> None:
     ledger = Ledger(BUDGET)
-    idle = entered(ledger, values=np.zeros(6, np.int64), count=0)
+    idle = entered(ledger, values=np.zeros(6, np.int64), takes_part=False)
     assert not ledger.releases and ledger.spent == 0.0
     assert idle.any() and (idle == entered(ledger, values=np.zeros(6, np.int64))).all()
     with pytest.raises(ValueError, match="count of at least 1"):
-        entered(ledger, count=0)
+        entered(ledger, takes_part=False)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +353,7 @@ def test_a_client_without_rows_in_the_sum_pays_nothing_and_still_adds_its_share(
         ((1,) * 5, {}, "6 integers"),
         (np.ones((2, 3), int), {}, "6 integers"),
         ((1,) * 6, {"sigma": 41.0}, "more noise"),
-        ((1,) * 6, {"sigma": -1.0}, "more noise"),
+        ((1,) * 6, {"sigma": -1.0}, "positive"),
     ],
 )
 def test_what_a_share_cannot_protect_is_refused_before_the_charge(values: Any, changes: Any, match: str) -> None:
@@ -404,10 +420,10 @@ def test_honest_shares_reach_the_planned_variance_in_exact_arithmetic() -> None:
 
 
 def test_the_watched_ledger_repeats_a_share_and_knows_how_far_a_row_moves_it() -> None:
-    def client(tape: Tape, values: Any, count: int = 3) -> NDArray[np.int64]:
+    def client(tape: Tape, values: Any, takes_part: bool = True) -> NDArray[np.int64]:
         ledger = TapedLedger.wrap(Ledger(BUDGET, noise_by="client"), tape, "client 0")
         source = WatchedRandomness(5, tape).generator("client", 0, 2)
-        return entered(ledger, values=values, count=count, source=source)
+        return entered(ledger, values=values, takes_part=takes_part, source=source)
 
     first = Tape()
     vector = client(first, [1, 2, 3, 0, 0, 4])
@@ -418,7 +434,7 @@ def test_the_watched_ledger_repeats_a_share_and_knows_how_far_a_row_moves_it() -
     again = Tape(script=first.draws)
     assert (client(again, [0, 2, 3, 1, 0, 5]) == vector).all() and not again.problems
     idle = Tape()
-    client(idle, np.zeros(6, np.int64), count=0)
+    client(idle, np.zeros(6, np.int64), takes_part=False)
     assert idle.draws["client 0"][0].sensitivity == 0.0 and not idle.problems
 
 

@@ -9,23 +9,10 @@ import pytest
 from scipy.integrate import quad
 
 from fedsyn.errors import BudgetExceeded, ConfigError
-from fedsyn.privacy import (
-    GAUSSIAN,
-    SAMPLED,
-    GaussianAccountant,
-    Ledger,
-    PrivacyBudget,
-    Release,
-    RenyiAccountant,
-    ZcdpAccountant,
-    best_order,
-    gaussian_epsilon,
-    multiplier_for,
-    renyi_epsilon,
-    sampled_rdp,
-    sigma_for_rho,
-)
-from fedsyn.privacy.renyi import renyi_capacity
+from fedsyn.privacy import GAUSSIAN, SAMPLED, Ledger, PrivacyBudget, Release, sigma_for_rho
+from fedsyn.privacy.accountant import GaussianAccountant, RenyiAccountant, ZcdpAccountant
+from fedsyn.privacy.conversion import gaussian_epsilon
+from fedsyn.privacy.renyi import best_order, multiplier_for, renyi_capacity, renyi_epsilon, sampled_rdp
 from fedsyn.randomness import OsRandom, Randomness
 
 BUDGET = PrivacyBudget(5.0, 1e-5)
@@ -220,16 +207,8 @@ class Untouched(OsRandom):
 
 
 def draw(ledger: Ledger, total: object, rows: int, rate: float, source: object, sigma: float = 2.0) -> np.ndarray:
-    return ledger.sampled_gaussian(
-        total,  # type: ignore[arg-type]
-        rows=rows,
-        rate=rate,
-        sigma=sigma,
-        sensitivity=1.0,
-        source=source,  # type: ignore[arg-type]
-        name="step",
-        round=1,
-    )
+    entry = Release("step", 1, SAMPLED, sigma=sigma, rate=rate)
+    return ledger.sampled_gaussian(total, rows, entry, source)  # type: ignore[arg-type]
 
 
 def test_a_step_beyond_the_budget_draws_nothing() -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedsyn.errors import BudgetExceeded, ConfigError
-from fedsyn.privacy import Ledger, PrivacyBudget, SelectionNoise
+from fedsyn.privacy import EXPONENTIAL, Ledger, PrivacyBudget, Release, SelectionNoise
+from fedsyn.privacy.release import PARTIES
 from fedsyn.privacy.selection import DRAWING
 from fedsyn.randomness import Randomness
 
@@ -63,9 +64,8 @@ def test_the_choice_is_the_exponential_mechanism_also_beside_another_partys_nois
     trials, budget = 40_000, PrivacyBudget(1000.0, 1e-5)
     ledger, source = Ledger(budget), Randomness(3).generator("draws")
     many = np.tile(scores, trials)
-    drawn = ledger.selection_share(
-        many, noise=noise, draws=True, sensitivity=1.0, name="select", round=1, source=source
-    ).reshape(trials, 4)
+    entry = Release("select", 1, EXPONENTIAL, epsilon=noise.epsilon)
+    drawn = ledger.selection_share(many, noise, entry, source, draws=True).reshape(trials, 4)
     hits = np.bincount(np.argmax(drawn + other, axis=1), minlength=4)
     assert float(((hits - trials * p) ** 2 / (trials * p)).sum()) < 30.66
     half = np.exp((scores + other) / (noise.scale / 2))
@@ -78,8 +78,8 @@ def test_a_party_that_does_not_draw_pays_all_the_same() -> None:
     assert DRAWING == (0, 1)
     for draws in (True, False):
         ledger = Ledger(budget)
-        facts = {"sensitivity": 4.0, "name": "select", "round": 2, "source": Randomness(0).generator("x")}
-        share = ledger.selection_share(np.zeros(6, np.int64), noise=noise, draws=draws, **facts)
+        entry = Release("select", 2, EXPONENTIAL, 4.0, epsilon=noise.epsilon, noise_by=PARTIES)
+        share = ledger.selection_share(np.zeros(6, np.int64), noise, entry, Randomness(0).generator("x"), draws=draws)
         assert share.dtype == np.int64 and share.any() == draws
         (entry,) = ledger.releases
         assert entry.rho == pytest.approx(0.05**2 / 8) and entry.noise_by == "the three parties, a share each"
@@ -92,15 +92,17 @@ def test_nothing_is_drawn_beyond_the_budget() -> None:
 
     ledger = Ledger(PrivacyBudget(0.1, 1e-5))
     with pytest.raises(BudgetExceeded):
+        entry = Release("select", 1, EXPONENTIAL, epsilon=5.0)
+        ledger.selection_share(np.zeros(3, np.int64), SelectionNoise(5.0, 9), entry, Unused(), draws=True)  # type: ignore[arg-type]
+
+
+def test_a_choice_is_charged_with_the_epsilon_of_its_noise() -> None:
+    ledger, entry = Ledger(PrivacyBudget(1.0, 1e-5)), Release("select", 1, EXPONENTIAL, epsilon=0.01)
+    with pytest.raises(ValueError, match="the epsilon that its noise is drawn for"):
         ledger.selection_share(
-            np.zeros(3, np.int64),
-            noise=SelectionNoise(5.0, 9),
-            draws=True,
-            sensitivity=1.0,
-            name="select",
-            round=1,
-            source=Unused(),  # type: ignore[arg-type]
+            np.zeros(3, np.int64), SelectionNoise(0.02, 9), entry, Randomness(0).generator("x"), draws=True
         )
+    assert not ledger.releases
 
 
 def test_noise_that_could_leave_62_bits_is_refused() -> None:

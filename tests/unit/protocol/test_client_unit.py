@@ -19,16 +19,14 @@ from fedsyn.nodes.node.policy import Asked, Policy
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
-    ROW,
-    ClientUnit,
     Ledger,
     PrivacyBudget,
     Release,
     accountant_for,
-    kept_rows,
     sigma_for_rho,
 )
 from fedsyn.privacy.release import COUNTS, TWICE
+from fedsyn.privacy.unit import ROW, ClientUnit, kept_rows
 from fedsyn.protocol.explain import explain
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.protocol.wire.holder import Holder

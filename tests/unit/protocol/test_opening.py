@@ -178,7 +178,7 @@ def test_all_take_part_in_finding_where_some_take_part_in_a_round(
         return answer(self, yielded, *where)
 
     monkeypatch.setattr(Driver, "answer", watched)
-    settings = config("naive_flaim", federation={"clients": 6, "participation": 0.5, "minimum_cohort": 2})
+    settings = config("naive_flaim", federation={"clients": 6, "sampling_rate": 0.5, "minimum_cohort": 2})
     run(settings, tmp_path / "out", table=table(), schema=Schema.loads(SCHEMA))
     finding = {size for name, size in asked if name.startswith("find-") or name == "close"}
     assert finding == {6} and min(size for _, size in asked) < 6

@@ -1,4 +1,4 @@
-"""`federation.participations`: nobody takes part in more than m rounds, and a row pays for those."""
+"""`federation.max_participations`: nobody takes part in more than m rounds, and a row pays for those."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAMILIES = ("augflaim", "naive_flaim", "flaim_random", "fed_naive_bayes", "distr
 
 
 def config(name: str, rounds: int, m: int | None, p: float, **nodes: Any) -> Any:
-    federation = {"participation": p, "participations": m, **nodes.pop("federation", {})}
+    federation = {"sampling_rate": p, "max_participations": m, **nodes.pop("federation", {})}
     return config_of(name, K, {"rounds": rounds}, federation=federation, **nodes)
 
 
@@ -56,7 +56,7 @@ def test_nobody_is_asked_more_often_whatever_the_seed_and_whoever_joined(
     clients: int, joined: int, m: int, rounds: int, p: float, minimum: int, seed: int
 ) -> None:
     node = FederationNode(
-        clients=clients, participation=p, participations=m, minimum_cohort=min(minimum, clients), partition="iid"
+        clients=clients, sampling_rate=p, max_participations=m, minimum_cohort=min(minimum, clients), partition="iid"
     )
     everyone, drawn, source = range(min(joined, clients)), Cohorts(node), np.random.default_rng(seed)
     seen = np.zeros(clients, int)
@@ -74,7 +74,7 @@ def test_nobody_is_asked_more_often_whatever_the_seed_and_whoever_joined(
 
 
 def test_where_every_number_fits_everybody_takes_part_equally_often() -> None:
-    node = FederationNode(clients=100, participation=0.1, participations=2)
+    node = FederationNode(clients=100, sampling_rate=0.1, max_participations=2)
     drawn, source = Cohorts(node), np.random.default_rng(0)
     cohorts = [drawn.draw(range(100), 0.1, source) for _ in range(20)]
     assert np.array_equal(np.bincount(np.concatenate(cohorts)), np.full(100, 2))
@@ -82,7 +82,7 @@ def test_where_every_number_fits_everybody_takes_part_equally_often() -> None:
 
 
 def test_without_a_bound_cohorts_are_what_they_were() -> None:
-    drawn = Cohorts(FederationNode(clients=50, participation=0.3))
+    drawn = Cohorts(FederationNode(clients=50, sampling_rate=0.3))
     one = drawn.draw(range(50), 0.3, np.random.default_rng(3))
     source = np.random.default_rng(3)
     assert one == tuple(k for k in range(50) if source.random() < 0.3)
@@ -95,12 +95,12 @@ def test_a_configuration_that_runs_out_of_clients_is_refused_with_what_would_wor
     words = "10 rounds of 50 clients each need 500 participations, and 100 clients with at most 3 each have 300"
     with pytest.raises(ConfigError, match=words) as refused:
         config_of(
-            "augflaim", 100, {"rounds": 10}, federation={"clients": 100, "participation": 0.5, "participations": 3}
+            "augflaim", 100, {"rounds": 10}, federation={"clients": 100, "sampling_rate": 0.5, "max_participations": 3}
         )
-    for offer in ("participation to 0.3 or less", "rounds to 6 or less", "participations to 5 or more"):
+    for offer in ("sampling_rate to 0.3 or less", "rounds to 6 or less", "max_participations to 5 or more"):
         assert offer in str(refused.value)
-    for works in ({"participation": 0.3}, {"participations": 5}):
-        federation = {"clients": 100, "participation": 0.5, "participations": 3, **works}
+    for works in ({"sampling_rate": 0.3}, {"max_participations": 5}):
+        federation = {"clients": 100, "sampling_rate": 0.5, "max_participations": 3, **works}
         config_of("augflaim", 100, {"rounds": 10}, federation=federation)
 
 
@@ -109,8 +109,8 @@ def test_a_configuration_that_runs_out_of_clients_is_refused_with_what_would_wor
     [("privsyn", {}), ("fed_privsyn", {}), ("ada_fed_privsyn", {}), ("aim", {}), ("augflaim", {"rounds": None})],
 )
 def test_mechanisms_without_rounds_of_cohorts_refuse(name: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=f"participations: '{name}' has .*; leave it out"):
-        config_of(name, 1 if name in ("aim", "privsyn") else K, options, federation={"participations": 1})
+    with pytest.raises(ConfigError, match=f"max_participations: '{name}' has .*; leave it out"):
+        config_of(name, 1 if name in ("aim", "privsyn") else K, options, federation={"max_participations": 1})
 
 
 def test_a_bound_that_binds_nobody_changes_only_the_words() -> None:
@@ -118,7 +118,7 @@ def test_a_bound_that_binds_nobody_changes_only_the_words() -> None:
     assert [r.to_dict() for r in finished(free).strategy.ledger.releases] == [
         r.to_dict() for r in finished(bound).strategy.ledger.releases
     ]
-    assert "participations" not in json.dumps(config("augflaim", 2, None, 1.0).to_dict())
+    assert "max_participations" not in json.dumps(config("augflaim", 2, None, 1.0).to_dict())
 
 
 # Budget --------------------------------------------------------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_a_row_pays_for_its_rounds_and_totals_are_exact(name: str, sizes: str) -
     assert report["rho"] == pytest.approx(rho_of_entries(report["releases"]), rel=1e-12)
     # All of it is spent: the scales divide the budget over two rounds and not over four.
     assert server.spent_rho == pytest.approx(outcome.strategy.contract.whole_rho, rel=1e-6)
-    assert server.epsilon() <= 1.0 and report["assumptions"]["participations"] == 2
+    assert server.epsilon() <= 1.0 and report["assumptions"]["max_participations"] == 2
     # By hand, of one client: the entries that name it.
     for k in range(K):
         mine = [r.rho for r in server.releases if not r.clients or k in r.clients]
@@ -225,7 +225,7 @@ def test_secure_sums_over_cohorts_are_their_simulation_and_no_committee_counts(n
     """All clients are asked for keys in round 1, a committee in every round: that is no part."""
     parts = tuple(TABLE.encode()[k::12] for k in range(12))
     noise = {"noise": "distributed", "corrupted": 0.1, "dropout": 0.1}
-    federation = {"participation": 0.5, "participations": 1}
+    federation = {"sampling_rate": 0.5, "max_participations": 1}
     outcomes = []
     for protocol in ({"protocol": "plain"}, {"protocol": "secagg"}):
         made = config_of(name, 12, {"rounds": 2}, federation=federation, aggregation={**noise, **protocol})
@@ -264,14 +264,14 @@ def test_a_client_refuses_the_next_round_from_its_own_disk_before_noise_is_drawn
     spent = ledger.spent
     for t in (2, 0, 7):  # each in a new process
         refused, ledger, state = ask(made, state, t, 3)
-        assert not refused["ok"] and "participations allows 1" in refused["message"]
+        assert not refused["ok"] and "max_participations allows 1" in refused["message"]
         assert ledger.spent == spent and state[ROUNDS] == [1]
 
 
 def test_round_0_is_no_way_around_the_bound() -> None:
     state: dict[str, Any] = {}
-    with pytest.raises(ProtocolError, match="participations allows 2"):
-        take_part(OneWay(), 0, FederationNode(participations=2), state)
+    with pytest.raises(ProtocolError, match="max_participations allows 2"):
+        take_part(OneWay(), 0, FederationNode(max_participations=2), state)
     take_part(OneWay(), 0, FederationNode(), state)
     assert state.get(ROUNDS, []) == []
 

@@ -82,9 +82,7 @@ class ToyClient(TableClient):
         self._misbehave("vote")
         epsilon = call.request.epsilon
         scores = [float((self.codes[:, j] == 0).sum()) for j in range(2)]
-        chosen = self.ledger.exponential(
-            scores, epsilon=epsilon, sensitivity=1.0, name="vote", round=call.round, source=call.source
-        )
+        chosen = self.ledger.exponential(scores, Release("vote", call.round, EXPONENTIAL, epsilon=epsilon), call.source)
         return [], {"chosen": [chosen]}
 
     @answers(Measure)

@@ -21,8 +21,7 @@ from fedsyn.front.testing.harness import Outcome, config_of, execute, federation
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.front.testing.tape import Exchange
 from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.held_rows import KEPT
+from fedsyn.protocol.client import KEPT, TableClient
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.protocol.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest
@@ -69,7 +68,7 @@ def recorded(name: str, request: str) -> Outcome:
 
 
 @cache
-def recorded_with(name: str, client_sizes: str, participations: int | None) -> Outcome:
+def recorded_with(name: str, client_sizes: str, max_participations: int | None) -> Outcome:
     federation = federation_of(table(), contract_class(name).central)
     nodes: dict[str, Any] = {"privacy": {"client_sizes": client_sizes, "epsilon": 5.0}}
     if client_sizes == "client":
@@ -79,7 +78,7 @@ def recorded_with(name: str, client_sizes: str, participations: int | None) -> O
         nodes = {"privacy": {"epsilon": 50.0, **auto}}
     if client_sizes == "evaluate":
         nodes = {"privacy": {"epsilon": 5.0}, "evaluation": {"federated": True}}
-    nodes |= {} if participations is None else {"federation": {"participations": participations}}
+    nodes |= {} if max_participations is None else {"federation": {"max_participations": max_participations}}
     # FHAIM's own score needs public sizes.
     options = {"score": "l1"} if (name, client_sizes) == ("fhaim", "private") else OPTIONS.get(name)
     return finished(execute(config_of(name, len(federation.parts), options, **nodes), federation))

@@ -48,7 +48,7 @@ BESIDE: dict[str, dict[str, Any]] = {
     "whole clients": {
         "privacy": {"client_sizes": "private", "unit": "client", "rows_per_client": "auto"},
     },
-    "cohorts": {"federation": {"participation": 0.2, "participations": 2}},
+    "cohorts": {"federation": {"sampling_rate": 0.2, "max_participations": 2}},
 }
 
 

@@ -15,8 +15,9 @@ from pair_runs import table_of
 
 from fedsyn.errors import ConfigError
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.privacy import GAUSSIAN, ROW_COUNTS, UNCAPPED, ClientUnit, Ledger, PrivacyBudget, Release
+from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.privacy.release import COUNTS
+from fedsyn.privacy.unit import ROW_COUNTS, UNCAPPED, ClientUnit
 from fedsyn.protocol.capping import cap_of, clients_in, grid, place, predicted
 from fedsyn.protocol.explain import explain
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json

@@ -40,7 +40,7 @@ CASES: dict[str, dict[str, Any]] = {
     "augflaim, one round a client": {
         "mechanism": "augflaim",
         "aggregation": {"protocol": "plain", "noise": "local"},
-        "federation": {"participation": 0.5, "participations": 1, "minimum_cohort": 2},
+        "federation": {"sampling_rate": 0.5, "max_participations": 1, "minimum_cohort": 2},
     },
     "fed_privsyn, secure, private sizes": {
         "mechanism": "fed_privsyn",
@@ -63,7 +63,7 @@ CASES: dict[str, dict[str, Any]] = {
         "aggregation": {**SECURE, "threat": "malicious"},
         "privacy": {"client_sizes": "private"},
         "schema": OPEN,
-        "federation": {"participations": 2},
+        "federation": {"max_participations": 2},
     },
 }
 

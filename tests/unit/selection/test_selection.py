@@ -20,7 +20,7 @@ from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.aim import AimContract
 from fedsyn.plugins.clients.flaim import AugFlaimClient
 from fedsyn.privacy import Ledger, PrivacyBudget
-from fedsyn.protocol.stored import Select
+from fedsyn.protocol.stored import SelectClique
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.protocol.wire.requests import Choose
 from fedsyn.randomness import Randomness
@@ -231,20 +231,17 @@ def test_choices_follow_the_exponential_mechanism():
     terms = contract.terms(ModelView(model), [0, 1, 2], sigma, 8.0, 8)
     layout = contract.stored
     run = ServedRun(
-        config,
-        layout,
-        lambda: contract.store_facts,
+        contract,
         Ledger(PrivacyBudget(1e9, 1e-5), noise_by="server"),
         Randomness(5),
         lambda party: Ledger(PrivacyBudget(1.0, 1e-5)),
-        1,
-        lambda k: None,
+        {},
         lambda k, why: None,
     )
     server = PlainServer(run, make_store(config), shares=False)
     server.total += np.concatenate([c.ravel() for c in count(codes, domain, layout.cliques)])
     for _ in range(trials):
-        hits[server.choose(Choose(Select(epsilon=epsilon), terms), 1)] += 1
+        hits[server.choose(Choose(SelectClique(epsilon=epsilon), terms), 1)] += 1
     assert np.all(np.abs(hits / trials - p) <= 4.5 * np.sqrt(p * (1 - p) / trials))
     assert p.max() - p.min() > 0.1  # a uniform choice would not pass
     assert np.abs(np.sqrt(p) / np.sqrt(p).sum() - p).max() > 0.1  # nor one of half the sensitivity, or twice

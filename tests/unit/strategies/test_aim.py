@@ -11,6 +11,7 @@ import pytest
 from halves import asked
 
 from fedsyn.aggregation.store.base import DEALT
+from fedsyn.aggregation.store.plain import PlainServer
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
@@ -21,7 +22,7 @@ from fedsyn.nodes.flower import ConfigRecord, RecordDict
 from fedsyn.nodes.flower.messages import array_record, read_reply
 from fedsyn.plugins.clients.aim import AimClient, AimContract, annealing_start, fixed_scales
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.stored import Answers, Keeper
+from fedsyn.protocol.stored import Answers
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.table.counting.marginals import count
@@ -48,13 +49,13 @@ def releases(outcome: Outcome, name: str) -> list[Any]:
 def terms(monkeypatch) -> list[Any]:
     """The terms of every choice of a run, as they are asked for."""
     seen: list[Any] = []
-    choose = Keeper.choose
+    choose = PlainServer.choose
 
-    def kept(self: Keeper, asked: Any, record: Any) -> Any:
+    def kept(self: PlainServer, asked: Any, round: int) -> Any:
         seen.append(asked.terms)
-        return choose(self, asked, record)
+        return choose(self, asked, round)
 
-    monkeypatch.setattr(Keeper, "choose", kept)
+    monkeypatch.setattr(PlainServer, "choose", kept)
     return seen
 
 
@@ -234,7 +235,7 @@ def test_nobody_ever_deals(rounds):
 
 def test_a_client_deals_in_the_first_round_in_which_it_is_drawn():
     parts = tuple(CODES[k::6] for k in range(6))
-    config = config_of("distaim", 6, {"rounds": 6}, federation={"participation": 0.4})
+    config = config_of("distaim", 6, {"rounds": 6}, federation={"sampling_rate": 0.4})
     outcome = finished(execute(config, Federation(TABLE, parts)))
     asked = [(e.envelope["round"], e.partition) for e in outcome.tape.exchanges if e.envelope["request"] == "deal"]
     first = {}
@@ -314,7 +315,7 @@ def test_squared_distances_take_no_liars():
         node = {"protocol": "mpc", "noise": "distributed", "threat": "malicious"}
         config_of("distaim", 3, {"score": "squared_l2"}, aggregation=node)
     contract = AimContract(config_of("aim", 1, {"score": "squared_l2"}), DOMAIN)
-    assert "every client" in contract.filled(contract.trusted(contract.config), "seeded").to_dict()["trust"]
+    assert "every client" in contract.filled("seeded").to_dict()["trust"]
 
 
 @pytest.mark.parametrize("change", [lambda v: v + 1, lambda v: v * 1000, lambda v: np.append(v[:-1], v[-1] + 2)])
@@ -343,5 +344,5 @@ def test_least_sigma_is_that_of_the_plan():
 
 
 def test_participation_below_one_is_refused():
-    with pytest.raises(ConfigError, match="participation"):
-        config_of("aim", 1, {}, federation={"participation": 0.5})
+    with pytest.raises(ConfigError, match="sampling_rate"):
+        config_of("aim", 1, {}, federation={"sampling_rate": 0.5})

@@ -18,7 +18,8 @@ from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.inference import MixtureModel
 from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP, CtganClient, CtganContract, Step, require_deep
-from fedsyn.privacy import SAMPLED, PrivacyBudget, RenyiAccountant
+from fedsyn.privacy import SAMPLED, PrivacyBudget
+from fedsyn.privacy.accountant import RenyiAccountant
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.wire.envelope import ANSWER, Envelope
 from fedsyn.protocol.wire.holder import Holder
@@ -293,7 +294,7 @@ def test_the_module_of_the_contract_is_light() -> None:
 def test_a_row_pays_for_the_rounds_that_its_client_takes_part_in() -> None:
     """Four rounds of one client of two, at most two each: steps have the noise of two, and the first one's client alone
     is asked for one-way marginals."""
-    bounded = {"federation": {"participation": 0.5, "participations": 2, "minimum_cohort": 1}}
+    bounded = {"federation": {"sampling_rate": 0.5, "max_participations": 2, "minimum_cohort": 1}}
     outcome = finished(run({"rounds": 4}, **bounded))
     own, ledger = outcome.strategy.contract, outcome.strategy.ledger
     assert own.steps == 2 and ledger.epsilon() <= 1.0

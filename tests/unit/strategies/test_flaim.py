@@ -315,7 +315,7 @@ def test_a_choice_that_was_not_offered_is_refused(chosen):
 
 def test_the_cohort_is_a_sample_and_the_same_for_every_engine():
     parts = tuple(TABLE.encode()[k::12] for k in range(12))
-    config_ = config(12, federation={"participation": 0.3}, rounds=4)
+    config_ = config(12, federation={"sampling_rate": 0.3}, rounds=4)
     outcome = finished(run(config_, parts))
     cohorts = [record.cohort for record in outcome.strategy.records[1:]]
     assert len({tuple(cohort) for cohort in cohorts}) > 1 and all(0 < len(cohort) < 12 for cohort in cohorts)

@@ -18,7 +18,8 @@ from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
 from fedsyn.plugins.clients.flaim_scales import lemma_4_1
 from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim
-from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_epsilon
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release
+from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class

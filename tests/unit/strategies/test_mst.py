@@ -17,7 +17,8 @@ from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.plugins.clients.mst import Forest, MstClient, PairSketches, Tree, width_of
 from fedsyn.plugins.strategies.mst import FedMst, Mst, distance
-from fedsyn.privacy import PrivacyBudget, exponential_rho, gaussian_epsilon
+from fedsyn.privacy import PrivacyBudget, exponential_rho
+from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.wire.envelope import Reply
 from fedsyn.protocol.wire.holder import Holder
@@ -280,7 +281,7 @@ def test_a_row_moves_no_score_by_more_than_one() -> None:
         client = MstClient(half.config, Holder(0, codes, half.domain, "", Randomness(0)))
         client.__class__ = type("Fixed", (MstClient,), {"size": property(lambda self: 600.0)})
         seen: list[np.ndarray] = []
-        client.ledger.exponential = lambda s, **kw: (seen.append(np.array(s)), 0)[1]  # type: ignore[method-assign]
+        client.ledger.exponential = lambda s, *_: (seen.append(np.array(s)), 0)[1]  # type: ignore[method-assign]
         client.tree(asked(client, Tree(epsilon=1.0), arrays))
         return seen[0]
 

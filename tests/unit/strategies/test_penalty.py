@@ -17,6 +17,7 @@ from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.plugins.clients.aim import AimContract
 from fedsyn.plugins.clients.flaim import FlaimClient
 from fedsyn.plugins.clients.flaim import Select as FlaimSelect
+from fedsyn.privacy import Release
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
@@ -71,8 +72,8 @@ class _Ledger:
         self.seen: list[tuple[np.ndarray, float]] = []
         self.releases: tuple[Any, ...] = ()
 
-    def exponential(self, scores: np.ndarray, *, sensitivity: float, **_: Any) -> int:
-        self.seen.append((np.array(scores), sensitivity))
+    def exponential(self, scores: np.ndarray, entry: Release, source: Any) -> int:
+        self.seen.append((np.array(scores), entry.sensitivity))
         return 0
 
 

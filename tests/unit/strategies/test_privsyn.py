@@ -409,5 +409,5 @@ def test_a_client_that_leaves_early_is_scaled_for():
 
 
 def test_central_privsyn_needs_its_one_holder():
-    with pytest.raises(ConfigError, match="participation"):
-        config_of("privsyn", 1, federation={"participation": 0.5})
+    with pytest.raises(ConfigError, match="sampling_rate"):
+        config_of("privsyn", 1, federation={"sampling_rate": 0.5})

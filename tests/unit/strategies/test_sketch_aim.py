@@ -31,7 +31,8 @@ from fedsyn.plugins.clients.sketch_aim import (
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
 from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
-from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
+from fedsyn.privacy import PrivacyBudget
+from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.protocol.wire.requests import Sum, Summed
@@ -205,7 +206,7 @@ def test_bad_options_are_refused(options: dict[str, Any], says: str) -> None:
 
 
 def test_clients_are_asked_for_sums_only_and_for_the_sketches_once() -> None:
-    outcome = finished(run(nodes={"federation": {"participation": 0.5}}))
+    outcome = finished(run(nodes={"federation": {"sampling_rate": 0.5}}))
     kinds = [(e.envelope["request"], e.envelope["kind"]) for e in outcome.tape.exchanges]
     assert set(kinds) == {("join", "ask"), ("one-way", "sum"), ("sketch", "sum"), ("measure", "sum")}
     assert kinds.count(("sketch", "sum")) == kinds.count(("one-way", "sum")) == 3

@@ -1,4 +1,4 @@
-"""sketch_aim with `federation.participations`: the first cohort chooses, the others measure the same."""
+"""sketch_aim with `federation.max_participations`: the first cohort chooses, the others measure the same."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONES = [(name,) for name in DOMAIN]
 
 
 def config(rounds: int = 4, m: int | None = 1, p: float = 0.25, **nodes: Any) -> Any:
-    nodes["federation"] = {"participation": p, "participations": m, **nodes.get("federation", {})}
+    nodes["federation"] = {"sampling_rate": p, "max_participations": m, **nodes.get("federation", {})}
     return config_of("sketch_aim", K, {"rounds": rounds}, **nodes)
 
 

@@ -13,7 +13,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.front.testing.bench import Bench
 from fedsyn.front.testing.harness import config_of
 from fedsyn.privacy import PrivacyStatement
-from fedsyn.protocol.wording import public_facts
+from fedsyn.protocol.contract import public_facts
 from fedsyn.randomness import SEEDED_LABEL
 
 
@@ -49,7 +49,7 @@ def _filled(bench: Bench, config: RunConfig) -> PrivacyStatement:
     node = config.aggregation
     where = f"under protocol '{node.protocol}', noise '{node.noise}' and options {config.mechanism.options}"
     try:
-        filled: PrivacyStatement = contract.filled(aggregation, SEEDED_LABEL)
+        filled: PrivacyStatement = contract.filled(SEEDED_LABEL)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise AssertionError(
             f"the privacy statement cannot be filled in {where}: {type(error).__name__} {error}"

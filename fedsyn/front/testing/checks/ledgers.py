@@ -120,7 +120,7 @@ def check_private_sizes(bench: Bench) -> None:
 
 
 def check_participations(bench: Bench) -> None:
-    """`federation.participations` works: nobody takes part in more rounds, and the ledger is that of the worst off."""
+    """`federation.max_participations` works: nobody takes part in more rounds, the ledger is that of the worst off."""
     if len(bench.federation.parts) < 2:
         raise Skipped("the mechanism has one data holder")
     outcome = bench.base(**SETTINGS["one round a client"])

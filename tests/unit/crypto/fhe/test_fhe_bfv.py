@@ -11,7 +11,7 @@ import pytest
 
 from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader, centred, centred_all, sum_modulo, uniform
 from fedsyn.crypto.fhe.parameters import LARGEST, bfv_for_store
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.domain import Clique, Domain
@@ -187,7 +187,9 @@ def test_a_question_that_does_not_fit_its_terms_is_refused(key: Key, small: Held
 # An opening ----------------------------------------------------------------------------------------------------------
 
 
-def opened(key: Key, held: Held, planes: np.ndarray, factor: int, pieces: list[Any]) -> tuple[Asked, np.ndarray]:
+def opened(
+    key: Key, held: Held, planes: np.ndarray, factor: int, pieces: list[Any]
+) -> tuple[DecryptionQuery, np.ndarray]:
     asked = key.computation.marginals(held.ciphertexts, [key.stored(plane)[0] for plane in planes], factor, pieces)
     return asked, key.reader.numbers(asked)
 
@@ -253,7 +255,7 @@ def test_stored_ciphertexts_and_planes_stay_as_they_were(key: Key, small: Held) 
 def test_sums_are_combined_and_encrypted_again(key: Key) -> None:
     values = np.arange(1, 101)
     raw = key.drowned(values)
-    asked = Asked(raw, (0, 10, 50), (10, 1, 50))
+    asked = DecryptionQuery(raw, (0, 10, 50), (10, 1, 50))
     sums = [int(values[:10].sum()), 11, int(values[50:].sum())]
     wanted = Sums.of([(0, 0, 1), (2, 1, -3), (2, 2, 1), (2, 2, 1), (4, 0, 2**20)], 6, 3)
     (again,) = key.computation.read(key.reader.again(asked, wanted))
@@ -264,7 +266,7 @@ def test_sums_are_combined_and_encrypted_again(key: Key) -> None:
 
 
 def test_combinations_of_no_sum_or_to_nowhere_are_refused(key: Key) -> None:
-    asked = Asked(key.drowned(np.arange(4)), (0, 1), (1, 2))
+    asked = DecryptionQuery(key.drowned(np.arange(4)), (0, 1), (1, 2))
     good = Sums.of([(0, 0, 1), (3, 1, 1)], 4, 1)
     assert len(key.reader.again(asked, good)) == 1
     bad = [
@@ -290,19 +292,19 @@ def test_combinations_of_no_sum_or_to_nowhere_are_refused(key: Key) -> None:
 
 
 def test_ranges_outside_are_refused() -> None:
-    Asked((b"x", b"y"), (0, 8, 15), (16, 8, 1)).check(8)
+    DecryptionQuery((b"x", b"y"), (0, 8, 15), (16, 8, 1)).check(8)
     ranges = {"long": ((0,), (17,)), "behind": ((16,), (1,)), "before": ((-1,), (2,)), "empty": ((3,), (0,))}
     ranges |= {"negative": ((3,), (-1,)), "more starts": ((0, 1), (1,)), "more sizes": ((), (1,))}
     for starts, sizes in ranges.values():
         with pytest.raises(ProtocolError, match="slots that it does not bring"):
-            Asked((b"x", b"y"), starts, sizes).check(8)
+            DecryptionQuery((b"x", b"y"), starts, sizes).check(8)
 
 
 def test_a_question_of_damaged_ciphertexts_is_refused(key: Key) -> None:
     fresh = key.encryptor.to_bytes(np.arange(4))
     for raw in (b"", b"x" * 100, fresh[0]):  # also of a fresh one: it is at another level than answers
         with pytest.raises(ProtocolError):
-            key.reader.numbers(Asked((raw,), (0,), (1,)))
+            key.reader.numbers(DecryptionQuery((raw,), (0,), (1,)))
     answer = key.drowned(np.arange(4))
     with pytest.raises(ProtocolError):
         key.computation.read(answer)

@@ -13,7 +13,7 @@ import scipy.stats
 from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader
 from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store
 from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products
-from fedsyn.crypto.fhe.question import Asked, Sums
+from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Clique, Domain
@@ -35,7 +35,7 @@ class Key:
     """A key holder that notes what it was asked."""
 
     parameters: Parameters
-    seen: list[tuple[Asked, Sums]] = field(default_factory=list)
+    seen: list[tuple[DecryptionQuery, Sums]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.secret = SecretKeys(self.parameters)
@@ -43,7 +43,7 @@ class Key:
         self.encryptor = Encryptor(self.parameters, self.secret.public.public)
         self.reader = BfvReader(self.secret)
 
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
+    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
         self.seen.append((asked, sums))
         return self.reader.again(asked, sums)
 

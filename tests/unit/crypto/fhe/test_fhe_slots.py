@@ -15,8 +15,7 @@ from fedsyn.crypto.fhe.slots import NoiseRanges, Piece, SlotLayout, planes_of
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.privacy import DistributedNoise
-from fedsyn.privacy.distributed import FINEST, MOST, ROUNDING, of_two, pool_share
-from fedsyn.privacy.release import ROLES
+from fedsyn.privacy.distributed import FINEST, MOST, ROUNDING, pool_share
 
 
 @st.composite
@@ -262,17 +261,6 @@ def test_a_share_of_the_pool() -> None:
     for honest in (0, -3):
         with pytest.raises(ConfigError, match="no honest share"):
             pool_share(honest)
-
-
-@pytest.mark.parametrize("sigma", [0.01, 1.0, 12_345.6])
-def test_each_of_two_roles_draws_the_whole_noise(sigma: float) -> None:
-    """Whichever of them is curious knows its own half; what opens has twice the variance."""
-    noise = of_two(sigma, sensitivity=3.0, length=7)
-    assert (noise.honest, noise.asked, noise.fewest, noise.count, noise.by) == (1, 2, 2, 1, ROLES)
-    assert noise.resolution == 1 and noise.sigma == max(sigma, FINEST)  # it goes on integers that are encrypted already
-    assert Fraction(noise.share) ** 2 >= Fraction(noise.sigma) ** 2 + Fraction(ROUNDING) ** 2
-    assert noise.sigma_of(2) == pytest.approx(noise.sigma * 2**0.5, rel=2e-4) and noise.sigma_of(1) >= sigma
-    assert noise.release("select", 1).noise_by == ROLES and noise.sensitivity == 3.0
 
 
 def test_cells_of_an_example() -> None:

@@ -8,21 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.crypto.mpc import (
-    Cheating,
-    LocalNetwork,
-    Network,
-    PartyGone,
-    Session,
-    Shared,
-    checking,
-    deal,
-    in_threads,
-    received,
-)
+from benchmarks.mpc_threads import in_threads
+from fedsyn.crypto.mpc import checking
 from fedsyn.crypto.mpc.checking import Buckets, buckets
-from fedsyn.crypto.mpc.dealing import wire
+from fedsyn.crypto.mpc.dealing import deal, received, wire
+from fedsyn.crypto.mpc.network import Cheating, LocalNetwork, Network, PartyGone
 from fedsyn.crypto.mpc.rounds import Arithmetic, products
+from fedsyn.crypto.mpc.session import Session
+from fedsyn.crypto.mpc.shared import Shared
 from fedsyn.errors import ProtocolError
 
 KEYS = [bytes([k]) * 32 for k in (1, 2, 3)]

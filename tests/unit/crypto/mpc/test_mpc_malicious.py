@@ -12,21 +12,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedsyn.crypto.mpc import (
-    Cheating,
-    LocalNetwork,
-    Network,
-    Session,
-    Shared,
-    checking,
-    deal,
-    in_threads,
-    received,
-    reconstruct,
-)
+from benchmarks.mpc_threads import in_threads
+from fedsyn.crypto.mpc import checking
 from fedsyn.crypto.mpc.checking import assignment, buckets
-from fedsyn.crypto.mpc.dealing import ServerShare
-from fedsyn.crypto.mpc.shared import Words, bits_of
+from fedsyn.crypto.mpc.dealing import ServerShare, deal, received, reconstruct
+from fedsyn.crypto.mpc.network import Cheating, LocalNetwork, Network
+from fedsyn.crypto.mpc.session import Session
+from fedsyn.crypto.mpc.shared import Shared, Words, bits_of
 
 KEYS = [bytes([k]) * 32 for k in (1, 2, 3)]
 RNG = np.random.default_rng(5)

@@ -15,19 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.crypto.mpc import (
-    Cheating,
-    LocalNetwork,
-    PartyGone,
-    Session,
-    Shared,
-    deal,
-    in_threads,
-    received,
-    reconstruct,
-)
-from fedsyn.crypto.mpc.session import group_sizes
-from fedsyn.crypto.mpc.shared import bits_of
+from benchmarks.mpc_threads import in_threads
+from fedsyn.crypto.mpc.dealing import deal, received, reconstruct
+from fedsyn.crypto.mpc.network import Cheating, LocalNetwork, PartyGone
+from fedsyn.crypto.mpc.session import Session, group_sizes
+from fedsyn.crypto.mpc.shared import Shared, bits_of
 from fedsyn.errors import ProtocolError
 
 KEYS = [bytes([k]) * 32 for k in (1, 2, 3)]

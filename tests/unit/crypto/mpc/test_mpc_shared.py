@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsyn.crypto.mpc import ServerShare, Shared, concatenate, deal, received, reconstruct
-from fedsyn.crypto.mpc.dealing import KeyStream, digest
-from fedsyn.crypto.mpc.shared import packed, segment_sums, to_planes, unpacked, words
+from fedsyn.crypto.mpc.dealing import KeyStream, ServerShare, deal, digest, received, reconstruct
+from fedsyn.crypto.mpc.shared import Shared, concatenate, packed, segment_sums, to_planes, unpacked, words
 from fedsyn.errors import ProtocolError
 
 RNG = np.random.default_rng(3)

@@ -18,7 +18,8 @@ from fedsyn.nodes.lifetime.node_ledger import NodeLedger, init_ledger
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.node.file import load_node_file
 from fedsyn.nodes.node.memory import Memory, RunMemory
-from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, Release, gaussian_epsilon, zcdp_epsilon
+from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, Release, zcdp_epsilon
+from fedsyn.privacy.conversion import gaussian_epsilon
 
 LIMITS = LifetimeLimits(None, None, PrivacyBudget(4.0, 1e-6))
 

@@ -94,7 +94,7 @@ def test_an_unknown_mechanism_is_a_config_error() -> None:
 
 
 def test_the_second_account_agrees_with_the_first() -> None:
-    from fedsyn.privacy import gaussian_delta, zcdp_delta
+    from fedsyn.privacy.conversion import gaussian_delta, zcdp_delta
 
     for rho in (1e-4, 0.01, 0.3):
         for epsilon in (0.1, 1.0, 4.0):

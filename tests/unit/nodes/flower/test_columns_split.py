@@ -193,7 +193,7 @@ STORE = r"need a mechanism with a store \(fhaim\), aggregation.protocol: fhe wit
         ({"mechanism": "distaim", "aggregation": {"protocol": "mpc", "noise": "distributed"}}, STORE),
         ({"mechanism": "sketch_aim", "aggregation": {"protocol": "fhe", "noise": "distributed"}}, STORE),
         ({"privacy": {"client_sizes": "private"}}, "privacy.client_sizes: public"),
-        ({"federation": {"participation": 0.5}}, "federation.participation: 2 clients|everybody in every round"),
+        ({"federation": {"sampling_rate": 0.5}}, "federation.sampling_rate: 2 clients|everybody in every round"),
         ({"aggregation": {**PACKED, "fhe": {"compute": "packed", "scheme": "ckks"}}}, "scheme is no longer an option"),
         ({"aggregation": {**PACKED, "corrupted": 0.0}}, "0 counts on nobody"),
     ],

@@ -18,17 +18,16 @@ from fedsyn.nodes.lifetime.limits import CHOICE, DAY, LifetimeLimits
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger, RunAccount, init_ledger
 from fedsyn.nodes.lifetime.node_lines import NodeLines
 from fedsyn.privacy import (
-    ADJACENCY,
     EXPONENTIAL,
     GAUSSIAN,
-    UNIT,
     Ledger,
     PrivacyBudget,
     Release,
     accountant_for,
-    gaussian_epsilon,
     zcdp_epsilon,
 )
+from fedsyn.privacy.conversion import gaussian_epsilon
+from fedsyn.privacy.statement import ADJACENCY, UNIT
 
 FOUR = PrivacyBudget(4.0, 1e-6)
 

@@ -32,8 +32,9 @@ from fedsyn.nodes.lifetime.node_lines import RunFacts
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import load_node_file
 from fedsyn.nodes.node.task import Task
-from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, SAMPLED, Ledger, PrivacyBudget, Release, RenyiAccountant, best_order
-from fedsyn.privacy.renyi import multiplier_for
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, SAMPLED, Ledger, PrivacyBudget, Release
+from fedsyn.privacy.accountant import RenyiAccountant
+from fedsyn.privacy.renyi import best_order, multiplier_for
 from fedsyn.protocol.wire.envelope import ANSWER
 from fedsyn.randomness import Randomness
 from fedsyn.table.schema import Schema
@@ -152,16 +153,9 @@ def test_a_first_run_of_steps_fits_to_the_last_one_and_no_more(tmp_path: Path) -
     accountant = RenyiAccountant.of(BUDGET, ORDER)
     ledger, z = Ledger(BUDGET, accountant, noise_by="client", record=account.charge), planned()
     for t in range(1, STEPS + 1):
-        ledger.sampled_gaussian(
-            lambda rows: np.array([len(rows)]),
-            rows=100,
-            rate=RATE,
-            sigma=z,
-            sensitivity=1.0,
-            source=Randomness(None).generator("step", t),
-            name="step",
-            round=t,
-        )
+        entry = Release("step", t, SAMPLED, sigma=z, rate=RATE)
+        source = Randomness(None).generator("step", t)
+        ledger.sampled_gaussian(lambda rows: np.array([len(rows)]), 100, entry, source)
     again = book(path)
     assert again.kind == KIND and again.runs["first"].spent == again.spent
     assert ORDER * again.spent == pytest.approx(accountant.capacity, rel=1e-6)

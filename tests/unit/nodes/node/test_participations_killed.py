@@ -32,7 +32,7 @@ NAIVE = {"name": "fed_naive_bayes", "rounds": 2}
 
 
 def configuration(**federation: Any) -> RunConfig:
-    parts = {"clients": 4, "participation": 0.5, "participations": 1, **federation}
+    parts = {"clients": 4, "sampling_rate": 0.5, "max_participations": 1, **federation}
     return run_of(mechanism={**NAIVE}, federation=parts)
 
 
@@ -91,7 +91,7 @@ def test_a_round_that_was_charged_counts_though_its_memory_was_never_saved(
     assert rounds_of(node) == {1}
     for again in (node, Answering(node.file, node.tables)):  # the same service, and a machine that starts again
         refused = said(again, task_of(config, 2))
-        assert not refused["ok"] and "participations allows 1" in refused["message"]
+        assert not refused["ok"] and "max_participations allows 1" in refused["message"]
         assert rounds_of(again) == {1}
 
 
@@ -107,10 +107,10 @@ def test_the_request_itself_is_answered_again_and_its_round_counts_once(
 
 
 def test_a_second_participation_is_left_where_two_are_allowed(node: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configuration(participations=2)
+    config = configuration(max_participations=2)
     dies_before_saving(node, config, monkeypatch)
     assert said(node, task_of(config, 2))["ok"] and rounds_of(node) == {1, 2}
-    assert "participations allows 2" in said(node, task_of(config, 3))["message"]
+    assert "max_participations allows 2" in said(node, task_of(config, 3))["message"]
 
 
 def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:
@@ -123,7 +123,7 @@ def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:
     for account in (None, SimpleNamespace()):
         holder: Any = SimpleNamespace(account=account, state={})
         call: Any = SimpleNamespace(request=OneWay(), round=4)
-        take_part_of(call, FederationNode(participations=3), holder, ledger, requests)
+        take_part_of(call, FederationNode(max_participations=3), holder, ledger, requests)
         counted[account is not None] = holder.state[ROUNDS]
     assert counted == {False: [4], True: [2, 4]}
 

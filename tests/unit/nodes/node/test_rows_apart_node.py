@@ -13,7 +13,7 @@ from fedsyn.loading import parse_config
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import load_node_file
 from fedsyn.nodes.node.task import Task
-from fedsyn.protocol.held_rows import APART
+from fedsyn.protocol.client import APART
 from fedsyn.protocol.wire.envelope import ANSWER
 from tests.node_folders import POLICY, RUN, header_of, make_node
 

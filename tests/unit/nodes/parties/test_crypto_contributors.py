@@ -20,8 +20,7 @@ import pytest
 import scipy.stats
 
 from fedsyn.aggregation.base import Limits
-from fedsyn.aggregation.secagg import Identity
-from fedsyn.aggregation.secagg.primitives import KEY, KeyPair, apply_masks
+from fedsyn.aggregation.secagg.primitives import KEY, Identity, KeyPair, apply_masks
 from fedsyn.aggregation.store.crypto import CryptoKey, order_of
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvComputation
@@ -138,9 +137,9 @@ def answered(study: Study, k: int, told: SumSpec) -> tuple[npt.NDArray[np.uint64
     noise, ledger = plan(study, told), Ledger(PrivacyBudget(1000.0, 1e-5), noise_by="self")
     part: Any = SimpleNamespace(name="measure", call=SimpleNamespace(round=1), spec=told, holder=study.holder(k))
     seed, box = study.key.pad(study.invitation, part)
-    facts = {"sigma": told.sigma, "sensitivity": 1.0, "count": 1, "name": "measure", "round": 1}
+    entry = replace(noise.release("measure", 1), sensitivity=1.0, count=1)
     source = Randomness(None).generator("client", k, told.number)
-    padded = ledger.distributed((k + 1) * COUNTS, noise=noise, source=source, **facts).view(np.uint64)
+    padded = ledger.distributed((k + 1) * COUNTS, noise, entry, source).view(np.uint64)
     apply_masks(padded, [seed], [])
     return padded, box
 
@@ -580,7 +579,6 @@ def test_terms_name_no_fewer_rows_than_the_clients_sealed(store_of: Callable[[],
         ({"roster": None}, "aggregation.roster: in a deployment"),
         ({"roster": {0: ROSTER[0]}}, "aggregation.roster: in a deployment"),
         ({"fhe": {"compute": "packed"}}, "trusts the server"),
-        ({"fhe": {"selector": "gaussian"}}, "trusts the server"),
     ],
 )
 def test_a_deployment_whose_store_nothing_binds_is_refused(tmp_path: Path, change: Any, said: str) -> None:
@@ -590,7 +588,7 @@ def test_a_deployment_whose_store_nothing_binds_is_refused(tmp_path: Path, chang
         config_of("fhaim", CLIENTS, {"rounds": 2}, aggregation=node, runtime={"engine": "deployment", "seed": None})
 
 
-@pytest.mark.parametrize("fhe", [{"compute": "packed"}, {"selector": "gaussian"}])
+@pytest.mark.parametrize("fhe", [{"compute": "packed"}])
 def test_a_party_takes_part_in_no_store_that_nothing_binds(tmp_path: Path, fhe: Any) -> None:
     """Whatever its server's configuration went through."""
     study = Study(tmp_path / "study", "fhaim")

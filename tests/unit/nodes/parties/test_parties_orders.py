@@ -23,7 +23,7 @@ from fedsyn.aggregation.store.base import ServedRun
 from fedsyn.aggregation.store.plain import PlainServer
 from fedsyn.capabilities import MPC, PLAIN
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.question import Asked
+from fedsyn.crypto.fhe.question import DecryptionQuery
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
@@ -32,7 +32,7 @@ from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, TotalOrder
 from fedsyn.nodes.parties.party import _norms
 from fedsyn.nodes.parties.policy import LimitsNode
 from fedsyn.privacy import Ledger, PrivacyBudget
-from fedsyn.protocol.stored import Select
+from fedsyn.protocol.stored import SelectClique
 from fedsyn.protocol.wire.requests import Choose
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
@@ -145,11 +145,10 @@ def test_a_plain_store_chooses_by_the_norm_of_the_runs_score_alone(score: str, n
         ledgers.append(Ledger(PrivacyBudget(1.0, 1e-5), noise_by="server"))
         return ledgers[-1]
 
-    facts: Any = (ledger(), Randomness(5), ledger, 1, lambda k: None, lambda k, why: None)
-    served = ServedRun(config, contract.stored, lambda: contract.store_facts, *facts)
+    served = ServedRun(contract, ledger(), Randomness(5), ledger, {}, lambda k, why: None)
     store = PlainServer(served, make_store(config), shares)
     store.total += bench.vector(bench.rows)
-    asked = Choose(Select(epsilon=0.01), bench.terms(norm=norm))
+    asked = Choose(SelectClique(epsilon=0.01), bench.terms(norm=norm))
     if norm == score:
         store.choose(asked, 1)
         assert ledgers[0].releases
@@ -388,6 +387,6 @@ def test_a_crypto_party_chooses_by_the_norm_of_the_runs_score_alone(
         right = "a question to the key holder" if fhe else "this run's store is not whole"
         said = right if norm == score else f"this run's score is {score}"
         with pytest.raises(RunError, match=said):
-            party.choose(order, Asked((), (), ()))
+            party.choose(order, DecryptionQuery((), (), ()))
         reached = norm == score and bool(fhe)
         assert (book.spent > 0.0) == reached, "only the right one came as far as its ciphertexts, where nobody deals"

@@ -1,4 +1,4 @@
-"""No field by trust: the register of `fedsyn.protocol.wire.fields` against the fields that are found in the code.
+"""No field by trust: the register of `docs/site/fields.py` against the fields that are found in the code.
 
 Nothing here lists a message by hand: records of requests are found as subclasses, what nodes and parties get as the
 types of what they are called with, JSON keys in what is written, arrays of secure sums in messages of real runs.
@@ -23,7 +23,8 @@ from parties_bench import Bench, announced, mpc_config
 from pydantic import BaseModel
 
 import fedsyn.protocol.finding  # noqa: F401 - its records are requests, too
-from fedsyn.aggregation import secagg
+from docs.site.fields import REGISTER, WORD
+from fedsyn.aggregation.secagg import facts as secagg
 from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
@@ -38,7 +39,6 @@ from fedsyn.nodes.parties.sealing import DealFacts, open_deal
 from fedsyn.nodes.parties.service import Service
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.wire.envelope import ENVELOPE, Envelope, Stage, SumSpec
-from fedsyn.protocol.wire.fields import REGISTER, WORD
 from fedsyn.protocol.wire.requests import Request
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.runs.run_config import run_config_of
@@ -287,13 +287,23 @@ def test_a_field_more_or_less_is_found() -> None:
     assert differences({**found, "Terms": [*found["Terms"], "more"]}) == ["Terms: ['more']"]
     assert differences({**found, "SumSpec": found["SumSpec"][1:]}) == [f"SumSpec: {found['SumSpec'][:1]}"]
     assert differences({**found, "flaim.Another": ["x"]}) == ["flaim.Another"]
-    assert differences({name: own for name, own in found.items() if name != "Asked"}) == ["Asked"]
+    assert differences({name: own for name, own in found.items() if name != "DecryptionQuery"}) == ["DecryptionQuery"]
 
 
 def test_the_finders_find() -> None:
     assert loads_arrays("def f(self, call):\n    return self.view(call.arrays)")
     assert not loads_arrays("def f(self, call):\n    return self.marginals(call.request.layout(self, call.arrays))")
-    types = {"Asked", "Sums", "ChooseOrder", "OpenOrder", "TotalOrder", "Terms", "DealPart", "Task", "Incoming"}
+    types = {
+        "DecryptionQuery",
+        "Sums",
+        "ChooseOrder",
+        "OpenOrder",
+        "TotalOrder",
+        "Terms",
+        "DealPart",
+        "Task",
+        "Incoming",
+    }
     assert types <= set(dataclass_fields())
     assert len(records()) > 20 and 8 < sum(map(brings_arrays, records())) < len(records())
 
@@ -363,7 +373,7 @@ ATTACKS: dict[str, dict[str, str]] = {
         f"{OWN}::test_too_few_rows_make_the_noise_of_a_squared_score_too_small_by_their_factor_and_no_more "
         f"{_CONTRIBUTORS}::test_terms_name_no_fewer_rows_than_the_clients_sealed"
     },
-    "Asked": dict.fromkeys(("ciphertexts", "offsets"), _COMPUTED),
+    "DecryptionQuery": dict.fromkeys(("ciphertexts", "offsets"), _COMPUTED),
     "DealFacts": {"rows": f"{OWN}::test_rows_that_a_client_makes_up_break_a_squared_score_and_no_l1_score"},
     "lines between parties": {
         "session": f"{LIARS}::test_a_lie_in_any_message_ends_the_computation_and_nothing_comes_out"

@@ -55,12 +55,12 @@ def test_cells_are_the_product_of_list_grid_and_paired_times_seeds(tmp_path: Pat
         tmp_path,
         list=[{"mechanism.name": "naive_flaim"}, {"mechanism": {"name": "augflaim", "rounds": 2}}],
         grid={"privacy.epsilon": [1.0, 3.0]},
-        paired=[{"federation.participation": [0.5, 1.0], "workload.degree": [1, 2]}],
+        paired=[{"federation.sampling_rate": [0.5, 1.0], "workload.degree": [1, 2]}],
         seeds=[0, 7, 8],
     )
     cells = load_sweep(file).cells
     assert len(cells) == 2 * 2 * 2 * 3 == len({cell.id for cell in cells})
-    assert {(c.config.federation.participation, c.config.workload.degree) for c in cells} == {(0.5, 1), (1.0, 2)}
+    assert {(c.config.federation.sampling_rate, c.config.workload.degree) for c in cells} == {(0.5, 1), (1.0, 2)}
     assert [cell.seed for cell in cells[:4]] == [0, 7, 8, 0]
     last = cells[-1]
     assert last.config.runtime.seed == last.seed == 8
@@ -69,7 +69,7 @@ def test_cells_are_the_product_of_list_grid_and_paired_times_seeds(tmp_path: Pat
         "mechanism.name": "augflaim",
         "mechanism.rounds": 2,
         "privacy.epsilon": 3.0,
-        "federation.participation": 1.0,
+        "federation.sampling_rate": 1.0,
         "workload.degree": 2,
     }
     assert cells[0].id.startswith("naive_flaim-synthfs-s0-")
@@ -413,7 +413,7 @@ def test_tables_of_an_unfinished_sweep_leave_gaps(tmp_path: Path) -> None:
     """Axes that only some cells set and that tell nothing apart stay out of the summary; infinity survives."""
     file = write(
         tmp_path,
-        list=[{"mechanism.name": "naive_flaim"}, {"mechanism.name": "aim", "federation.participation": 1.0}],
+        list=[{"mechanism.name": "naive_flaim"}, {"mechanism.name": "aim", "federation.sampling_rate": 1.0}],
         seeds=[0, 1],
     )
     sweep, out = load_sweep(file), tmp_path / "out"

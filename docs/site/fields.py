@@ -98,7 +98,7 @@ _ENVELOPE: Mapping[str, tuple[Line, ...]] = {
         word(
             "round",
             "an integer",
-            "the label of an entry in the ledgers; with federation.participations more requests in one round, each "
+            "the label of an entry in the ledgers; with federation.max_participations more requests in one round, each "
             "within the plan, all within the budget",
         ),
         bounded("sum stage", "below; only where the request's kind, and the protocol, have one"),
@@ -225,12 +225,12 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
             "what each contributor has sealed its pad to; the run's ledger and the book, the policy's limits",
         ),
     ),
-    "Asked": (
+    "DecryptionQuery": (
         word(
             "ciphertexts offsets",
             "ciphertexts of the run's parameters; counted, no more than the flood was sized for",
             "of a choice: an index of another function of the total over all contributors; in simulations with "
-            "compute: packed or selector: gaussian, what is opened",
+            "compute: packed, what is opened",
         ),
         bounded("starts sizes", "inside what it brings; cells of the order's cliques"),
     ),
@@ -273,7 +273,7 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
 _REQUESTS: Mapping[str, tuple[Line, ...]] = {
     "common.Join": (derived("schema_hash", "compared with the client's own"),),
     "common.Sizes": (bounded("sigma", _PLAN),),
-    "common.Rows": (),
+    "common.RowTotal": (),
     "common.RowCounts": (),
     "common.Cap": (
         derived("rows", "the rule, from the counts that come along"),

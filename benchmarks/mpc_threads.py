@@ -1,4 +1,4 @@
-"""All three parties in one process, a thread each: simulations, tests, benchmarks."""
+"""All three parties of a computation in one process, a thread each: for benchmarks and tests."""
 
 from __future__ import annotations
 
