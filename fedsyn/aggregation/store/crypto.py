@@ -21,7 +21,8 @@ from fedsyn.randomness import Randomness
 
 if TYPE_CHECKING:
     from fedsyn.aggregation import ClientSum, ServerSum
-    from fedsyn.nodes.parties.interface import Begun, CryptoParty, TotalOrder
+    from fedsyn.nodes.parties.driven import CryptoParty
+    from fedsyn.nodes.parties.interface import Begun, TotalOrder
     from fedsyn.protocol.wire.envelope import SumSpec
     from fedsyn.protocol.wire.holder import Holder
 

@@ -26,7 +26,7 @@ _BOX = 256  # bytes, at most
 if TYPE_CHECKING:
     from fedsyn.crypto.fhe.products import ColumnLayout, Columns
     from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
-    from fedsyn.nodes.parties.interface import CryptoParty
+    from fedsyn.nodes.parties.driven import CryptoParty
 
 
 class FheServer(StoreServer):

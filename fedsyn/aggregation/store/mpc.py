@@ -23,7 +23,8 @@ from fedsyn.selection.terms import Terms
 from fedsyn.settings import AggregationNode
 
 if TYPE_CHECKING:
-    from fedsyn.nodes.parties.interface import Parties, SealedDeal
+    from fedsyn.nodes.parties.driven import Parties
+    from fedsyn.nodes.parties.interface import SealedDeal
 
 _KEY, _RUN = 32, 32  # bytes
 

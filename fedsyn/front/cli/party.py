@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -95,16 +95,13 @@ def serve(file: FileArgument) -> None:
     import signal
     import threading
 
-    from fedsyn.nodes.parties.crypto_service import CryptoService
     from fedsyn.nodes.parties.policy import load_party_file
-    from fedsyn.nodes.parties.service import Service
-    from fedsyn.nodes.parties.serving import Serving
+    from fedsyn.nodes.parties.service import service_of
 
     log_to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("fedsyn.party").setLevel(logging.INFO)
     _one_arena()
-    loaded = load_party_file(file)
-    service: Serving[Any] = (CryptoService if loaded.role == "crypto" else Service)(loaded)
+    service = service_of(load_party_file(file))
 
     stopping = threading.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):

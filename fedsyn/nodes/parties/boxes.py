@@ -60,8 +60,8 @@ from fedsyn.aggregation.secagg.primitives import (
 from fedsyn.crypto.fhe.bfv import centred_all, less_modulo, plus_modulo, times_modulo
 from fedsyn.crypto.fhe.slots import Piece, SlotLayout
 from fedsyn.errors import ProtocolError
-from fedsyn.nodes.parties.interface import STORE_VERSION, TotalOrder
-from fedsyn.nodes.parties.messages import order_bytes
+from fedsyn.nodes.parties.interface import TotalOrder
+from fedsyn.nodes.parties.messages import STORE_VERSION, pack
 from fedsyn.nodes.parties.sealing import DealFacts, Fault, Refused
 
 Residues = npt.NDArray[np.uint64]
@@ -71,7 +71,7 @@ _UNSIGNED = KEY + KEY + TAG
 
 def of_sum(order: TotalOrder) -> bytes:
     """What a box of a sum is sealed to, beside run and client."""
-    return b"sum" + order_bytes(order)
+    return b"sum" + pack(TotalOrder, order)
 
 
 def of_deal(facts: DealFacts) -> bytes:

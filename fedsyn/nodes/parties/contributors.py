@@ -14,16 +14,17 @@ from fedsyn.crypto.fhe.seal import SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box
-from fedsyn.nodes.parties.checks import Host, Orders, refuse
-from fedsyn.nodes.parties.interface import Announcement, TotalOrder, sealed_for
+from fedsyn.nodes.parties.checks import Host, refuse
+from fedsyn.nodes.parties.interface import Announcement, TotalOrder
 from fedsyn.nodes.parties.sealing import DealFacts, Fault, Refused
+from fedsyn.nodes.parties.steps import RunState
 from fedsyn.privacy import Ledger
 from fedsyn.privacy.budget import ROUNDING_ROOM
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
 
 
-class KeptRun:
-    """What the crypto party keeps of a run, in memory alone: its keys, and who contributes to what."""
+class KeptRun(RunState):
+    """What the crypto party keeps of a run: its keys, and who contributes to what."""
 
     def __init__(
         self,
@@ -35,13 +36,8 @@ class KeptRun:
         pair: KeyPair,
         signers: Mapping[int, bytes] | None,
     ) -> None:
-        self.id, self.config, self.ledger, self.secret = run, announcement.config, ledger, secret
-        self.agreed = sealed_for(run, announcement.config, announcement.domain, announcement.cliques)
-        self.minimum, self._rho = announcement.minimum, announcement.rho
-        self._pair, self._signers = pair, signers
-        self.ordered, self.answered = Orders(contract, announcement.config), 0
-        least = getattr(contract, "least_sigma", None)
-        self.least_sigma: float | None = least(announcement.rho) if least is not None else None
+        super().__init__(run, announcement, contract, ledger)
+        self.secret, self._pair, self._signers, self.answered = secret, pair, signers, 0
         self.sum: TotalOrder | None = None  # whose contributors are being named
         self.seeds: dict[int, bytes] = {}
         self.facts: StoreFacts | None = contract.store_facts if contract.store else None

@@ -41,7 +41,6 @@ error the run is over.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
@@ -60,8 +59,7 @@ from fedsyn.crypto.fhe.plan import holders_of, layout_of, parameters_of
 from fedsyn.crypto.fhe.question import Asked, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import placed
-from fedsyn.errors import FedsynError, ProtocolError
-from fedsyn.nodes.lifetime.party_ledger import facts_of
+from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.checks import (
     Host,
     check_configuration,
@@ -84,7 +82,7 @@ from fedsyn.nodes.parties.interface import (
     run_id,
 )
 from fedsyn.nodes.parties.sealing import Refused
-from fedsyn.nodes.parties.steps import step
+from fedsyn.nodes.parties.steps import RunHalf, step
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
 from fedsyn.privacy.distributed import of_two
 from fedsyn.privacy.release import COUNTS, ROLES
@@ -93,7 +91,7 @@ from fedsyn.selection.terms import Terms
 _NONCE = 16
 
 
-class KeyHolder:
+class KeyHolder(RunHalf[KeptRun]):
     """The crypto party's half of one run.
 
     Args:
@@ -102,23 +100,12 @@ class KeyHolder:
     """
 
     def __init__(self, host: Host, sign: Callable[[bytes], bytes] | None = None) -> None:
-        self.host, self._sign = host, sign
-        self.over: str | None = None
-        self._begun: KeptRun | None = None
-        self.cpu = 0.0
+        super().__init__(host, 1)
+        self._sign = sign
 
     @property
     def cost(self) -> PartyCost:
-        return PartyCost(0, 0, self.cpu)
-
-    def stop(self, reason: str) -> None:
-        """Ends the run; the secret key is gone. Later calls change nothing."""
-        if self.over is not None:
-            return
-        self.over, run, self._begun = reason, self._begun, None
-        if run is not None and self.host.book is not None:
-            with contextlib.suppress(FedsynError):  # a ledger that cannot be written: its next reader ends the run
-                self.host.book.end(run.id.hex())
+        return PartyCost(cpu=self.cpu)
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
@@ -156,9 +143,7 @@ class KeyHolder:
         most = 8 * policy.limits.entries  # 8 bytes each
         refuse(begun.pads is not None and begun.pads.length > most, f"its policy allows {most} entries of a store")
         signature = b"" if self._sign is None else self._sign(signed_keys(begun.agreed, keys.public, pair.public))
-        if self.host.book is not None:
-            self.host.book.begin(run.hex(), announcement.rho, **facts_of(config))
-        self._begun = begun  # what is in the book gets its end from here on
+        self._enter(begun)
         return Begun(run, keys, pair.public, signature, not contract.store and begun.adds)
 
     def _check_store(self, config: RunConfig, signers: Mapping[int, bytes] | None) -> None:
@@ -280,7 +265,7 @@ class KeyHolder:
     def _check_many(self, run: KeptRun, contributors: int, asked: int) -> None:
         """ProtocolError for fewer contributors than the run, its noise or this party's policy demands."""
         fewest = Limits.of(run.config.aggregation, asked, run.config.federation.minimum_cohort).fewest
-        fewest = max(fewest, run.minimum, self.host.policy.minimum_clients)
+        fewest = max(fewest, run.announcement.minimum, self.host.policy.minimum_clients)
         refuse(contributors < fewest, f"{contributors} clients are in it, and nothing is opened below {fewest}")
 
     @step
@@ -324,9 +309,6 @@ class KeyHolder:
         refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")
         return run.reader.again(asked, sums)
 
-    def end(self) -> None:
-        self.stop("the server has ended it")
-
     # What every step begins with ------------------------------------------------------------------------------------
 
     def _running(self, order: Order | None, asked: Asked | None) -> KeptRun:
@@ -340,18 +322,6 @@ class KeyHolder:
         if asked is not None:
             run.answer(len(asked.ciphertexts))
         return run
-
-    def _charge(self, run: KeptRun, order: Order, entry: Release) -> None:
-        """Enters into the book what the run's own ledger has room for; on the disk when this returns."""
-        book = self.host.book
-        if not run.ledger.can_afford(entry):
-            run.ledger.charge(entry)  # raises, in the ledger's own words
-        if book is not None:
-            book.check(entry.rho)
-            book.charge(run.id.hex(), entry.rho, name=order.name, round=order.round, number=order.number)
-
-    def _source(self, order: Order) -> Any:
-        return self.host.randomness.generator("party", 1, order.round, order.name, order.number)
 
 
 def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:

@@ -7,38 +7,26 @@ is that of every other store with the same seed. They protect nobody: one proces
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
-from fedsyn.crypto.fhe.question import Asked, Sums
-from fedsyn.crypto.mpc.dealing import reconstruct
 from fedsyn.crypto.mpc.network import LocalNetwork, PartyGone
 from fedsyn.crypto.mpc.shared import PARTIES
-from fedsyn.errors import FedsynError, ProtocolError, RunError
+from fedsyn.errors import FedsynError, RunError
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.crypto import KeyHolder
-from fedsyn.nodes.parties.interface import (
-    Announcement,
-    Begun,
-    ChooseOrder,
-    OpenOrder,
-    PartyCost,
-    SealedDeal,
-    TotalOrder,
-)
+from fedsyn.nodes.parties.driven import CryptoParty, Parties
+from fedsyn.nodes.parties.interface import Announcement, PartyCost
 from fedsyn.nodes.parties.party import Party
 from fedsyn.nodes.parties.policy import Policy
-from fedsyn.nodes.parties.sealing import DealPart
 from fedsyn.randomness import Randomness
 
 T = TypeVar("T")
+_ENDED = "the server has ended it"
 
 
-class LocalParties:
+class LocalParties(Parties):
     """`Parties` in this process.
 
     Args:
@@ -61,51 +49,27 @@ class LocalParties:
         self.parties: tuple[Party, ...] = ()
 
     @property
-    def costs(self) -> tuple[PartyCost, PartyCost, PartyCost]:
-        first, second, third = (party.cost for party in self.parties) if self.parties else (PartyCost(),) * PARTIES
-        return first, second, third
+    def costs(self) -> tuple[PartyCost, ...]:
+        return tuple(party.cost for party in self.parties) if self.parties else (PartyCost(),) * PARTIES
 
     @property
     def keys(self) -> tuple[bytes, bytes, bytes]:
         first, second, third = (pair.public for pair in self._pairs)
         return first, second, third
 
-    def begin(self, announcement: Announcement) -> bytes:
-        self.end()
+    def enter(self, announcement: Announcement) -> None:
         self.network = LocalNetwork(self._timeout, self._record)
-        policy = Policy.of_simulation(announcement.config.mechanism.name)
-        hosts = self._hosts or [Host(pair, policy, self._randomness) for pair in self._pairs]
+        hosts = self._hosts or [_simulated(pair, announcement, self._randomness) for pair in self._pairs]
         self.parties = tuple(
             Party(index, host, line)
             for index, (host, line) in enumerate(zip(hosts, self.network.endpoints, strict=True))
         )
-        return self._agreed(lambda party: party.begin(announcement), "id of the run")
-
-    def deal(self, deals: Mapping[int, SealedDeal]) -> dict[int, str]:
-        parts = [{k: DealPart.of(sealed, index) for k, sealed in deals.items()} for index in range(PARTIES)]
-        return self._agreed(lambda party: party.deal(parts[party.index]), "refused deals")
-
-    def choose(self, order: ChooseOrder) -> int:
-        return self._agreed(lambda party: party.choose(order), "chosen index")
-
-    def open(self, order: OpenOrder) -> npt.NDArray[np.int64]:
-        shares = self.each(lambda party: party.open(order))
-        try:
-            return reconstruct(shares)
-        except ProtocolError as error:
-            self.end()
-            raise RunError(f"the parties: {error}") from None
 
     def end(self) -> None:
         for party in self.parties:
-            party.end()
+            party.stop(_ENDED)
 
-    def each(self, step: Callable[[Party], T]) -> list[T]:
-        """What a step gives at each party, in order; they take it at the same time.
-
-        Raises:
-            RunError: one of them refused or failed, and which.
-        """
+    def take(self, step: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
         network, parties = self.network, self.parties
         if network is None:
             raise RunError("no run was announced to the parties")
@@ -114,7 +78,7 @@ class LocalParties:
 
         def take(party: Party) -> None:
             try:
-                results[party.index] = step(party)
+                results[party.index] = step(party, *arguments[party.index])
             except Exception as error:  # told below, and raised in the caller's thread
                 errors[party.index] = error
                 network.abort(f"party {party.index} has ended the run")
@@ -129,14 +93,8 @@ class LocalParties:
             raise RunError(f"party {index}: {error}") from error
         return [results[party.index] for party in parties]
 
-    def _agreed(self, step: Callable[[Party], T], what: str) -> T:
-        first, *others = self.each(step)
-        if any(other != first for other in others):
-            raise RunError(f"the parties do not agree on the {what}: one of them lies")
-        return first
 
-
-class LocalCryptoParty:
+class LocalCryptoParty(CryptoParty):
     """`CryptoParty` in this process: it protects nobody, and does what a service does.
 
     Args:
@@ -152,38 +110,21 @@ class LocalCryptoParty:
     def costs(self) -> PartyCost:
         return self.holder.cost if self.holder is not None else PartyCost()
 
-    def begin(self, announcement: Announcement) -> Begun:
-        self.end()
-        policy = Policy.of_simulation(announcement.config.mechanism.name)
-        self.holder = KeyHolder(self._host or Host(KeyPair(), policy, self._randomness))
-        return self._said(lambda holder: holder.begin(announcement))
-
-    def choose(self, order: ChooseOrder, asked: Asked) -> npt.NDArray[np.int64]:
-        return self._said(lambda holder: holder.choose(order, asked))
-
-    def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        return self._said(lambda holder: holder.open(order, brought))
-
-    def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
-        return self._said(lambda holder: holder.admit(order, boxes))
-
-    def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        return self._said(lambda holder: holder.total(order, vector))
-
-    def unpad(self) -> list[bytes]:
-        return self._said(lambda holder: holder.unpad())
-
-    def sums(self, asked: Asked, sums: Sums) -> list[bytes]:
-        return self._said(lambda holder: holder.sums(asked, sums))
+    def enter(self, announcement: Announcement) -> None:
+        self.holder = KeyHolder(self._host or _simulated(KeyPair(), announcement, self._randomness))
 
     def end(self) -> None:
         if self.holder is not None:
-            self.holder.end()
+            self.holder.stop(_ENDED)
 
-    def _said(self, step: Callable[[KeyHolder], T]) -> T:
+    def take(self, step: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
         if self.holder is None:
             raise RunError("no run was announced to the crypto party")
         try:
-            return step(self.holder)
+            return [step(self.holder, *arguments[0])]
         except FedsynError as error:
             raise RunError(f"the crypto party: {error}") from error
+
+
+def _simulated(pair: KeyPair, announcement: Announcement, randomness: Randomness) -> Host:
+    return Host(pair, Policy.of_simulation(announcement.config.mechanism.name), randomness)

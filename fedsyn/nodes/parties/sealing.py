@@ -31,7 +31,8 @@ from fedsyn.aggregation.secagg.primitives import KEY, TAG, KeyPair, derive, seal
 from fedsyn.crypto.mpc.dealing import deal, received
 from fedsyn.crypto.mpc.shared import PARTIES, Shared
 from fedsyn.errors import ProtocolError
-from fedsyn.nodes.parties.interface import STORE_VERSION, SealedDeal
+from fedsyn.nodes.parties.interface import SealedDeal
+from fedsyn.nodes.parties.messages import STORE_VERSION
 
 _FACTS = struct.Struct("<dq")
 _SEEDS = (2, 1, 1)  # that a party gets; the other two get the key and the digest of the correction besides

@@ -30,6 +30,7 @@ from fedsyn.loading import parse_config
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.interface import ChooseOrder, SealedDeal, sealed_for
+from fedsyn.nodes.parties.party import Party
 from fedsyn.privacy import Ledger
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
@@ -189,6 +190,7 @@ def test_orders_need_a_name_for_the_ledgers(name: Any) -> None:
 
 
 Telling = Callable[[Bench, int], Callable[[Any], Any]]
+NOTHING: list[tuple[()]] = [()] * 3  # what each party is called with besides
 
 
 def _other_opening(bench: Bench, liar: int) -> Callable[[Any], Any]:
@@ -222,7 +224,7 @@ def test_a_server_that_tells_parties_different_things_gets_nothing(telling: Tell
     bench = Bench(hosts=hosts)
     bench.deal()
     with pytest.raises(RunError, match="the server told this party something else than party"):
-        bench.parties.each(telling(bench, liar))
+        bench.parties.take(telling(bench, liar), NOTHING)
     assert dropped(bench) and all(host.book.spent == 0.0 for host in hosts), "refused before any charge"
 
 
@@ -235,14 +237,15 @@ def test_a_server_that_announces_different_runs_has_none(tmp_path: Path) -> None
     parties = [type(p)(p.index, p.host, fresh.parties.network.endpoints[p.index]) for p in fresh.parties.parties]
     fresh.parties.parties = tuple(parties)
     with pytest.raises(RunError, match="announced different runs to this party and to party"):
-        fresh.parties.each(lambda party: party.begin(other[party.index]))
+        fresh.parties.take(lambda party: party.begin(other[party.index]), NOTHING)
 
 
 def test_a_server_that_hands_over_different_clients_ends_the_run() -> None:
     bench = Bench()
     deals = {k: bench.sealed(k) for k in range(2)}
+    told = [(parts(deals if index else {0: deals[0]}, index),) for index in range(3)]
     with pytest.raises(RunError, match="something else"):
-        bench.parties.each(lambda party: party.deal(parts(deals if party.index else {0: deals[0]}, party.index)))
+        bench.parties.take(Party.deal, told)
     assert dropped(bench)
 
 
