@@ -324,7 +324,7 @@ def _figures(file: str) -> Metrics:
     source = (ROOT / "fedsyn" / f"{file}.py").read_text("utf-8")
     found = re.findall(r'"(\w+)"\]? ?[:=] \("(gauge|counter)"', source)
     assert len(found) >= 3
-    return {name: (kind, "", {}) for name, kind in found}
+    return {name: (kind, "", 0.0) for name, kind in found}
 
 
 def test_alerts_speak_of_metrics_that_exist() -> None:

@@ -272,9 +272,9 @@ class Link:
         seconds, restarts, last = int(self.seconds), self.worker.restarts, self.contact.last
         facts = {"node": self.contact.node, "last_contact": last, "seconds": seconds, "worker_restarts": restarts}
         figures: Metrics = {  # whole seconds: how long one answer took depends on the rows
-            "answer_seconds_total": ("counter", "Wall time of all answers, whole seconds.", {"": seconds}),
-            "worker_restarts_total": ("counter", "Starts of the worker after its first.", {"": restarts}),
-            "last_contact_seconds": ("gauge", "When the SuperLink last answered; 0: never.", {"": last}),
+            "answer_seconds_total": ("counter", "Wall time of all answers, whole seconds.", seconds),
+            "worker_restarts_total": ("counter", "Starts of the worker after its first.", restarts),
+            "last_contact_seconds": ("gauge", "When the SuperLink last answered; 0: never.", last),
         }
         return Health("node", self.file.name, tuple(problems), self.requests, self._budget(), facts, figures)
 

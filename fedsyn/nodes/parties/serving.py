@@ -154,9 +154,9 @@ class Serving(grpc.GenericRpcHandler):
         budget = Budget(self.book.epsilon, allowed.epsilon, allowed.delta, runs)
         facts = {"role": self.file.role, "busy": busy, "last_order": latest, "certificate_expires": expires}
         figures: Metrics = {
-            "last_order_seconds": ("gauge", "When an order last came; 0: never.", {"": latest}),
-            "busy": ("gauge", "1 while it is in a run.", {"": float(busy)}),
-            "certificate_expires_seconds": ("gauge", "When the card's certificate ends.", {"": expires}),
+            "last_order_seconds": ("gauge", "When an order last came; 0: never.", latest),
+            "busy": ("gauge", "1 while it is in a run.", float(busy)),
+            "certificate_expires_seconds": ("gauge", "When the card's certificate ends.", expires),
         }
         return Health("party", self.cards[0].name, tuple(problems), self.orders, budget, facts, figures)
 

@@ -69,13 +69,13 @@ def test_figures_in_prometheus_own_format(tmp_path: Path) -> None:
     link = link_of(tmp_path)
     lines = exposition(link.look().metrics()).splitlines()
     for line in (
-        'fedsyn_node_requests_total{outcome="refused"} 2',
-        "fedsyn_node_worker_restarts_total 3",
+        'fedsyn_node_requests_total{outcome="refused"} 2.0',
+        "fedsyn_node_worker_restarts_total 3.0",
         "fedsyn_node_last_contact_seconds 1001.5",
-        'fedsyn_node_epsilon_spent{delta="1e-05"} 0',
-        'fedsyn_node_epsilon_limit{delta="1e-05"} 10',
-        "fedsyn_node_ready 1",
-        "fedsyn_node_answer_seconds_total 1",  # whole seconds: one answer's time depends on the rows
+        'fedsyn_node_epsilon_spent{delta="1e-05"} 0.0',
+        'fedsyn_node_epsilon_limit{delta="1e-05"} 10.0',
+        "fedsyn_node_ready 1.0",
+        "fedsyn_node_answer_seconds_total 1.0",  # whole seconds: one answer's time depends on the rows
     ):
         assert line in lines
     named = [line.split()[2] for line in lines if line.startswith("# TYPE")]
@@ -84,9 +84,9 @@ def test_figures_in_prometheus_own_format(tmp_path: Path) -> None:
     link.contact.connected = False
     link.file.ledger_file.unlink()  # nobody knows what is spent
     lost = exposition(link.look().metrics())
-    assert "fedsyn_node_ready 0" in lost and "epsilon" not in lost
+    assert "fedsyn_node_ready 0.0" in lost and "epsilon" not in lost
     fresh = exposition(Health("node", "x", (), Requests("requests", "outcome", known=(("refused",),))).metrics())
-    assert 'fedsyn_node_requests_total{outcome="refused"} 0' in fresh
+    assert 'fedsyn_node_requests_total{outcome="refused"} 0.0' in fresh
 
 
 def test_a_reply_leaves_at_one_of_few_times() -> None:

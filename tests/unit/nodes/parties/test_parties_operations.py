@@ -114,10 +114,10 @@ def test_a_party_says_how_it_is(start: Callable[..., Service], tmp_path: Path) -
     service.book.charge("ab" * 32, 0.01, name="choose", round=1, number=0)
     status, text = get(health, "/metrics")
     values = dict(re.findall(r"^(fedsyn_party_\S+) (\S+)$", text, re.MULTILINE))
-    assert values['fedsyn_party_orders_total{order="begin",outcome="refused"}'] == "1"
+    assert values['fedsyn_party_orders_total{order="begin",outcome="refused"}'] == "1.0"
     assert float(values['fedsyn_party_epsilon_spent{delta="1e-05"}']) == service.book.epsilon > 0
-    assert values['fedsyn_party_epsilon_limit{delta="1e-05"}'] == "4" and values["fedsyn_party_runs_total"] == "1"
-    assert values["fedsyn_party_ready"] == "1" and float(values["fedsyn_party_certificate_expires_seconds"]) > 2e9
+    assert values['fedsyn_party_epsilon_limit{delta="1e-05"}'] == "4.0" and values["fedsyn_party_runs_total"] == "1.0"
+    assert values["fedsyn_party_ready"] == "1.0" and float(values["fedsyn_party_certificate_expires_seconds"]) > 2e9
     for name in values:  # every figure is explained, as Prometheus wants it
         bare = name.partition("{")[0]
         assert f"# HELP {bare} " in text and f"# TYPE {bare} " in text
