@@ -52,15 +52,8 @@ class RunFacts:
     client_sizes: str = "private"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "configuration": self.configuration,
-            "schema": self.schema,
-            "mechanism": self.mechanism,
-            "accountant": self.accountant,
-            "epsilon": self.budget.epsilon,
-            "delta": self.budget.delta,
-            "client_sizes": self.client_sizes,
-        }
+        names = {name: getattr(self, name) for name in _NAMES}
+        return {**names, **self.budget.to_dict(), "client_sizes": self.client_sizes}
 
     @classmethod
     def from_dict(cls, entry: Mapping[str, Any]) -> RunFacts:

@@ -5,7 +5,6 @@ All of it is the ledger's word and the holder's own limits, so a refusal may go 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from fedsyn.nodes.lifetime.limits import (
     adding,
     capacity,
     epsilon_of,
+    largest_epsilon,
     require_filter,
     total,
 )
@@ -141,16 +141,7 @@ def largest(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: floa
     ]
     if limits.per_run is not None:
         rests.append(capacity(limits.per_run, facts.kind))
-    rest, delta = min(rests), facts.budget.delta
-    epsilon = epsilon_of(rest, delta, facts.kind) if rest > 0 else 0.0
-    if epsilon < 0.001:
-        return None
-    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
-    for digits in (math.floor(epsilon / unit), math.floor(epsilon / unit) - 1):
-        tried = float(f"{digits * unit:.3g}")
-        if affordable(capacity(PrivacyBudget(tried, delta), facts.kind), rest):
-            return tried
-    return None
+    return largest_epsilon(min(rests), facts.budget.delta, facts.kind)
 
 
 def said(budget: PrivacyBudget) -> str:

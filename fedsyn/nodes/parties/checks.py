@@ -17,6 +17,7 @@ from fedsyn.config import RunConfig
 from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
+from fedsyn.nodes.lifetime.limits import Kind, capacity, largest_epsilon
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
 from fedsyn.nodes.parties.policy import LimitsNode, Policy
@@ -24,11 +25,8 @@ from fedsyn.privacy import (
     DistributedNoise,
     GaussianAccountant,
     Ledger,
-    PrivacyBudget,
     SelectionNoise,
     ZcdpAccountant,
-    gaussian_epsilon,
-    zcdp_epsilon,
 )
 from fedsyn.privacy.accountant import affordable
 from fedsyn.randomness import Randomness
@@ -173,8 +171,7 @@ def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
 def _check_budget(announcement: Announcement, host: Host) -> None:
     budget, rho = host.policy.run_budget, announcement.rho
     refuse(not 0.0 < rho < math.inf, "the announcement is malformed")
-    # A mechanism of Gaussian noise alone is accounted exactly, and may spend a little more rho for the same epsilon.
-    most = _most_rho(contract_class(announcement.config.mechanism.name).accountant, budget)
+    most = capacity(budget, _accounted(announcement))
     if not affordable(rho, most):
         raise BudgetExceeded(
             f"the run may release {rho:.4g} rho, and its policy allows epsilon = {budget.epsilon:g} at delta = "
@@ -188,20 +185,16 @@ def _check_budget(announcement: Announcement, host: Host) -> None:
 
 
 def _fitting(announcement: Announcement, policy: Policy, book: PartyLedger) -> str:
-    """Names the largest epsilon with which the run would fit into what this party has left: three digits, cut off."""
-    accountant, delta = contract_class(announcement.config.mechanism.name).accountant, announcement.config.privacy.delta
-    rest = min(book.budget.rho - book.spent, _most_rho(accountant, policy.run_budget))
-    if rest <= 0.0:
-        return ""
-    epsilon = zcdp_epsilon(rest, delta) if accountant == "zcdp" else gaussian_epsilon(math.sqrt(2.0 * rest), delta)
-    fitting = float(f"{epsilon:.3g}")  # may be rounded up, so it is tried
-    while fitting >= 0.001 and _most_rho(accountant, PrivacyBudget(fitting, delta)) > rest:
-        fitting = float(f"{0.995 * fitting:.3g}")
-    return f"; epsilon = {fitting:g} would fit" if fitting >= 0.001 else ""
+    """Names the largest epsilon with which the run would fit into what this party has left."""
+    kind = _accounted(announcement)
+    rest = min(book.budget.rho - book.spent, capacity(policy.run_budget, kind))
+    found = largest_epsilon(rest, announcement.config.privacy.delta, kind)
+    return "" if found is None else f"; epsilon = {found:g} would fit"
 
 
-def _most_rho(accountant: str, budget: PrivacyBudget) -> float:
-    return budget.rho if accountant == "zcdp" else 0.5 * budget.mu**2
+def _accounted(announcement: Announcement) -> Kind:
+    """How the run adds up. One of Gaussian noise alone is exact, and may spend a little more rho for its epsilon."""
+    return "zcdp" if contract_class(announcement.config.mechanism.name).accountant == "zcdp" else "gaussian"
 
 
 def ledger_of(announcement: Announcement, accountant: str = "zcdp") -> Ledger:

@@ -128,8 +128,7 @@ class KeyHolder(RunHalf[KeptRun]):
         signers = signers_of(config, self.host)
         if contract.store:
             self._check_store(config, signers)
-            holders, minimum = holders_of(config), config.federation.minimum_cohort
-            fewest, least = Limits.of(config.aggregation, holders, minimum).fewest, policy.minimum_clients
+            fewest, least = limits_of(config, holders_of(config)).fewest, policy.minimum_clients
             refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
         stored = tuple(contract.stored.cliques) if contract.store else ()
         refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
@@ -237,7 +236,7 @@ class KeyHolder(RunHalf[KeptRun]):
         layout, _ = run.store
         check_opening(order, layout, self.host.policy.limits, run.least_sigma)
         assert run.secret is not None and run.ranges is not None
-        limits = Limits.of(run.config.aggregation, holders_of(run.config), run.config.federation.minimum_cohort)
+        limits = limits_of(run.config, holders_of(run.config))
         cells, parameters = sum(layout.domain.size(clique) for clique in order.cliques), run.secret.ring.parameters
         rows = sum(facts.rows for facts in run.deals.values())
         counted = {"count": len(order.cliques), "length": cells, "rows": rows}
@@ -264,7 +263,7 @@ class KeyHolder(RunHalf[KeptRun]):
 
     def _check_many(self, run: KeptRun, contributors: int, asked: int) -> None:
         """ProtocolError for fewer contributors than the run, its noise or this party's policy demands."""
-        fewest = Limits.of(run.config.aggregation, asked, run.config.federation.minimum_cohort).fewest
+        fewest = limits_of(run.config, asked).fewest
         fewest = max(fewest, run.announcement.minimum, self.host.policy.minimum_clients)
         refuse(contributors < fewest, f"{contributors} clients are in it, and nothing is opened below {fewest}")
 
@@ -275,7 +274,7 @@ class KeyHolder(RunHalf[KeptRun]):
         seeds, run.sum, run.seeds = run.seeds, None, {}
         self._check_many(run, len(seeds), order.asked)
         refuse(vector.shape != (order.length,), "a total has another length than its order")
-        limits = Limits.of(run.config.aggregation, order.asked, run.config.federation.minimum_cohort)
+        limits = limits_of(run.config, order.asked)
         noise: DistributedNoise = checked(
             lambda: DistributedNoise.of(
                 order.sigma,
@@ -322,6 +321,11 @@ class KeyHolder(RunHalf[KeptRun]):
         if asked is not None:
             run.answer(len(asked.ciphertexts))
         return run
+
+
+def limits_of(config: RunConfig, asked: int) -> Limits:
+    """Who must contribute to a sum over so many clients, and who may be corrupted."""
+    return Limits.of(config.aggregation, asked, config.federation.minimum_cohort)
 
 
 def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:

@@ -92,15 +92,15 @@ class Party(RunHalf["_Run"]):
         """Takes deals by partition id; those that were refused by any party, and why, the same at all three."""
         run = self._running()
         deals = run.deals
-        entries = deals.opened(parts, self.index, self.host.pair, run.ledger.remaining, self.host.policy.limits)
+        entries = deals.opened(parts, self.host.pair, run.ledger.remaining, self.host.policy.limits)
         told = digest_of(b"deal", run.state(), *(str(partition).encode() for partition in sorted(parts)))
         before, after = deals.compared(entries, told)
         heard = self._lines.exchange(before, after)
         for sender, message in heard.items():
             self._same(sender, message[: len(told)], told)
-        verdict = deals.judged(entries, heard, len(told), self.index)
+        verdict = deals.judged(entries, heard, len(told))
         verdicts = {**self._lines.exchange(verdict, verdict, len(verdict)), self.index: verdict}
-        return deals.taken(entries, verdicts, self.index, self._name)
+        return deals.taken(entries, verdicts, self._name)
 
     @step
     def choose(self, order: ChooseOrder) -> int:

@@ -42,36 +42,24 @@ _BOX, _CORRECTION = b"fedsyn store: box", b"fedsyn store: correction"
 class Fault(IntEnum):
     """Why a deal is refused, as the parties tell each other and the server. It never depends on what was dealt."""
 
-    NONE = 0
-    MALFORMED = 1
-    BOX = 2
-    CORRECTION = 3
-    FACTS = 4
-    SLOTS = 5
-    BUDGET = 6
-    TWICE = 7
-    MANY = 8
-    SEALED = 9
-    UNSIGNED = 10
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        return _SENTENCES[self]
+    def __new__(cls, number: int, sentence: str = "") -> Fault:
+        fault = int.__new__(cls, number)
+        fault._value_, fault.sentence = number, sentence
+        return fault
 
-
-_SENTENCES = {
-    Fault.NONE: "",
-    Fault.MALFORMED: "its deal is malformed",
-    Fault.BOX: "its deal was not sealed for this run, this client and this party, or it is damaged",
-    Fault.CORRECTION: "the dense part of its deal was not sealed for this run and this client, or it is damaged",
-    Fault.FACTS: "it told the parties different budgets or row counts",
-    Fault.SLOTS: "it dealt shares to the parties that do not fit together",
-    Fault.BUDGET: "its deal allows for a smaller budget than this run may still spend",
-    Fault.TWICE: "it has dealt in this run already",
-    Fault.MANY: "more clients have dealt than a party's policy allows",
-    Fault.SEALED: "its pad was not sealed for this run, this client and what was asked, or it is damaged",
-    Fault.UNSIGNED: "its pad is not signed by the key that the configuration pins for it",
-}
+    NONE = 0, ""
+    MALFORMED = 1, "its deal is malformed"
+    BOX = 2, "its deal was not sealed for this run, this client and this party, or it is damaged"
+    CORRECTION = 3, "the dense part of its deal was not sealed for this run and this client, or it is damaged"
+    FACTS = 4, "it told the parties different budgets or row counts"
+    SLOTS = 5, "it dealt shares to the parties that do not fit together"
+    BUDGET = 6, "its deal allows for a smaller budget than this run may still spend"
+    TWICE = 7, "it has dealt in this run already"
+    MANY = 8, "more clients have dealt than a party's policy allows"
+    SEALED = 9, "its pad was not sealed for this run, this client and what was asked, or it is damaged"
+    UNSIGNED = 10, "its pad is not signed by the key that the configuration pins for it"
 
 
 class Refused(ProtocolError):
