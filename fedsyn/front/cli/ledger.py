@@ -53,7 +53,7 @@ def show(
         told = "" if facts["epsilon"] is None else f", epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}"
         say(f"spent: rho {facts['rho']:.6g}{told}")
     if opened.lines.torn:
-        say(f"the last line is torn: it counts as rho {opened.torn:.4g}")
+        say(f"the last line is torn: it counts as rho {opened.lines.torn_rho:.4g}")
 
 
 @app.command()

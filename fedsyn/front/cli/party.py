@@ -137,7 +137,7 @@ def ledger(file: FileArgument) -> None:
             f"{zcdp_epsilon(spent, budget.delta):.4g}",
         )
     out_console.print(table)
-    spent = reading.spent + (reading.worst if reading.torn else 0.0)
+    spent = reading.spent + reading.torn_rho
     say(
         f"spent: rho {spent:.6g} of {budget.rho:.6g}; epsilon {zcdp_epsilon(spent, budget.delta):.4g} of "
         f"{budget.epsilon:g} at delta {budget.delta:g}"

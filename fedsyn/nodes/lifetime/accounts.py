@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.nodes.lifetime.ledger import TORN, Head, damaged, require_private
-from fedsyn.nodes.lifetime.limits import Kind, LifetimeLimits, adding, capacity, epsilon_of, total
+from fedsyn.nodes.lifetime.ledger import TORN, Head, damaged, read_raw, require_private
+from fedsyn.nodes.lifetime.limits import CHOICE, Kind, LifetimeLimits, adding, capacity, epsilon_of, total
 from fedsyn.nodes.lifetime.node_ledger import seen_head
 from fedsyn.nodes.lifetime.node_lines import NodeLines, Run, spent_by
 from fedsyn.nodes.lifetime.party_ledger import PartyLines
@@ -65,7 +64,7 @@ class Opened:
     @property
     def kind(self) -> Kind:
         """The filter that costs add up in."""
-        return (self.node and self.node.kind) or "zcdp"
+        return self.lines.kind or "zcdp"
 
     @property
     def delta(self) -> float | None:
@@ -76,20 +75,12 @@ class Opened:
             return self.budget.delta
         return min((run.facts.budget.delta for run in self.node.runs.values()), default=None) if self.node else None
 
-    @property
-    def torn(self) -> float:
-        """The rho that torn last lines count as."""
-        if isinstance(self.lines, PartyLines):
-            return self.lines.worst if self.lines.torn else 0.0
-        return math.fsum(rho for _, rho in self.node.worst()) if self.node else 0.0
-
     def spent(self) -> tuple[float, float]:
         """Return (rho, the same in the filter's unit), torn lines at their worst."""
-        if self.node is None:
-            rho = self.lines.spent + self.torn
+        rho = self.lines.spent + self.lines.torn_rho
+        if self.node is None or self.kind != "gaussian":
             return rho, rho
-        worst = 0.5 * math.pi * self.torn if self.kind == "gaussian" else self.torn
-        return self.node.spent + self.torn, total(self.node.costs, self.kind) + worst
+        return rho, total(self.node.costs, self.kind) + CHOICE * self.lines.torn_rho
 
 
 def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: PrivacyBudget | None = None) -> Opened:
@@ -104,29 +95,18 @@ def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: Privac
         LedgerDamaged: if a line was changed, lost or moved.
         ConfigError: if it is missing, cannot be read, or is not a ledger.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(len(_BEGINS))
-            if raw and not _BEGINS.startswith(raw):
-                raise ConfigError(f"{path} is not a ledger, nor a node's or a party's YAML file")
-            raw += file.read()
-    except FileNotFoundError:
-        raise ConfigError(f"ledger: there is no file {path}") from None
-    except OSError as error:
-        raise ConfigError(f"ledger: cannot read {path} ({error.strerror})") from None
-    opened = Opened(path, raw, _empty(raw, path), limits, budget)
-    opened.lines.read(raw, path)
-    return opened
-
-
-def _empty(raw: bytes, path: Path) -> NodeLines | PartyLines:
-    """Return empty lines of the kind that the first line is of."""
+    raw = read_raw(path)
     if not raw:
         raise ConfigError(f"{path} is empty: expected a ledger")
+    if not _BEGINS.startswith(raw[: len(_BEGINS)]):
+        raise ConfigError(f"{path} is not a ledger, nor a node's or a party's YAML file")
     try:
-        return NodeLines() if json.loads(raw.split(b"\n", 1)[0])["entry"] == "open" else PartyLines()
+        of_a_node = json.loads(raw.split(b"\n", 1)[0])["entry"] == "open"
     except (ValueError, KeyError, TypeError, RecursionError):
         raise damaged(path, 1, NodeLines.advice) from None
+    lines = NodeLines() if of_a_node else PartyLines()
+    lines.read(raw, path)
+    return Opened(path, raw, lines, limits, budget)
 
 
 # Verification ---------------------------------------------------------------------------------------------------------
@@ -153,7 +133,7 @@ def verify(opened: Opened, head: Mapping[str, Any] | None = None, remembered: It
         number = opened.raw.count(b"\n", 0, opened.raw.rindex(lines.fragments[-1])) + 1
         raise LedgerDamaged(
             f"ledger: the last line of {opened.path} is torn (line {number}): its writer was stopped; it counts as "
-            f"rho = {opened.torn:.4g}, which the next start writes down",
+            f"rho = {lines.torn_rho:.4g}, which the next start writes down",
             number,
         )
     if head is not None:
@@ -189,15 +169,11 @@ def _verify_head(opened: Opened, head: Mapping[str, Any]) -> None:
     except (KeyError, TypeError, ValueError):
         raise ConfigError("--head: expected what 'fedsyn ledger export --head' wrote") from None
     if not opened.lines.holds(before) or hashlib.sha256(opened.raw[:size]).hexdigest() != whole:
-        raise _older(opened, before)
-
-
-def _older(opened: Opened, head: Head) -> LedgerDamaged:
-    return LedgerDamaged(
-        f"ledger: {opened.path} is not the one that the head speaks of: it is older, or was written anew; entry "
-        f"{head.entries} is missing or another one",
-        min(head.entries, len(opened.lines.entries) + 1),
-    )
+        raise LedgerDamaged(
+            f"ledger: {opened.path} is not the one that the head speaks of: it is older, or was written anew; entry "
+            f"{before.entries} is missing or another one",
+            min(before.entries, len(opened.lines.entries) + 1),
+        )
 
 
 # What it says ---------------------------------------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, Unable
 from fedsyn.nodes.lifetime.ledger import Head, LifetimeLedger, create
-from fedsyn.nodes.lifetime.limits import Cost, Kind, LifetimeLimits, Limit, adding, epsilon_of, total
+from fedsyn.nodes.lifetime.limits import Cost, Kind, LifetimeLimits, adding, epsilon_of, total
 from fedsyn.nodes.lifetime.node_lines import Charge, NodeLines, Run, RunFacts
 from fedsyn.nodes.lifetime.room import require_room, said
 from fedsyn.nodes.service.files import replace_synced
@@ -88,11 +88,6 @@ class NodeLedger(LifetimeLedger[NodeLines]):
     def epsilon(self) -> float:
         """What is spent as epsilon, at the delta of the limit for life."""
         return epsilon_of(total(self.lines.costs, self.kind), self.limits.lifetime.delta, self.kind)
-
-    def epsilon_under(self, limit: Limit) -> float:
-        """Return what is spent under one of `fedsyn.nodes.lifetime.limits.adding(self.limits)`, at its delta."""
-        spent = total(limit.within(self.lines.costs, self._now()), self.kind)
-        return epsilon_of(spent, limit.budget.delta, self.kind)
 
     def refresh(self) -> None:
         """Read what other processes, a forked child for one, have appended."""

@@ -189,6 +189,11 @@ class NodeLines(Lines):
                 found.append((name, self.runs[name].rest.rho if name else 0.0))
         return found
 
+    @property
+    def torn_rho(self) -> float:
+        """The rho that torn lines count as."""
+        return math.fsum(rho for _, rho in self.worst())
+
     def mended(self) -> dict[str, Any]:
         worst = self.worst()
         legibly = all(legible(fragment).get("entry") for fragment in self.fragments)

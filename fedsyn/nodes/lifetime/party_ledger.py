@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded
 from fedsyn.nodes.lifetime.ledger import TORN, LifetimeLedger, Lines, read_lines
+from fedsyn.nodes.lifetime.limits import Kind
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.privacy.accountant import affordable
 
@@ -37,6 +38,7 @@ class PartyLines(Lines):
     """
 
     owner: ClassVar[str] = "party"
+    kind: ClassVar[Kind] = "zcdp"
     advice: ClassVar[str] = "restore the true file, or start a new party with a new key"
 
     names: dict[str, str] = field(default_factory=dict)
@@ -44,15 +46,15 @@ class PartyLines(Lines):
     open: str | None = None
 
     @property
-    def worst(self) -> float:
+    def torn_rho(self) -> float:
         """What a torn line can have released at most: the rest of what the run before it announced."""
-        if self.open is None:
+        if self.open is None or not self.torn:
             return 0.0
         announced, spent = self.runs[self.open]
         return max(0.0, announced - spent)
 
     def mended(self) -> dict[str, Any]:
-        return {"entry": TORN, "run": self.open or "", "rho": self.worst}
+        return {"entry": TORN, "run": self.open or "", "rho": self.torn_rho}
 
     def take(self, entry: Mapping[str, Any]) -> None:
         kind, run, rho = entry["entry"], entry["run"], float(entry.get("rho", 0.0))
@@ -86,7 +88,7 @@ def read_party_lines(path: Path) -> PartyLines:
     Raises:
         ConfigError: if a line is damaged that is not the last one, or the file cannot be read.
     """
-    return read_lines(path, PartyLines(), missing_ok=True)
+    return read_lines(path, PartyLines()) if path.exists() else PartyLines()
 
 
 class PartyLedger(LifetimeLedger[PartyLines]):

@@ -191,11 +191,8 @@ class Pads:
 
     def off(self, padded: Residues, pieces: Sequence[Piece], factor: int) -> npt.NDArray[np.int64]:
         """What an opening says once its pads are off, as integers around 0."""
-        return centred_all(less_modulo(padded, self.of(pieces, factor), self.modulus), self.modulus)
-
-    def of(self, pieces: Sequence[Piece], factor: int) -> Residues:
-        """What γ times the counts of an opening plus its noise carry, one piece after the other."""
-        return opening_of(self.total[self.layout.entries :], self.layout, pieces, factor, self.modulus)
+        carried = opening_of(self.total[self.layout.entries :], self.layout, pieces, factor, self.modulus)
+        return centred_all(less_modulo(padded, carried, self.modulus), self.modulus)
 
 
 def opening_of(numbers: Residues, layout: SlotLayout, pieces: Sequence[Piece], factor: int, modulus: int) -> Residues:

@@ -114,11 +114,7 @@ def signers_of(config: RunConfig, host: Host) -> Mapping[int, bytes] | None:
     roster = config.aggregation.roster
     if roster is None or host.policy.configurations is None:
         return None
-    check_roster(roster, holders_of(config))
-    return {partition: bytes.fromhex(key) for partition, key in roster.items()}
-
-
-def check_roster(roster: Mapping[int, str], clients: int) -> None:
-    """ProtocolError unless each client has one key, and no two the same."""
+    clients = holders_of(config)
     whole = sorted(roster) == list(range(clients)) and len(set(roster.values())) == clients
     refuse(not whole, f"aggregation.roster must name a key of its own for each of the clients 0 to {clients - 1}")
+    return {partition: bytes.fromhex(key) for partition, key in roster.items()}

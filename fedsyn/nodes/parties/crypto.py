@@ -45,7 +45,6 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +82,7 @@ from fedsyn.nodes.parties.interface import (
 )
 from fedsyn.nodes.parties.sealing import Refused
 from fedsyn.nodes.parties.steps import RunHalf, step
-from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
+from fedsyn.privacy import DistributedNoise
 from fedsyn.privacy.distributed import of_two
 from fedsyn.privacy.release import COUNTS, ROLES
 from fedsyn.selection.terms import Terms
@@ -198,8 +197,7 @@ class KeyHolder(RunHalf[KeptRun]):
         layout, _ = run.store
         terms, limits = order.terms, self.host.policy.limits
         rows = terms.rows if run.pads is None else sum(facts.rows for facts in run.deals.values())
-        plan_choice(order, layout, limits, rows, bounded=False)
-        noise: Any
+        plan = plan_choice(order, layout, limits, rows, bounded=False)
         if run.config.fhe.selector == "gaussian":
             vector: DistributedNoise = checked(lambda: gaussian_scores(order.epsilon, terms))
             self._charge(run, order, vector.release(order.name, order.round, noise_by=ROLES))
@@ -214,19 +212,8 @@ class KeyHolder(RunHalf[KeptRun]):
                 round=order.round,
                 source=self._source(order),
             )
-        noise = checked(lambda: SelectionNoise(order.epsilon, terms.moved))
-        entry = Release(order.name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=ROLES)
-        self._charge(run, order, entry)
-        noisy = run.ledger.selection_share(
-            run.reader.scores(asked, terms),
-            noise=noise,
-            draws=True,
-            sensitivity=terms.sensitivity,
-            name=order.name,
-            round=order.round,
-            source=self._source(order),
-            noise_by=ROLES,
-        )
+        noisy = self._share_of_choice(run, order, plan.noise, draws=True, noise_by=ROLES)
+        noisy += run.reader.scores(asked, terms)
         return np.array([int(np.argmax(noisy))])
 
     @step

@@ -32,7 +32,7 @@ from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder,
 from fedsyn.nodes.parties.messages import digest_of, pack
 from fedsyn.nodes.parties.sealing import DealPart
 from fedsyn.nodes.parties.steps import RunHalf, RunState, step
-from fedsyn.privacy import EXPONENTIAL, Ledger, Release
+from fedsyn.privacy import Ledger
 from fedsyn.privacy import release as released
 from fedsyn.privacy.selection import DRAWING
 from fedsyn.selection.terms import L1, SquaredL2, Terms
@@ -109,20 +109,8 @@ class Party(RunHalf["_Run"]):
         terms = order.terms
         session, limits = run.session, self.host.policy.limits
         plan = plan_choice(order, run.layout, limits, run.public_rows, bounded=session.malicious)
-        name, noise = order.name, plan.noise
-        entry = Release(
-            name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=released.PARTIES
-        )
-        self._charge(run, order, entry)
-        share = run.ledger.selection_share(
-            np.zeros(len(terms.cliques), np.int64),
-            noise=noise,
-            draws=self.index in DRAWING,
-            sensitivity=terms.sensitivity,
-            name=name,
-            round=order.round,
-            source=self._source(order),
-        )
+        draws = self.index in DRAWING
+        share = self._share_of_choice(run, order, plan.noise, draws=draws, noise_by=released.PARTIES)
         norms = _norms(session, terms, run.marginals(terms.cliques) * terms.scale - terms.model)
         # Scores that left their bits would wrap, and the largest one be no largest one: a liar's noise is bounded too.
         added = session.sum_of_bounded_inputs(share, plan.noise_bits) if session.malicious else None

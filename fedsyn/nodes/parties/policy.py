@@ -6,9 +6,9 @@ A server cannot loosen any of it. Unknown keys are errors with the nearest valid
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
@@ -35,6 +35,16 @@ class LimitsNode(Node):
     clients: int = Field(default=10_000, ge=1, le=1_000_000)
 
 
+def _listed(value: Any) -> Any:
+    """A list as it is; a name alone is told what it lacks."""
+    if isinstance(value, str):
+        raise ValueError(f"expected a list: [{value}]")
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
 class Policy(Node):
     """What a party agrees to.
 
@@ -55,18 +65,13 @@ class Policy(Node):
     epsilon_per_run: float = Field(gt=0, allow_inf_nan=False)
     epsilon_total: float = Field(gt=0, allow_inf_nan=False)
     delta: float = Field(gt=0, lt=1)
-    mechanisms: tuple[str, ...] = Field(min_length=1)
-    configurations: tuple[str, ...] | None = None
+    mechanisms: Names = Field(min_length=1)
+    configurations: Names | None = None
     minimum_clients: int = Field(default=2, ge=1)
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float | None = Field(default=None, ge=0, lt=1)
     threat: Literal["malicious"] | None = None
     limits: LimitsNode = Field(default_factory=LimitsNode)
-
-    @field_validator("mechanisms", "configurations", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        return _listed(value)
 
     @field_validator("configurations")
     @classmethod
@@ -92,13 +97,6 @@ class Policy(Node):
         return cls(mechanisms=(mechanism,), limits=limits, **facts)
 
 
-def _listed(value: Any) -> Any:
-    """A list as it is; a name alone is told what it lacks."""
-    if isinstance(value, str):
-        raise ValueError(f"expected a list: [{value}]")
-    return value
-
-
 class PartyFile(Node):
     """`party.yaml`, which `fedsyn party serve` reads. File names are relative to the file.
 
@@ -120,17 +118,12 @@ class PartyFile(Node):
     folder: str = "."
     listen: str | None = None
     listen_health: str | None = None
-    parties: tuple[str, ...] = ()
-    operators: tuple[str, ...] = Field(min_length=1)
+    parties: Names = ()
+    operators: Names = Field(min_length=1)
     ledger: str = "ledger.jsonl"
     timeout: float = Field(default=60.0, gt=0, le=3600)
     idle: float = Field(default=900.0, gt=0)
     policy: Policy
-
-    @field_validator("parties", "operators", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        return _listed(value)
 
     @field_validator("listen", "listen_health")
     @classmethod

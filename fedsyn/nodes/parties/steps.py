@@ -10,11 +10,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_type_hints
 
+import numpy as np
+import numpy.typing as npt
+
 from fedsyn.errors import FedsynError, RunError
 from fedsyn.nodes.lifetime.party_ledger import called, facts_of
 from fedsyn.nodes.parties.checks import Host, Orders
-from fedsyn.nodes.parties.interface import Announcement, Order, PartyCost, sealed_for
-from fedsyn.privacy import Ledger, Release
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, Order, PartyCost, sealed_for
+from fedsyn.privacy import EXPONENTIAL, Ledger, Release, SelectionNoise
 
 _log = logging.getLogger("fedsyn.party")
 
@@ -93,6 +96,16 @@ class RunHalf(ABC, Generic[S]):
         self._agree(run, order)
         if book is not None:
             book.charge(run.id.hex(), entry.rho, name=order.name, round=order.round, number=order.number)
+
+    def _share_of_choice(
+        self, run: S, order: ChooseOrder, noise: SelectionNoise, *, draws: bool, noise_by: str
+    ) -> npt.NDArray[np.int64]:
+        """Charge a choice, then draw this party's share of the noise of its scores; zeros if it draws none."""
+        named: dict[str, Any] = {"name": order.name, "round": order.round, "noise_by": noise_by}
+        named["sensitivity"] = order.terms.sensitivity
+        self._charge(run, order, Release(mechanism=EXPONENTIAL, epsilon=noise.epsilon, **named))
+        zeros = np.zeros(len(order.terms.cliques), np.int64)
+        return run.ledger.selection_share(zeros, noise=noise, draws=draws, source=self._source(order), **named)
 
     def _agree(self, run: S, order: Order) -> None:
         """Compare an order with the other parties, where there are any, before it is charged."""

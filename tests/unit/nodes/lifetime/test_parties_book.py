@@ -144,7 +144,7 @@ def test_a_run_ends_where_a_partys_ledger_fails(tmp_path: Path, monkeypatch: pyt
     hosts = three_hosts(tmp_path)
     bench = Bench(hosts=hosts)
     bench.deal()
-    real, broken = os.fsync, hosts[2].book.file
+    real, broken = os.fsync, hosts[2].book._file
 
     def failing(file: int) -> None:
         if file == broken:
