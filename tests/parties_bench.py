@@ -73,7 +73,7 @@ class Bench:
         self.announcement = announced(self.config, rho, minimum)
         self.layout = StoredLayout(self.announcement.cliques, DOMAIN)
         self.randomness = Randomness(seed)
-        self.parties = LocalParties(self.randomness, hosts, timeout=20.0, record=record)
+        self.parties = LocalParties(self.randomness, hosts or (), timeout=20.0, record=record)
         self.run = self.parties.begin(self.announcement)
         self.codes: dict[int, np.ndarray] = {}
         self.numbers = iter(range(1000))
@@ -177,4 +177,4 @@ def three_hosts(folder: Path, seed: int | None = 5, **changes: Any) -> tuple[Hos
 
 def dropped(bench: Bench) -> bool:
     """Whether no party holds a share any more, and each of them says that the run is over."""
-    return all(party._begun is None and party.over for party in bench.parties.parties)
+    return all(party._begun is None and party.over for party in bench.parties.halves)

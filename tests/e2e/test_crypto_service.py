@@ -461,7 +461,7 @@ def test_choices_and_openings(services: CryptoServices) -> None:
     assert np.array_equal(run.party.open(order, asked), run.factor * exact(order.cliques))
     pair = run.contract.candidates.cliques[-1]
     assert np.array_equal(run.party.open(*run.opening([pair])), run.factor * exact([pair]))
-    assert run.party.costs.cpu > 0
+    assert run.party.costs[0].cpu > 0
     no_secret_in(run.party.heard, run.parameters)
     run.party.end()
     run.party.end()

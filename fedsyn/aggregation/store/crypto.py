@@ -188,7 +188,7 @@ class CryptoRun:
         """What the crypto party has spent."""
         from dataclasses import asdict
 
-        return [] if self._party is None else [asdict(self._party.costs)]
+        return [] if self._party is None else [asdict(cost) for cost in self._party.costs]
 
 
 class SumRun(CryptoRun):

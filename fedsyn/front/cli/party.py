@@ -131,7 +131,7 @@ def ledger(file: FileArgument) -> None:
     table = Table("run", "announced rho", "spent rho", "epsilon")
     for run, (announced, spent) in reading.runs.items():
         table.add_row(
-            called(run, reading.names.get(run)),
+            called(run, reading.begun.get(run, {}).get("name")),
             f"{announced:.6g}",
             f"{spent:.6g}",
             f"{zcdp_epsilon(spent, budget.delta):.4g}",

@@ -242,21 +242,23 @@ def _run(name: str, run: Run) -> dict[str, Any]:
 def _party_runs(opened: Opened) -> list[dict[str, Any]]:
     lines, delta = opened.lines, opened.delta
     assert isinstance(lines, PartyLines)
-    begun = {entry["run"]: entry for entry in lines.entries if entry["entry"] == "begin"}
-    return [
-        {
-            "run": run,
-            "name": lines.names.get(run) or None,
-            "begun": _when(begun[run]["time"]) if run in begun else None,
-            "mechanism": begun.get(run, {}).get("mechanism"),
-            "configuration": begun.get(run, {}).get("configuration"),
-            "announced_rho": announced,
-            "spent_rho": spent,
-            "spent_epsilon": None if delta is None else zcdp_epsilon(spent, delta),
-            "state": "open" if run == lines.open else "ended",
-        }
-        for run, (announced, spent) in lines.runs.items()
-    ]
+    found = []
+    for run, (announced, spent) in lines.runs.items():
+        begun = lines.begun.get(run, {})
+        found.append(
+            {
+                "run": run,
+                "name": begun.get("name") or None,
+                "begun": _when(begun["time"]) if begun else None,
+                "mechanism": begun.get("mechanism"),
+                "configuration": begun.get("configuration"),
+                "announced_rho": announced,
+                "spent_rho": spent,
+                "spent_epsilon": None if delta is None else zcdp_epsilon(spent, delta),
+                "state": "open" if run == lines.open else "ended",
+            }
+        )
+    return found
 
 
 def rows(opened: Opened, run: str | None = None) -> list[dict[str, Any]]:
@@ -276,24 +278,10 @@ def _row(opened: Opened, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [{"time": when, **known, "state": "released"}]
     release = entry["release"]
     charge = opened.node.runs[entry["run"]].charges[entry["number"]]
-    return [
-        {
-            "time": when,
-            "run": entry["run"],
-            "configuration": entry["configuration"],
-            "mechanism": entry["mechanism"],
-            "request": release["name"],
-            "round": release["round"],
-            "noise": release["mechanism"],
-            "sigma": release.get("sigma"),
-            "epsilon": release.get("epsilon"),
-            "count": release["count"],
-            "sensitivity": release["sensitivity"],
-            "rho": entry["rho"],
-            "noise_by": release["noise_by"],
-            "state": "released" if charge.answered else "charged only",
-        }
-    ]
+    facts = {name: entry[name] for name in ("run", "configuration", "mechanism", "rho")}
+    facts |= {"request": release["name"], "noise": release["mechanism"]}
+    facts |= {name: release.get(name) for name in ("round", "sigma", "epsilon", "count", "sensitivity", "noise_by")}
+    return [{"time": when, **facts, "state": "released" if charge.answered else "charged only"}]
 
 
 def _when(seconds: float) -> str:

@@ -33,7 +33,7 @@ class PartyLines(Lines):
 
     Attributes:
         runs: run id -> [announced rho, spent rho].
-        names: run id -> the run's own name, where the server told one.
+        begun: run id -> the entry of its begin.
         open: id of the last run that was begun, None after its end.
     """
 
@@ -41,7 +41,7 @@ class PartyLines(Lines):
     kind: ClassVar[Kind] = "zcdp"
     advice: ClassVar[str] = "restore the true file, or start a new party with a new key"
 
-    names: dict[str, str] = field(default_factory=dict)
+    begun: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     runs: dict[str, list[float]] = field(default_factory=dict)
     open: str | None = None
 
@@ -62,7 +62,7 @@ class PartyLines(Lines):
             raise ValueError
         if kind == "begin" and run not in self.runs:
             self.runs[run], self.open = [rho, 0.0], run
-            self.names[run] = str(entry.get("name") or "")
+            self.begun[run] = entry
         elif kind in ("release", TORN) and (run in self.runs or kind == TORN):
             self.runs.setdefault(run, [0.0, 0.0])[1] += rho
         elif kind == "end" and run in self.runs:

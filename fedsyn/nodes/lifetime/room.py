@@ -126,13 +126,14 @@ def require_room(lines: NodeLines, run: str, facts: RunFacts, limits: LifetimeLi
         )
 
 
-def largest(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> float | None:
-    """Return the largest epsilon, at this run's delta, that would fit: three digits, rounded down.
+def said(budget: PrivacyBudget) -> str:
+    return f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
 
-    None if it is below 0.001, or follows from more than epsilon (Rényi orders).
-    """
+
+def _fitting(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> str:
+    """Name the largest epsilon, at this run's delta, that would fit; "" where it follows from more (Rényi orders)."""
     if facts.kind not in ("gaussian", "zcdp"):
-        return None
+        return ""
     kind = lines.kind or facts.kind
     weight = CHOICE if kind == "gaussian" and facts.kind == "zcdp" else 1.0
     rests = [
@@ -141,15 +142,7 @@ def largest(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: floa
     ]
     if limits.per_run is not None:
         rests.append(capacity(limits.per_run, facts.kind))
-    return largest_epsilon(min(rests), facts.budget.delta, facts.kind)
-
-
-def said(budget: PrivacyBudget) -> str:
-    return f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
-
-
-def _fitting(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> str:
-    found = largest(lines, facts, limits, now)
+    found = largest_epsilon(min(rests), facts.budget.delta, facts.kind)
     return "" if found is None else f", and epsilon = {found:g} would fit"
 
 

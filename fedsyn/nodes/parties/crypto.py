@@ -311,7 +311,7 @@ class KeyHolder(RunHalf[KeptRun]):
 
 
 def limits_of(config: RunConfig, asked: int) -> Limits:
-    """Who must contribute to a sum over so many clients, and who may be corrupted."""
+    """Who must contribute to a sum over the `asked` clients, and who may be corrupted."""
     return Limits.of(config.aggregation, asked, config.federation.minimum_cohort)
 
 

@@ -38,6 +38,11 @@ class Driven(ABC):
     and the run is over.
     """
 
+    @property
+    @abstractmethod
+    def costs(self) -> tuple[PartyCost, ...]:
+        """What each party has spent so far in this run; a crypto party sends nothing to others."""
+
     @abstractmethod
     def enter(self, announcement: Announcement) -> None:
         """Reach the parties for a run that is to be announced."""
@@ -63,11 +68,6 @@ class Driven(ABC):
 
 class Parties(Driven):
     """The three computing parties."""
-
-    @property
-    @abstractmethod
-    def costs(self) -> tuple[PartyCost, ...]:
-        """What each party has spent so far in this run."""
 
     @property
     @abstractmethod
@@ -112,11 +112,6 @@ class Parties(Driven):
 
 class CryptoParty(Driven):
     """The crypto party."""
-
-    @property
-    @abstractmethod
-    def costs(self) -> PartyCost:
-        """What it has spent so far in this run; its messages are the server's, so it sends and takes part in none."""
 
     def begin(self, announcement: Announcement) -> Begun:
         """Announces a run."""

@@ -18,7 +18,7 @@ import grpc
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.parties import messages
 from fedsyn.nodes.parties.driven import CryptoParty, Driven, Parties
-from fedsyn.nodes.parties.interface import Announcement, Begun, PartyCost
+from fedsyn.nodes.parties.interface import Announcement, PartyCost
 from fedsyn.nodes.parties.lines import LOST, TAG, cut
 from fedsyn.nodes.parties.serving import METHOD
 from fedsyn.nodes.parties.steps import types_of
@@ -56,6 +56,10 @@ class Remote(Driven):
         self._tag: str | None = None
         self._costs = [PartyCost()] * len(self.cards)
 
+    @property
+    def costs(self) -> tuple[PartyCost, ...]:
+        return tuple(self._costs)
+
     def enter(self, announcement: Announcement) -> None:
         self._channels = [channel_to(card.address, card.certificate, self._credentials) for card in self.cards]
         for index, (card, channel) in enumerate(zip(self.cards, self._channels, strict=True)):
@@ -69,8 +73,8 @@ class Remote(Driven):
                 self.fail(f"{self._name(index)} {why}")
         self._tag = announcement.nonce.hex()
 
-    def watch(self) -> None:
-        """Hold a call open at each party: the run ends there when this side breaks."""
+    def _watch(self) -> None:
+        """Hold a call open at each party, from the run's begin on: the run ends there when this side breaks."""
         for channel in self._channels:
             self._watches.append(channel.unary_stream(METHOD + "watch")(b"", metadata=((TAG, self._tag),)))
         for index, watch in enumerate(self._watches):
@@ -121,6 +125,8 @@ class Remote(Driven):
             except ProtocolError:
                 self.fail(f"{self._name(index)} gave a malformed answer")
             found.append(answer)
+        if not self._watches:
+            self._watch()
         return found
 
     def _name(self, index: int) -> str:
@@ -158,18 +164,9 @@ class RemoteParties(Remote, Parties):
     """The three computing parties as services."""
 
     @property
-    def costs(self) -> tuple[PartyCost, ...]:
-        return tuple(self._costs)
-
-    @property
     def keys(self) -> tuple[bytes, bytes, bytes]:
         first, second, third = (bytes.fromhex(card.key) for card in self.cards)
         return first, second, third
-
-    def begin(self, announcement: Announcement) -> bytes:
-        run = super().begin(announcement)
-        self.watch()
-        return run
 
 
 class RemoteCryptoParty(Remote, CryptoParty):
@@ -186,12 +183,3 @@ class RemoteCryptoParty(Remote, CryptoParty):
 
     def __init__(self, card: PartyCard, operator: str | Path, timeout: float = 600.0) -> None:
         super().__init__([card], operator, timeout)
-
-    @property
-    def costs(self) -> PartyCost:
-        return self._costs[0]
-
-    def begin(self, announcement: Announcement) -> Begun:
-        begun = super().begin(announcement)
-        self.watch()
-        return begun

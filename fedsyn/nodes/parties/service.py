@@ -60,7 +60,7 @@ class Service(Serving):
         keys = [card.key for card in announcement.config.aggregation.parties or ()]
         others = {keys.index(key): (self._who[key], channel) for key, channel in self._channels.items()}
         lines = Lines(tag, others, self._inboxes, self.file.timeout)
-        return Party(self.host.index_in(announcement.config), self.host, lines), lines.abort
+        return Party(keys.index(self.cards[0].key), self.host, lines), lines.abort
 
 
 class CryptoService(Serving):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
@@ -73,7 +73,7 @@ class Current:
     latest: float = field(default_factory=time.monotonic)
 
 
-class Serving(grpc.GenericRpcHandler):
+class Serving(ABC):
     """A role's service.
 
     Class attributes:
@@ -111,7 +111,15 @@ class Serving(grpc.GenericRpcHandler):
         self.orders = Requests("orders", "order", "outcome")
         self._probes: Pages | None = None
         pool = futures.ThreadPoolExecutor(_THREADS, "party")
-        self._server = grpc.server(pool, (self,), options=server_options(2 * FRAME), maximum_concurrent_rpcs=_THREADS)
+        self._server = grpc.server(pool, options=server_options(2 * FRAME), maximum_concurrent_rpcs=_THREADS)
+        calls = {name: self._guarded(partial(self._ordered, name), name) for name in self._steps}
+        calls["end"] = self._guarded(self._end)
+        handlers = {name: grpc.stream_unary_rpc_method_handler(call) for name, call in calls.items()}
+        handlers["watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
+        lines = {LINE.rpartition("/")[2]: grpc.stream_unary_rpc_method_handler(self._guarded(self._line))}
+        for method, methods in ((METHOD, handlers), (LINE, lines)):
+            services = (grpc.method_handlers_generic_handler(method.split("/")[1], methods),)
+            self._server.add_generic_rpc_handlers(services)
         listen = file.listen or card.address
         try:
             self.port = self._server.add_secure_port(listen, server_credentials(self.credentials, pinned))
@@ -162,33 +170,18 @@ class Serving(grpc.GenericRpcHandler):
 
     # What a role has of its own ---------------------------------------------------------------------------------------
 
-    def reach(self, announcement: Announcement) -> None:
+    def reach(self, announcement: Announcement) -> None:  # noqa: B027 - a role without others has nobody to reach
         """Look whether a run that is announced can be begun, before it is entered."""
 
     @abstractmethod
     def make(self, announcement: Announcement, tag: str) -> tuple[Half, Callable[[str], None]]:
-        """Return the role's half of a new run, and what wakes whoever waits for another party in it."""
+        """Return the role's half of a new run, and what wakes those in it that wait for another party."""
 
     def hear(self, frames: Iterator[bytes], tag: str, key: str, hang_up: Callable[[], object]) -> None:
         """Take another party's line until it ends; a role without lines has none to call it."""
         raise ProtocolError("this party has no lines to others")
 
     # Calls ------------------------------------------------------------------------------------------------------------
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """Return what answers a method, for those who may call it; None for an unknown one."""
-        name = str(details.method).removeprefix(METHOD)
-        if details.method == LINE:
-            return grpc.stream_unary_rpc_method_handler(self._guarded(self._line))
-        if not str(details.method).startswith(METHOD):
-            return None
-        if name == "watch":
-            return grpc.unary_stream_rpc_method_handler(self._watch)
-        if name == "end":
-            return grpc.stream_unary_rpc_method_handler(self._guarded(self._end))
-        if name not in self._steps:
-            return None
-        return grpc.stream_unary_rpc_method_handler(self._guarded(partial(self._ordered, name), name))
 
     def call(self, name: str, request: bytes, tag: str) -> bytes:
         """Take a step of the run with this tag; return its result, and what the party has spent so far."""

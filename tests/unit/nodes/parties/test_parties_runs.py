@@ -76,7 +76,7 @@ def test_private_row_counts_choose_alike() -> None:
 @pytest.mark.parametrize("threat", ["semi_honest", "malicious"])
 def test_the_threat_model_of_the_configuration_is_that_of_the_computation(threat: str) -> None:
     bench = Bench(mpc_config(aggregation={"threat": threat}))
-    assert {party._begun.session.malicious for party in bench.parties.parties} == {threat == "malicious"}
+    assert {party._begun.session.malicious for party in bench.parties.halves} == {threat == "malicious"}
 
 
 @pytest.mark.parametrize("threat", ["semi_honest", "malicious"])
@@ -126,7 +126,7 @@ def test_a_partys_whole_view_is_uniform_but_for_public_facts(threat: str) -> Non
     compared = 32 + 49 * CLIENTS
     public = {2, CLIENTS, 32, 48, 64, compared}
     limit = chi2.isf(1e-10, 255)
-    for party in bench.parties.parties:
+    for party in bench.parties.halves:
         view = [payload for _, payload in bench.parties.network.views[party.index]]
         words = [payload for payload in view if len(payload) not in public]
         assert len(words) > 40 and all(len(payload) % 8 == 0 for payload in words)
@@ -234,8 +234,8 @@ def test_a_server_that_announces_different_runs_has_none(tmp_path: Path) -> None
     bench.parties.end()
     other = [replace(bench.announcement, rho=RHO / (1 + (index == 1))) for index in range(3)]
     fresh = Bench(hosts=hosts)
-    parties = [type(p)(p.index, p.host, fresh.parties.network.endpoints[p.index]) for p in fresh.parties.parties]
-    fresh.parties.parties = tuple(parties)
+    parties = [type(p)(p.index, p.host, fresh.parties.network.endpoints[p.index]) for p in fresh.parties.halves]
+    fresh.parties.halves = tuple(parties)
     with pytest.raises(RunError, match="announced different runs to this party and to party"):
         fresh.parties.take(lambda party: party.begin(other[party.index]), NOTHING)
 

@@ -240,7 +240,7 @@ def test_equal_announcements_are_two_runs() -> None:
 def test_private_runs_keep_no_row_counts() -> None:
     bench = Bench(mpc_config(privacy={"client_sizes": "private"}))
     bench.deal([0, 1])
-    assert bench.parties.parties[0]._begun.public_rows is None
+    assert bench.parties.halves[0]._begun.public_rows is None
     public = Bench()
     public.deal([0, 1])
-    assert public.parties.parties[2]._begun.public_rows == len(CODES[0::CLIENTS]) + len(CODES[1::CLIENTS])
+    assert public.parties.halves[2]._begun.public_rows == len(CODES[0::CLIENTS]) + len(CODES[1::CLIENTS])
