@@ -23,7 +23,7 @@ from fedsyn.selection.terms import Terms
 from fedsyn.settings import AggregationNode
 
 if TYPE_CHECKING:
-    from fedsyn.nodes.parties.driven import Parties
+    from fedsyn.nodes.parties.driven import ComputeParties
     from fedsyn.nodes.parties.interface import SealedDeal
 
 _KEY, _RUN = 32, 32  # bytes
@@ -94,10 +94,10 @@ class MpcServer(StoreServer):
         connect: gives the three parties, when they are first needed.
     """
 
-    def __init__(self, run: ServedRun, store: Store, connect: Callable[[], Parties]) -> None:
+    def __init__(self, run: ServedRun, store: Store, connect: Callable[[], ComputeParties]) -> None:
         super().__init__(run, store)
         self._connect = connect
-        self._parties: Parties | None = None
+        self._parties: ComputeParties | None = None
         self._run = b""
 
     def announce(self, rho: float) -> None:
@@ -109,7 +109,7 @@ class MpcServer(StoreServer):
         keys = b"".join(parties.keys)
         return [np.frombuffer(self._run, np.uint8), np.frombuffer(keys, np.uint8)]
 
-    def _begun(self, rho: float) -> Parties:
+    def _begun(self, rho: float) -> ComputeParties:
         if self._parties is None:
             import secrets
 

@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 @dataclass
-class Opened:
+class LedgerReading:
     """A ledger that was read.
 
     Attributes:
@@ -83,7 +83,7 @@ class Opened:
         return rho, total(self.node.costs, self.kind) + CHOICE * self.lines.torn_rho
 
 
-def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: PrivacyBudget | None = None) -> Opened:
+def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: PrivacyBudget | None = None) -> LedgerReading:
     """Read a ledger.
 
     Args:
@@ -106,13 +106,15 @@ def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: Privac
         raise damaged(path, 1, NodeLines.advice) from None
     lines = NodeLines() if of_a_node else PartyLines()
     lines.read(raw, path)
-    return Opened(path, raw, lines, limits, budget)
+    return LedgerReading(path, raw, lines, limits, budget)
 
 
 # Verification ---------------------------------------------------------------------------------------------------------
 
 
-def verify(opened: Opened, head: Mapping[str, Any] | None = None, remembered: Iterable[Head] = ()) -> dict[str, Any]:
+def verify(
+    opened: LedgerReading, head: Mapping[str, Any] | None = None, remembered: Iterable[Head] = ()
+) -> dict[str, Any]:
     """Check a ledger whose lines follow each other as its next start will; return numbers of entries and releases.
 
     Args:
@@ -149,7 +151,7 @@ def verify(opened: Opened, head: Mapping[str, Any] | None = None, remembered: It
     return found
 
 
-def head_of(opened: Opened) -> dict[str, Any]:
+def head_of(opened: LedgerReading) -> dict[str, Any]:
     """Return what to keep elsewhere: no older and no rewritten ledger agrees with it (SHA-256 of its bytes so far)."""
     return {
         "format": _FORMAT,
@@ -161,7 +163,7 @@ def head_of(opened: Opened) -> dict[str, Any]:
     }
 
 
-def _verify_head(opened: Opened, head: Mapping[str, Any]) -> None:
+def _verify_head(opened: LedgerReading, head: Mapping[str, Any]) -> None:
     try:
         before, size, whole = Head(int(head["entries"]), str(head["head"])), int(head["bytes"]), str(head["sha256"])
         if head["format"] != _FORMAT:
@@ -179,7 +181,7 @@ def _verify_head(opened: Opened, head: Mapping[str, Any]) -> None:
 # What it says ---------------------------------------------------------------------------------------------------------
 
 
-def standing(opened: Opened) -> list[dict[str, Any]]:
+def standing(opened: LedgerReading) -> list[dict[str, Any]]:
     """Return one record for each limit: its budget, and what is spent of it, as epsilon at its own delta."""
     rho, spent = opened.spent()
     if opened.limits is not None and opened.node is not None:
@@ -200,7 +202,7 @@ def _standing(name: str, budget: PrivacyBudget, spent: float, kind: Kind) -> dic
     return {"limit": name, **budget.to_dict(), "spent_epsilon": epsilon, "left_share": left}
 
 
-def summary(opened: Opened) -> dict[str, Any]:
+def summary(opened: LedgerReading) -> dict[str, Any]:
     """Return everything but the single releases."""
     rho, spent = opened.spent()
     opening = (opened.node.opened or {}) if opened.node else {}
@@ -239,7 +241,7 @@ def _run(name: str, run: Run) -> dict[str, Any]:
     }
 
 
-def _party_runs(opened: Opened) -> list[dict[str, Any]]:
+def _party_runs(opened: LedgerReading) -> list[dict[str, Any]]:
     lines, delta = opened.lines, opened.delta
     assert isinstance(lines, PartyLines)
     found = []
@@ -261,14 +263,14 @@ def _party_runs(opened: Opened) -> list[dict[str, Any]]:
     return found
 
 
-def rows(opened: Opened, run: str | None = None) -> list[dict[str, Any]]:
+def rows(opened: LedgerReading, run: str | None = None) -> list[dict[str, Any]]:
     """Return one record for each release (and torn line), with `COLUMNS`."""
     found = [_row(opened, entry) for entry in opened.lines.entries if entry["entry"] in ("charge", "release", TORN)]
     flat = [row for several in found for row in several]
     return [row for row in flat if run is None or row["run"] == run]
 
 
-def _row(opened: Opened, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _row(opened: LedgerReading, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     when = _when(entry["time"])
     if entry["entry"] == TORN:
         parts = entry["runs"] if opened.node is not None else {entry["run"]: entry["rho"]}

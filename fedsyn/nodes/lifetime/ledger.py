@@ -12,7 +12,7 @@ reader of the lines says what is the worst that it can have been, and that is wr
 `torn`, before anything else. Anything else that does not fit is refused: then a person has to look.
 
 What the lines alone cannot show: that somebody wrote all of them anew, digests included, or put back an older copy of
-the file. Both show only against a head (line number and digest) that was kept elsewhere: `Lines.holds`.
+the file. Both show only against a head (line number and digest) that was kept elsewhere: `LedgerLines.holds`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Head(NamedTuple):
 
 
 @dataclass
-class Lines:
+class LedgerLines:
     """What was read of a ledger. A subclass says in `take` what its entries mean.
 
     Attributes:
@@ -143,7 +143,7 @@ class Lines:
             )
 
 
-L = TypeVar("L", bound=Lines)
+L = TypeVar("L", bound=LedgerLines)
 
 
 def damaged(path: Path, line: int, advice: str) -> LedgerDamaged:

@@ -37,7 +37,7 @@ from pathlib import Path
 from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, Unable
 from fedsyn.nodes.lifetime.ledger import Head, LifetimeLedger, create
 from fedsyn.nodes.lifetime.limits import Cost, Kind, LifetimeLimits, adding, epsilon_of, total
-from fedsyn.nodes.lifetime.node_lines import Charge, NodeLines, Run, RunFacts
+from fedsyn.nodes.lifetime.node_lines import Charge, LedgerRun, NodeLines, Run
 from fedsyn.nodes.lifetime.room import require_room, said
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.privacy import ADJACENCY, GAUSSIAN, UNIT, Release
@@ -96,7 +96,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
 
     # ----------------------------------------------------------------------------------------------------------- runs
 
-    def account(self, run: str, facts: RunFacts, request: str = "") -> RunAccount:
+    def account(self, run: str, facts: LedgerRun, request: str = "") -> RunAccount:
         """Open the account of a run, for one attempt at one request; the run begins if it has not.
 
         Args:
@@ -120,7 +120,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
             self._note()
         return RunAccount(self, run, request)
 
-    def require_taken(self, run: str, facts: RunFacts) -> None:
+    def require_taken(self, run: str, facts: LedgerRun) -> None:
         """Refuse a run that `account` would refuse, and write nothing: before a person is asked about the run.
 
         Raises:
@@ -129,7 +129,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
         with self.turn() as lines:
             self._require_taken(lines, run, facts)
 
-    def _require_taken(self, lines: NodeLines, run: str, facts: RunFacts) -> None:
+    def _require_taken(self, lines: NodeLines, run: str, facts: LedgerRun) -> None:
         if not _NAME.fullmatch(run):
             raise NodeError("this node takes a run only under a name of letters, digits, '.', '_' and '-', up to 100")
         require_room(lines, run, facts, self.limits, self._now())

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.nodes.lifetime.ledger import TORN, Lines, legible
+from fedsyn.nodes.lifetime.ledger import TORN, LedgerLines, legible
 from fedsyn.nodes.lifetime.limits import Cost, Kind, capacity, counted, order_of, require_joined, total
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 
@@ -32,7 +32,7 @@ _NAMES = ("configuration", "schema", "mechanism", "accountant")
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class LedgerRun:
     """What a run is, as its holder's ledger names it. All of it is public.
 
     Attributes:
@@ -56,7 +56,7 @@ class RunFacts:
         return {**names, **self.budget.to_dict(), "client_sizes": self.client_sizes}
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> RunFacts:
+    def from_dict(cls, entry: Mapping[str, Any]) -> LedgerRun:
         budget = PrivacyBudget(entry["epsilon"], entry["delta"])
         configuration, schema, mechanism, accountant = (str(entry[name]) for name in _NAMES)
         return cls(configuration, schema, mechanism, accountant, budget, str(entry["client_sizes"]))
@@ -109,7 +109,7 @@ class Run:
         memory: number of the newest memory that a reply left with (`RunMemory.number`).
     """
 
-    facts: RunFacts
+    facts: LedgerRun
     begun: float
     latest: float
     charges: list[Charge] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Run:
 
 
 @dataclass
-class NodeLines(Lines):
+class NodeLines(LedgerLines):
     """What was read of a holder's ledger.
 
     Attributes:
@@ -231,7 +231,7 @@ class NodeLines(Lines):
 
     def _begin(self, entry: Mapping[str, Any]) -> None:
         try:
-            facts = RunFacts.from_dict(entry)
+            facts = LedgerRun.from_dict(entry)
             require_joined(facts.kind, self.kind or facts.kind)
         except (ConfigError, NodeError):
             raise ValueError from None

@@ -21,14 +21,14 @@ from typing import Any, ClassVar
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded
-from fedsyn.nodes.lifetime.ledger import TORN, LifetimeLedger, Lines, read_lines
+from fedsyn.nodes.lifetime.ledger import TORN, LedgerLines, LifetimeLedger, read_lines
 from fedsyn.nodes.lifetime.limits import Kind
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.privacy.accountant import affordable
 
 
 @dataclass
-class PartyLines(Lines):
+class PartyLines(LedgerLines):
     """What was read of a party's ledger.
 
     Attributes:

@@ -24,13 +24,13 @@ from fedsyn.nodes.lifetime.limits import (
     require_filter,
     total,
 )
-from fedsyn.nodes.lifetime.node_lines import NodeLines, RunFacts
+from fedsyn.nodes.lifetime.node_lines import LedgerRun, NodeLines
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.privacy.accountant import affordable
 from fedsyn.registry import client_class
 
 
-def facts_of(config: RunConfig, configuration: str, schema: str) -> RunFacts:
+def facts_of(config: RunConfig, configuration: str, schema: str) -> LedgerRun:
     """Return what a run is to the ledger: it announces its whole budget, and is refused where a limit is smaller.
 
     Args:
@@ -42,7 +42,7 @@ def facts_of(config: RunConfig, configuration: str, schema: str) -> RunFacts:
     order = getattr(contract, "order_of", None)  # of a contract that counts in Rényi DP
     accountant = contract.accountant if order is None else f"{contract.accountant} {order(config)}"
     node = config.privacy
-    return RunFacts(configuration, schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
+    return LedgerRun(configuration, schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Room:
         )
 
 
-def rooms(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float, run: str = "") -> list[Room]:
+def rooms(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: float, run: str = "") -> list[Room]:
     """Return one record for each limit that runs add up in.
 
     Args:
@@ -97,7 +97,7 @@ def rooms(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float,
     return found
 
 
-def require_room(lines: NodeLines, run: str, facts: RunFacts, limits: LifetimeLimits, now: float) -> None:
+def require_room(lines: NodeLines, run: str, facts: LedgerRun, limits: LifetimeLimits, now: float) -> None:
     """Refuse a run for which no room is left, or that is not the one which the ledger knows by its name.
 
     Raises:
@@ -130,7 +130,7 @@ def said(budget: PrivacyBudget) -> str:
     return f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
 
 
-def _fitting(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> str:
+def _fitting(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: float) -> str:
     """Name the largest epsilon, at this run's delta, that would fit; "" where it follows from more (Rényi orders)."""
     if facts.kind not in ("gaussian", "zcdp"):
         return ""

@@ -28,7 +28,7 @@ from fedsyn.nodes.node.file import NodeFile, load_node_file
 from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
 from fedsyn.nodes.node.task import FrameError, fits, read_frame, refused, write_frame
 from fedsyn.nodes.service.files import replace_synced
-from fedsyn.nodes.service.health import Budget, Health, Metrics, Pages, Requests, pages_of
+from fedsyn.nodes.service.health import Health, Metrics, Pages, Requests, SpentBudget, pages_of
 from fedsyn.output import log_to_stderr, no_tracebacks, say
 from fedsyn.protocol.wire.envelope import ANSWER, BUSY, from_json
 from fedsyn.runs.orders import is_run_name
@@ -278,13 +278,13 @@ class Link:
         }
         return Health("node", self.file.name, tuple(problems), self.requests, self._budget(), facts, figures)
 
-    def _budget(self) -> Budget | None:
+    def _budget(self) -> SpentBudget | None:
         """Return what the ledger says now; None while it cannot be read."""
         try:
             with self._looking:
                 self.book.refresh()
                 life = self.book.limits.lifetime
-                return Budget(self.book.epsilon, life.epsilon, life.delta, len(self.book.runs))
+                return SpentBudget(self.book.epsilon, life.epsilon, life.delta, len(self.book.runs))
         except FedsynError as error:
             _log.error("%s", error)
             return None

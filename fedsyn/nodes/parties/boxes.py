@@ -62,7 +62,7 @@ from fedsyn.crypto.fhe.slots import Piece, SlotLayout
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.interface import TotalOrder
 from fedsyn.nodes.parties.messages import STORE_VERSION, pack
-from fedsyn.nodes.parties.sealing import DealFacts, Fault, Refused
+from fedsyn.nodes.parties.sealing import DealFacts, Fault, RefusedDeal
 
 Residues = npt.NDArray[np.uint64]
 _PURPOSE = b"fedsyn crypto party: box"
@@ -112,21 +112,21 @@ def open_box(box: bytes, facts: bytes, run: bytes, partition: int, pair: KeyPair
         signer: public key of that client; None where none is pinned.
 
     Raises:
-        Refused: it was not sealed for this, is not signed by this client, or is damaged.
+        RefusedDeal: it was not sealed for this, is not signed by this client, or is damaged.
     """
     if len(box) not in (_UNSIGNED, _UNSIGNED + SIGNATURE):
-        raise Refused(Fault.MALFORMED)
+        raise RefusedDeal(Fault.MALFORMED)
     bound, inner = _bound(facts, run, partition), box[:_UNSIGNED]
     if signer is not None and not signed_by(signer, box[_UNSIGNED:], _signed(bound, inner)):
-        raise Refused(Fault.UNSIGNED)
+        raise RefusedDeal(Fault.UNSIGNED)
     try:
         secret = pair.agree(inner[:KEY])
     except ProtocolError:
-        raise Refused(Fault.MALFORMED) from None
+        raise RefusedDeal(Fault.MALFORMED) from None
     own = derive(secret, run, _PURPOSE, (STORE_VERSION, partition), (inner[:KEY], pair.public))
     seed = unseal(own, inner[KEY:], bound)
     if seed is None:
-        raise Refused(Fault.SEALED)
+        raise RefusedDeal(Fault.SEALED)
     return seed
 
 

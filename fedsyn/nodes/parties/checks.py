@@ -20,7 +20,7 @@ from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
 from fedsyn.nodes.lifetime.limits import Kind, capacity, largest_epsilon
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
-from fedsyn.nodes.parties.policy import LimitsNode, Policy
+from fedsyn.nodes.parties.policy import LimitsNode, PartyPolicy
 from fedsyn.privacy import (
     DistributedNoise,
     GaussianAccountant,
@@ -49,7 +49,7 @@ class Host:
     """
 
     pair: KeyPair
-    policy: Policy
+    policy: PartyPolicy
     randomness: Randomness
     book: PartyLedger | None = None
     cards: tuple[PartyCard, ...] | None = None
@@ -184,7 +184,7 @@ def _check_budget(announcement: Announcement, host: Host) -> None:
             raise BudgetExceeded(f"{error}{_fitting(announcement, host.policy, host.book)}") from None
 
 
-def _fitting(announcement: Announcement, policy: Policy, book: PartyLedger) -> str:
+def _fitting(announcement: Announcement, policy: PartyPolicy, book: PartyLedger) -> str:
     """Names the largest epsilon with which the run would fit into what this party has left."""
     kind = _accounted(announcement)
     rest = min(book.budget.rho - book.spent, capacity(policy.run_budget, kind))

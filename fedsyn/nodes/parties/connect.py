@@ -6,12 +6,12 @@ from pathlib import Path
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.nodes.parties.driven import CryptoParty, Parties
+from fedsyn.nodes.parties.driven import ComputeParties, CryptoParty
 from fedsyn.nodes.parties.local import LocalCryptoParty, LocalParties
 from fedsyn.randomness import Randomness
 
 
-def connect(config: RunConfig, randomness: Randomness) -> Parties:
+def connect(config: RunConfig, randomness: Randomness) -> ComputeParties:
     """The three parties of a run.
 
     Args:

@@ -16,14 +16,14 @@ from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box
 from fedsyn.nodes.parties.checks import Host, refuse
 from fedsyn.nodes.parties.interface import Announcement, TotalOrder
-from fedsyn.nodes.parties.sealing import DealFacts, Fault, Refused
-from fedsyn.nodes.parties.steps import RunState
+from fedsyn.nodes.parties.sealing import DealFacts, Fault, RefusedDeal
+from fedsyn.nodes.parties.steps import PartyRun
 from fedsyn.privacy import Ledger
 from fedsyn.privacy.budget import ROUNDING_ROOM
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
 
 
-class KeptRun(RunState):
+class KeptRun(PartyRun):
     """What the crypto party keeps of a run: its keys, and who contributes to what."""
 
     def __init__(
@@ -60,30 +60,30 @@ class KeptRun(RunState):
         return self._signers is None
 
     def contribute(self, order: TotalOrder, partition: int, box: bytes) -> None:
-        """One contributor of a sum; Refused if its box cannot be used, or came before."""
+        """One contributor of a sum; RefusedDeal if its box cannot be used, or came before."""
         if partition in self.seeds:
-            raise Refused(Fault.TWICE)
+            raise RefusedDeal(Fault.TWICE)
         if len(self.seeds) >= order.asked:
-            raise Refused(Fault.MANY)
+            raise RefusedDeal(Fault.MANY)
         self.seeds[partition] = self._opened(box, of_sum(order), partition)
 
     def deal(self, partition: int, box: bytes, most: int) -> None:
         """One contributor of the store, likewise; and if it allows for less than the run may release."""
         assert self.pads is not None
         if partition in self.deals:
-            raise Refused(Fault.TWICE)
+            raise RefusedDeal(Fault.TWICE)
         if len(self.deals) >= most:
-            raise Refused(Fault.MANY)
+            raise RefusedDeal(Fault.MANY)
         facts = DealFacts.of(box[: DealFacts.SIZE])
         if facts.rho * (1.0 + ROUNDING_ROOM) < self.ledger.remaining_rho:
-            raise Refused(Fault.BUDGET)
+            raise RefusedDeal(Fault.BUDGET)
         self.pads.add(self._opened(box[DealFacts.SIZE :], of_deal(facts), partition))
         self.deals[partition] = facts
 
     def _opened(self, box: bytes, facts: bytes, partition: int) -> bytes:
         signer = None
         if self._signers and (signer := self._signers.get(partition)) is None:
-            raise Refused(Fault.UNSIGNED)
+            raise RefusedDeal(Fault.UNSIGNED)
         return open_box(box, facts, self.agreed, partition, self._pair, signer)
 
     def answer(self, ciphertexts: int) -> None:

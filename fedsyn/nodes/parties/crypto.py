@@ -80,7 +80,7 @@ from fedsyn.nodes.parties.interface import (
     TotalOrder,
     run_id,
 )
-from fedsyn.nodes.parties.sealing import Refused
+from fedsyn.nodes.parties.sealing import RefusedDeal
 from fedsyn.nodes.parties.steps import RunHalf, step
 from fedsyn.privacy import DistributedNoise
 from fedsyn.privacy.distributed import of_two
@@ -177,7 +177,7 @@ class KeyHolder(RunHalf[KeptRun]):
                     run.deal(partition, box, self.host.policy.limits.clients)
                 else:
                     run.contribute(order, partition, box)
-            except Refused as error:
+            except RefusedDeal as error:
                 refused[partition] = str(error)
         return refused
 

@@ -66,7 +66,7 @@ class Driven(ABC):
         raise RunError(f"{sentence}; nothing was opened")
 
 
-class Parties(Driven):
+class ComputeParties(Driven):
     """The three computing parties."""
 
     @property

@@ -16,10 +16,10 @@ from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.errors import FedsynError, RunError
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.crypto import KeyHolder
-from fedsyn.nodes.parties.driven import CryptoParty, Driven, Parties
+from fedsyn.nodes.parties.driven import ComputeParties, CryptoParty, Driven
 from fedsyn.nodes.parties.interface import Announcement, PartyCost
 from fedsyn.nodes.parties.party import Party
-from fedsyn.nodes.parties.policy import Policy
+from fedsyn.nodes.parties.policy import PartyPolicy
 from fedsyn.nodes.parties.steps import RunHalf
 from fedsyn.randomness import Randomness
 
@@ -49,11 +49,11 @@ class Local(Driven):
 
     def hosts(self, announcement: Announcement, pairs: Sequence[KeyPair]) -> Sequence[Host]:
         """Return what the parties are in a run; of a simulation, with these keys."""
-        policy = Policy.of_simulation(announcement.config.mechanism.name)
+        policy = PartyPolicy.of_simulation(announcement.config.mechanism.name)
         return self._hosts or [Host(pair, policy, self._randomness) for pair in pairs]
 
 
-class LocalParties(Local, Parties):
+class LocalParties(Local, ComputeParties):
     """The three computing parties in this process.
 
     Args:

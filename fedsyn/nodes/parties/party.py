@@ -31,7 +31,7 @@ from fedsyn.nodes.parties.dealt import Deals
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, PartyCost, run_id
 from fedsyn.nodes.parties.messages import digest_of, pack
 from fedsyn.nodes.parties.sealing import DealPart
-from fedsyn.nodes.parties.steps import RunHalf, RunState, step
+from fedsyn.nodes.parties.steps import PartyRun, RunHalf, step
 from fedsyn.privacy import Ledger
 from fedsyn.privacy import release as released
 from fedsyn.privacy.selection import DRAWING
@@ -52,7 +52,7 @@ class Party(RunHalf["_Run"]):
 
     def __init__(self, index: int, host: Host, network: Network) -> None:
         super().__init__(host, index)
-        self._lines = _Lines(index, network)
+        self._lines = _CountedNetwork(index, network)
 
     @property
     def cost(self) -> PartyCost:
@@ -175,7 +175,7 @@ def _norms(session: Session, terms: Terms, far: Shared) -> Shared:
     raise ProtocolError("a choice by a norm is asked for that three parties do not compute")
 
 
-class _Run(RunState):
+class _Run(PartyRun):
     """What a computing party keeps of a run."""
 
     def __init__(self, run: bytes, announcement: Announcement, contract: Any, ledger: Ledger, session: Session) -> None:
@@ -209,7 +209,7 @@ class _Run(RunState):
         return f"party '{nodes[index].name}'" if nodes is not None else f"party {index}"
 
 
-class _Lines:
+class _CountedNetwork:
     """The lines to the other two, counted."""
 
     def __init__(self, index: int, network: Network) -> None:

@@ -45,7 +45,7 @@ def _listed(value: Any) -> Any:
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
-class Policy(Node):
+class PartyPolicy(Node):
     """What a party agrees to.
 
     Attributes:
@@ -89,7 +89,7 @@ class Policy(Node):
         return PrivacyBudget(self.epsilon_total, self.delta)
 
     @classmethod
-    def of_simulation(cls, mechanism: str) -> Policy:
+    def of_simulation(cls, mechanism: str) -> PartyPolicy:
         """Anything that a configuration can ask for: a simulation's parties protect nobody."""
         limits = LimitsNode(entries=2 * 10**8, cells=2 * 10**8, candidates=10**7, clients=10**6)
         facts: dict[str, Any] = {"epsilon_per_run": 1e6, "epsilon_total": 1e6, "delta": 0.5, "minimum_clients": 1}
@@ -123,7 +123,7 @@ class PartyFile(Node):
     ledger: str = "ledger.jsonl"
     timeout: float = Field(default=60.0, gt=0, le=3600)
     idle: float = Field(default=900.0, gt=0)
-    policy: Policy
+    policy: PartyPolicy
 
     @field_validator("listen", "listen_health")
     @classmethod

@@ -17,7 +17,7 @@ import grpc
 
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.parties import messages
-from fedsyn.nodes.parties.driven import CryptoParty, Driven, Parties
+from fedsyn.nodes.parties.driven import ComputeParties, CryptoParty, Driven
 from fedsyn.nodes.parties.interface import Announcement, PartyCost
 from fedsyn.nodes.parties.lines import LOST, TAG, cut
 from fedsyn.nodes.parties.serving import METHOD
@@ -160,7 +160,7 @@ class Remote(Driven):
         return f"{self._name(index)} {verb}{text}"
 
 
-class RemoteParties(Remote, Parties):
+class RemoteParties(Remote, ComputeParties):
     """The three computing parties as services."""
 
     @property

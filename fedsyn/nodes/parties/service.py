@@ -16,7 +16,7 @@ from fedsyn.config import load_options
 from fedsyn.crypto.mpc.network import PartyGone
 from fedsyn.nodes.parties.crypto import KeyHolder
 from fedsyn.nodes.parties.interface import Announcement
-from fedsyn.nodes.parties.lines import Inboxes, Lines
+from fedsyn.nodes.parties.lines import Inboxes, RunNetwork
 from fedsyn.nodes.parties.party import Party
 from fedsyn.nodes.parties.policy import PartyFile
 from fedsyn.nodes.parties.serving import Half, Serving
@@ -59,7 +59,7 @@ class Service(Serving):
     def make(self, announcement: Announcement, tag: str) -> tuple[Half, Callable[[str], None]]:
         keys = [card.key for card in announcement.config.aggregation.parties or ()]
         others = {keys.index(key): (self._who[key], channel) for key, channel in self._channels.items()}
-        lines = Lines(tag, others, self._inboxes, self.file.timeout)
+        lines = RunNetwork(tag, others, self._inboxes, self.file.timeout)
         return Party(keys.index(self.cards[0].key), self.host, lines), lines.abort
 
 

@@ -32,7 +32,7 @@ from fedsyn.nodes.parties.lines import FRAME, LINE, TAG, joined
 from fedsyn.nodes.parties.policy import PartyFile
 from fedsyn.nodes.parties.steps import RunHalf, steps_of, types_of
 from fedsyn.nodes.service.certificates import expiry_of
-from fedsyn.nodes.service.health import Budget, Health, Metrics, Pages, Requests, pages_of
+from fedsyn.nodes.service.health import Health, Metrics, Pages, Requests, SpentBudget, pages_of
 from fedsyn.nodes.service.party_keys import certificate_of, load_party
 from fedsyn.nodes.service.tls import der, peer_of, server_credentials, server_options
 from fedsyn.randomness import Randomness
@@ -159,7 +159,7 @@ class Serving(ABC):
         if self._stopped.is_set():
             problems.append("the party is stopping")
         allowed, busy, latest = self.book.budget, self._current is not None, self.orders.latest
-        budget = Budget(self.book.epsilon, allowed.epsilon, allowed.delta, runs)
+        budget = SpentBudget(self.book.epsilon, allowed.epsilon, allowed.delta, runs)
         facts = {"role": self.file.role, "busy": busy, "last_order": latest, "certificate_expires": expires}
         figures: Metrics = {
             "last_order_seconds": ("gauge", "When an order last came; 0: never.", latest),

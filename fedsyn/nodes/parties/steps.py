@@ -22,7 +22,7 @@ from fedsyn.privacy import EXPONENTIAL, Ledger, Release, SelectionNoise
 _log = logging.getLogger("fedsyn.party")
 
 
-class RunState:
+class PartyRun:
     """What a party keeps of a run, in memory alone.
 
     Args:
@@ -40,7 +40,7 @@ class RunState:
         self.least_sigma: float | None = least(announcement.rho) if least is not None else None
 
 
-S = TypeVar("S", bound=RunState)
+S = TypeVar("S", bound=PartyRun)
 H = TypeVar("H", bound="RunHalf[Any]")
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -57,7 +57,7 @@ class Requests:
 
 
 @dataclass(frozen=True)
-class Budget:
+class SpentBudget:
     """What a ledger for life says."""
 
     epsilon: float
@@ -84,7 +84,7 @@ class Health:
     name: str
     problems: tuple[str, ...]
     requests: Requests | None = None
-    budget: Budget | None = None
+    budget: SpentBudget | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     figures: Metrics = field(default_factory=dict)
 
@@ -137,7 +137,7 @@ class Pages:
     ) -> None:
         host, _, port = address.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), _handler(pages), seconds, connections)
+            self._server = _PageServer((host.strip("[]"), int(port)), _handler(pages), seconds, connections)
         except (OSError, ValueError, OverflowError) as error:
             raise ConfigError(f"{key}: cannot listen on {address} ({getattr(error, 'strerror', error)})") from None
         self.port = int(self._server.server_address[1])
@@ -148,7 +148,7 @@ class Pages:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class _PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: Any, seconds: float, connections: int) -> None:

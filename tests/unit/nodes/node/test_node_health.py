@@ -21,7 +21,7 @@ from fedsyn.nodes.node.processes import Bounds
 from fedsyn.nodes.node.serve import _only_one, is_served, serve
 from fedsyn.nodes.node.status import look, said
 from fedsyn.nodes.node.task import MOST_ARRAYS, MOST_HEADER, fits
-from fedsyn.nodes.service.health import Budget, Health, Pages, Requests, exposition, pages_of
+from fedsyn.nodes.service.health import Health, Pages, Requests, SpentBudget, exposition, pages_of
 from tests.node_folders import make_node
 
 FACTS = {"node": 42, "last_contact": 1001.5, "seconds": 1, "worker_restarts": 3}
@@ -100,7 +100,7 @@ def test_status_of_a_node_that_does_not_run(tmp_path: Path) -> None:
     assert not is_served(file)
     facts = look(file)
     assert facts["ready"] is False and "not running" in said(facts)
-    well = Health("node", "north", (), Requests("requests", "outcome"), Budget(0.5, 4.0, 1e-6, 2), FACTS)
+    well = Health("node", "north", (), Requests("requests", "outcome"), SpentBudget(0.5, 4.0, 1e-6, 2), FACTS)
     assert "spent: epsilon 0.5 of 4" in said(well.to_dict())
 
 

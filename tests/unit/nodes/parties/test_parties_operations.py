@@ -18,7 +18,7 @@ from typed_commands import entry_point
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.parties.lines import TAG
-from fedsyn.nodes.parties.policy import PartyFile, Policy
+from fedsyn.nodes.parties.policy import PartyFile, PartyPolicy
 from fedsyn.nodes.parties.service import Service
 from fedsyn.nodes.parties.serving import METHOD
 from fedsyn.nodes.service import party_keys
@@ -34,7 +34,7 @@ from fedsyn.nodes.service.party_keys import (
 from fedsyn.nodes.service.tls import channel_to
 from fedsyn.settings import PartyCard
 
-POLICY = Policy(epsilon_per_run=1.0, epsilon_total=4.0, delta=1e-5, mechanisms=("distaim",))
+POLICY = PartyPolicy(epsilon_per_run=1.0, epsilon_total=4.0, delta=1e-5, mechanisms=("distaim",))
 
 
 def free_port() -> int:

@@ -16,7 +16,7 @@ from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties import sealing
 from fedsyn.nodes.parties.interface import SealedDeal
-from fedsyn.nodes.parties.sealing import DealFacts, DealPart, Fault, Refused, open_deal, seal_deal
+from fedsyn.nodes.parties.sealing import DealFacts, DealPart, Fault, RefusedDeal, open_deal, seal_deal
 
 RUN, OTHER = bytes(range(32)), bytes(range(1, 33))
 PAIRS = [KeyPair() for _ in range(PARTIES)]
@@ -36,7 +36,7 @@ def opened(one: SealedDeal, index: int, **changes: Any) -> Any:
 
 
 def fault(one: SealedDeal, index: int, **changes: Any) -> Fault:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedDeal) as caught:
         opened(one, index, **changes)
     return caught.value.fault
 
