@@ -7,9 +7,9 @@ drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.capabilities import MPC, Capabilities
@@ -19,7 +19,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
 from fedsyn.nodes.lifetime.limits import Kind, capacity, largest_epsilon
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyOrder, TotalOrder
 from fedsyn.nodes.parties.policy import LimitsNode, PartyPolicy
 from fedsyn.privacy import (
     DistributedNoise,
@@ -34,6 +34,8 @@ from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.terms import LARGEST_SCORE, NORMS, SquaredL2, Terms
 from fedsyn.settings import PartyCard
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -228,7 +230,7 @@ class Orders:
         self._cliques = frozenset(self.facts.cliques if self.facts is not None else ())
         self.last, self.choices, self.openings = -1, 0, 0
 
-    def take(self, order: Order) -> None:
+    def take(self, order: PartyOrder) -> None:
         """ProtocolError if the configuration has no such order, or not as many, or it is not later than the last."""
         numbers = type(order.number) is int and type(order.round) is int and 0 <= order.round < 2**31
         refuse(not numbers, "an order is malformed")
@@ -255,7 +257,7 @@ class Orders:
         assert isinstance(order, OpenOrder)
         self._may_ask(order.cliques)
 
-    def _named(self, kind: str, order: Order) -> None:
+    def _named(self, kind: str, order: PartyOrder) -> None:
         known = isinstance(order.name, str) and (kind, order.name) in self._names
         refuse(not known, "an order is malformed: its name is not that of a request of the mechanism")
 
@@ -305,8 +307,7 @@ def plan_choice(
     refuse(squared and public_rows is None, "squared_l2 needs public row counts: its sensitivity follows from them")
     if squared and public_rows is not None:
         refuse(terms.rows < public_rows, f"the terms name {terms.rows} rows, and the clients have dealt {public_rows}")
-    plan: ChoicePlan = checked(lambda: room_of_scores(terms, order.epsilon, bounded=bounded))
-    return plan
+    return checked(lambda: room_of_scores(terms, order.epsilon, bounded=bounded))
 
 
 def room_of_scores(terms: Terms, epsilon: float, *, bounded: bool) -> ChoicePlan:
@@ -333,10 +334,7 @@ def plan_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, lea
     """The noise of an opening. Raises ProtocolError if it does not fit the store, or is less than the run's."""
     check_opening(order, layout, limits, least)
     cells = sum(layout.domain.size(clique) for clique in order.cliques)
-    plan: DistributedNoise = checked(
-        lambda: DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=cells)
-    )
-    return plan
+    return checked(lambda: DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=cells))
 
 
 def check_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> None:
@@ -368,7 +366,7 @@ def _known(clique: Clique, domain: Domain) -> None:
     refuse(any(name not in domain for name in clique), "a clique names an attribute that the schema does not have")
 
 
-def checked(check: Any) -> Any:
+def checked(check: Callable[[], T]) -> T:
     """What a check of public numbers gives; its refusal as one kind of error."""
     try:
         return check()

@@ -75,8 +75,8 @@ from fedsyn.nodes.parties.interface import (
     Begun,
     ChooseOrder,
     OpenOrder,
-    Order,
     PartyCost,
+    PartyOrder,
     TotalOrder,
     run_id,
 )
@@ -199,7 +199,7 @@ class KeyHolder(RunHalf[KeptRun]):
         rows = terms.rows if run.pads is None else sum(facts.rows for facts in run.deals.values())
         plan = plan_choice(order, layout, limits, rows, bounded=False)
         if run.config.fhe.selector == "gaussian":
-            vector: DistributedNoise = checked(lambda: gaussian_scores(order.epsilon, terms))
+            vector = checked(lambda: gaussian_scores(order.epsilon, terms))
             self._charge(run, order, vector.release(order.name, order.round, noise_by=ROLES))
             scores = run.reader.scores(asked, terms)
             return run.ledger.distributed(
@@ -262,7 +262,7 @@ class KeyHolder(RunHalf[KeptRun]):
         self._check_many(run, len(seeds), order.asked)
         refuse(vector.shape != (order.length,), "a total has another length than its order")
         limits = limits_of(run.config, order.asked)
-        noise: DistributedNoise = checked(
+        noise = checked(
             lambda: DistributedNoise.of(
                 order.sigma,
                 sensitivity=order.sensitivity,
@@ -297,7 +297,7 @@ class KeyHolder(RunHalf[KeptRun]):
 
     # What every step begins with ------------------------------------------------------------------------------------
 
-    def _running(self, order: Order | None, asked: Asked | None) -> KeptRun:
+    def _running(self, order: PartyOrder | None, asked: Asked | None) -> KeptRun:
         run = self._begun
         if run is None:
             raise ProtocolError("no run has begun")

@@ -64,7 +64,7 @@ def sealed_for(run: bytes, config: RunConfig, domain: Domain, cliques: Sequence[
 
 
 @dataclass(frozen=True)
-class Order:
+class PartyOrder:
     """What every order names.
 
     Attributes:
@@ -79,7 +79,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class ChooseOrder(Order):
+class ChooseOrder(PartyOrder):
     """One index by the exponential mechanism; `terms.cliques` lie inside stored ones."""
 
     epsilon: float
@@ -87,7 +87,7 @@ class ChooseOrder(Order):
 
 
 @dataclass(frozen=True)
-class OpenOrder(Order):
+class OpenOrder(PartyOrder):
     """Some marginals with noise of standard deviation at least `sigma`; each lies inside a stored one."""
 
     sigma: float
@@ -95,7 +95,7 @@ class OpenOrder(Order):
 
 
 @dataclass(frozen=True)
-class TotalOrder(Order):
+class TotalOrder(PartyOrder):
     """The total of a sum, as the crypto party opens it; each contributor has sealed its pad to the very same facts.
 
     Attributes:

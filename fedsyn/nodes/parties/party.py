@@ -28,7 +28,7 @@ from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.checks import Host, check_announcement, ledger_of, plan_choice, plan_opening
 from fedsyn.nodes.parties.dealt import Deals
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, PartyCost, run_id
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, PartyOrder, run_id
 from fedsyn.nodes.parties.messages import digest_of, pack
 from fedsyn.nodes.parties.sealing import DealPart
 from fedsyn.nodes.parties.steps import PartyRun, RunHalf, step
@@ -137,7 +137,7 @@ class Party(RunHalf["_Run"]):
         noisy = run.marginals(order.cliques) * noise.resolution + run.session.sum_of_inputs(share)
         return run.session.shares_for_server(noisy)
 
-    def _running(self, order: Order | None = None) -> _Run:
+    def _running(self, order: PartyOrder | None = None) -> _Run:
         """The run. Raises ProtocolError if there is none, or an order comes out of turn or too early."""
         run = self._begun
         if run is None:
@@ -149,7 +149,7 @@ class Party(RunHalf["_Run"]):
                 raise ProtocolError(f"{len(run.deals.facts)} clients have dealt, and nothing comes out below {least}")
         return run
 
-    def _agree(self, run: _Run, order: Order) -> None:
+    def _agree(self, run: _Run, order: PartyOrder) -> None:
         """Compares the order, and all that was dealt and ordered before: all three say that they take it."""
         whole = pack(type(order), order)
         told = digest_of(b"order", run.state(), whole)

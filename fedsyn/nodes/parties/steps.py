@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedsyn.errors import FedsynError, RunError
 from fedsyn.nodes.lifetime.party_ledger import called, facts_of
 from fedsyn.nodes.parties.checks import Host, Orders
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, Order, PartyCost, sealed_for
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, PartyCost, PartyOrder, sealed_for
 from fedsyn.privacy import EXPONENTIAL, Ledger, Release, SelectionNoise
 
 _log = logging.getLogger("fedsyn.party")
@@ -83,7 +83,7 @@ class RunHalf(ABC, Generic[S]):
             _log.info("run %s begins: %s, up to %.4g rho", name, config.mechanism.name, rho)
         self._begun = run
 
-    def _charge(self, run: S, order: Order, entry: Release) -> None:
+    def _charge(self, run: S, order: PartyOrder, entry: Release) -> None:
         """Enter into the book what the run's own ledger has room for; on the disk when this returns.
 
         Nothing was drawn yet. The run's ledger charges where it draws.
@@ -107,10 +107,10 @@ class RunHalf(ABC, Generic[S]):
         zeros = np.zeros(len(order.terms.cliques), np.int64)
         return run.ledger.selection_share(zeros, noise=noise, draws=draws, source=self._source(order), **named)
 
-    def _agree(self, run: S, order: Order) -> None:
+    def _agree(self, run: S, order: PartyOrder) -> None:
         """Compare an order with the other parties, where there are any, before it is charged."""
 
-    def _source(self, order: Order) -> Any:
+    def _source(self, order: PartyOrder) -> Any:
         return self.host.randomness.generator("party", self.index, order.round, order.name, order.number)
 
 
