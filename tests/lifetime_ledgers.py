@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedsyn.nodes.lifetime.node_lines import RunFacts
+from fedsyn.nodes.lifetime.node_lines import LedgerRun
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 
@@ -14,9 +14,9 @@ ONE = PrivacyBudget(1.0, 1e-6)
 PARTY = PrivacyBudget(3.0, 1e-5)
 
 
-def facts(kind: str = "gaussian", budget: PrivacyBudget = ONE, **changed: Any) -> RunFacts:
+def facts(kind: str = "gaussian", budget: PrivacyBudget = ONE, **changed: Any) -> LedgerRun:
     given = {"configuration": "c" * 64, "schema": "s" * 64, "mechanism": "sketch_aim", "accountant": kind}
-    return RunFacts(**{**given, "budget": budget, **changed})
+    return LedgerRun(**{**given, "budget": budget, **changed})
 
 
 def share(part: float, budget: PrivacyBudget = ONE, round: int = 1) -> Release:

@@ -16,7 +16,7 @@ from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.nodes.parties.local import LocalParties
-from fedsyn.nodes.parties.policy import Policy
+from fedsyn.nodes.parties.policy import PartyPolicy
 from fedsyn.nodes.parties.sealing import seal_deal
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, PrivacyBudget, Release, SelectionNoise
 from fedsyn.privacy.selection import DRAWING
@@ -46,9 +46,9 @@ def announced(config: RunConfig, rho: float = RHO, minimum: int = 1, nonce: byte
     return Announcement(config, DOMAIN, contract_class("distaim")(config, DOMAIN).stored.cliques, rho, minimum, nonce)
 
 
-def policy(**changes: Any) -> Policy:
+def policy(**changes: Any) -> PartyPolicy:
     facts: dict[str, Any] = {"epsilon_per_run": 1.0, "epsilon_total": 3.0, "delta": 1e-5, "minimum_clients": 2}
-    return Policy.model_validate({**facts, "mechanisms": ["distaim"], **changes})
+    return PartyPolicy.model_validate({**facts, "mechanisms": ["distaim"], **changes})
 
 
 class Bench:
@@ -73,7 +73,7 @@ class Bench:
         self.announcement = announced(self.config, rho, minimum)
         self.layout = StoredLayout(self.announcement.cliques, DOMAIN)
         self.randomness = Randomness(seed)
-        self.parties = LocalParties(self.randomness, hosts, timeout=20.0, record=record)
+        self.parties = LocalParties(self.randomness, hosts or (), timeout=20.0, record=record)
         self.run = self.parties.begin(self.announcement)
         self.codes: dict[int, np.ndarray] = {}
         self.numbers = iter(range(1000))
@@ -162,4 +162,4 @@ def three_hosts(folder: Path, seed: int | None = 5, **changes: Any) -> tuple[Hos
 
 def dropped(bench: Bench) -> bool:
     """Whether no party holds a share any more, and each of them says that the run is over."""
-    return all(party._begun is None and party.over for party in bench.parties.parties)
+    return all(party._begun is None and party.over for party in bench.parties.halves)

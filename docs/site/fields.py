@@ -178,9 +178,9 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
     "call": (
         bounded("request", "bytes; read strictly"),
         derived("tag", "the nonce of the run that is under way; the caller is known by its pinned certificate"),
+        derived("version", "compared, in every message"),
     ),
     "Announcement": (
-        derived("version", "compared"),
         bounded("config", "the policy, with the hashes that it pins; the cards that this party pinned"),
         derived("attributes shape", "deals are sealed, and the crypto party's key is signed, for the clients' own"),
         derived("cliques", "what the mechanism stores under the configuration"),
@@ -260,7 +260,7 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
     "lines between parties": (
         derived("begin", "digest of the announcement; the run's id with each party's nonce"),
         derived("deal", "the same partitions; facts and marks of each slot's two holders; a verdict each"),
-        derived("_agree_and_charge", "digest of the order and of all before it"),
+        derived("_agree", "digest of the order and of all before it"),
         word(
             "session",
             "malicious: products are checked before anything is opened",

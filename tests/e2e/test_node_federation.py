@@ -143,7 +143,7 @@ def test_a_run_survives_the_death_of_every_part_of_its_nodes(nodes: Nodes) -> No
         status, text = nodes.page(number, "/metrics")
         assert status == 200 and 'fedsyn_node_requests_total{outcome="answered"}' in text
         assert "fedsyn_node_epsilon_spent" in text
-    assert "fedsyn_node_worker_restarts_total 1\n" in nodes.page(0, "/metrics")[1]
+    assert "fedsyn_node_worker_restarts_total 1.0\n" in nodes.page(0, "/metrics")[1]
 
 
 def test_nodes_wait_for_a_superlink_and_leave_it_politely(nodes: Nodes) -> None:

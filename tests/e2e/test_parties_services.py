@@ -372,7 +372,7 @@ def test_nobody_plays_another_role(services: Services, caller: str, method: str,
     assert call(services, caller, method, [b"\1x"]).details() == said
 
 
-JUNK = [b"", b"\0", b"\xff" * 40, messages.pack({}), messages.pack({"kind": "open"}), messages.pack({"version": 1})]
+JUNK = [b"", b"\0", b"\xff" * 40, messages.message_of({}), messages.message_of([]), messages.message_of([{}])]
 
 
 @pytest.mark.parametrize("method", ["begin", "deal", "choose", "open"])
@@ -380,7 +380,7 @@ def test_malformed_calls_end_neither_the_service_nor_the_run_and_quote_nothing(s
     run = Driven(services)
     run.deal()
     tag = run.announcement.nonce.hex()
-    junk = [*JUNK, messages.pack({"kind": method, "number": "Alice", "name": ["Alice"], "cliques": "Alice"})]
+    junk = [*JUNK, messages.message_of([{"kind": method, "number": "Alice", "name": ["Alice"], "cliques": "Alice"}])]
     for message in junk:
         error = call(services, "operator", METHOD + method, list(cut(message)), tag)
         assert error.code() in (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.RESOURCE_EXHAUSTED)

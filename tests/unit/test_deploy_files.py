@@ -29,7 +29,7 @@ from fedsyn.front.cli import app
 from fedsyn.nodes.flower.minors import KNOWN
 from fedsyn.nodes.node.file import NodeFile
 from fedsyn.nodes.parties.policy import PartyFile
-from fedsyn.nodes.service.health import Budget, Health, Metrics, Requests, pages_of
+from fedsyn.nodes.service.health import Health, Metrics, Requests, SpentBudget, pages_of
 from fedsyn.table.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -313,7 +313,7 @@ def test_the_nodes_keys_can_rest_encrypted() -> None:
 
 def printed_metrics() -> set[str]:
     """Names of every metric that a node, a SuperLink and a party print."""
-    told, budget = set[str](), Budget(0.0, 1.0, 1e-6, 0)
+    told, budget = set[str](), SpentBudget(0.0, 1.0, 1e-6, 0)
     for service, what, file in (("node", "requests", "nodes/node/link"), ("party", "orders", "nodes/parties/serving")):
         told |= {*Health(service, "x", (), Requests(what, "outcome"), budget, figures=_figures(file)).metrics()}
     return told | {*Health("link", "x", (), figures=_figures("nodes/deploy/link")).metrics()}
@@ -324,7 +324,7 @@ def _figures(file: str) -> Metrics:
     source = (ROOT / "fedsyn" / f"{file}.py").read_text("utf-8")
     found = re.findall(r'"(\w+)"\]? ?[:=] \("(gauge|counter)"', source)
     assert len(found) >= 3
-    return {name: (kind, "", {}) for name, kind in found}
+    return {name: (kind, "", 0.0) for name, kind in found}
 
 
 def test_alerts_speak_of_metrics_that_exist() -> None:

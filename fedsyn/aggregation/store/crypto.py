@@ -20,7 +20,8 @@ from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.parties import connect
 from fedsyn.nodes.parties.boxes import of_sum, seal_box
 from fedsyn.nodes.parties.crypto import signed_keys
-from fedsyn.nodes.parties.interface import Announcement, Begun, CryptoParty, TotalOrder, sealed_for
+from fedsyn.nodes.parties.driven import CryptoParty
+from fedsyn.nodes.parties.interface import Announcement, Begun, TotalOrder, sealed_for
 from fedsyn.nodes.service.certificates import is_signed
 from fedsyn.protocol.wire.envelope import Arrays, SumSpec
 from fedsyn.protocol.wire.holder import Holder
@@ -164,7 +165,7 @@ class CryptoRun:
 
     def traffic(self) -> list[dict[str, float]]:
         """What the crypto party has spent."""
-        return [] if self._party is None else [asdict(self._party.costs)]
+        return [] if self._party is None else [asdict(cost) for cost in self._party.costs]
 
 
 class SumRun(CryptoRun):

@@ -17,7 +17,8 @@ from fedsyn.capabilities import MPC
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.nodes.parties import connect
 from fedsyn.nodes.parties.checks import room_of_scores
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Parties, SealedDeal, sealed_for
+from fedsyn.nodes.parties.driven import ComputeParties
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.nodes.parties.sealing import seal_deal
 from fedsyn.privacy import SelectionNoise
 from fedsyn.privacy.release import PARTIES
@@ -88,7 +89,7 @@ class MpcServer(StoreServer):
 
     def __init__(self, run: ServedRun, store: Store) -> None:
         super().__init__(run, store)
-        self._parties: Parties | None = None
+        self._parties: ComputeParties | None = None
         self._run = b""
 
     def announce(self, rho: float) -> None:
@@ -100,7 +101,7 @@ class MpcServer(StoreServer):
         keys = b"".join(parties.keys)
         return [np.frombuffer(self._run, np.uint8), np.frombuffer(keys, np.uint8)]
 
-    def _begun(self, rho: float) -> Parties:
+    def _begun(self, rho: float) -> ComputeParties:
         if self._parties is None:
             run, layout = self.run, self.run.layout
             self._parties = connect.connect(run.config, run.randomness)

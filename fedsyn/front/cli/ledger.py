@@ -15,7 +15,7 @@ from fedsyn.front.cli.console import writing
 from fedsyn.output import say
 
 if TYPE_CHECKING:
-    from fedsyn.nodes.lifetime.accounts import Opened
+    from fedsyn.nodes.lifetime.accounts import LedgerReading
     from fedsyn.nodes.lifetime.ledger import Head
     from fedsyn.nodes.node.file import NodeFile
 
@@ -53,7 +53,7 @@ def show(
         told = "" if facts["epsilon"] is None else f", epsilon {facts['epsilon']:.4g} at delta {facts['delta']:g}"
         say(f"spent: rho {facts['rho']:.6g}{told}")
     if opened.lines.torn:
-        say(f"the last line is torn: it counts as rho {opened.torn:.4g}")
+        say(f"the last line is torn: it counts as rho {opened.lines.torn_rho:.4g}")
 
 
 @app.command()
@@ -117,7 +117,7 @@ def export(
     say(f"wrote {out}")
 
 
-def _opened(file: Path) -> tuple[Opened, NodeFile | None]:
+def _opened(file: Path) -> tuple[LedgerReading, NodeFile | None]:
     """Read the ledger of a file: the ledger itself, a node.yaml (also returned) or a party.yaml."""
     from fedsyn import yamlio
     from fedsyn.nodes.lifetime.accounts import open_ledger

@@ -15,7 +15,7 @@ from fedsyn.front.cli.console import out_console
 from fedsyn.output import say
 
 if TYPE_CHECKING:
-    from fedsyn.nodes.lifetime.node_lines import NodeLines, RunFacts
+    from fedsyn.nodes.lifetime.node_lines import LedgerRun, NodeLines
     from fedsyn.nodes.lifetime.room import Room
     from fedsyn.nodes.node.approvals import Approvals, Entry
     from fedsyn.nodes.node.file import NodeFile
@@ -142,7 +142,7 @@ def _require_allowed(entry: Entry, node: NodeFile) -> None:
         raise ConfigError(f"run '{entry.subject.run}' would be refused whatever you say: {error}") from None
 
 
-def _of_the_run(entry: Entry, node: NodeFile) -> tuple[NodeLines, RunFacts]:
+def _of_the_run(entry: Entry, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
     """The table's ledger, read and not touched, and what the run is to it."""
     from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.accounts import open_ledger

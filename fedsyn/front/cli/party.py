@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -95,16 +95,13 @@ def serve(file: FileArgument) -> None:
     import signal
     import threading
 
-    from fedsyn.nodes.parties.crypto_service import CryptoService
     from fedsyn.nodes.parties.policy import load_party_file
-    from fedsyn.nodes.parties.service import Service
-    from fedsyn.nodes.parties.serving import Serving
+    from fedsyn.nodes.parties.service import service_of
 
     log_to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("fedsyn.party").setLevel(logging.INFO)
     _one_arena()
-    loaded = load_party_file(file)
-    service: Serving[Any] = (CryptoService if loaded.role == "crypto" else Service)(loaded)
+    service = service_of(load_party_file(file))
 
     stopping = threading.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):
@@ -134,13 +131,13 @@ def ledger(file: FileArgument) -> None:
     table = Table("run", "announced rho", "spent rho", "epsilon")
     for run, (announced, spent) in reading.runs.items():
         table.add_row(
-            called(run, reading.names.get(run)),
+            called(run, reading.begun.get(run, {}).get("name")),
             f"{announced:.6g}",
             f"{spent:.6g}",
             f"{zcdp_epsilon(spent, budget.delta):.4g}",
         )
     out_console.print(table)
-    spent = reading.spent + (reading.worst if reading.torn else 0.0)
+    spent = reading.spent + reading.torn_rho
     say(
         f"spent: rho {spent:.6g} of {budget.rho:.6g}; epsilon {zcdp_epsilon(spent, budget.delta):.4g} of "
         f"{budget.epsilon:g} at delta {budget.delta:g}"

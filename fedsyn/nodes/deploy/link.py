@@ -22,7 +22,7 @@ from fedsyn.nodes.deploy.federation import FederationFile, Place
 from fedsyn.nodes.deploy.supervised import SuperLink, authority_of
 from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.nodes.service.certificates import days_left
-from fedsyn.nodes.service.health import Health, Pages, pages_of
+from fedsyn.nodes.service.health import Health, Metric, Pages, pages_of
 
 _LOCK, _FACTS = "link.lock", "link.json"
 #: Seconds between two looks at who is online. Twice `INTERVAL` and this one: a lost node is told of within a minute.
@@ -103,17 +103,17 @@ class Link:
         """Return how the SuperLink is, and who is online."""
         online, fine = self.online(), self.superlink.healthy and self.agreed
         problems = () if fine else ("the SuperLink does not answer, or does not know its nodes yet",)
-        there = {f'{{node="{name}"}}': float(there) for name, there in online.items()}
-        figures: dict[str, tuple[str, str, dict[str, float]]] = {
-            "up": ("gauge", "Whether the SuperLink answers.", {"": float(self.superlink.healthy)}),
-            "restarts_total": ("counter", "Starts of the SuperLink after its first.", {"": self.superlink.restarts}),
+        there = [({"node": name}, float(there)) for name, there in online.items()]
+        figures: dict[str, Metric] = {
+            "up": ("gauge", "Whether the SuperLink answers.", float(self.superlink.healthy)),
+            "restarts_total": ("counter", "Starts of the SuperLink after its first.", self.superlink.restarts),
             "node_online": ("gauge", "Whether a holder's node is online.", there),
-            "nodes_online": ("gauge", "Nodes online.", {"": float(sum(online.values()))}),
-            "nodes_expected": ("gauge", "Holders that were not revoked.", {"": float(len(online))}),
+            "nodes_online": ("gauge", "Nodes online.", float(sum(online.values()))),
+            "nodes_expected": ("gauge", "Holders that were not revoked.", float(len(online))),
         }
         if not self.federation.superlink.insecure:
             left = days_left((self.place.operator / "link.crt").read_text(encoding="utf-8"))
-            figures["certificate_days_left"] = ("gauge", "Days until the certificate ends.", {"": left})
+            figures["certificate_days_left"] = ("gauge", "Days until the certificate ends.", left)
         return Health("link", self.federation.name, problems, facts={"online": online}, figures=figures)
 
     def _web(self) -> Pages | None:

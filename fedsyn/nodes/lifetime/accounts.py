@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.nodes.lifetime.ledger import TORN, Head, damaged, require_private
-from fedsyn.nodes.lifetime.limits import Kind, LifetimeLimits, adding, capacity, epsilon_of, total
+from fedsyn.nodes.lifetime.ledger import TORN, Head, damaged, read_raw, require_private
+from fedsyn.nodes.lifetime.limits import CHOICE, Kind, LifetimeLimits, adding, capacity, epsilon_of, total
 from fedsyn.nodes.lifetime.node_ledger import seen_head
 from fedsyn.nodes.lifetime.node_lines import NodeLines, Run, spent_by
 from fedsyn.nodes.lifetime.party_ledger import PartyLines
@@ -42,7 +41,7 @@ COLUMNS = (
 
 
 @dataclass
-class Opened:
+class LedgerReading:
     """A ledger that was read.
 
     Attributes:
@@ -66,7 +65,7 @@ class Opened:
     @property
     def kind(self) -> Kind:
         """The filter that costs add up in."""
-        return (self.node and self.node.kind) or "zcdp"
+        return self.lines.kind or "zcdp"
 
     @property
     def delta(self) -> float | None:
@@ -77,23 +76,15 @@ class Opened:
             return self.budget.delta
         return min((run.facts.budget.delta for run in self.node.runs.values()), default=None) if self.node else None
 
-    @property
-    def torn(self) -> float:
-        """The rho that torn last lines count as."""
-        if isinstance(self.lines, PartyLines):
-            return self.lines.worst if self.lines.torn else 0.0
-        return math.fsum(rho for _, rho in self.node.worst()) if self.node else 0.0
-
     def spent(self) -> tuple[float, float]:
         """Return (rho, the same in the filter's unit), torn lines at their worst."""
-        if self.node is None:
-            rho = self.lines.spent + self.torn
+        rho = self.lines.spent + self.lines.torn_rho
+        if self.node is None or self.kind != "gaussian":
             return rho, rho
-        worst = 0.5 * math.pi * self.torn if self.kind == "gaussian" else self.torn
-        return self.node.spent + self.torn, total(self.node.costs, self.kind) + worst
+        return rho, total(self.node.costs, self.kind) + CHOICE * self.lines.torn_rho
 
 
-def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: PrivacyBudget | None = None) -> Opened:
+def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: PrivacyBudget | None = None) -> LedgerReading:
     """Read a ledger.
 
     Args:
@@ -105,35 +96,26 @@ def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: Privac
         LedgerDamaged: if a line was changed, lost or moved.
         ConfigError: if it is missing, cannot be read, or is not a ledger.
     """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(len(_BEGINS))
-            if raw and not _BEGINS.startswith(raw):
-                raise ConfigError(f"{path} is not a ledger, nor a node's or a party's YAML file")
-            raw += file.read()
-    except FileNotFoundError:
-        raise ConfigError(f"ledger: there is no file {path}") from None
-    except OSError as error:
-        raise ConfigError(f"ledger: cannot read {path} ({error.strerror})") from None
-    opened = Opened(path, raw, _empty(raw, path), limits, budget)
-    opened.lines.read(raw, path)
-    return opened
-
-
-def _empty(raw: bytes, path: Path) -> NodeLines | PartyLines:
-    """Return empty lines of the kind that the first line is of."""
+    raw = read_raw(path)
     if not raw:
         raise ConfigError(f"{path} is empty: expected a ledger")
+    if not _BEGINS.startswith(raw[: len(_BEGINS)]):
+        raise ConfigError(f"{path} is not a ledger, nor a node's or a party's YAML file")
     try:
-        return NodeLines() if json.loads(raw.split(b"\n", 1)[0])["entry"] == "open" else PartyLines()
+        of_a_node = json.loads(raw.split(b"\n", 1)[0])["entry"] == "open"
     except (ValueError, KeyError, TypeError, RecursionError):
         raise damaged(path, 1, NodeLines.advice) from None
+    lines = NodeLines() if of_a_node else PartyLines()
+    lines.read(raw, path)
+    return LedgerReading(path, raw, lines, limits, budget)
 
 
 # Verification ---------------------------------------------------------------------------------------------------------
 
 
-def verify(opened: Opened, head: Mapping[str, Any] | None = None, remembered: Iterable[Head] = ()) -> dict[str, Any]:
+def verify(
+    opened: LedgerReading, head: Mapping[str, Any] | None = None, remembered: Iterable[Head] = ()
+) -> dict[str, Any]:
     """Check a ledger whose lines follow each other as its next start will; return numbers of entries and releases.
 
     Args:
@@ -154,7 +136,7 @@ def verify(opened: Opened, head: Mapping[str, Any] | None = None, remembered: It
         number = opened.raw.count(b"\n", 0, opened.raw.rindex(lines.fragments[-1])) + 1
         raise LedgerDamaged(
             f"ledger: the last line of {opened.path} is torn (line {number}): its writer was stopped; it counts as "
-            f"rho = {opened.torn:.4g}, which the next start writes down",
+            f"rho = {lines.torn_rho:.4g}, which the next start writes down",
             number,
         )
     if head is not None:
@@ -170,7 +152,7 @@ def verify(opened: Opened, head: Mapping[str, Any] | None = None, remembered: It
     return found
 
 
-def head_of(opened: Opened) -> dict[str, Any]:
+def head_of(opened: LedgerReading) -> dict[str, Any]:
     """Return what to keep elsewhere: no older and no rewritten ledger agrees with it (SHA-256 of its bytes so far)."""
     return {
         "format": _FORMAT,
@@ -182,7 +164,7 @@ def head_of(opened: Opened) -> dict[str, Any]:
     }
 
 
-def _verify_head(opened: Opened, head: Mapping[str, Any]) -> None:
+def _verify_head(opened: LedgerReading, head: Mapping[str, Any]) -> None:
     try:
         before, size, whole = Head(int(head["entries"]), str(head["head"])), int(head["bytes"]), str(head["sha256"])
         if head["format"] != _FORMAT:
@@ -190,21 +172,17 @@ def _verify_head(opened: Opened, head: Mapping[str, Any]) -> None:
     except (KeyError, TypeError, ValueError):
         raise ConfigError("--head: expected what 'fedsyn ledger export --head' wrote") from None
     if not opened.lines.holds(before) or hashlib.sha256(opened.raw[:size]).hexdigest() != whole:
-        raise _older(opened, before)
-
-
-def _older(opened: Opened, head: Head) -> LedgerDamaged:
-    return LedgerDamaged(
-        f"ledger: {opened.path} is not the one that the head speaks of: it is older, or was written anew; entry "
-        f"{head.entries} is missing or another one",
-        min(head.entries, len(opened.lines.entries) + 1),
-    )
+        raise LedgerDamaged(
+            f"ledger: {opened.path} is not the one that the head speaks of: it is older, or was written anew; entry "
+            f"{before.entries} is missing or another one",
+            min(before.entries, len(opened.lines.entries) + 1),
+        )
 
 
 # What it says ---------------------------------------------------------------------------------------------------------
 
 
-def standing(opened: Opened) -> list[dict[str, Any]]:
+def standing(opened: LedgerReading) -> list[dict[str, Any]]:
     """Return one record for each limit: its budget, and what is spent of it, as epsilon at its own delta."""
     rho, spent = opened.spent()
     if opened.limits is not None and opened.node is not None:
@@ -225,7 +203,7 @@ def _standing(name: str, budget: PrivacyBudget, spent: float, kind: Kind) -> dic
     return {"limit": name, **budget.to_dict(), "spent_epsilon": epsilon, "left_share": left}
 
 
-def summary(opened: Opened) -> dict[str, Any]:
+def summary(opened: LedgerReading) -> dict[str, Any]:
     """Return everything but the single releases."""
     rho, spent = opened.spent()
     opening = (opened.node.opened or {}) if opened.node else {}
@@ -264,34 +242,36 @@ def _run(name: str, run: Run) -> dict[str, Any]:
     }
 
 
-def _party_runs(opened: Opened) -> list[dict[str, Any]]:
+def _party_runs(opened: LedgerReading) -> list[dict[str, Any]]:
     lines, delta = opened.lines, opened.delta
     assert isinstance(lines, PartyLines)
-    begun = {entry["run"]: entry for entry in lines.entries if entry["entry"] == "begin"}
-    return [
-        {
-            "run": run,
-            "name": lines.names.get(run) or None,
-            "begun": _when(begun[run]["time"]) if run in begun else None,
-            "mechanism": begun.get(run, {}).get("mechanism"),
-            "configuration": begun.get(run, {}).get("configuration"),
-            "announced_rho": announced,
-            "spent_rho": spent,
-            "spent_epsilon": None if delta is None else zcdp_epsilon(spent, delta),
-            "state": "open" if run == lines.open else "ended",
-        }
-        for run, (announced, spent) in lines.runs.items()
-    ]
+    found = []
+    for run, (announced, spent) in lines.runs.items():
+        begun = lines.begun.get(run, {})
+        found.append(
+            {
+                "run": run,
+                "name": begun.get("name") or None,
+                "begun": _when(begun["time"]) if begun else None,
+                "mechanism": begun.get("mechanism"),
+                "configuration": begun.get("configuration"),
+                "announced_rho": announced,
+                "spent_rho": spent,
+                "spent_epsilon": None if delta is None else zcdp_epsilon(spent, delta),
+                "state": "open" if run == lines.open else "ended",
+            }
+        )
+    return found
 
 
-def rows(opened: Opened, run: str | None = None) -> list[dict[str, Any]]:
+def rows(opened: LedgerReading, run: str | None = None) -> list[dict[str, Any]]:
     """Return one record for each release (and torn line), with `COLUMNS`."""
     found = [_row(opened, entry) for entry in opened.lines.entries if entry["entry"] in ("charge", "release", TORN)]
     flat = [row for several in found for row in several]
     return [row for row in flat if run is None or row["run"] == run]
 
 
-def _row(opened: Opened, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _row(opened: LedgerReading, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     when = _when(entry["time"])
     if entry["entry"] == TORN:
         parts = entry["runs"] if opened.node is not None else {entry["run"]: entry["rho"]}
@@ -301,24 +281,10 @@ def _row(opened: Opened, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [{"time": when, **known, "state": "released"}]
     release = entry["release"]
     charge = opened.node.runs[entry["run"]].charges[entry["number"]]
-    return [
-        {
-            "time": when,
-            "run": entry["run"],
-            "configuration": entry["configuration"],
-            "mechanism": entry["mechanism"],
-            "request": release["name"],
-            "round": release["round"],
-            "noise": release["mechanism"],
-            "sigma": release.get("sigma"),
-            "epsilon": release.get("epsilon"),
-            "count": release["count"],
-            "sensitivity": release["sensitivity"],
-            "rho": entry["rho"],
-            "noise_by": release["noise_by"],
-            "state": "released" if charge.answered else "charged only",
-        }
-    ]
+    facts = {name: entry[name] for name in ("run", "configuration", "mechanism", "rho")}
+    facts |= {"request": release["name"], "noise": release["mechanism"]}
+    facts |= {name: release.get(name) for name in ("round", "sigma", "epsilon", "count", "sensitivity", "noise_by")}
+    return [{"time": when, **facts, "state": "released" if charge.answered else "charged only"}]
 
 
 def _when(seconds: float) -> str:

@@ -12,7 +12,7 @@ reader of the lines says what is the worst that it can have been, and that is wr
 `torn`, before anything else. Anything else that does not fit is refused: then a person has to look.
 
 What the lines alone cannot show: that somebody wrote all of them anew, digests included, or put back an older copy of
-the file. Both show only against a head (line number and digest) that was kept elsewhere: `Lines.holds`.
+the file. Both show only against a head (line number and digest) that was kept elsewhere: `LedgerLines.holds`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Head(NamedTuple):
 
 
 @dataclass
-class Lines:
+class LedgerLines:
     """What was read of a ledger. A subclass says in `take` what its entries mean.
 
     Attributes:
@@ -143,7 +143,7 @@ class Lines:
             )
 
 
-L = TypeVar("L", bound=Lines)
+L = TypeVar("L", bound=LedgerLines)
 
 
 def damaged(path: Path, line: int, advice: str) -> LedgerDamaged:
@@ -187,22 +187,24 @@ def legible(fragment: bytes) -> dict[str, Any]:
     return {}
 
 
-def read_lines(path: Path, lines: L, *, missing_ok: bool = False) -> L:
+def read_raw(path: Path) -> bytes:
+    """Read the file of a ledger without locking it. Raises ConfigError if it is missing or cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigError(f"ledger: there is no file {path}") from None
+    except OSError as error:
+        raise ConfigError(f"ledger: cannot read {path} ({error.strerror})") from None
+
+
+def read_lines(path: Path, lines: L) -> L:
     """Read a ledger without changing or locking it.
 
     Raises:
         LedgerDamaged: if a line is damaged that is not the last one.
         ConfigError: if the file is missing or cannot be read.
     """
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        if missing_ok:
-            return lines
-        raise ConfigError(f"ledger: there is no file {path}") from None
-    except OSError as error:
-        raise ConfigError(f"ledger: cannot read {path} ({error.strerror})") from None
-    lines.read(raw, path)
+    lines.read(read_raw(path), path)
     return lines
 
 
@@ -272,11 +274,6 @@ class LifetimeLedger(Generic[L]):
     def spent(self) -> float:
         """rho of all runs so far."""
         return self.lines.spent
-
-    @property
-    def file(self) -> int:
-        """The descriptor of the open file; -1 when it is closed."""
-        return self._file
 
     def close(self) -> None:
         if self._file >= 0:

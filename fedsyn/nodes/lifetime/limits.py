@@ -199,6 +199,22 @@ def epsilon_of(spent: float, delta: float, kind: Kind) -> float:
     return gaussian_epsilon(math.sqrt(2.0 * spent), delta) if kind == "gaussian" else zcdp_epsilon(spent, delta)
 
 
+def largest_epsilon(rest: float, delta: float, kind: Kind) -> float | None:
+    """Return the largest epsilon of a budget that `rest`, in the filter's unit, has room for; None below 0.001.
+
+    It has three digits, rounded down.
+    """
+    epsilon = epsilon_of(rest, delta, kind) if rest > 0.0 else 0.0
+    if epsilon < 0.001:
+        return None
+    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
+    for digits in (math.floor(epsilon / unit), math.floor(epsilon / unit) - 1):
+        tried = float(f"{digits * unit:.3g}")
+        if affordable(capacity(PrivacyBudget(tried, delta), kind), rest):
+            return tried
+    return None
+
+
 class Limit(NamedTuple):
     """One of the limits that runs add up in.
 

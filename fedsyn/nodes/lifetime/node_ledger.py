@@ -36,8 +36,8 @@ from pathlib import Path
 
 from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, Unable
 from fedsyn.nodes.lifetime.ledger import Head, LifetimeLedger, create
-from fedsyn.nodes.lifetime.limits import Cost, Kind, LifetimeLimits, Limit, adding, epsilon_of, total
-from fedsyn.nodes.lifetime.node_lines import Charge, NodeLines, Run, RunFacts
+from fedsyn.nodes.lifetime.limits import Cost, Kind, LifetimeLimits, adding, epsilon_of, total
+from fedsyn.nodes.lifetime.node_lines import Charge, LedgerRun, NodeLines, Run
 from fedsyn.nodes.lifetime.room import require_room, said
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.privacy import GAUSSIAN, Release
@@ -90,11 +90,6 @@ class NodeLedger(LifetimeLedger[NodeLines]):
         """What is spent as epsilon, at the delta of the limit for life."""
         return epsilon_of(total(self.lines.costs, self.kind), self.limits.lifetime.delta, self.kind)
 
-    def epsilon_under(self, limit: Limit) -> float:
-        """Return what is spent under one of `fedsyn.nodes.lifetime.limits.adding(self.limits)`, at its delta."""
-        spent = total(limit.within(self.lines.costs, self._now()), self.kind)
-        return epsilon_of(spent, limit.budget.delta, self.kind)
-
     def refresh(self) -> None:
         """Read what other processes, a forked child for one, have appended."""
         with self.turn():
@@ -102,7 +97,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
 
     # ----------------------------------------------------------------------------------------------------------- runs
 
-    def account(self, run: str, facts: RunFacts, request: str = "") -> RunAccount:
+    def account(self, run: str, facts: LedgerRun, request: str = "") -> RunAccount:
         """Open the account of a run, for one attempt at one request; the run begins if it has not.
 
         Args:
@@ -126,7 +121,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
             self._note()
         return RunAccount(self, run, request)
 
-    def require_taken(self, run: str, facts: RunFacts) -> None:
+    def require_taken(self, run: str, facts: LedgerRun) -> None:
         """Refuse a run that `account` would refuse, and write nothing: before a person is asked about the run.
 
         Raises:
@@ -135,7 +130,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
         with self.turn() as lines:
             self._require_taken(lines, run, facts)
 
-    def _require_taken(self, lines: NodeLines, run: str, facts: RunFacts) -> None:
+    def _require_taken(self, lines: NodeLines, run: str, facts: LedgerRun) -> None:
         if not _NAME.fullmatch(run):
             raise NodeError("this node takes a run only under a name of letters, digits, '.', '_' and '-', up to 100")
         require_room(lines, run, facts, self.limits, self._now())

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.nodes.lifetime.ledger import TORN, Lines, legible
+from fedsyn.nodes.lifetime.ledger import TORN, LedgerLines, legible
 from fedsyn.nodes.lifetime.limits import Cost, Kind, capacity, counted, order_of, require_joined, total
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 
@@ -32,7 +32,7 @@ _NAMES = ("configuration", "schema", "mechanism", "accountant")
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class LedgerRun:
     """What a run is, as its holder's ledger names it. All of it is public.
 
     Attributes:
@@ -52,18 +52,11 @@ class RunFacts:
     client_sizes: str = "private"
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "configuration": self.configuration,
-            "schema": self.schema,
-            "mechanism": self.mechanism,
-            "accountant": self.accountant,
-            "epsilon": self.budget.epsilon,
-            "delta": self.budget.delta,
-            "client_sizes": self.client_sizes,
-        }
+        names = {name: getattr(self, name) for name in _NAMES}
+        return {**names, **self.budget.to_dict(), "client_sizes": self.client_sizes}
 
     @classmethod
-    def from_dict(cls, entry: Mapping[str, Any]) -> RunFacts:
+    def from_dict(cls, entry: Mapping[str, Any]) -> LedgerRun:
         budget = PrivacyBudget(entry["epsilon"], entry["delta"])
         configuration, schema, mechanism, accountant = (str(entry[name]) for name in _NAMES)
         return cls(configuration, schema, mechanism, accountant, budget, str(entry["client_sizes"]))
@@ -116,7 +109,7 @@ class Run:
         memory: number of the newest memory that a reply left with (`RunMemory.number`).
     """
 
-    facts: RunFacts
+    facts: LedgerRun
     begun: float
     latest: float
     charges: list[Charge] = field(default_factory=list)
@@ -141,7 +134,7 @@ class Run:
 
 
 @dataclass
-class NodeLines(Lines):
+class NodeLines(LedgerLines):
     """What was read of a holder's ledger.
 
     Attributes:
@@ -196,6 +189,11 @@ class NodeLines(Lines):
                 found.append((name, self.runs[name].rest.rho if name else 0.0))
         return found
 
+    @property
+    def torn_rho(self) -> float:
+        """The rho that torn lines count as."""
+        return math.fsum(rho for _, rho in self.worst())
+
     def mended(self) -> dict[str, Any]:
         worst = self.worst()
         legibly = all(legible(fragment).get("entry") for fragment in self.fragments)
@@ -233,7 +231,7 @@ class NodeLines(Lines):
 
     def _begin(self, entry: Mapping[str, Any]) -> None:
         try:
-            facts = RunFacts.from_dict(entry)
+            facts = LedgerRun.from_dict(entry)
             require_joined(facts.kind, self.kind or facts.kind)
         except (ConfigError, NodeError):
             raise ValueError from None

@@ -21,38 +21,40 @@ from typing import Any, ClassVar
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded
-from fedsyn.nodes.lifetime.ledger import TORN, LifetimeLedger, Lines, read_lines
+from fedsyn.nodes.lifetime.ledger import TORN, LedgerLines, LifetimeLedger, read_lines
+from fedsyn.nodes.lifetime.limits import Kind
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.privacy.accountant import affordable
 
 
 @dataclass
-class PartyLines(Lines):
+class PartyLines(LedgerLines):
     """What was read of a party's ledger.
 
     Attributes:
         runs: run id -> [announced rho, spent rho].
-        names: run id -> the run's own name, where the server told one.
+        begun: run id -> the entry of its begin.
         open: id of the last run that was begun, None after its end.
     """
 
     owner: ClassVar[str] = "party"
+    kind: ClassVar[Kind] = "zcdp"
     advice: ClassVar[str] = "restore the true file, or start a new party with a new key"
 
-    names: dict[str, str] = field(default_factory=dict)
+    begun: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     runs: dict[str, list[float]] = field(default_factory=dict)
     open: str | None = None
 
     @property
-    def worst(self) -> float:
+    def torn_rho(self) -> float:
         """What a torn line can have released at most: the rest of what the run before it announced."""
-        if self.open is None:
+        if self.open is None or not self.torn:
             return 0.0
         announced, spent = self.runs[self.open]
         return max(0.0, announced - spent)
 
     def mended(self) -> dict[str, Any]:
-        return {"entry": TORN, "run": self.open or "", "rho": self.worst}
+        return {"entry": TORN, "run": self.open or "", "rho": self.torn_rho}
 
     def take(self, entry: Mapping[str, Any]) -> None:
         kind, run, rho = entry["entry"], entry["run"], float(entry.get("rho", 0.0))
@@ -60,7 +62,7 @@ class PartyLines(Lines):
             raise ValueError
         if kind == "begin" and run not in self.runs:
             self.runs[run], self.open = [rho, 0.0], run
-            self.names[run] = str(entry.get("name") or "")
+            self.begun[run] = entry
         elif kind in ("release", TORN) and (run in self.runs or kind == TORN):
             self.runs.setdefault(run, [0.0, 0.0])[1] += rho
         elif kind == "end" and run in self.runs:
@@ -86,7 +88,7 @@ def read_party_lines(path: Path) -> PartyLines:
     Raises:
         ConfigError: if a line is damaged that is not the last one, or the file cannot be read.
     """
-    return read_lines(path, PartyLines(), missing_ok=True)
+    return read_lines(path, PartyLines()) if path.exists() else PartyLines()
 
 
 class PartyLedger(LifetimeLedger[PartyLines]):

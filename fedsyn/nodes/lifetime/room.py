@@ -5,7 +5,6 @@ All of it is the ledger's word and the holder's own limits, so a refusal may go 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,16 +20,17 @@ from fedsyn.nodes.lifetime.limits import (
     adding,
     capacity,
     epsilon_of,
+    largest_epsilon,
     require_filter,
     total,
 )
-from fedsyn.nodes.lifetime.node_lines import NodeLines, RunFacts
+from fedsyn.nodes.lifetime.node_lines import LedgerRun, NodeLines
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.privacy.accountant import affordable
 from fedsyn.registry import client_class
 
 
-def facts_of(config: RunConfig, configuration: str, schema: str) -> RunFacts:
+def facts_of(config: RunConfig, configuration: str, schema: str) -> LedgerRun:
     """Return what a run is to the ledger: it announces its whole budget, and is refused where a limit is smaller.
 
     Args:
@@ -42,7 +42,7 @@ def facts_of(config: RunConfig, configuration: str, schema: str) -> RunFacts:
     order = getattr(contract, "order_of", None)  # of a contract that counts in Rényi DP
     accountant = contract.accountant if order is None else f"{contract.accountant} {order(config)}"
     node = config.privacy
-    return RunFacts(configuration, schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
+    return LedgerRun(configuration, schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Room:
         )
 
 
-def rooms(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float, run: str = "") -> list[Room]:
+def rooms(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: float, run: str = "") -> list[Room]:
     """Return one record for each limit that runs add up in.
 
     Args:
@@ -97,7 +97,7 @@ def rooms(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float,
     return found
 
 
-def require_room(lines: NodeLines, run: str, facts: RunFacts, limits: LifetimeLimits, now: float) -> None:
+def require_room(lines: NodeLines, run: str, facts: LedgerRun, limits: LifetimeLimits, now: float) -> None:
     """Refuse a run for which no room is left, or that is not the one which the ledger knows by its name.
 
     Raises:
@@ -126,13 +126,14 @@ def require_room(lines: NodeLines, run: str, facts: RunFacts, limits: LifetimeLi
         )
 
 
-def largest(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> float | None:
-    """Return the largest epsilon, at this run's delta, that would fit: three digits, rounded down.
+def said(budget: PrivacyBudget) -> str:
+    return f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
 
-    None if it is below 0.001, or follows from more than epsilon (Rényi orders).
-    """
+
+def _fitting(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: float) -> str:
+    """Name the largest epsilon, at this run's delta, that would fit; "" where it follows from more (Rényi orders)."""
     if facts.kind not in ("gaussian", "zcdp"):
-        return None
+        return ""
     kind = lines.kind or facts.kind
     weight = CHOICE if kind == "gaussian" and facts.kind == "zcdp" else 1.0
     rests = [
@@ -141,24 +142,7 @@ def largest(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: floa
     ]
     if limits.per_run is not None:
         rests.append(capacity(limits.per_run, facts.kind))
-    rest, delta = min(rests), facts.budget.delta
-    epsilon = epsilon_of(rest, delta, facts.kind) if rest > 0 else 0.0
-    if epsilon < 0.001:
-        return None
-    unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
-    for digits in (math.floor(epsilon / unit), math.floor(epsilon / unit) - 1):
-        tried = float(f"{digits * unit:.3g}")
-        if affordable(capacity(PrivacyBudget(tried, delta), facts.kind), rest):
-            return tried
-    return None
-
-
-def said(budget: PrivacyBudget) -> str:
-    return f"epsilon = {budget.epsilon:g} at delta = {budget.delta:g}"
-
-
-def _fitting(lines: NodeLines, facts: RunFacts, limits: LifetimeLimits, now: float) -> str:
-    found = largest(lines, facts, limits, now)
+    found = largest_epsilon(min(rests), facts.budget.delta, facts.kind)
     return "" if found is None else f", and epsilon = {found:g} would fit"
 
 

@@ -28,7 +28,7 @@ from fedsyn.nodes.node.file import NodeFile, load_node_file
 from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
 from fedsyn.nodes.node.task import FrameError, fits, read_frame, refused, write_frame
 from fedsyn.nodes.service.files import replace_synced
-from fedsyn.nodes.service.health import Budget, Health, Metrics, Pages, Requests, pages_of
+from fedsyn.nodes.service.health import Health, Metrics, Pages, Requests, SpentBudget, pages_of
 from fedsyn.output import log_to_stderr, no_tracebacks, say
 from fedsyn.protocol.wire.envelope import ANSWER, BUSY, from_json
 from fedsyn.runs.orders import is_run_name
@@ -272,19 +272,19 @@ class Link:
         seconds, restarts, last = int(self.seconds), self.worker.restarts, self.contact.last
         facts = {"node": self.contact.node, "last_contact": last, "seconds": seconds, "worker_restarts": restarts}
         figures: Metrics = {  # whole seconds: how long one answer took depends on the rows
-            "answer_seconds_total": ("counter", "Wall time of all answers, whole seconds.", {"": seconds}),
-            "worker_restarts_total": ("counter", "Starts of the worker after its first.", {"": restarts}),
-            "last_contact_seconds": ("gauge", "When the SuperLink last answered; 0: never.", {"": last}),
+            "answer_seconds_total": ("counter", "Wall time of all answers, whole seconds.", seconds),
+            "worker_restarts_total": ("counter", "Starts of the worker after its first.", restarts),
+            "last_contact_seconds": ("gauge", "When the SuperLink last answered; 0: never.", last),
         }
         return Health("node", self.file.name, tuple(problems), self.requests, self._budget(), facts, figures)
 
-    def _budget(self) -> Budget | None:
+    def _budget(self) -> SpentBudget | None:
         """Return what the ledger says now; None while it cannot be read."""
         try:
             with self._looking:
                 self.book.refresh()
                 life = self.book.limits.lifetime
-                return Budget(self.book.epsilon, life.epsilon, life.delta, len(self.book.runs))
+                return SpentBudget(self.book.epsilon, life.epsilon, life.delta, len(self.book.runs))
         except FedsynError as error:
             _log.error("%s", error)
             return None

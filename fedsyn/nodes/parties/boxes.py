@@ -60,9 +60,9 @@ from fedsyn.aggregation.secagg.primitives import (
 from fedsyn.crypto.fhe.bfv import centred_all, less_modulo, plus_modulo, times_modulo
 from fedsyn.crypto.fhe.slots import Piece, SlotLayout
 from fedsyn.errors import ProtocolError
-from fedsyn.nodes.parties.interface import STORE_VERSION, TotalOrder
-from fedsyn.nodes.parties.messages import order_bytes
-from fedsyn.nodes.parties.sealing import DealFacts, Fault, Refused
+from fedsyn.nodes.parties.interface import TotalOrder
+from fedsyn.nodes.parties.messages import STORE_VERSION, pack
+from fedsyn.nodes.parties.sealing import DealFacts, Fault, RefusedDeal
 
 Residues = npt.NDArray[np.uint64]
 _PURPOSE = b"fedsyn crypto party: box"
@@ -71,7 +71,7 @@ _UNSIGNED = KEY + KEY + TAG
 
 def of_sum(order: TotalOrder) -> bytes:
     """What a box of a sum is sealed to, beside run and client."""
-    return b"sum" + order_bytes(order)
+    return b"sum" + pack(TotalOrder, order)
 
 
 def of_deal(facts: DealFacts) -> bytes:
@@ -112,21 +112,21 @@ def open_box(box: bytes, facts: bytes, run: bytes, partition: int, pair: KeyPair
         signer: public key of that client; None where none is pinned.
 
     Raises:
-        Refused: it was not sealed for this, is not signed by this client, or is damaged.
+        RefusedDeal: it was not sealed for this, is not signed by this client, or is damaged.
     """
     if len(box) not in (_UNSIGNED, _UNSIGNED + SIGNATURE):
-        raise Refused(Fault.MALFORMED)
+        raise RefusedDeal(Fault.MALFORMED)
     bound, inner = _bound(facts, run, partition), box[:_UNSIGNED]
     if signer is not None and not signed_by(signer, box[_UNSIGNED:], _signed(bound, inner)):
-        raise Refused(Fault.UNSIGNED)
+        raise RefusedDeal(Fault.UNSIGNED)
     try:
         secret = pair.agree(inner[:KEY])
     except ProtocolError:
-        raise Refused(Fault.MALFORMED) from None
+        raise RefusedDeal(Fault.MALFORMED) from None
     own = derive(secret, run, _PURPOSE, (STORE_VERSION, partition), (inner[:KEY], pair.public))
     seed = unseal(own, inner[KEY:], bound)
     if seed is None:
-        raise Refused(Fault.SEALED)
+        raise RefusedDeal(Fault.SEALED)
     return seed
 
 
@@ -191,11 +191,8 @@ class Pads:
 
     def off(self, padded: Residues, pieces: Sequence[Piece], factor: int) -> npt.NDArray[np.int64]:
         """What an opening says once its pads are off, as integers around 0."""
-        return centred_all(less_modulo(padded, self.of(pieces, factor), self.modulus), self.modulus)
-
-    def of(self, pieces: Sequence[Piece], factor: int) -> Residues:
-        """What γ times the counts of an opening plus its noise carry, one piece after the other."""
-        return opening_of(self.total[self.layout.entries :], self.layout, pieces, factor, self.modulus)
+        carried = opening_of(self.total[self.layout.entries :], self.layout, pieces, factor, self.modulus)
+        return centred_all(less_modulo(padded, carried, self.modulus), self.modulus)
 
 
 def opening_of(numbers: Residues, layout: SlotLayout, pieces: Sequence[Piece], factor: int, modulus: int) -> Residues:

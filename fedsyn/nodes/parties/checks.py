@@ -7,9 +7,9 @@ drawn.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.capabilities import MPC, Capabilities
@@ -17,17 +17,19 @@ from fedsyn.config import RunConfig
 from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
+from fedsyn.nodes.lifetime.limits import Kind, capacity, largest_epsilon
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, Order, TotalOrder
-from fedsyn.nodes.parties.policy import LimitsNode, Policy
-from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget, SelectionNoise, zcdp_epsilon
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyOrder, TotalOrder
+from fedsyn.nodes.parties.policy import LimitsNode, PartyPolicy
+from fedsyn.privacy import DistributedNoise, Ledger, SelectionNoise
 from fedsyn.privacy.accountant import GaussianAccountant, ZcdpAccountant, affordable
-from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.terms import LARGEST_SCORE, NORMS, SquaredL2, Terms
 from fedsyn.settings import PartyCard
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Host:
     """
 
     pair: KeyPair
-    policy: Policy
+    policy: PartyPolicy
     randomness: Randomness
     book: PartyLedger | None = None
     cards: tuple[PartyCard, ...] | None = None
@@ -165,8 +167,7 @@ def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
 def _check_budget(announcement: Announcement, host: Host) -> None:
     budget, rho = host.policy.run_budget, announcement.rho
     refuse(not 0.0 < rho < math.inf, "the announcement is malformed")
-    # A mechanism of Gaussian noise alone is accounted exactly, and may spend a little more rho for the same epsilon.
-    most = _most_rho(contract_class(announcement.config.mechanism.name).accountant, budget)
+    most = capacity(budget, _accounted(announcement))
     if not affordable(rho, most):
         raise BudgetExceeded(
             f"the run may release {rho:.4g} rho, and its policy allows epsilon = {budget.epsilon:g} at delta = "
@@ -179,21 +180,17 @@ def _check_budget(announcement: Announcement, host: Host) -> None:
             raise BudgetExceeded(f"{error}{_fitting(announcement, host.policy, host.book)}") from None
 
 
-def _fitting(announcement: Announcement, policy: Policy, book: PartyLedger) -> str:
-    """Names the largest epsilon with which the run would fit into what this party has left: three digits, cut off."""
-    accountant, delta = contract_class(announcement.config.mechanism.name).accountant, announcement.config.privacy.delta
-    rest = min(book.budget.rho - book.spent, _most_rho(accountant, policy.run_budget))
-    if rest <= 0.0:
-        return ""
-    epsilon = zcdp_epsilon(rest, delta) if accountant == "zcdp" else gaussian_epsilon(math.sqrt(2.0 * rest), delta)
-    fitting = float(f"{epsilon:.3g}")  # may be rounded up, so it is tried
-    while fitting >= 0.001 and _most_rho(accountant, PrivacyBudget(fitting, delta)) > rest:
-        fitting = float(f"{0.995 * fitting:.3g}")
-    return f"; epsilon = {fitting:g} would fit" if fitting >= 0.001 else ""
+def _fitting(announcement: Announcement, policy: PartyPolicy, book: PartyLedger) -> str:
+    """Names the largest epsilon with which the run would fit into what this party has left."""
+    kind = _accounted(announcement)
+    rest = min(book.budget.rho - book.spent, capacity(policy.run_budget, kind))
+    found = largest_epsilon(rest, announcement.config.privacy.delta, kind)
+    return "" if found is None else f"; epsilon = {found:g} would fit"
 
 
-def _most_rho(accountant: str, budget: PrivacyBudget) -> float:
-    return budget.rho if accountant == "zcdp" else 0.5 * budget.mu**2
+def _accounted(announcement: Announcement) -> Kind:
+    """How the run adds up. One of Gaussian noise alone is exact, and may spend a little more rho for its epsilon."""
+    return "zcdp" if contract_class(announcement.config.mechanism.name).accountant == "zcdp" else "gaussian"
 
 
 def ledger_of(announcement: Announcement, accountant: str = "zcdp") -> Ledger:
@@ -227,7 +224,7 @@ class Orders:
         self._cliques = frozenset(self.facts.cliques if self.facts is not None else ())
         self.last, self.choices, self.openings = -1, 0, 0
 
-    def take(self, order: Order) -> None:
+    def take(self, order: PartyOrder) -> None:
         """ProtocolError if the configuration has no such order, or not as many, or it is not later than the last."""
         numbers = type(order.number) is int and type(order.round) is int and 0 <= order.round < 2**31
         refuse(not numbers, "an order is malformed")
@@ -254,7 +251,7 @@ class Orders:
         assert isinstance(order, OpenOrder)
         self._may_ask(order.cliques)
 
-    def _named(self, kind: str, order: Order) -> None:
+    def _named(self, kind: str, order: PartyOrder) -> None:
         known = isinstance(order.name, str) and (kind, order.name) in self._names
         refuse(not known, "an order is malformed: its name is not that of a request of the mechanism")
 
@@ -304,8 +301,7 @@ def plan_choice(
     refuse(squared and public_rows is None, "squared_l2 needs public row counts: its sensitivity follows from them")
     if squared and public_rows is not None:
         refuse(terms.rows < public_rows, f"the terms name {terms.rows} rows, and the clients have dealt {public_rows}")
-    plan: ChoicePlan = checked(lambda: room_of_scores(terms, order.epsilon, bounded=bounded))
-    return plan
+    return checked(lambda: room_of_scores(terms, order.epsilon, bounded=bounded))
 
 
 def room_of_scores(terms: Terms, epsilon: float, *, bounded: bool) -> ChoicePlan:
@@ -332,10 +328,7 @@ def plan_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, lea
     """The noise of an opening. Raises ProtocolError if it does not fit the store, or is less than the run's."""
     check_opening(order, layout, limits, least)
     cells = sum(layout.domain.size(clique) for clique in order.cliques)
-    plan: DistributedNoise = checked(
-        lambda: DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=cells)
-    )
-    return plan
+    return checked(lambda: DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=cells))
 
 
 def check_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> None:
@@ -367,7 +360,7 @@ def _known(clique: Clique, domain: Domain) -> None:
     refuse(any(name not in domain for name in clique), "a clique names an attribute that the schema does not have")
 
 
-def checked(check: Any) -> Any:
+def checked(check: Callable[[], T]) -> T:
     """What a check of public numbers gives; its refusal as one kind of error."""
     try:
         return check()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.nodes.parties.interface import CryptoParty, Parties
+from fedsyn.nodes.parties.driven import ComputeParties, CryptoParty
+from fedsyn.nodes.parties.local import LocalCryptoParty, LocalParties
 from fedsyn.randomness import Randomness
 
 
-def connect(config: RunConfig, randomness: Randomness) -> Parties:
+def connect(config: RunConfig, randomness: Randomness) -> ComputeParties:
     """The three parties of a run.
 
     Args:
@@ -19,16 +22,12 @@ def connect(config: RunConfig, randomness: Randomness) -> Parties:
         ConfigError: a deployment that names no parties, or no key by which they know its server.
     """
     if config.runtime.engine != "deployment":
-        from fedsyn.nodes.parties.local import LocalParties
-
         return LocalParties(randomness)
     if config.aggregation.parties is None:
         raise ConfigError("aggregation.parties: a deployment with protocol: mpc needs the cards of its three parties")
-    if config.runtime.operator is None:
-        raise ConfigError("runtime.operator: the parties know this server by a key; make it: fedsyn party keygen DIR")
     from fedsyn.nodes.parties.remote import RemoteParties
 
-    return RemoteParties(config.aggregation.parties, config.runtime.operator)
+    return RemoteParties(config.aggregation.parties, _operator(config))
 
 
 def connect_crypto(config: RunConfig, randomness: Randomness) -> CryptoParty:
@@ -42,13 +41,16 @@ def connect_crypto(config: RunConfig, randomness: Randomness) -> CryptoParty:
         ConfigError: a deployment that names no crypto party, or no key by which it knows its server.
     """
     if config.runtime.engine != "deployment":
-        from fedsyn.nodes.parties.local import LocalCryptoParty
-
         return LocalCryptoParty(randomness)
     if config.aggregation.crypto is None:
         raise ConfigError("aggregation.crypto: a deployment with protocol: fhe needs the card of its crypto party")
+    from fedsyn.nodes.parties.remote import RemoteCryptoParty
+
+    return RemoteCryptoParty(config.aggregation.crypto, _operator(config))
+
+
+def _operator(config: RunConfig) -> Path:
+    """The folder of the key by which parties know the run's server."""
     if config.runtime.operator is None:
         raise ConfigError("runtime.operator: parties know this server by a key; make it: fedsyn party keygen DIR")
-    from fedsyn.nodes.parties.remote_crypto import RemoteCryptoParty
-
-    return RemoteCryptoParty(config.aggregation.crypto, config.runtime.operator)
+    return Path(config.runtime.operator)

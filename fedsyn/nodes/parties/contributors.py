@@ -14,16 +14,17 @@ from fedsyn.crypto.fhe.seal import SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box
-from fedsyn.nodes.parties.checks import Host, Orders, refuse
-from fedsyn.nodes.parties.interface import Announcement, TotalOrder, sealed_for
-from fedsyn.nodes.parties.sealing import DealFacts, Fault, Refused
+from fedsyn.nodes.parties.checks import Host, refuse
+from fedsyn.nodes.parties.interface import Announcement, TotalOrder
+from fedsyn.nodes.parties.sealing import DealFacts, Fault, RefusedDeal
+from fedsyn.nodes.parties.steps import PartyRun
 from fedsyn.privacy import Ledger
 from fedsyn.privacy.budget import ROUNDING_ROOM
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
 
 
-class KeptRun:
-    """What the crypto party keeps of a run, in memory alone: its keys, and who contributes to what."""
+class KeptRun(PartyRun):
+    """What the crypto party keeps of a run: its keys, and who contributes to what."""
 
     def __init__(
         self,
@@ -35,13 +36,8 @@ class KeptRun:
         pair: KeyPair,
         signers: Mapping[int, bytes] | None,
     ) -> None:
-        self.id, self.config, self.ledger, self.secret = run, announcement.config, ledger, secret
-        self.agreed = sealed_for(run, announcement.config, announcement.domain, announcement.cliques)
-        self.minimum, self._rho = announcement.minimum, announcement.rho
-        self._pair, self._signers = pair, signers
-        self.ordered, self.answered = Orders(contract, announcement.config), 0
-        least = getattr(contract, "least_sigma", None)
-        self.least_sigma: float | None = least(announcement.rho) if least is not None else None
+        super().__init__(run, announcement, contract, ledger)
+        self.secret, self._pair, self._signers, self.answered = secret, pair, signers, 0
         self.sum: TotalOrder | None = None  # whose contributors are being named
         self.seeds: dict[int, bytes] = {}
         self.facts: StoreFacts | None = contract.store_facts if contract.store else None
@@ -64,30 +60,30 @@ class KeptRun:
         return self._signers is None
 
     def contribute(self, order: TotalOrder, partition: int, box: bytes) -> None:
-        """One contributor of a sum; Refused if its box cannot be used, or came before."""
+        """One contributor of a sum; RefusedDeal if its box cannot be used, or came before."""
         if partition in self.seeds:
-            raise Refused(Fault.TWICE)
+            raise RefusedDeal(Fault.TWICE)
         if len(self.seeds) >= order.asked:
-            raise Refused(Fault.MANY)
+            raise RefusedDeal(Fault.MANY)
         self.seeds[partition] = self._opened(box, of_sum(order), partition)
 
     def deal(self, partition: int, box: bytes, most: int) -> None:
         """One contributor of the store, likewise; and if it allows for less than the run may release."""
         assert self.pads is not None
         if partition in self.deals:
-            raise Refused(Fault.TWICE)
+            raise RefusedDeal(Fault.TWICE)
         if len(self.deals) >= most:
-            raise Refused(Fault.MANY)
+            raise RefusedDeal(Fault.MANY)
         facts = DealFacts.of(box[: DealFacts.SIZE])
         if facts.rho * (1.0 + ROUNDING_ROOM) < self.ledger.remaining_rho:
-            raise Refused(Fault.BUDGET)
+            raise RefusedDeal(Fault.BUDGET)
         self.pads.add(self._opened(box[DealFacts.SIZE :], of_deal(facts), partition))
         self.deals[partition] = facts
 
     def _opened(self, box: bytes, facts: bytes, partition: int) -> bytes:
         signer = None
         if self._signers and (signer := self._signers.get(partition)) is None:
-            raise Refused(Fault.UNSIGNED)
+            raise RefusedDeal(Fault.UNSIGNED)
         return open_box(box, facts, self.agreed, partition, self._pair, signer)
 
     def answer(self, ciphertexts: int) -> None:
@@ -118,11 +114,7 @@ def signers_of(config: RunConfig, host: Host) -> Mapping[int, bytes] | None:
     roster = config.aggregation.roster
     if roster is None or host.policy.configurations is None:
         return None
-    check_roster(roster, holders_of(config))
-    return {partition: bytes.fromhex(key) for partition, key in roster.items()}
-
-
-def check_roster(roster: Mapping[int, str], clients: int) -> None:
-    """ProtocolError unless each client has one key, and no two the same."""
+    clients = holders_of(config)
     whole = sorted(roster) == list(range(clients)) and len(set(roster.values())) == clients
     refuse(not whole, f"aggregation.roster must name a key of its own for each of the clients 0 to {clients - 1}")
+    return {partition: bytes.fromhex(key) for partition, key in roster.items()}

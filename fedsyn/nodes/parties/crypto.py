@@ -40,13 +40,11 @@ error the run is over.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,8 +58,7 @@ from fedsyn.crypto.fhe.plan import holders_of, layout_of, parameters_of
 from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import placed
-from fedsyn.errors import FedsynError, ProtocolError
-from fedsyn.nodes.lifetime.party_ledger import facts_of
+from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.checks import (
     Host,
     check_configuration,
@@ -78,21 +75,21 @@ from fedsyn.nodes.parties.interface import (
     Begun,
     ChooseOrder,
     OpenOrder,
-    Order,
     PartyCost,
+    PartyOrder,
     TotalOrder,
     run_id,
 )
-from fedsyn.nodes.parties.sealing import Refused
-from fedsyn.nodes.parties.steps import step
-from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Release, SelectionNoise
+from fedsyn.nodes.parties.sealing import RefusedDeal
+from fedsyn.nodes.parties.steps import RunHalf, step
+from fedsyn.privacy import DistributedNoise
 from fedsyn.privacy.release import COUNTS, ROLES
 
 _NONCE = 16
 _CLIENTS_DREW = "drawn by the clients, not seen here"  # a sampler
 
 
-class KeyHolder:
+class KeyHolder(RunHalf[KeptRun]):
     """The crypto party's half of one run.
 
     Args:
@@ -101,23 +98,12 @@ class KeyHolder:
     """
 
     def __init__(self, host: Host, sign: Callable[[bytes], bytes] | None = None) -> None:
-        self.host, self._sign = host, sign
-        self.over: str | None = None
-        self._begun: KeptRun | None = None
-        self.cpu = 0.0
+        super().__init__(host, 1)
+        self._sign = sign
 
     @property
     def cost(self) -> PartyCost:
-        return PartyCost(0, 0, self.cpu)
-
-    def stop(self, reason: str) -> None:
-        """Ends the run; the secret key is gone. Later calls change nothing."""
-        if self.over is not None:
-            return
-        self.over, run, self._begun = reason, self._begun, None
-        if run is not None and self.host.book is not None:
-            with contextlib.suppress(FedsynError):  # a ledger that cannot be written: its next reader ends the run
-                self.host.book.end(run.id.hex())
+        return PartyCost(cpu=self.cpu)
 
     # Steps ------------------------------------------------------------------------------------------------------------
 
@@ -140,8 +126,7 @@ class KeyHolder:
         signers = signers_of(config, self.host)
         if contract.store:
             self._check_store(config, signers)
-            holders, minimum = holders_of(config), config.federation.minimum_cohort
-            fewest, least = Limits.of(config.aggregation, holders, minimum).fewest, policy.minimum_clients
+            fewest, least = limits_of(config, holders_of(config)).fewest, policy.minimum_clients
             refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
         stored = tuple(contract.stored.cliques) if contract.store else ()
         refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
@@ -155,9 +140,7 @@ class KeyHolder:
         most = 8 * policy.limits.entries  # 8 bytes each
         refuse(begun.pads is not None and begun.pads.length > most, f"its policy allows {most} entries of a store")
         signature = b"" if self._sign is None else self._sign(signed_keys(begun.agreed, keys.public, pair.public))
-        if self.host.book is not None:
-            self.host.book.begin(run.hex(), announcement.rho, **facts_of(config))
-        self._begun = begun  # what is in the book gets its end from here on
+        self._enter(begun)
         return Begun(run, keys, pair.public, signature, not contract.store and begun.adds)
 
     def _check_store(self, config: RunConfig, signers: Mapping[int, bytes] | None) -> None:
@@ -193,7 +176,7 @@ class KeyHolder:
                     run.deal(partition, box, self.host.policy.limits.clients)
                 else:
                     run.contribute(order, partition, box)
-            except Refused as error:
+            except RefusedDeal as error:
                 refused[partition] = str(error)
         return refused
 
@@ -213,12 +196,9 @@ class KeyHolder:
         layout, _ = run.store
         terms, limits = order.terms, self.host.policy.limits
         rows = terms.rows if run.pads is None else sum(facts.rows for facts in run.deals.values())
-        plan_choice(order, layout, limits, rows, bounded=False)
-        noise = checked(lambda: SelectionNoise(order.epsilon, terms.moved))
-        entry = Release(order.name, order.round, EXPONENTIAL, terms.sensitivity, epsilon=noise.epsilon, noise_by=ROLES)
-        self._charge(run, order, entry)
-        scores = run.reader.scores(asked, terms)
-        noisy = run.ledger.selection_share(scores, noise, entry, self._source(order), draws=True)
+        plan = plan_choice(order, layout, limits, rows, bounded=False)
+        noisy = self._share_of_choice(run, order, plan.noise, draws=True, noise_by=ROLES)
+        noisy += run.reader.scores(asked, terms)
         return np.array([int(np.argmax(noisy))])
 
     @step
@@ -228,7 +208,7 @@ class KeyHolder:
         layout, _ = run.store
         check_opening(order, layout, self.host.policy.limits, run.least_sigma)
         assert run.secret is not None and run.ranges is not None
-        limits = Limits.of(run.config.aggregation, holders_of(run.config), run.config.federation.minimum_cohort)
+        limits = limits_of(run.config, holders_of(run.config))
         cells, parameters = sum(layout.domain.size(clique) for clique in order.cliques), run.secret.ring.parameters
         rows = sum(facts.rows for facts in run.deals.values())
         counted = {"count": len(order.cliques), "length": cells, "rows": rows}
@@ -255,8 +235,8 @@ class KeyHolder:
 
     def _check_many(self, run: KeptRun, contributors: int, asked: int) -> None:
         """ProtocolError for fewer contributors than the run, its noise or this party's policy demands."""
-        fewest = Limits.of(run.config.aggregation, asked, run.config.federation.minimum_cohort).fewest
-        fewest = max(fewest, run.minimum, self.host.policy.minimum_clients)
+        fewest = limits_of(run.config, asked).fewest
+        fewest = max(fewest, run.announcement.minimum, self.host.policy.minimum_clients)
         refuse(contributors < fewest, f"{contributors} clients are in it, and nothing is opened below {fewest}")
 
     @step
@@ -266,8 +246,8 @@ class KeyHolder:
         seeds, run.sum, run.seeds = run.seeds, None, {}
         self._check_many(run, len(seeds), order.asked)
         refuse(vector.shape != (order.length,), "a total has another length than its order")
-        limits = Limits.of(run.config.aggregation, order.asked, run.config.federation.minimum_cohort)
-        noise: DistributedNoise = checked(
+        limits = limits_of(run.config, order.asked)
+        noise = checked(
             lambda: DistributedNoise.of(
                 order.sigma,
                 sensitivity=order.sensitivity,
@@ -300,12 +280,9 @@ class KeyHolder:
         refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")
         return run.reader.again(asked, sums)
 
-    def end(self) -> None:
-        self.stop("the server has ended it")
-
     # What every step begins with ------------------------------------------------------------------------------------
 
-    def _running(self, order: Order | None, asked: DecryptionQuery | None) -> KeptRun:
+    def _running(self, order: PartyOrder | None, asked: DecryptionQuery | None) -> KeptRun:
         run = self._begun
         if run is None:
             raise ProtocolError("no run has begun")
@@ -317,17 +294,10 @@ class KeyHolder:
             run.answer(len(asked.ciphertexts))
         return run
 
-    def _charge(self, run: KeptRun, order: Order, entry: Release) -> None:
-        """Enters into the book what the run's own ledger has room for; on the disk when this returns."""
-        book = self.host.book
-        if not run.ledger.can_afford(entry):
-            run.ledger.charge(entry)  # raises, in the ledger's own words
-        if book is not None:
-            book.check(entry.rho)
-            book.charge(run.id.hex(), entry.rho, name=order.name, round=order.round, number=order.number)
 
-    def _source(self, order: Order) -> Any:
-        return self.host.randomness.generator("party", 1, order.round, order.name, order.number)
+def limits_of(config: RunConfig, asked: int) -> Limits:
+    """Who must contribute to a sum over the `asked` clients, and who may be corrupted."""
+    return Limits.of(config.aggregation, asked, config.federation.minimum_cohort)
 
 
 def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:

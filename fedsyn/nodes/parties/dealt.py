@@ -17,7 +17,7 @@ from fedsyn.crypto.mpc.network import Cheating
 from fedsyn.crypto.mpc.shared import PARTIES, Shared
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.policy import LimitsNode
-from fedsyn.nodes.parties.sealing import DealFacts, DealPart, Fault, Opened, Refused, open_deal
+from fedsyn.nodes.parties.sealing import DealContent, DealFacts, DealPart, Fault, RefusedDeal, open_deal
 from fedsyn.privacy.budget import ROUNDING_ROOM
 
 _MARK, _FACTS = 32, 16
@@ -25,11 +25,11 @@ _ENTRY = 1 + _FACTS + _MARK  # bytes that two parties exchange about one client
 
 
 @dataclass(frozen=True)
-class Entry:
+class DealEntry:
     """One client's deal: opened, or why not."""
 
     fault: Fault
-    opened: Opened | None = None
+    opened: DealContent | None = None
 
     def told(self, slot: int) -> bytes:
         """What the other holder of this party's own slot (0) or of its next one (1) is told."""
@@ -48,19 +48,18 @@ class Deals:
     """
 
     def __init__(self, run: bytes, length: int, index: int) -> None:
-        self.run, self.length = run, length
+        self.run, self.length, self.index = run, length, index
         self.facts: dict[int, DealFacts] = {}
         nothing = np.zeros(length, np.uint64)
         self.total = Shared(nothing, nothing, index)
 
     def opened(
-        self, parts: Mapping[int, DealPart], index: int, pair: KeyPair, remaining: float, limits: LimitsNode
-    ) -> dict[int, Entry]:
+        self, parts: Mapping[int, DealPart], pair: KeyPair, remaining: float, limits: LimitsNode
+    ) -> dict[int, DealEntry]:
         """This party's own look at some deals, by partition id.
 
         Args:
             parts: this party's parts.
-            index: of this party.
             pair: its key pair.
             remaining: rho that the run may still release, of each of these clients' rows.
             limits: of the policy.
@@ -69,30 +68,29 @@ class Deals:
         for place, partition in enumerate(sorted(parts)):
             try:
                 if partition in self.facts:
-                    raise Refused(Fault.TWICE)
+                    raise RefusedDeal(Fault.TWICE)
                 if len(self.facts) + place >= limits.clients:
-                    raise Refused(Fault.MANY)
-                opened = open_deal(parts[partition], self.run, index, pair, partition, self.length)
-
+                    raise RefusedDeal(Fault.MANY)
+                opened = open_deal(parts[partition], self.run, self.index, pair, partition, self.length)
                 if opened.facts.rho * (1.0 + ROUNDING_ROOM) < remaining:
-                    raise Refused(Fault.BUDGET)
-                entries[partition] = Entry(Fault.NONE, opened)
-            except Refused as refused:
-                entries[partition] = Entry(refused.fault)
+                    raise RefusedDeal(Fault.BUDGET)
+                entries[partition] = DealEntry(Fault.NONE, opened)
+            except RefusedDeal as refused:
+                entries[partition] = DealEntry(refused.fault)
         return entries
 
-    def compared(self, entries: Mapping[int, Entry], told: bytes) -> tuple[bytes, bytes]:
+    def compared(self, entries: Mapping[int, DealEntry], told: bytes) -> tuple[bytes, bytes]:
         """The messages to the party before, about this party's own slot, and to the one after, about its next slot."""
         before, after = (told + b"".join(entry.told(slot) for entry in entries.values()) for slot in (0, 1))
         return before, after
 
-    def judged(self, entries: Mapping[int, Entry], heard: Mapping[int, bytes], skip: int, index: int) -> bytes:
+    def judged(self, entries: Mapping[int, DealEntry], heard: Mapping[int, bytes], skip: int) -> bytes:
         """One byte for each client: what this party has found, alone or with what the other two have told it."""
         verdict = bytearray(len(entries))
         for sender, message in heard.items():
             if len(message) != skip + _ENTRY * len(entries):
                 raise Cheating("another party sent a message of the wrong length")
-            slot = 0 if sender == (index - 1) % PARTIES else 1
+            slot = 0 if sender == (self.index - 1) % PARTIES else 1
             for place, entry in enumerate(entries.values()):
                 theirs = message[skip + _ENTRY * place :][:_ENTRY]
                 found = entry.fault
@@ -106,7 +104,7 @@ class Deals:
         return bytes(verdict)
 
     def taken(
-        self, entries: Mapping[int, Entry], verdicts: Mapping[int, bytes], index: int, name: Callable[[int], str]
+        self, entries: Mapping[int, DealEntry], verdicts: Mapping[int, bytes], name: Callable[[int], str]
     ) -> dict[int, str]:
         """Adds what all three parties found nothing against; why the rest was refused, by partition id."""
         refused = {}
@@ -118,11 +116,11 @@ class Deals:
                 refused[partition] = f"{name(party)}: {_sentence(fault)}"
                 continue
             assert entry.opened is not None
-            shared = entry.opened.shared(index, self.length)
+            shared = entry.opened.shared(self.index, self.length)
             own += shared.own
             after += shared.next
             self.facts[partition] = entry.opened.facts
-        self.total = Shared(own, after, index)
+        self.total = Shared(own, after, self.index)
         return refused
 
 

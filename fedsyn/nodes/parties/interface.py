@@ -1,4 +1,4 @@
-"""What a server asks of the three computing parties, or of a crypto party: services, or states of a simulation.
+"""What a server tells the three computing parties, or a crypto party, and what a crypto party begins with.
 
 A run has one `Announcement`, then deals, then orders, each numbered. Everything here is public. The parties compare
 what each of them was told before they compute anything, so a server cannot tell them different things.
@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
 
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import PublicKeys
 from fedsyn.domain import Clique, Domain
+from fedsyn.nodes.parties.messages import STORE_VERSION, pack
 from fedsyn.selection.terms import Terms
-
-#: Version of everything that server, parties and clients say to each other about a store.
-STORE_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -46,32 +39,6 @@ class Announcement:
     nonce: bytes
 
     @property
-    def facts(self) -> dict[str, Any]:
-        """JSON values."""
-        return {
-            "version": STORE_VERSION,
-            "config": self.config.to_dict(),
-            "attributes": list(self.domain.attributes),
-            "shape": list(self.domain.shape),
-            "cliques": [list(clique) for clique in self.cliques],
-            "rho": self.rho.hex(),
-            "minimum": self.minimum,
-            "nonce": self.nonce.hex(),
-        }
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Announcement:
-        """The inverse of `facts`."""
-        return cls(
-            RunConfig.model_validate(facts["config"]),
-            Domain(tuple(facts["attributes"]), tuple(facts["shape"])),
-            tuple(tuple(clique) for clique in facts["cliques"]),
-            float.fromhex(facts["rho"]),
-            int(facts["minimum"]),
-            bytes.fromhex(facts["nonce"]),
-        )
-
-    @property
     def length(self) -> int:
         """L, entries that one client deals."""
         return sum(self.domain.size(clique) for clique in self.cliques)
@@ -79,7 +46,7 @@ class Announcement:
 
 def run_id(announcement: Announcement, nonces: Sequence[bytes]) -> bytes:
     """32 bytes that bind a run: its announcement and a nonce of each party, so no run can be played twice."""
-    digest = hashlib.sha256(json.dumps(announcement.facts, sort_keys=True).encode())
+    digest = hashlib.sha256(pack(Announcement, announcement))
     for nonce in nonces:
         digest.update(nonce)
     return digest.digest()
@@ -97,7 +64,7 @@ def sealed_for(run: bytes, config: RunConfig, domain: Domain, cliques: Sequence[
 
 
 @dataclass(frozen=True)
-class Order:
+class PartyOrder:
     """What every order names.
 
     Attributes:
@@ -112,7 +79,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class ChooseOrder(Order):
+class ChooseOrder(PartyOrder):
     """One index by the exponential mechanism; `terms.cliques` lie inside stored ones."""
 
     epsilon: float
@@ -120,7 +87,7 @@ class ChooseOrder(Order):
 
 
 @dataclass(frozen=True)
-class OpenOrder(Order):
+class OpenOrder(PartyOrder):
     """Some marginals with noise of standard deviation at least `sigma`; each lies inside a stored one."""
 
     sigma: float
@@ -128,7 +95,7 @@ class OpenOrder(Order):
 
 
 @dataclass(frozen=True)
-class TotalOrder(Order):
+class TotalOrder(PartyOrder):
     """The total of a sum, as the crypto party opens it; each contributor has sealed its pad to the very same facts.
 
     Attributes:
@@ -174,34 +141,6 @@ class PartyCost:
     cpu: float = 0.0
 
 
-class Parties(Protocol):
-    """The three parties as a server sees them. Every method raises RunError, in one sentence, if a party is gone, slow,
-    refuses or lies; nothing is opened then, and the run is over."""
-
-    @property
-    def costs(self) -> tuple[PartyCost, PartyCost, PartyCost]:
-        """What each party has spent so far in this run."""
-
-    def begin(self, announcement: Announcement) -> bytes:
-        """Announces a run; the run id that the parties agreed on."""
-
-    @property
-    def keys(self) -> tuple[bytes, bytes, bytes]:
-        """X25519 public keys, to which clients seal."""
-
-    def deal(self, deals: Mapping[int, SealedDeal]) -> dict[int, str]:
-        """Hands over deals by partition id; why each refused one was refused (by one party or by their comparison)."""
-
-    def choose(self, order: ChooseOrder) -> int:
-        """The index that the parties opened, on which all three agree."""
-
-    def open(self, order: OpenOrder) -> npt.NDArray[np.int64]:
-        """(L',) the marginals one after the other, times the noise's resolution, with all three shares of the noise."""
-
-    def end(self) -> None:
-        """Ends the run; the parties forget its shares."""
-
-
 @dataclass(frozen=True)
 class Begun:
     """What the crypto party answers to an announcement.
@@ -219,37 +158,3 @@ class Begun:
     seal: bytes
     signature: bytes
     adds: bool = False
-
-
-class CryptoParty(Protocol):
-    """The crypto party as a server sees it. Every method raises RunError, in one sentence, if it is gone, slow or
-    refuses; the run is over then."""
-
-    @property
-    def costs(self) -> PartyCost:
-        """What it has spent so far in this run; its messages are the server's, so it sends and takes part in none."""
-
-    def begin(self, announcement: Announcement) -> Begun: ...
-
-    def choose(self, order: ChooseOrder, asked: DecryptionQuery) -> npt.NDArray[np.int64]:
-        """(1,) the index."""
-
-    def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        """The marginals of the order, in the pieces that follow from it (`fedsyn.crypto.fhe.slots`).
-
-        `brought`: of a store with pads one string, its padded numbers of 8 bytes each; else the ciphertexts.
-        """
-
-    def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
-        """Names contributors, by partition, to a sum or (None) to the store; why each refused one was refused."""
-
-    def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """(L,) the total of a sum, from that of the vectors of all contributors that it has admitted."""
-
-    def unpad(self) -> list[bytes]:
-        """The store is whole: what takes the pads off its counts, encrypted."""
-
-    def sums(self, asked: DecryptionQuery, sums: Sums) -> list[bytes]:
-        """Linear combinations of sums of slots, encrypted again."""
-
-    def end(self) -> None: ...

@@ -174,7 +174,7 @@ class Inboxes:
         return self._found[tag, who]
 
 
-class Line:
+class Outbox:
     """The way to one other party in one run."""
 
     def __init__(self, channel: grpc.Channel, tag: str, who: str, on_break: Callable[[str], None]) -> None:
@@ -214,7 +214,7 @@ class Line:
             self._frames.put(_ABORT if abort else _END)
 
 
-class Lines:
+class RunNetwork:
     """`Network` of one run at one service.
 
     Args:
@@ -227,7 +227,9 @@ class Lines:
     def __init__(self, tag: str, others: dict[int, tuple[str, grpc.Channel]], inboxes: Inboxes, timeout: float) -> None:
         self._tag, self._inboxes, self._timeout = tag, inboxes, timeout
         self._in = {index: inboxes.adopt(tag, who) for index, (who, _) in others.items()}
-        self._out = {index: Line(channel, tag, who, self._in[index].close) for index, (who, channel) in others.items()}
+        self._out = {
+            index: Outbox(channel, tag, who, self._in[index].close) for index, (who, channel) in others.items()
+        }
 
     def send(self, to: int, payload: bytes | memoryview) -> None:
         self._out[to].send(payload)

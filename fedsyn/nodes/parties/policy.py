@@ -6,9 +6,9 @@ A server cannot loosen any of it. Unknown keys are errors with the nearest valid
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
@@ -35,7 +35,17 @@ class LimitsNode(Node):
     clients: int = Field(default=10_000, ge=1, le=1_000_000)
 
 
-class Policy(Node):
+def _listed(value: Any) -> Any:
+    """A list as it is; a name alone is told what it lacks."""
+    if isinstance(value, str):
+        raise ValueError(f"expected a list: [{value}]")
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class PartyPolicy(Node):
     """What a party agrees to.
 
     Attributes:
@@ -55,18 +65,13 @@ class Policy(Node):
     epsilon_per_run: float = Field(gt=0, allow_inf_nan=False)
     epsilon_total: float = Field(gt=0, allow_inf_nan=False)
     delta: float = Field(gt=0, lt=1)
-    mechanisms: tuple[str, ...] = Field(min_length=1)
-    configurations: tuple[str, ...] | None = None
+    mechanisms: Names = Field(min_length=1)
+    configurations: Names | None = None
     minimum_clients: int = Field(default=2, ge=1)
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float | None = Field(default=None, ge=0, lt=1)
     threat: Literal["malicious"] | None = None
     limits: LimitsNode = Field(default_factory=LimitsNode)
-
-    @field_validator("mechanisms", "configurations", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        return _listed(value)
 
     @field_validator("configurations")
     @classmethod
@@ -84,19 +89,12 @@ class Policy(Node):
         return PrivacyBudget(self.epsilon_total, self.delta)
 
     @classmethod
-    def of_simulation(cls, mechanism: str) -> Policy:
+    def of_simulation(cls, mechanism: str) -> PartyPolicy:
         """Anything that a configuration can ask for: a simulation's parties protect nobody."""
         limits = LimitsNode(entries=2 * 10**8, cells=2 * 10**8, candidates=10**7, clients=10**6)
         facts: dict[str, Any] = {"epsilon_per_run": 1e6, "epsilon_total": 1e6, "delta": 0.5, "minimum_clients": 1}
         facts["corrupted"] = 0.0
         return cls(mechanisms=(mechanism,), limits=limits, **facts)
-
-
-def _listed(value: Any) -> Any:
-    """A list as it is; a name alone is told what it lacks."""
-    if isinstance(value, str):
-        raise ValueError(f"expected a list: [{value}]")
-    return value
 
 
 class PartyFile(Node):
@@ -120,17 +118,12 @@ class PartyFile(Node):
     folder: str = "."
     listen: str | None = None
     listen_health: str | None = None
-    parties: tuple[str, ...] = ()
-    operators: tuple[str, ...] = Field(min_length=1)
+    parties: Names = ()
+    operators: Names = Field(min_length=1)
     ledger: str = "ledger.jsonl"
     timeout: float = Field(default=60.0, gt=0, le=3600)
     idle: float = Field(default=900.0, gt=0)
-    policy: Policy
-
-    @field_validator("parties", "operators", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        return _listed(value)
+    policy: PartyPolicy
 
     @field_validator("listen", "listen_health")
     @classmethod

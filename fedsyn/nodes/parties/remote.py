@@ -1,7 +1,7 @@
-"""The three parties as services: what a deployment's server drives.
+"""Parties that are services: what a deployment's server drives.
 
-Every call goes to all three at the same time. If one of them refuses, fails, lies or is gone, the other two are told to
-end the run, and one sentence says which party it was.
+Every call goes to all of them at the same time. If one refuses, fails, lies or is gone, the others are told to end the
+run, and one sentence says which party it was.
 """
 
 from __future__ import annotations
@@ -9,40 +9,35 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import grpc
-import numpy as np
-import numpy.typing as npt
 
-from fedsyn.crypto.mpc.dealing import reconstruct
-from fedsyn.crypto.mpc.shared import PARTIES
-from fedsyn.errors import FedsynError, ProtocolError, RunError
+from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.parties import messages
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, SealedDeal
+from fedsyn.nodes.parties.driven import ComputeParties, CryptoParty, Driven
+from fedsyn.nodes.parties.interface import Announcement, PartyCost
 from fedsyn.nodes.parties.lines import LOST, TAG, cut
-from fedsyn.nodes.parties.sealing import DealPart
 from fedsyn.nodes.parties.serving import METHOD
+from fedsyn.nodes.parties.steps import types_of
 from fedsyn.nodes.service.party_keys import load_credentials
 from fedsyn.nodes.service.tls import channel_to, trouble_with
 from fedsyn.settings import PartyCard
 
-_CHUNK = 8 << 20  # bytes of deals in one message, unless one client's alone are more
+T = TypeVar("T")
 _CONNECT = 10.0  # seconds
 _MOMENT = 2.0  # seconds
 #: Whose error is told if several parties have one: first who refused, then who is gone, last who saw another one leave.
 _FIRST = ("RESOURCE_EXHAUSTED", "FAILED_PRECONDITION", "INTERNAL", "UNAVAILABLE", "DEADLINE_EXCEEDED")
 
-Answer = tuple[dict[str, Any], list[memoryview]]
 
-
-class RemoteParties:
-    """`Parties` that are services.
+class Remote(Driven):
+    """Parties that are services, whatever their role.
 
     Args:
-        nodes: their cards, in order.
+        cards: of the parties, in order.
         operator: folder with the key by which they know this server (`fedsyn party keygen --operator`).
         timeout: seconds that one call may take.
 
@@ -50,59 +45,45 @@ class RemoteParties:
         ConfigError: the folder does not hold the keys.
     """
 
-    def __init__(self, nodes: Sequence[PartyCard], operator: str | Path, timeout: float = 600.0) -> None:
-        self.nodes, self.timeout = tuple(nodes), timeout
+    role: ClassVar[str] = "party"
+    nobody: ClassVar[str] = "the parties have no run"
+
+    def __init__(self, cards: Sequence[PartyCard], operator: str | Path, timeout: float = 600.0) -> None:
+        self.cards, self.timeout = tuple(cards), timeout
         self._credentials = load_credentials(Path(operator))
         self._channels: list[grpc.Channel] = []
         self._watches: list[Any] = []
         self._tag: str | None = None
-        self.costs: tuple[PartyCost, PartyCost, PartyCost] = (PartyCost(), PartyCost(), PartyCost())
+        self._costs = [PartyCost()] * len(self.cards)
 
     @property
-    def keys(self) -> tuple[bytes, bytes, bytes]:
-        first, second, third = (bytes.fromhex(node.key) for node in self.nodes)
-        return first, second, third
+    def costs(self) -> tuple[PartyCost, ...]:
+        return tuple(self._costs)
 
-    def begin(self, announcement: Announcement) -> bytes:
-        self.end()
-        self._connect()
+    def enter(self, announcement: Announcement) -> None:
+        self._channels = [channel_to(card.address, card.certificate, self._credentials) for card in self.cards]
+        for index, (card, channel) in enumerate(zip(self.cards, self._channels, strict=True)):
+            why = trouble_with(card.address, card.certificate, self._credentials)
+            if why is None:
+                try:
+                    grpc.channel_ready_future(channel).result(_CONNECT)
+                except grpc.FutureTimeoutError:
+                    why = "does not answer"
+            if why is not None:
+                self.fail(f"{self._name(index)} {why}")
         self._tag = announcement.nonce.hex()
-        message = messages.announcement_bytes(announcement)
-        answers = self._each("begin", [message] * PARTIES)
+
+    def _watch(self) -> None:
+        """Hold a call open at each party, from the run's begin on: the run ends there when this side breaks."""
         for channel in self._channels:
             self._watches.append(channel.unary_stream(METHOD + "watch")(b"", metadata=((TAG, self._tag),)))
         for index, watch in enumerate(self._watches):
             try:
                 next(watch)
             except (grpc.RpcError, StopIteration):
-                self._fail(f"{self._name(index)} has dropped the run")
-        return bytes.fromhex(self._agreed(answers, "run", str))
-
-    def deal(self, deals: Mapping[int, SealedDeal]) -> dict[int, str]:
-        refused: dict[int, str] = {}
-        for chunk in _chunks(deals):
-            parts = ({k: DealPart.of(deal, index) for k, deal in chunk.items()} for index in range(PARTIES))
-            answers = self._each("deal", [messages.deals_bytes(part) for part in parts])
-            found = self._agreed(answers, "refused", dict)
-            refused |= {int(k): str(why) for k, why in found.items() if int(k) in chunk}
-        return refused
-
-    def choose(self, order: ChooseOrder) -> int:
-        index = self._agreed(self._each("choose", [messages.order_bytes(order)] * PARTIES), "index", int)
-        if not 0 <= index < len(order.terms.cliques):
-            self._fail("the parties have chosen what was not offered to them: one of them lies")
-        return int(index)
-
-    def open(self, order: OpenOrder) -> npt.NDArray[np.int64]:
-        answers = self._each("open", [messages.order_bytes(order)] * PARTIES)
-        try:
-            return reconstruct([messages.read_share(blobs) for _, blobs in answers])
-        except ProtocolError as error:
-            self._fail(f"the parties' shares do not fit together ({error})")
-            raise
+                self.fail(f"{self._name(index)} has dropped the run")
 
     def end(self) -> None:
-        """Tells the parties, as far as they are there; never an error."""
         if self._tag is not None:
             for call in [self._call(index, "end", b"", 5.0) for index in range(len(self._channels))]:
                 with contextlib.suppress(grpc.RpcError):
@@ -113,30 +94,14 @@ class RemoteParties:
             channel.close()
         self._tag, self._watches, self._channels = None, [], []
 
-    def _connect(self) -> None:
-        self._channels = [channel_to(node.address, node.certificate, self._credentials) for node in self.nodes]
-        for index, (node, channel) in enumerate(zip(self.nodes, self._channels, strict=True)):
-            why = trouble_with(node.address, node.certificate, self._credentials)
-            if why is None:
-                try:
-                    grpc.channel_ready_future(channel).result(_CONNECT)
-                except grpc.FutureTimeoutError:
-                    why = "does not answer"
-            if why is not None:
-                self._fail(f"{self._name(index)} {why}")
-
-    def _name(self, index: int) -> str:
-        return f"party '{self.nodes[index].name}' ({self.nodes[index].address})"
-
-    def _call(self, index: int, method: str, message: bytes, timeout: float) -> Any:
-        call = self._channels[index].stream_unary(METHOD + method)
-        return call.future(cut(message), timeout=timeout, metadata=((TAG, self._tag or ""),))
-
-    def _each(self, method: str, requests: Sequence[bytes]) -> list[Answer]:
-        """The three answers. Raises RunError if one of them is an error; then the run is over."""
+    def take(self, step: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
         if self._tag is None:
-            raise RunError("the parties have no run: it was not announced, or it is over")
-        calls = [self._call(index, method, message, self.timeout) for index, message in enumerate(requests)]
+            raise RunError(f"{self.nobody}: it was not announced, or it is over")
+        asks, answers = types_of(step)
+        calls = [
+            self._call(index, step.__name__, messages.pack(asks, own), self.timeout)
+            for index, own in enumerate(arguments)
+        ]
         failed = threading.Event()
         left = threading.Semaphore(0)
 
@@ -152,16 +117,24 @@ class RemoteParties:
             if failed.is_set():
                 break
         if failed.is_set():
-            self._fail(self._reason(calls))
-        answers = []
+            self.fail(self._reason(calls))
+        found: list[T] = []
         for index, call in enumerate(calls):
             try:
-                facts, blobs = messages.unpack(call.result())
-                self._account(index, facts["cost"])
-            except (FedsynError, KeyError, TypeError, ValueError):
-                self._fail(f"{self._name(index)} gave a malformed answer")
-            answers.append((facts, blobs))
-        return answers
+                answer, self._costs[index] = messages.unpack(answers, call.result())
+            except ProtocolError:
+                self.fail(f"{self._name(index)} gave a malformed answer")
+            found.append(answer)
+        if not self._watches:
+            self._watch()
+        return found
+
+    def _name(self, index: int) -> str:
+        return f"{self.role} '{self.cards[index].name}' ({self.cards[index].address})"
+
+    def _call(self, index: int, method: str, message: bytes, timeout: float) -> Any:
+        call = self._channels[index].stream_unary(METHOD + method)
+        return call.future(cut(message), timeout=timeout, metadata=((TAG, self._tag or ""),))
 
     def _reason(self, calls: Sequence[Any]) -> str:
         """The one sentence about calls of which one has failed; the others get a moment to say what they saw.
@@ -186,33 +159,27 @@ class RemoteParties:
         verb = "" if code in ("UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED") else "has ended the run: "
         return f"{self._name(index)} {verb}{text}"
 
-    def _fail(self, sentence: str) -> None:
-        """Ends the run everywhere, and says why."""
-        self.end()
-        raise RunError(f"{sentence}; nothing was opened")
 
-    def _account(self, index: int, cost: Mapping[str, Any]) -> None:
-        costs = list(self.costs)
-        costs[index] = PartyCost(int(cost["bytes_sent"]), int(cost["rounds"]), float(cost["cpu"]))
-        self.costs = (costs[0], costs[1], costs[2])
+class RemoteParties(Remote, ComputeParties):
+    """The three computing parties as services."""
 
-    def _agreed(self, answers: Sequence[Answer], key: str, kind: type) -> Any:
-        """What all three answers say."""
-        values = [facts.get(key) for facts, _ in answers]
-        if type(values[0]) is not kind or values.count(values[0]) != PARTIES:
-            self._fail("the parties give different answers: one of them lies")
-        return values[0]
+    @property
+    def keys(self) -> tuple[bytes, bytes, bytes]:
+        first, second, third = (bytes.fromhex(card.key) for card in self.cards)
+        return first, second, third
 
 
-def _chunks(deals: Mapping[int, SealedDeal]) -> list[dict[int, SealedDeal]]:
-    """Deals in messages of bounded size."""
-    chunks: list[dict[int, SealedDeal]] = []
-    size = _CHUNK
-    for partition, deal in sorted(deals.items()):
-        length = sum(map(len, deal.to_parts()))
-        if size + length > _CHUNK:
-            chunks.append({})
-            size = 0
-        chunks[-1][partition] = deal
-        size += length
-    return chunks
+class RemoteCryptoParty(Remote, CryptoParty):
+    """The crypto party as a service.
+
+    Args:
+        card: of the party.
+        operator: as for `Remote`.
+        timeout: as for `Remote`.
+    """
+
+    role = "the crypto party"
+    nobody = "the crypto party has no run"
+
+    def __init__(self, card: PartyCard, operator: str | Path, timeout: float = 600.0) -> None:
+        super().__init__([card], operator, timeout)

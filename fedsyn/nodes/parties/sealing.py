@@ -7,8 +7,8 @@ the box. So a box that is moved to another run, client or party, or whose facts 
 
 Slots 0 and 1 of the client's vector are seeds, slot 2 is the dense correction. It is sealed once, under a key of its
 own that stands in the boxes of the parties 1 and 2, together with the digest of the sealed bytes. ChaCha20-Poly1305
-does not bind its key: one ciphertext may open under two keys. So what two parties compare (`Opened.marks`) is seed for
-seed, and for the correction key and digest together.
+does not bind its key: one ciphertext may open under two keys. So what two parties compare (`DealContent.marks`) is seed
+for seed, and for the correction key and digest together.
 
 All randomness here is the operating system's, also in a simulation: no result depends on it.
 """
@@ -31,7 +31,8 @@ from fedsyn.aggregation.secagg.primitives import KEY, TAG, KeyPair, derive, seal
 from fedsyn.crypto.mpc.dealing import deal, received
 from fedsyn.crypto.mpc.shared import PARTIES, Shared
 from fedsyn.errors import ProtocolError
-from fedsyn.nodes.parties.interface import STORE_VERSION, SealedDeal
+from fedsyn.nodes.parties.interface import SealedDeal
+from fedsyn.nodes.parties.messages import STORE_VERSION
 
 _FACTS = struct.Struct("<dq")
 _SEEDS = (2, 1, 1)  # that a party gets; the other two get the key and the digest of the correction besides
@@ -41,39 +42,27 @@ _BOX, _CORRECTION = b"fedsyn store: box", b"fedsyn store: correction"
 class Fault(IntEnum):
     """Why a deal is refused, as the parties tell each other and the server. It never depends on what was dealt."""
 
-    NONE = 0
-    MALFORMED = 1
-    BOX = 2
-    CORRECTION = 3
-    FACTS = 4
-    SLOTS = 5
-    BUDGET = 6
-    TWICE = 7
-    MANY = 8
-    SEALED = 9
-    UNSIGNED = 10
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        return _SENTENCES[self]
+    def __new__(cls, number: int, sentence: str = "") -> Fault:
+        fault = int.__new__(cls, number)
+        fault._value_, fault.sentence = number, sentence
+        return fault
 
-
-_SENTENCES = {
-    Fault.NONE: "",
-    Fault.MALFORMED: "its deal is malformed",
-    Fault.BOX: "its deal was not sealed for this run, this client and this party, or it is damaged",
-    Fault.CORRECTION: "the dense part of its deal was not sealed for this run and this client, or it is damaged",
-    Fault.FACTS: "it told the parties different budgets or row counts",
-    Fault.SLOTS: "it dealt shares to the parties that do not fit together",
-    Fault.BUDGET: "its deal allows for a smaller budget than this run may still spend",
-    Fault.TWICE: "it has dealt in this run already",
-    Fault.MANY: "more clients have dealt than a party's policy allows",
-    Fault.SEALED: "its pad was not sealed for this run, this client and what was asked, or it is damaged",
-    Fault.UNSIGNED: "its pad is not signed by the key that the configuration pins for it",
-}
+    NONE = 0, ""
+    MALFORMED = 1, "its deal is malformed"
+    BOX = 2, "its deal was not sealed for this run, this client and this party, or it is damaged"
+    CORRECTION = 3, "the dense part of its deal was not sealed for this run and this client, or it is damaged"
+    FACTS = 4, "it told the parties different budgets or row counts"
+    SLOTS = 5, "it dealt shares to the parties that do not fit together"
+    BUDGET = 6, "its deal allows for a smaller budget than this run may still spend"
+    TWICE = 7, "it has dealt in this run already"
+    MANY = 8, "more clients have dealt than a party's policy allows"
+    SEALED = 9, "its pad was not sealed for this run, this client and what was asked, or it is damaged"
+    UNSIGNED = 10, "its pad is not signed by the key that the configuration pins for it"
 
 
-class Refused(ProtocolError):
+class RefusedDeal(ProtocolError):
     """A deal that cannot be used."""
 
     def __init__(self, fault: Fault) -> None:
@@ -100,10 +89,10 @@ class DealFacts:
     @classmethod
     def of(cls, raw: bytes) -> DealFacts:
         if len(raw) != _FACTS.size:
-            raise Refused(Fault.MALFORMED)
+            raise RefusedDeal(Fault.MALFORMED)
         facts = cls(*_FACTS.unpack(raw))
         if not 0.0 < facts.rho < math.inf or not 0 <= facts.rows < 2**40:
-            raise Refused(Fault.MALFORMED)
+            raise RefusedDeal(Fault.MALFORMED)
         return facts
 
 
@@ -153,7 +142,7 @@ def seal_deal(
 
 
 @dataclass(frozen=True)
-class Opened:
+class DealContent:
     """One party's part of a deal, opened but not yet expanded: a few bytes, and the correction.
 
     Attributes:
@@ -174,36 +163,36 @@ class Opened:
         return received(index, self.seeds, self.correction, length)
 
 
-def open_deal(part: DealPart, run: bytes, index: int, pair: KeyPair, partition: int, length: int) -> Opened:
+def open_deal(part: DealPart, run: bytes, index: int, pair: KeyPair, partition: int, length: int) -> DealContent:
     """Opens what a client sealed for this party.
 
     Raises:
-        Refused: it was not sealed for this run, client and party, or is damaged.
+        RefusedDeal: it was not sealed for this run, client and party, or is damaged.
     """
     try:
         facts = DealFacts.of(part.box[: _FACTS.size])
         secret = pair.agree(part.public)
     except (struct.error, ProtocolError):
-        raise Refused(Fault.MALFORMED) from None
+        raise RefusedDeal(Fault.MALFORMED) from None
     own = derive(secret, run, _BOX, (STORE_VERSION, partition, index), (part.public, pair.public))
     bound = _bound(_BOX, run, partition, facts, part.public, index, pair.public)
     message = unseal(own, part.box[_FACTS.size :], bound) if len(part.box) < 1024 else None
     if message is None or len(message) != KEY * (2 if index == 0 else 3):
-        raise Refused(Fault.BOX)
+        raise RefusedDeal(Fault.BOX)
     pieces = tuple(message[i : i + KEY] for i in range(0, len(message), KEY))
     seeds, rest = pieces[: _SEEDS[index]], pieces[_SEEDS[index] :]
     correction = None
     if index:
         if len(part.correction) != 8 * length + TAG or hashlib.sha256(part.correction).digest() != rest[1]:
-            raise Refused(Fault.CORRECTION)
+            raise RefusedDeal(Fault.CORRECTION)
         dense = unseal(rest[0], part.correction, _bound(_CORRECTION, run, partition, facts, part.public))
         if dense is None:
-            raise Refused(Fault.CORRECTION)
+            raise RefusedDeal(Fault.CORRECTION)
         correction = np.frombuffer(dense, "<u8").astype(np.uint64, copy=False)
     slots = {0: (0, 1), 1: (1, 2), 2: (2, 0)}[index]
     material = [b"".join(rest) if slot == 2 else seeds[slot if index == 0 else 0] for slot in slots]
     marks = [_mark(run, partition, slot, secret) for slot, secret in zip(slots, material, strict=True)]
-    return Opened(facts, seeds, correction, (marks[0], marks[1]))
+    return DealContent(facts, seeds, correction, (marks[0], marks[1]))
 
 
 def _bound(

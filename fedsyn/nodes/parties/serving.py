@@ -1,8 +1,9 @@
-"""What the services of all roles have in common: who may call, one run at a time, and how a run leaves.
+"""What the services of both roles have in common: who may call, one run at a time, and how a run leaves.
 
-A service is known by its own certificate, and knows its operators by theirs. One run at a time: a second one is refused
-until the first has ended. What a run has in memory goes when it ends, when its server's connection breaks, or after
-`idle` seconds without an order. Only sentences about public facts leave.
+A service is known by its own certificate, and knows its operators by theirs. What an operator calls are the steps of
+the role's half of a run. One run at a time: a second one is refused until the first has ended. What a run has in memory
+goes when it ends, when its server's connection breaks, or after `idle` seconds without an order. Only sentences about
+public facts leave.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, NoReturn
 
 import grpc
 
@@ -24,43 +26,37 @@ from fedsyn.crypto.mpc.network import PartyGone
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger, read_party_lines
 from fedsyn.nodes.parties import messages
-from fedsyn.nodes.parties.interface import PartyCost
+from fedsyn.nodes.parties.checks import Host
+from fedsyn.nodes.parties.interface import Announcement
 from fedsyn.nodes.parties.lines import FRAME, LINE, TAG, joined
 from fedsyn.nodes.parties.policy import PartyFile
+from fedsyn.nodes.parties.steps import RunHalf, steps_of, types_of
 from fedsyn.nodes.service.certificates import expiry_of
-from fedsyn.nodes.service.health import Budget, Health, Metrics, Pages, Requests, pages_of
-from fedsyn.nodes.service.tls import peer_of, server_credentials, server_options
+from fedsyn.nodes.service.health import Health, Metrics, Pages, Requests, SpentBudget, pages_of
+from fedsyn.nodes.service.party_keys import certificate_of, load_party
+from fedsyn.nodes.service.tls import der, peer_of, server_credentials, server_options
+from fedsyn.randomness import Randomness
 from fedsyn.settings import PartyCard
 
 METHOD = "/fedsyn.Party/"
 OPERATOR = "operator"
 _log = logging.getLogger("fedsyn.party")
 _THREADS = 24
+_BUSY = "an order came while another one is computed"
+Half = RunHalf[Any]
 
 
 class Busy(FedsynError):
     """Another run is under way."""
 
 
-class Stateful(Protocol):
-    """A party's half of one run."""
-
-    @property
-    def cost(self) -> PartyCost: ...
-
-    def stop(self, reason: str) -> None: ...
-
-
-P = TypeVar("P", bound=Stateful)
-
-
 @dataclass
-class Current(Generic[P]):
+class Current:
     """The run that a service is in.
 
     Attributes:
         tag: the announcement's nonce.
-        party: the state machine.
+        party: the role's half of it.
         abort: wakes whoever waits for another party, with the reason.
         lock: held while an order is computed.
         dropped: why, from the moment when the run is to leave.
@@ -69,7 +65,7 @@ class Current(Generic[P]):
     """
 
     tag: str
-    party: P
+    party: Half
     abort: Callable[[str], None]
     lock: threading.Lock = field(default_factory=threading.Lock)
     dropped: str | None = None
@@ -77,49 +73,56 @@ class Current(Generic[P]):
     latest: float = field(default_factory=time.monotonic)
 
 
-class Serving(ABC, Generic[P]):
+class Serving(ABC):
     """A role's service.
 
     Class attributes:
-        methods: names of the operator's calls; each is a method that takes a request and the run's tag.
+        half: of a run, of this role; its steps are the operator's calls.
+        entry_bytes: that one entry of a client takes in a message.
 
     Args:
         file: `party.yaml`, with absolute file names.
-        cards: this party's own card first.
-        pins: who may call: certificate (DER) -> `OPERATOR`, or the key of another party.
-        certificates: of all of them, PEM.
-        credentials: this party's own.
+        others: cards of the other parties.
 
     Raises:
-        ConfigError: the ledger cannot be used, or nobody can listen there.
+        ConfigError: a key, card or certificate does not fit, the ledger cannot be used, or nobody can listen there.
     """
 
-    methods: ClassVar[tuple[str, ...]]
+    half: ClassVar[type[Half]]
+    entry_bytes: ClassVar[int]
 
-    def __init__(
-        self,
-        file: PartyFile,
-        cards: Sequence[PartyCard],
-        pins: Mapping[bytes, str],
-        certificates: Sequence[str],
-        credentials: Any,
-    ) -> None:
-        self.file, self.cards, self.credentials = file, tuple(cards), credentials
-        self._pins, limits = dict(pins), file.policy.limits
+    def __init__(self, file: PartyFile, others: Sequence[PartyCard] = ()) -> None:
+        card, self.credentials, pair = load_party(Path(file.folder))
+        self.file, self.cards, limits = file, (card, *others), file.policy.limits
+        operators = {certificate_of(Path(path)) for path in file.operators}
+        self._pins = {der(text): OPERATOR for text in operators} | {der(each.certificate): each.key for each in others}
+        keys, pinned = {each.key for each in self.cards}, [*operators, *(each.certificate for each in others)]
+        if len(keys) < len(self.cards) or len(self._pins) < len(pinned) or der(card.certificate) in self._pins:
+            raise ConfigError(
+                "parties, operators: one of them has this party's own key, or two have the same; each side has its own"
+            )
         self.book = PartyLedger(Path(file.ledger), file.policy.total_budget)
-        self._current: Current[P] | None = None
+        self.host = Host(pair, file.policy, Randomness(None), self.book, self.cards)
+        self._steps = steps_of(self.half)
+        self._current: Current | None = None
         self._lock, self._stopped = threading.Lock(), threading.Event()
-        self.most = 8 * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
+        self._most = self.entry_bytes * max(limits.entries, limits.cells) + 1000 * limits.candidates + (64 << 20)
+        self._reading = threading.Lock()  # held while a request is in memory: there is one, of up to `_most` bytes
         self.orders = Requests("orders", "order", "outcome")
         self._probes: Pages | None = None
-        self.reading = threading.Lock()  # held while a request is in memory: there is one, of up to `most` bytes
         pool = futures.ThreadPoolExecutor(_THREADS, "party")
-        self._server = grpc.server(
-            pool, (_Routes(self),), options=server_options(2 * FRAME), maximum_concurrent_rpcs=_THREADS
-        )
-        listen = file.listen or cards[0].address
+        self._server = grpc.server(pool, options=server_options(2 * FRAME), maximum_concurrent_rpcs=_THREADS)
+        calls = {name: self._guarded(partial(self._ordered, name), name) for name in self._steps}
+        calls["end"] = self._guarded(self._end)
+        handlers = {name: grpc.stream_unary_rpc_method_handler(call) for name, call in calls.items()}
+        handlers["watch"] = grpc.unary_stream_rpc_method_handler(self._watch)
+        lines = {LINE.rpartition("/")[2]: grpc.stream_unary_rpc_method_handler(self._guarded(self._line))}
+        for method, methods in ((METHOD, handlers), (LINE, lines)):
+            services = (grpc.method_handlers_generic_handler(method.split("/")[1], methods),)
+            self._server.add_generic_rpc_handlers(services)
+        listen = file.listen or card.address
         try:
-            self.port = self._server.add_secure_port(listen, server_credentials(credentials, [*certificates]))
+            self.port = self._server.add_secure_port(listen, server_credentials(self.credentials, pinned))
         except RuntimeError:
             self.port = 0
         if not self.port:
@@ -134,10 +137,10 @@ class Serving(ABC, Generic[P]):
         threading.Thread(target=self._watch_idle, daemon=True).start()
 
     def stop(self) -> None:
-        """Ends a run that is under way, and the service."""
+        """End a run that is under way, and the service."""
         self._stopped.set()
         if self._current is not None:
-            self.drop(self._current, "this party was stopped")
+            self._drop(self._current, "this party was stopped")
         self._server.stop(1.0).wait(5.0)
         if self._probes is not None:
             self._probes.close()
@@ -156,54 +159,176 @@ class Serving(ABC, Generic[P]):
         if self._stopped.is_set():
             problems.append("the party is stopping")
         allowed, busy, latest = self.book.budget, self._current is not None, self.orders.latest
-        budget = Budget(self.book.epsilon, allowed.epsilon, allowed.delta, runs)
+        budget = SpentBudget(self.book.epsilon, allowed.epsilon, allowed.delta, runs)
         facts = {"role": self.file.role, "busy": busy, "last_order": latest, "certificate_expires": expires}
         figures: Metrics = {
-            "last_order_seconds": ("gauge", "When an order last came; 0: never.", {"": latest}),
-            "busy": ("gauge", "1 while it is in a run.", {"": float(busy)}),
-            "certificate_expires_seconds": ("gauge", "When the card's certificate ends.", {"": expires}),
+            "last_order_seconds": ("gauge", "When an order last came; 0: never.", latest),
+            "busy": ("gauge", "1 while it is in a run.", float(busy)),
+            "certificate_expires_seconds": ("gauge", "When the card's certificate ends.", expires),
         }
         return Health("party", self.cards[0].name, tuple(problems), self.orders, budget, facts, figures)
 
-    # Who calls -------------------------------------------------------------------------------------------------------
+    # What a role has of its own ---------------------------------------------------------------------------------------
 
-    def caller(self, context: grpc.ServicerContext) -> str:
-        return peer_of(context, self._pins)
-
-    def hear(self, frames: Iterator[bytes], tag: str, key: str, hang_up: Callable[[], object]) -> None:
-        """Takes another party's line until it ends; a role without lines has none to call it."""
-        raise ProtocolError("this party has no lines to others")
-
-    # The operator's calls --------------------------------------------------------------------------------------------
+    def reach(self, announcement: Announcement) -> None:  # noqa: B027 - a role without others has nobody to reach
+        """Look whether a run that is announced can be begun, before it is entered."""
 
     @abstractmethod
-    def begin(self, request: bytes, tag: str) -> bytes:
-        """Announces a run."""
+    def make(self, announcement: Announcement, tag: str) -> tuple[Half, Callable[[str], None]]:
+        """Return the role's half of a new run, and what wakes those in it that wait for another party."""
 
-    def end(self, tag: str) -> bytes:
-        current = self._current
+    def hear(self, frames: Iterator[bytes], tag: str, key: str, hang_up: Callable[[], object]) -> None:
+        """Take another party's line until it ends; a role without lines has none to call it."""
+        raise ProtocolError("this party has no lines to others")
+
+    # Calls ------------------------------------------------------------------------------------------------------------
+
+    def call(self, name: str, request: bytes, tag: str) -> bytes:
+        """Take a step of the run with this tag; return its result, and what the party has spent so far."""
+        step = self._steps[name]
+        asks, answers = types_of(step)
+        arguments = messages.unpack(asks, request)
+        if name == "begin":
+            (announcement,) = arguments
+            if announcement.nonce.hex() != tag:
+                raise ProtocolError("the announcement is malformed")
+            current = self._entered(announcement, tag)
+        else:
+            current = self._found(tag)
+        with self._turn(current):
+            try:
+                result = step(current.party, *arguments)
+            except BaseException:
+                current.abort("this party has ended the run")
+                self._leave(current)
+                raise
+            finally:
+                current.latest = time.monotonic()
+        return messages.pack(answers, (result, current.party.cost))
+
+    def _ordered(self, name: str, frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        self._require_operator(context)
+        tag = _tag(context)
+        if name == "begin":
+            self._require_free()
+        if not self._reading.acquire(blocking=False):
+            raise ProtocolError(_BUSY)
+        try:
+            answer = self.call(name, joined(frames, self._most), tag)
+            self.orders.count(name, "answered")
+            return answer
+        finally:
+            self._reading.release()
+
+    def _end(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        self._require_operator(context)
+        current, tag = self._current, _tag(context)
         if current is not None and current.tag == tag:
-            self.drop(current, "its server has ended it")
-            return self.answer(current, {})
-        return messages.pack({})
+            self._drop(current, "its server has ended it")
+        return messages.message_of(None)
 
-    def watch(self, tag: str, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Stays open as long as the run; if the server's side of it breaks, the run is dropped."""
-        current = self._found(tag)
+    def _watch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        """Stay open as long as the run; if the server's side of it breaks, the run is dropped."""
+        try:
+            self._require_operator(context)
+            current = self._found(_tag(context))
+        except Exception as error:
+            self._refuse(error, context)
 
         def gone() -> None:  # in gRPC's own thread, which nothing may hold up
             if not current.over.is_set():
-                threading.Thread(target=self.drop, args=(current, "the connection to its server broke")).start()
+                threading.Thread(target=self._drop, args=(current, "the connection to its server broke")).start()
 
         if not context.add_callback(gone):
             gone()
         yield b""
         current.over.wait()
 
-    # Runs ------------------------------------------------------------------------------------------------------------
+    def _line(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        key = peer_of(context, self._pins)
+        if key == OPERATOR:
+            raise ProtocolError("an operator is not a party")
+        self.hear(frames, _tag(context), key, context.cancel)
+        return b""
 
-    def drop(self, current: Current[P], reason: str) -> None:
-        """The run leaves: no order begins any more, waiting orders are woken, and the run has left when this
+    def _require_operator(self, context: grpc.ServicerContext) -> None:
+        if peer_of(context, self._pins) != OPERATOR:
+            raise ProtocolError("a party is not an operator")
+
+    def _guarded(
+        self, answer: Callable[[Iterator[bytes], grpc.ServicerContext], bytes], name: str | None = None
+    ) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
+        """Return an answer of which every error leaves as a code and one sentence. Errors of an order are counted."""
+
+        def guarded(frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+            try:
+                return answer(frames, context)
+            except Exception as error:
+                self._refuse(error, context, name)
+
+        return guarded
+
+    def _refuse(self, error: Exception, context: grpc.ServicerContext, name: str | None = None) -> NoReturn:
+        """Turn an error into a status code and a sentence; nothing else about it leaves."""
+        codes, known = grpc.StatusCode, isinstance(error, FedsynError)
+        if isinstance(error, Busy):
+            code = codes.RESOURCE_EXHAUSTED
+        elif isinstance(error, PartyGone):
+            code = codes.ABORTED
+        else:
+            code = codes.FAILED_PRECONDITION if known else codes.INTERNAL
+        text = str(error) if known else f"an internal error ({type(error).__name__})"
+        if name is not None:
+            self.orders.count(name, "refused" if known else "failed")
+        level = logging.WARNING if isinstance(error, BudgetExceeded | ProtocolError) else logging.INFO
+        _log.log(level, "refused: %s", text)
+        context.abort(code, text)
+        raise AssertionError  # `abort` raises
+
+    # The run ----------------------------------------------------------------------------------------------------------
+
+    def _entered(self, announcement: Announcement, tag: str) -> Current:
+        """Make a run the current one. Raises Busy if there is one."""
+        self._require_free()
+        self.reach(announcement)
+        with self._lock:
+            self._require_free()
+            self._current = Current(tag, *self.make(announcement, tag))
+            return self._current
+
+    def _require_free(self) -> None:
+        """Raise Busy if there is a run."""
+        current = self._current
+        if current is not None:
+            seconds = time.monotonic() - current.latest
+            raise Busy(
+                f"is busy with another run, whose last order came {seconds:.0f} s ago; it is free when that run "
+                f"ends, or {self.file.idle:g} s after its last order"
+            )
+
+    @contextmanager
+    def _turn(self, current: Current) -> Iterator[None]:
+        """Hold an order's turn in a run; two at once are refused."""
+        free = current.lock.acquire(blocking=False)
+        try:
+            if current.dropped is not None:  # it is about to leave
+                raise ProtocolError(f"the run is over at this party: {current.dropped}")
+            if not free:
+                raise ProtocolError(_BUSY)
+            current.latest = time.monotonic()
+            yield
+        finally:
+            if free:
+                current.lock.release()
+
+    def _found(self, tag: str) -> Current:
+        current = self._current
+        if current is None or current.tag != tag:
+            raise ProtocolError("no such run here: it has ended, was dropped, or this party was started anew")
+        return current
+
+    def _drop(self, current: Current, reason: str) -> None:
+        """Have the run leave: no order begins any more, waiting orders are woken, and the run has left when this
         returns."""
         if current.over.is_set():
             return
@@ -216,50 +341,7 @@ class Serving(ABC, Generic[P]):
         if first:
             _log.info("the run is over: %s", reason)
 
-    def entered(self, tag: str, make: Callable[[], tuple[P, Callable[[str], None]]]) -> Current[P]:
-        """Makes a run the current one; Busy if there is one."""
-        with self._lock:
-            self.free()
-            party, abort = make()
-            self._current = Current(tag, party, abort)
-            return self._current
-
-    def free(self) -> None:
-        """Busy if there is a run."""
-        current = self._current
-        if current is not None:
-            seconds = time.monotonic() - current.latest
-            raise Busy(
-                f"is busy with another run, whose last order came {seconds:.0f} s ago; it is free when that run "
-                f"ends, or {self.file.idle:g} s after its last order"
-            )
-
-    def order(self, tag: str) -> Turn[P]:
-        """An order's turn in the run with this tag."""
-        return Turn(self._found(tag))
-
-    def computed(self, current: Current[P], step: Callable[[], Any]) -> Any:
-        """What a step gives; after an error the run has left, and the others know."""
-        try:
-            return step()
-        except BaseException:
-            current.abort("this party has ended the run")
-            self._leave(current)
-            raise
-        finally:
-            current.latest = time.monotonic()
-
-    def answer(self, current: Current[P], facts: dict[str, Any], blobs: list[bytes] | None = None) -> bytes:
-        """What goes back, with what the party has spent so far."""
-        return messages.pack({**facts, "cost": asdict(current.party.cost)}, blobs or [])
-
-    def _found(self, tag: str) -> Current[P]:
-        current = self._current
-        if current is None or current.tag != tag:
-            raise ProtocolError("no such run here: it has ended, was dropped, or this party was started anew")
-        return current
-
-    def _leave(self, current: Current[P]) -> None:
+    def _leave(self, current: Current) -> None:
         with self._lock:
             if self._current is current:
                 self._current = None
@@ -271,121 +353,7 @@ class Serving(ABC, Generic[P]):
             if current is None or current.lock.locked():
                 continue
             if time.monotonic() - current.latest > self.file.idle:
-                self.drop(current, f"no order came for {self.file.idle:g} s")
-
-
-class Turn(Generic[P]):
-    """An order's turn in a run; two at once are refused."""
-
-    def __init__(self, current: Current[P]) -> None:
-        self._current = current
-
-    def __enter__(self) -> Current[P]:
-        current = self._current
-        if not current.lock.acquire(blocking=False):
-            if current.dropped is not None:  # it is about to leave
-                raise ProtocolError(f"the run is over at this party: {current.dropped}")
-            raise ProtocolError("an order came while another one is computed")
-        if current.dropped is not None:
-            current.lock.release()
-            raise ProtocolError(f"the run is over at this party: {current.dropped}")
-        current.latest = time.monotonic()
-        return current
-
-    def __exit__(self, *_: object) -> None:
-        self._current.lock.release()
-
-
-class _Routes(grpc.GenericRpcHandler):
-    """Calls by their names, for those who may make them; what goes wrong leaves as a code and one sentence."""
-
-    def __init__(self, service: Serving[Any]) -> None:
-        self._service = service
-        self._methods = {METHOD + name: (name, getattr(service, name)) for name in service.methods}
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        if details.method == LINE:
-            return grpc.stream_unary_rpc_method_handler(self._line)
-        if details.method == METHOD + "watch":
-            return grpc.unary_stream_rpc_method_handler(self._watch)
-        if details.method == METHOD + "end":
-            return grpc.stream_unary_rpc_method_handler(self._end)
-        method = self._methods.get(details.method)
-        return None if method is None else grpc.stream_unary_rpc_method_handler(self._checked(*method))
-
-    def _checked(
-        self, name: str, method: Callable[[bytes, str], bytes]
-    ) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
-        service = self._service
-
-        def call(frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-            with _Sentences(context, partial(service.orders.count, name)):
-                self._only(OPERATOR, context)
-                tag = _tag(context)
-                if method == service.begin:
-                    service.free()
-                if not service.reading.acquire(blocking=False):
-                    raise ProtocolError("an order came while another one is computed")
-                try:
-                    answer = method(joined(frames, service.most), tag)
-                    service.orders.count(name, "answered")
-                    return answer
-                finally:
-                    service.reading.release()
-            raise AssertionError  # what left above was an error
-
-        return call
-
-    def _end(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with _Sentences(context):
-            self._only(OPERATOR, context)
-            return self._service.end(_tag(context))
-        raise AssertionError
-
-    def _watch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        with _Sentences(context):
-            self._only(OPERATOR, context)
-            yield from self._service.watch(_tag(context), context)
-
-    def _line(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with _Sentences(context):
-            key = self._service.caller(context)
-            if key == OPERATOR:
-                raise ProtocolError("an operator is not a party")
-            self._service.hear(frames, _tag(context), key, context.cancel)
-        return b""
-
-    def _only(self, role: str, context: grpc.ServicerContext) -> None:
-        if self._service.caller(context) != role:
-            raise ProtocolError("a party is not an operator")
-
-
-class _Sentences:
-    """Turns errors into a status code and a sentence; nothing else about an error leaves. `count` hears the outcome."""
-
-    def __init__(self, context: grpc.ServicerContext, count: Callable[[str], None] = lambda outcome: None) -> None:
-        self._context, self._count = context, count
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if not isinstance(error, Exception) or type(error) is Exception:  # the latter is gRPC's own abort
-            return
-        codes = grpc.StatusCode
-        if isinstance(error, Busy):
-            code = codes.RESOURCE_EXHAUSTED
-        elif isinstance(error, PartyGone):
-            code = codes.ABORTED
-        elif isinstance(error, FedsynError):
-            code = codes.FAILED_PRECONDITION
-        else:
-            code = codes.INTERNAL
-        text = str(error) if isinstance(error, FedsynError) else f"an internal error ({type(error).__name__})"
-        level = logging.WARNING if isinstance(error, BudgetExceeded | ProtocolError) else logging.INFO
-        self._count("refused" if isinstance(error, FedsynError) else "failed")
-        _log.log(level, "refused: %s", text)
-        self._context.abort(code, text)
+                self._drop(current, f"no order came for {self.file.idle:g} s")
 
 
 def _tag(context: grpc.ServicerContext) -> str:

@@ -45,10 +45,9 @@ class Credentials:
 
 def new_authority(name: str) -> Credentials:
     """Make a CA's key and certificate."""
-    key, subject = ec.generate_private_key(ec.SECP384R1()), _named(f"{name} CA")
-    builder = _builder(subject, subject, key.public_key(), 365 * CA_YEARS, signs_certificates=True)
-    builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-    return _signed(builder, key, key, hashes.SHA384())
+    key = ec.generate_private_key(ec.SECP384R1())
+    names = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    return _issued(key, f"{name} CA", 365 * CA_YEARS, [names], hashes.SHA384(), signs_certificates=True)
 
 
 def new_link(authority: Credentials, name: str, hosts: Sequence[str]) -> Credentials:
@@ -59,16 +58,15 @@ def new_link(authority: Credentials, name: str, hosts: Sequence[str]) -> Credent
     """
     if not authority.is_pair or not isinstance(ca_key := _key_of(authority), ec.EllipticCurvePrivateKey):
         raise ConfigError("ca.key and ca.crt are not what 'fedsyn deploy init' wrote")
-    key, issuer = ec.generate_private_key(ec.SECP384R1()), _loaded(authority.certificate).subject
-    names = [general_name(host) for host in dict.fromkeys([*hosts, *LOCAL])]
-    builder = (
-        _builder(_named(f"{name} SuperLink"), issuer, key.public_key(), LINK_DAYS)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
-    )
-    return _signed(builder, key, ca_key, hashes.SHA384())
+    key = ec.generate_private_key(ec.SECP384R1())
+    extensions = [
+        x509.SubjectAlternativeName([general_name(host) for host in dict.fromkeys([*hosts, *LOCAL])]),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
+        x509.SubjectKeyIdentifier.from_public_key(key.public_key()),
+        x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()),
+    ]
+    issuer = _loaded(authority.certificate).subject, ca_key
+    return _issued(key, f"{name} SuperLink", LINK_DAYS, extensions, hashes.SHA384(), issuer)
 
 
 def new_pinned(name: str, host: str) -> Credentials:
@@ -79,14 +77,11 @@ def new_pinned(name: str, host: str) -> Credentials:
     """
     if not 1 <= len(name) <= 64 or not name.isprintable():
         raise ConfigError("--name: expected 1 to 64 printable characters")
-    key, subject = ec.generate_private_key(ec.SECP256R1()), _named(name)
-    purposes = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-    builder = (
-        _builder(subject, subject, key.public_key(), 365 * PINNED_YEARS)
-        .add_extension(x509.SubjectAlternativeName([general_name(host)]), critical=False)
-        .add_extension(purposes, critical=False)
-    )
-    return _signed(builder, key, key, hashes.SHA256())
+    extensions = [
+        x509.SubjectAlternativeName([general_name(host)]),
+        x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+    ]
+    return _issued(ec.generate_private_key(ec.SECP256R1()), name, 365 * PINNED_YEARS, extensions, hashes.SHA256())
 
 
 # What a certificate says ----------------------------------------------------------------------------------------------
@@ -198,19 +193,20 @@ def _key_of(credentials: Credentials) -> PrivateKeyTypes:
     return serialization.load_pem_private_key(credentials.key.encode(), None)
 
 
-def _named(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-
-
-def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
+def _issued(
+    key: ec.EllipticCurvePrivateKey,
+    name: str,
     days: float,
+    extensions: Sequence[x509.ExtensionType],
+    digest: hashes.SHA256 | hashes.SHA384,
+    issuer: tuple[x509.Name, ec.EllipticCurvePrivateKey] | None = None,
     *,
     signs_certificates: bool = False,
-) -> x509.CertificateBuilder:
+) -> Credentials:
+    """Return a key and its certificate, signed by an issuer or, without one, by itself."""
     now, ca = datetime.datetime.now(datetime.UTC), signs_certificates
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    issued_by, signing = issuer or (subject, key)
     usage = x509.KeyUsage(
         digital_signature=not ca,
         content_commitment=False,
@@ -223,19 +219,13 @@ def _builder(
         decipher_only=False,
     )
     begin, end = now - datetime.timedelta(days=1), now + datetime.timedelta(days=days)
-    return (
-        x509.CertificateBuilder(issuer, subject, key, x509.random_serial_number(), begin, end)
+    builder = (
+        x509.CertificateBuilder(issued_by, subject, key.public_key(), x509.random_serial_number(), begin, end)
         .add_extension(x509.BasicConstraints(ca=ca, path_length=0 if ca else None), critical=True)
         .add_extension(usage, critical=True)
     )
-
-
-def _signed(
-    builder: x509.CertificateBuilder,
-    key: ec.EllipticCurvePrivateKey,
-    by: ec.EllipticCurvePrivateKey,
-    digest: hashes.SHA256 | hashes.SHA384,
-) -> Credentials:
+    for extension in extensions:
+        builder = builder.add_extension(extension, critical=False)
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return Credentials(secret.decode(), builder.sign(by, digest).public_bytes(pem).decode())
+    return Credentials(secret.decode(), builder.sign(signing, digest).public_bytes(pem).decode())

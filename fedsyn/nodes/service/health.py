@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -22,8 +22,10 @@ from fedsyn.errors import ConfigError
 
 #: What a page answers: status, media type and text.
 Page = Callable[[], tuple[int, str, str]]
-#: Name -> kind, help, and labels in braces or nothing -> value.
-Metrics = Mapping[str, tuple[str, str, Mapping[str, float]]]
+#: Kind, help, and a value, or values with their labels.
+Metric = tuple[str, str, float | Sequence[tuple[dict[str, str], float]]]
+#: By name.
+Metrics = Mapping[str, Metric]
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 SECONDS, CONNECTIONS = 10.0, 16
 
@@ -53,35 +55,15 @@ class Requests:
         with self._lock:
             return dict(self._counts)
 
-    def metrics(self) -> Metrics:
-        """Return them, and the time of the start."""
-        told = {
-            "{" + ",".join(f'{label}="{value}"' for label, value in zip(self.labels, values, strict=True)) + "}": count
-            for values, count in self.counts.items()
-        }
-        return {
-            f"{self.what}_total": ("counter", f"{self.what.capitalize()} by {' and '.join(self.labels)}.", told),
-            "start_time_seconds": ("gauge", "Time of the start.", {"": self.started}),
-        }
-
 
 @dataclass(frozen=True)
-class Budget:
+class SpentBudget:
     """What a ledger for life says."""
 
     epsilon: float
     limit: float
     delta: float
     runs: int
-
-    def metrics(self) -> Metrics:
-        """Return them for Prometheus."""
-        delta = f'{{delta="{self.delta:g}"}}'
-        return {
-            "epsilon_spent": ("gauge", "Epsilon of all runs, by the ledger.", {delta: self.epsilon}),
-            "epsilon_limit": ("gauge", "Epsilon that the policy allows for life.", {delta: self.limit}),
-            "runs_total": ("counter", "Runs in the ledger.", {"": self.runs}),
-        }
 
 
 @dataclass(frozen=True)
@@ -102,7 +84,7 @@ class Health:
     name: str
     problems: tuple[str, ...]
     requests: Requests | None = None
-    budget: Budget | None = None
+    budget: SpentBudget | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     figures: Metrics = field(default_factory=dict)
 
@@ -116,10 +98,19 @@ class Health:
 
     def metrics(self) -> Metrics:
         """Return the figures for Prometheus."""
-        told = {"ready": ("gauge", "1 if a request would be answered.", {"": float(not self.problems)}), **self.figures}
-        for part in (self.requests, self.budget):
-            told |= {} if part is None else part.metrics()
-        return {f"fedsyn_{self.service}_{name}": facts for name, facts in told.items()}
+        told: dict[str, Metric] = {"ready": ("gauge", "1 if a request would be answered.", float(not self.problems))}
+        told |= self.figures
+        if (requests := self.requests) is not None:
+            labels, what = requests.labels, requests.what
+            counts = [(dict(zip(labels, values, strict=True)), count) for values, count in requests.counts.items()]
+            told[f"{what}_total"] = ("counter", f"{what.capitalize()} by {' and '.join(labels)}.", counts)
+            told["start_time_seconds"] = ("gauge", "Time of the start.", requests.started)
+        if (budget := self.budget) is not None:
+            delta = {"delta": f"{budget.delta:g}"}
+            told["epsilon_spent"] = ("gauge", "Epsilon of all runs, by the ledger.", [(delta, budget.epsilon)])
+            told["epsilon_limit"] = ("gauge", "Epsilon that the policy allows for life.", [(delta, budget.limit)])
+            told["runs_total"] = ("counter", "Runs in the ledger.", budget.runs)
+        return {f"fedsyn_{self.service}_{name}": metric for name, metric in told.items()}
 
 
 class Pages:
@@ -146,7 +137,7 @@ class Pages:
     ) -> None:
         host, _, port = address.rpartition(":")
         try:
-            self._server = _Server((host.strip("[]"), int(port)), _handler(pages), seconds, connections)
+            self._server = _PageServer((host.strip("[]"), int(port)), _handler(pages), seconds, connections)
         except (OSError, ValueError, OverflowError) as error:
             raise ConfigError(f"{key}: cannot listen on {address} ({getattr(error, 'strerror', error)})") from None
         self.port = int(self._server.server_address[1])
@@ -157,7 +148,7 @@ class Pages:
         self._server.server_close()
 
 
-class _Server(ThreadingHTTPServer):
+class _PageServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: Any, seconds: float, connections: int) -> None:
@@ -228,13 +219,22 @@ def pages_of(look: Callable[[], Health]) -> dict[str, Page]:
 def exposition(metrics: Metrics) -> str:
     """Return metrics in the format that Prometheus reads.
 
-    >>> print(exposition({"up": ("gauge", "Whether it is up.", {"": 1})}), end="")
+    >>> print(exposition({"up": ("gauge", "Whether it is up.", 1)}), end="")
     # HELP up Whether it is up.
     # TYPE up gauge
-    up 1
+    up 1.0
     """
-    lines = []
-    for name, (kind, meaning, values) in metrics.items():
-        lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{labels} {value:.17g}" for labels, value in values.items()]
-    return "\n".join(lines) + "\n"
+    from prometheus_client import CollectorRegistry, generate_latest
+    from prometheus_client.metrics_core import Metric as Family
+
+    class Collector:
+        def collect(self) -> Iterator[Family]:
+            for name, (kind, meaning, values) in metrics.items():
+                family = Family(name.removesuffix("_total"), meaning, kind)
+                for labels, value in values if isinstance(values, Sequence) else [({}, values)]:
+                    family.add_sample(name, labels, value)
+                yield family
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collector())
+    return generate_latest(registry).decode()

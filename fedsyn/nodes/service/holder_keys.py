@@ -69,16 +69,6 @@ def public_node_key(text: str) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def new_node_key() -> tuple[str, str]:
-    """Make a node key; return the private one as a file's text, the public one as one line."""
-    key = ec.generate_private_key(ec.SECP384R1())
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    return secret.decode(), public.decode()
-
-
 class NewKeys(NamedTuple):
     """A holder's new keys.
 
@@ -97,11 +87,13 @@ def new_keys(name: str, *, identity: bool = True) -> NewKeys:
     """Make a holder's keys. Raises ConfigError if the name cannot be a folder's name."""
     from fedsyn.aggregation.secagg.primitives import Identity
 
-    secret, public = new_node_key()
+    key, raw = ec.generate_private_key(ec.SECP384R1()), serialization.NoEncryption()
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, raw)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     signer = Identity.generate() if identity else None
-    options = {"name": name, "node": public, "identity": signer and signer.public.hex()}
+    options = {"name": name, "node": public.decode(), "identity": signer and signer.public.hex()}
     card: HolderCard = parse_options(HolderCard, options, "keys")
-    return NewKeys(secret, None if signer is None else signer.to_bytes().hex() + "\n", card)
+    return NewKeys(secret.decode(), None if signer is None else signer.to_bytes().hex() + "\n", card)
 
 
 def replace_keys(

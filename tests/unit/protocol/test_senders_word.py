@@ -71,7 +71,7 @@ def test_the_round_of_an_order_is_a_label() -> None:
         order = replace(bench.choice(epsilon=0.05), round=label)
         bench.parties.choose(order)
         bench.parties.open(replace(bench.opening(), round=label))
-        (choice, opening) = bench.parties.parties[0]._begun.ledger.releases
+        (choice, opening) = bench.parties.halves[0]._begun.ledger.releases
         assert choice.round == opening.round == label
         assert choice.rho == pytest.approx(0.05**2 / 8) and opening.rho == pytest.approx(2 / (2 * 20.0**2))
 

@@ -31,7 +31,7 @@ from fedsyn.nodes.deploy.link import _require_pair
 from fedsyn.nodes.deploy.plan import Plan
 from fedsyn.nodes.lifetime.limits import capacity
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
-from fedsyn.nodes.lifetime.node_lines import RunFacts
+from fedsyn.nodes.lifetime.node_lines import LedgerRun
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.node.file import load_node_file, require_files
 from fedsyn.nodes.node.policy import Asked, Policy
@@ -295,7 +295,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
         with pytest.raises(NodeError, match="obeys signed orders only"):
             policy.check(run)
         book = NodeLedger(file.ledger_file, file.policy.limits)
-        facts = RunFacts(config.sha256, schema.sha256, config.mechanism.name, contract.accountant, budget, "private")
+        facts = LedgerRun(config.sha256, schema.sha256, config.mechanism.name, contract.accountant, budget, "private")
         for number in range(3):
             account = book.account(f"run-{number}", facts)
             account.charge(Release("all", 0, GAUSSIAN, 1.0, sigma=math.sqrt(0.5 / rho) * (1 + 1e-9)))

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError
-from fedsyn.nodes.lifetime.ledger import Head, LifetimeLedger, Lines, create, digest_of, legible, read_lines
+from fedsyn.nodes.lifetime.ledger import Head, LedgerLines, LifetimeLedger, create, digest_of, legible, read_lines
 
 
-class Plain(Lines):
+class Plain(LedgerLines):
     """Lines that mean nothing."""
 
     owner, advice = "node", "look"
@@ -26,15 +26,15 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "chain.jsonl"
 
 
-def opened(path: Path) -> LifetimeLedger[Lines]:
+def opened(path: Path) -> LifetimeLedger[LedgerLines]:
     return LifetimeLedger(path, Plain)
 
 
-def read(path: Path) -> Lines:
+def read(path: Path) -> LedgerLines:
     return read_lines(path, Plain())
 
 
-def grown(path: Path, count: int = 4) -> LifetimeLedger[Lines]:
+def grown(path: Path, count: int = 4) -> LifetimeLedger[LedgerLines]:
     ledger = opened(path)
     with ledger.turn():
         for number in range(count):

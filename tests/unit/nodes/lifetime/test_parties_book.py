@@ -55,7 +55,8 @@ def test_a_run_is_called_by_its_own_name_with_the_parties_id_behind(tmp_path: Pa
     for host in hosts:
         assert host.book is not None
         reading = read_party_lines(host.book.path)
-        assert reading.names == {run.hex(): "3f9c2a1b7d"} and reading.open == run.hex()
+        assert {key: line["name"] for key, line in reading.begun.items()} == {run.hex(): "3f9c2a1b7d"}
+        assert reading.open == run.hex()
     assert (
         called(run.hex(), "3f9c2a1b7d") == f"3f9c2a1b7d ({run.hex()[:16]})" and called(run.hex(), "") == run.hex()[:16]
     )
@@ -81,7 +82,7 @@ def test_a_run_charges_its_book_before_its_noise_is_drawn(tmp_path: Path, monkey
         real = getattr(Ledger, name)
 
         def drawing(self: Ledger, *given: Any, real: Any = real, **named: Any) -> Any:
-            index = next(p.index for p in bench.parties.parties if p._begun.ledger is self)
+            index = next(p.index for p in bench.parties.halves if p._begun.ledger is self)
             found.append(read_party_lines(hosts[index].book.path).spent - self.spent_rho)
             return real(self, *given, **named)
 
@@ -144,7 +145,7 @@ def test_a_run_ends_where_a_partys_ledger_fails(tmp_path: Path, monkeypatch: pyt
     hosts = three_hosts(tmp_path)
     bench = Bench(hosts=hosts)
     bench.deal()
-    real, broken = os.fsync, hosts[2].book.file
+    real, broken = os.fsync, hosts[2].book._file
 
     def failing(file: int) -> None:
         if file == broken:
@@ -154,7 +155,7 @@ def test_a_run_ends_where_a_partys_ledger_fails(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(RunError, match="party 2: the ledger of this party cannot be written"):
         bench.parties.open(bench.opening())
-    assert bench.parties.parties[2]._begun is None
+    assert bench.parties.halves[2]._begun is None
 
 
 # Torn lines ----------------------------------------------------------------------------------------------------------

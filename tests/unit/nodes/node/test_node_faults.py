@@ -27,7 +27,7 @@ from fedsyn.errors import BudgetExceeded, ConfigError, RunError
 from fedsyn.nodes.lifetime.ledger import read_lines
 from fedsyn.nodes.lifetime.limits import LifetimeLimits
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger, init_ledger
-from fedsyn.nodes.lifetime.node_lines import NodeLines, RunFacts
+from fedsyn.nodes.lifetime.node_lines import LedgerRun, NodeLines
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import load_node_file
 from fedsyn.nodes.node.memory import Memory
@@ -39,7 +39,7 @@ from fedsyn.protocol.wire.envelope import ANSWER
 from tests.node_folders import header_of, make_node, run_of
 
 BUDGET = PrivacyBudget(1.0, 1e-6)
-FACTS = RunFacts("c", "s", "aim", "zcdp", BUDGET)
+FACTS = LedgerRun("c", "s", "aim", "zcdp", BUDGET)
 REQUESTS = ("join", "one-way", "select", "measure")
 CALLS = ("write", "pwrite", "fsync", "replace", "link", "unlink")
 LOST, DIED = 3, 9

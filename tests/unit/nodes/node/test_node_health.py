@@ -21,7 +21,7 @@ from fedsyn.nodes.node.processes import Bounds
 from fedsyn.nodes.node.serve import _only_one, is_served, serve
 from fedsyn.nodes.node.status import look, said
 from fedsyn.nodes.node.task import MOST_ARRAYS, MOST_HEADER, fits
-from fedsyn.nodes.service.health import Budget, Health, Pages, Requests, exposition, pages_of
+from fedsyn.nodes.service.health import Health, Pages, Requests, SpentBudget, exposition, pages_of
 from tests.node_folders import make_node
 
 FACTS = {"node": 42, "last_contact": 1001.5, "seconds": 1, "worker_restarts": 3}
@@ -69,13 +69,13 @@ def test_figures_in_prometheus_own_format(tmp_path: Path) -> None:
     link = link_of(tmp_path)
     lines = exposition(link.look().metrics()).splitlines()
     for line in (
-        'fedsyn_node_requests_total{outcome="refused"} 2',
-        "fedsyn_node_worker_restarts_total 3",
+        'fedsyn_node_requests_total{outcome="refused"} 2.0',
+        "fedsyn_node_worker_restarts_total 3.0",
         "fedsyn_node_last_contact_seconds 1001.5",
-        'fedsyn_node_epsilon_spent{delta="1e-05"} 0',
-        'fedsyn_node_epsilon_limit{delta="1e-05"} 10',
-        "fedsyn_node_ready 1",
-        "fedsyn_node_answer_seconds_total 1",  # whole seconds: one answer's time depends on the rows
+        'fedsyn_node_epsilon_spent{delta="1e-05"} 0.0',
+        'fedsyn_node_epsilon_limit{delta="1e-05"} 10.0',
+        "fedsyn_node_ready 1.0",
+        "fedsyn_node_answer_seconds_total 1.0",  # whole seconds: one answer's time depends on the rows
     ):
         assert line in lines
     named = [line.split()[2] for line in lines if line.startswith("# TYPE")]
@@ -84,9 +84,9 @@ def test_figures_in_prometheus_own_format(tmp_path: Path) -> None:
     link.contact.connected = False
     link.file.ledger_file.unlink()  # nobody knows what is spent
     lost = exposition(link.look().metrics())
-    assert "fedsyn_node_ready 0" in lost and "epsilon" not in lost
+    assert "fedsyn_node_ready 0.0" in lost and "epsilon" not in lost
     fresh = exposition(Health("node", "x", (), Requests("requests", "outcome", known=(("refused",),))).metrics())
-    assert 'fedsyn_node_requests_total{outcome="refused"} 0' in fresh
+    assert 'fedsyn_node_requests_total{outcome="refused"} 0.0' in fresh
 
 
 def test_a_reply_leaves_at_one_of_few_times() -> None:
@@ -100,7 +100,7 @@ def test_status_of_a_node_that_does_not_run(tmp_path: Path) -> None:
     assert not is_served(file)
     facts = look(file)
     assert facts["ready"] is False and "not running" in said(facts)
-    well = Health("node", "north", (), Requests("requests", "outcome"), Budget(0.5, 4.0, 1e-6, 2), FACTS)
+    well = Health("node", "north", (), Requests("requests", "outcome"), SpentBudget(0.5, 4.0, 1e-6, 2), FACTS)
     assert "spent: epsilon 0.5 of 4" in said(well.to_dict())
 
 

@@ -14,7 +14,7 @@ from fedsyn.front.cli import app
 from fedsyn.front.cli.ending import ended
 from fedsyn.nodes.lifetime.limits import LifetimeLimits
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
-from fedsyn.nodes.lifetime.node_lines import RunFacts
+from fedsyn.nodes.lifetime.node_lines import LedgerRun
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.approvals import Approvals
 from fedsyn.nodes.node.file import NodeFile, load_node_file
@@ -53,7 +53,7 @@ def asked(
 def spend(file: NodeFile, epsilon: float, run: str = "before") -> None:
     """A run of that epsilon that spends all of it and ends."""
     budget = PrivacyBudget(epsilon, 1e-6)
-    facts = RunFacts("c" * 64, "s" * 64, "sketch_aim", "gaussian", budget)
+    facts = LedgerRun("c" * 64, "s" * 64, "sketch_aim", "gaussian", budget)
     book = NodeLedger(file.ledger_file, LifetimeLimits(None, None, PrivacyBudget(1000.0, 1e-6)))
     account = book.account(run, facts)
     account.charge(Release("all", 0, GAUSSIAN, 1.0, sigma=(0.5 / facts.announced) ** 0.5 * (1 + 1e-9)))
@@ -109,17 +109,17 @@ def test_what_a_refusal_says_would_fit_does_and_not_much_more(
     """After a failed run: the rest of the budget can be used, and the number is the largest of three digits."""
     file = node(tmp_path, per_period=None)
     book = NodeLedger(file.ledger_file, file.policy.limits)
-    begun = RunFacts("c" * 64, "s" * 64, "sketch_aim", first, PrivacyBudget(1.0, 1e-6))
-    sigma = (0.5 / RunFacts("c" * 64, "", "", first, PrivacyBudget(spent, 1e-6)).announced) ** 0.5
+    begun = LedgerRun("c" * 64, "s" * 64, "sketch_aim", first, PrivacyBudget(1.0, 1e-6))
+    sigma = (0.5 / LedgerRun("c" * 64, "", "", first, PrivacyBudget(spent, 1e-6)).announced) ** 0.5
     wide = NodeLedger(file.ledger_file, LifetimeLimits(None, None, PrivacyBudget(1.46, 1e-6)))
-    asked_for = begun if spent <= 1.0 else RunFacts("c" * 64, "s" * 64, "m", first, PrivacyBudget(1.46, 1e-6))
+    asked_for = begun if spent <= 1.0 else LedgerRun("c" * 64, "s" * 64, "m", first, PrivacyBudget(1.46, 1e-6))
     account = wide.account("failed", asked_for)
     account.charge(Release("all", 0, GAUSSIAN, 1.0, sigma=sigma * (1 + 1e-9)))
     wide.end("failed")
     book.refresh()
 
-    def facts(epsilon: float) -> RunFacts:
-        return RunFacts("d" * 64, "s" * 64, "sketch_aim", accountant, PrivacyBudget(epsilon, 1e-6))
+    def facts(epsilon: float) -> LedgerRun:
+        return LedgerRun("d" * 64, "s" * 64, "sketch_aim", accountant, PrivacyBudget(epsilon, 1e-6))
 
     with pytest.raises(BudgetExceeded) as refused:
         book.require_taken("next", facts(1.46))

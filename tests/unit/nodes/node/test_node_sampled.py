@@ -28,7 +28,7 @@ from fedsyn.nodes.lifetime.limits import (
     total,
 )
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger, init_ledger
-from fedsyn.nodes.lifetime.node_lines import RunFacts
+from fedsyn.nodes.lifetime.node_lines import LedgerRun
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import load_node_file
 from fedsyn.nodes.node.task import Task
@@ -46,8 +46,8 @@ KIND = f"renyi {ORDER}"
 SETTINGS = settings(max_examples=15, deadline=None, derandomize=True)
 
 
-def facts(budget: PrivacyBudget = BUDGET, accountant: str = KIND, name: str = "fed_dp_ctgan") -> RunFacts:
-    return RunFacts("c", "s", name, accountant, budget)
+def facts(budget: PrivacyBudget = BUDGET, accountant: str = KIND, name: str = "fed_dp_ctgan") -> LedgerRun:
+    return LedgerRun("c", "s", name, accountant, budget)
 
 
 def step(multiplier: float, t: int = 1, rate: float = RATE) -> Release:

@@ -35,8 +35,8 @@ from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box, opening_
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.crypto import KeyHolder, pooled_noise
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, TotalOrder, sealed_for
-from fedsyn.nodes.parties.policy import Policy
-from fedsyn.nodes.parties.sealing import DealFacts, Refused
+from fedsyn.nodes.parties.policy import PartyPolicy
+from fedsyn.nodes.parties.sealing import DealFacts, RefusedDeal
 from fedsyn.nodes.service.certificates import signer
 from fedsyn.nodes.service.identities import simulated_identities
 from fedsyn.nodes.service.party_keys import load_party, new_party
@@ -68,7 +68,7 @@ class Study:
         self.config = self._config(mechanism)
         rules: dict[str, Any] = {"epsilon_per_run": 1.0, "epsilon_total": 5.0, "delta": 1e-5, "mechanisms": [mechanism]}
         rules |= {"minimum_clients": 4, "configurations": [self.config.sha256] if pinned else None, **policy}
-        rules_ = Policy.model_validate(rules)
+        rules_ = PartyPolicy.model_validate(rules)
         self.book = PartyLedger(folder / "ledger.jsonl", rules_.total_budget)
         self.party = KeyHolder(Host(pair, rules_, Randomness(None), self.book, (self.card,)), signer(credentials))
         contract = contract_class(mechanism)(self.config, DOMAIN)
@@ -325,7 +325,7 @@ def test_a_box_binds_everything() -> None:
         *(lambda i=i: open_box(_flipped(box, i), facts, run, k, pair, who.public) for i in (0, 31, 40, 79, 80, 143)),
     ]
     for attempt in wrong:
-        with pytest.raises(Refused):
+        with pytest.raises(RefusedDeal):
             attempt()
     with pytest.raises(ProtocolError, match="a usable key"):
         seal_box(facts, run, k, bytes(KEY), who)

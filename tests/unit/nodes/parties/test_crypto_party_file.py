@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fedsyn.errors import ConfigError
-from fedsyn.nodes.parties.crypto_service import CryptoService
 from fedsyn.nodes.parties.policy import load_party_file
+from fedsyn.nodes.parties.service import CryptoService
 from fedsyn.nodes.service.party_keys import load_party, new_operator, new_party
 
 pytest.importorskip("tenseal")

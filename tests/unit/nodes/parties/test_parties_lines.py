@@ -15,11 +15,12 @@ from fedsyn.crypto.mpc.dealing import ServerShare
 from fedsyn.crypto.mpc.network import PartyGone
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties import messages
-from fedsyn.nodes.parties.interface import STORE_VERSION
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder
 from fedsyn.nodes.parties.lines import FRAME, LOST, Inbox, Inboxes, cut, joined
 from fedsyn.nodes.parties.sealing import DealPart
 
 WHO = "party 'b' (h:1)"
+DEALS = dict[int, DealPart]
 
 
 def never() -> None:
@@ -147,85 +148,104 @@ def test_orders_and_announcements_come_back_as_they_were() -> None:
     bench = Bench()
     bench.deal()
     for order in (bench.opening(), bench.choice(), bench.choice(norm="squared_l2")):
-        raw = messages.order_bytes(order)
-        read = messages.read_order(raw)
-        assert messages.order_bytes(read) == raw and type(read) is type(order)
-    again = messages.read_announcement(messages.announcement_bytes(bench.announcement))
-    assert again == bench.announcement and messages.announcement_bytes(again) == messages.announcement_bytes(
-        bench.announcement
-    )
+        raw = messages.pack(type(order), order)
+        read = messages.unpack(type(order), raw)
+        assert messages.pack(type(order), read) == raw and type(read) is type(order)
+    raw = messages.pack(Announcement, bench.announcement)
+    again = messages.unpack(Announcement, raw)
+    assert again == bench.announcement and messages.pack(Announcement, again) == raw
 
 
 def test_deals_and_shares_come_back_as_they_were() -> None:
     parts = {3: DealPart(b"p" * 32, b"box", b""), 1: DealPart(b"q" * 32, b"b", b"c" * 80)}
-    assert messages.read_deals(messages.deals_bytes(parts)) == parts
+    assert messages.unpack(DEALS, messages.pack(DEALS, parts)) == parts
     share = ServerShare(np.arange(5, dtype=np.uint64), b"d" * 32)
-    _, blobs = messages.unpack(messages.pack({}, messages.share_bytes(share)))
-    read = messages.read_share(blobs)
+    read = messages.unpack(ServerShare, messages.pack(ServerShare, share))
     assert np.array_equal(read.own, share.own) and read.next_digest == share.next_digest
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (tuple[()], ()),
+        (tuple[int, str, bool], (1, "a", True)),
+        (tuple[float, ...], (0.1, -1e300, float("inf"), 2.0)),
+        (list[bytes], [b"", b"x" * 9]),
+        (dict[int, str], {2: "two", 0: "none"}),
+        (OpenOrder | None, None),
+        (OpenOrder | None, OpenOrder(0, "measure", 1, 2.0, (("a", "b"),))),
+    ],
+)
+def test_values_come_back_as_they_were_and_as_no_other_type(kind: Any, value: Any) -> None:
+    raw = messages.pack(kind, value)
+    read = messages.unpack(kind, raw)
+    assert read == value and type(read) is type(value)
+    for other in (int, str, ChooseOrder, tuple[int, int, int], dict[int, bytes], tuple[float, str]):
+        if value not in ((), [], {}):
+            with pytest.raises(ProtocolError, match="a message is malformed"):
+                messages.unpack(other, raw)
 
 
 def test_every_cut_and_flipped_byte_is_read_or_refused() -> None:
     """Whatever arrives: a message of the same kind, or one fixed sentence; nothing else is ever raised."""
     bench = Bench()
     bench.deal([0])
-    order = messages.order_bytes(bench.opening())
-    deals = messages.deals_bytes({0: DealPart.of(bench.sealed(0), 1)})
-    announcement = messages.announcement_bytes(announced(mpc_config()))
     rng = np.random.default_rng(1)
-    for raw, read in (
-        (order, messages.read_order),
-        (deals, messages.read_deals),
-        (announcement, messages.read_announcement),
+    for kind, value in (
+        (OpenOrder, bench.opening()),
+        (ChooseOrder, bench.choice()),
+        (DEALS, {0: DealPart.of(bench.sealed(0), 1)}),
+        (Announcement, announced(mpc_config())),
     ):
+        raw = messages.pack(kind, value)
         head = min(len(raw), 400)
         for at in [*range(0, head, 7), *range(len(raw) - 9, len(raw))]:
             changed = bytearray(raw)
             changed[at] ^= int(rng.integers(1, 256))
             for message in (raw[:at], bytes(changed), raw + b"x"):
-                refused_or_read(read, message)
+                refused_or_read(kind, message)
 
 
-def refused_or_read(read: Any, message: bytes) -> None:
+def refused_or_read(kind: Any, message: bytes) -> None:
     try:
-        read(message)
+        messages.unpack(kind, message)
     except ProtocolError as error:
         assert len(str(error)) < 100
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"partitions": [0, 0]},
-        {"partitions": [-1]},
-        {"partitions": [True]},
-        {"partitions": ["0"]},
-        {"partitions": {"0": 1}},
-        {},
-    ],
-)
-def test_deals_of_nobody_in_particular(facts: dict[str, Any]) -> None:
+@pytest.mark.parametrize("partitions", [[0, 0], [-1], [True], ["0"], [2**31], [None]])
+def test_deals_of_nobody_in_particular(partitions: list[Any]) -> None:
+    part = {"public": None, "box": None, "correction": None}
+    facts = [[partition, part] for partition in partitions]
     with pytest.raises(ProtocolError, match="malformed"):
-        messages.read_deals(messages.pack(facts, [b""] * 3 * len(facts.get("partitions", [1]))))
+        messages.unpack(DEALS, messages.message_of(facts, [b""] * 3 * len(facts)))
+    for facts in ({"0": part}, [0], [[0, part, 1]], None):
+        with pytest.raises(ProtocolError, match="malformed"):
+            messages.unpack(DEALS, messages.message_of(facts, [b""] * 3))
 
 
 def test_huge_numbers_and_depths_are_malformed() -> None:
     deep = b'{"facts": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     for raw in (deep, b'{"facts": {"number": ' + b"9" * 10_000 + b"}}"):
         with pytest.raises(ProtocolError, match="a message is malformed"):
-            messages.unpack(len(raw).to_bytes(4, "little") + raw)
-    facts = announced(mpc_config()).facts
-    for change in ({"rho": "0x1p+99999"}, {"rho": 1}, {"shape": [10**30] * 99}, {"minimum": "x"}, {"config": {}}):
+            messages.parts_of(len(raw).to_bytes(4, "little") + raw)
+    facts, blobs = messages.parts_of(messages.pack(Announcement, announced(mpc_config())))
+    changes = ({"rho": "0x1p+99999"}, {"rho": 1}, {"minimum": "x"}, {"minimum": 1.0}, {"config": {}}, {"more": 1})
+    shape = {"domain": {**facts["domain"], "shape": [10**30] * 99}}
+    for change in (*changes, shape):
         with pytest.raises(ProtocolError, match="malformed"):
-            messages.read_announcement(messages.pack(facts | change))
+            messages.unpack(Announcement, messages.message_of(facts | change, blobs))
 
 
-def test_another_version_says_so() -> None:
+def test_another_version_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(messages, "STORE_VERSION", messages.STORE_VERSION + 1)
+        raw = messages.pack(Announcement, announced(mpc_config()))
     with pytest.raises(ProtocolError, match="speak different versions"):
-        messages.read_announcement(messages.pack(announced(mpc_config()).facts | {"version": STORE_VERSION + 1}))
+        messages.unpack(Announcement, raw)
 
 
 def test_digests_tell_apart_what_concatenation_does_not() -> None:
     assert messages.digest_of(b"ab", b"c") != messages.digest_of(b"a", b"bc")
     one = announced(mpc_config())
-    assert messages.announcement_bytes(one) != messages.announcement_bytes(replace(one, minimum=2))
+    assert messages.pack(Announcement, one) != messages.pack(Announcement, replace(one, minimum=2))

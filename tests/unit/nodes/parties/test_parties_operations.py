@@ -18,7 +18,7 @@ from typed_commands import entry_point
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.parties.lines import TAG
-from fedsyn.nodes.parties.policy import PartyFile, Policy
+from fedsyn.nodes.parties.policy import PartyFile, PartyPolicy
 from fedsyn.nodes.parties.service import Service
 from fedsyn.nodes.parties.serving import METHOD
 from fedsyn.nodes.service import party_keys
@@ -34,7 +34,7 @@ from fedsyn.nodes.service.party_keys import (
 from fedsyn.nodes.service.tls import channel_to
 from fedsyn.settings import PartyCard
 
-POLICY = Policy(epsilon_per_run=1.0, epsilon_total=4.0, delta=1e-5, mechanisms=("distaim",))
+POLICY = PartyPolicy(epsilon_per_run=1.0, epsilon_total=4.0, delta=1e-5, mechanisms=("distaim",))
 
 
 def free_port() -> int:
@@ -114,10 +114,10 @@ def test_a_party_says_how_it_is(start: Callable[..., Service], tmp_path: Path) -
     service.book.charge("ab" * 32, 0.01, name="choose", round=1, number=0)
     status, text = get(health, "/metrics")
     values = dict(re.findall(r"^(fedsyn_party_\S+) (\S+)$", text, re.MULTILINE))
-    assert values['fedsyn_party_orders_total{order="begin",outcome="refused"}'] == "1"
+    assert values['fedsyn_party_orders_total{order="begin",outcome="refused"}'] == "1.0"
     assert float(values['fedsyn_party_epsilon_spent{delta="1e-05"}']) == service.book.epsilon > 0
-    assert values['fedsyn_party_epsilon_limit{delta="1e-05"}'] == "4" and values["fedsyn_party_runs_total"] == "1"
-    assert values["fedsyn_party_ready"] == "1" and float(values["fedsyn_party_certificate_expires_seconds"]) > 2e9
+    assert values['fedsyn_party_epsilon_limit{delta="1e-05"}'] == "4.0" and values["fedsyn_party_runs_total"] == "1.0"
+    assert values["fedsyn_party_ready"] == "1.0" and float(values["fedsyn_party_certificate_expires_seconds"]) > 2e9
     for name in values:  # every figure is explained, as Prometheus wants it
         bare = name.partition("{")[0]
         assert f"# HELP {bare} " in text and f"# TYPE {bare} " in text

@@ -381,7 +381,7 @@ def test_a_crypto_party_chooses_by_the_norm_of_the_runs_score_alone(
     for norm in NORMS:
         rules = policy(mechanisms=["fhaim"])
         book = PartyLedger(tmp_path / f"{norm}.jsonl", rules.total_budget)
-        party = LocalCryptoParty(Randomness(5), Host(KeyPair(), rules, Randomness(5), book))
+        party = LocalCryptoParty(Randomness(5), [Host(KeyPair(), rules, Randomness(5), book)])
         party.begin(Announcement(config, DOMAIN, cliques, RHO, 1, bytes(16)))
         order = ChooseOrder(0, "select", 1, 0.01, bench.terms(norm=norm))
         right = "a question to the key holder" if fhe else "this run's store is not whole"

@@ -17,7 +17,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, FedsynError, ProtocolError, RunError
 from fedsyn.nodes.parties.checks import Host, check_announcement, plan_choice
 from fedsyn.nodes.parties.interface import Announcement
-from fedsyn.nodes.parties.policy import LimitsNode, Policy, load_party_file
+from fedsyn.nodes.parties.policy import LimitsNode, PartyPolicy, load_party_file
 from fedsyn.nodes.service.party_keys import load_party, new_operator, new_party
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
@@ -232,7 +232,7 @@ def test_a_choice_has_bits_for_what_a_party_could_add() -> None:
 
 
 def test_a_simulation_takes_everything() -> None:
-    anything = Policy.of_simulation("distaim")
+    anything = PartyPolicy.of_simulation("distaim")
     assert anything.run_budget.rho > 1e5 and anything.minimum_clients == 1
 
 

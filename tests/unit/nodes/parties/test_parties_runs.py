@@ -30,6 +30,7 @@ from fedsyn.loading import parse_config
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.interface import ChooseOrder, SealedDeal, sealed_for
+from fedsyn.nodes.parties.party import Party
 from fedsyn.privacy import Ledger
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
@@ -75,7 +76,7 @@ def test_private_row_counts_choose_alike() -> None:
 @pytest.mark.parametrize("threat", ["semi_honest", "malicious"])
 def test_the_threat_model_of_the_configuration_is_that_of_the_computation(threat: str) -> None:
     bench = Bench(mpc_config(aggregation={"threat": threat}))
-    assert {party._begun.session.malicious for party in bench.parties.parties} == {threat == "malicious"}
+    assert {party._begun.session.malicious for party in bench.parties.halves} == {threat == "malicious"}
 
 
 @pytest.mark.parametrize("threat", ["semi_honest", "malicious"])
@@ -125,7 +126,7 @@ def test_a_partys_whole_view_is_uniform_but_for_public_facts(threat: str) -> Non
     compared = 32 + 49 * CLIENTS
     public = {2, CLIENTS, 32, 48, 64, compared}
     limit = chi2.isf(1e-10, 255)
-    for party in bench.parties.parties:
+    for party in bench.parties.halves:
         view = [payload for _, payload in bench.parties.network.views[party.index]]
         words = [payload for payload in view if len(payload) not in public]
         assert len(words) > 40 and all(len(payload) % 8 == 0 for payload in words)
@@ -189,6 +190,7 @@ def test_orders_need_a_name_for_the_ledgers(name: Any) -> None:
 
 
 Telling = Callable[[Bench, int], Callable[[Any], Any]]
+NOTHING: list[tuple[()]] = [()] * 3  # what each party is called with besides
 
 
 def _other_opening(bench: Bench, liar: int) -> Callable[[Any], Any]:
@@ -222,7 +224,7 @@ def test_a_server_that_tells_parties_different_things_gets_nothing(telling: Tell
     bench = Bench(hosts=hosts)
     bench.deal()
     with pytest.raises(RunError, match="the server told this party something else than party"):
-        bench.parties.each(telling(bench, liar))
+        bench.parties.take(telling(bench, liar), NOTHING)
     assert dropped(bench) and all(host.book.spent == 0.0 for host in hosts), "refused before any charge"
 
 
@@ -232,17 +234,18 @@ def test_a_server_that_announces_different_runs_has_none(tmp_path: Path) -> None
     bench.parties.end()
     other = [replace(bench.announcement, rho=RHO / (1 + (index == 1))) for index in range(3)]
     fresh = Bench(hosts=hosts)
-    parties = [type(p)(p.index, p.host, fresh.parties.network.endpoints[p.index]) for p in fresh.parties.parties]
-    fresh.parties.parties = tuple(parties)
+    parties = [type(p)(p.index, p.host, fresh.parties.network.endpoints[p.index]) for p in fresh.parties.halves]
+    fresh.parties.halves = tuple(parties)
     with pytest.raises(RunError, match="announced different runs to this party and to party"):
-        fresh.parties.each(lambda party: party.begin(other[party.index]))
+        fresh.parties.take(lambda party: party.begin(other[party.index]), NOTHING)
 
 
 def test_a_server_that_hands_over_different_clients_ends_the_run() -> None:
     bench = Bench()
     deals = {k: bench.sealed(k) for k in range(2)}
+    told = [(parts(deals if index else {0: deals[0]}, index),) for index in range(3)]
     with pytest.raises(RunError, match="something else"):
-        bench.parties.each(lambda party: party.deal(parts(deals if party.index else {0: deals[0]}, party.index)))
+        bench.parties.take(Party.deal, told)
     assert dropped(bench)
 
 

@@ -16,7 +16,7 @@ from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties import sealing
 from fedsyn.nodes.parties.interface import SealedDeal
-from fedsyn.nodes.parties.sealing import DealFacts, DealPart, Fault, Refused, open_deal, seal_deal
+from fedsyn.nodes.parties.sealing import DealFacts, DealPart, Fault, RefusedDeal, open_deal, seal_deal
 
 RUN, OTHER = bytes(range(32)), bytes(range(1, 33))
 PAIRS = [KeyPair() for _ in range(PARTIES)]
@@ -36,7 +36,7 @@ def opened(one: SealedDeal, index: int, **changes: Any) -> Any:
 
 
 def fault(one: SealedDeal, index: int, **changes: Any) -> Fault:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RefusedDeal) as caught:
         opened(one, index, **changes)
     return caught.value.fault
 
@@ -240,7 +240,7 @@ def test_equal_announcements_are_two_runs() -> None:
 def test_private_runs_keep_no_row_counts() -> None:
     bench = Bench(mpc_config(privacy={"client_sizes": "private"}))
     bench.deal([0, 1])
-    assert bench.parties.parties[0]._begun.public_rows is None
+    assert bench.parties.halves[0]._begun.public_rows is None
     public = Bench()
     public.deal([0, 1])
-    assert public.parties.parties[2]._begun.public_rows == len(CODES[0::CLIENTS]) + len(CODES[1::CLIENTS])
+    assert public.parties.halves[2]._begun.public_rows == len(CODES[0::CLIENTS]) + len(CODES[1::CLIENTS])

@@ -32,11 +32,11 @@ from fedsyn.nodes.flower.fleet_messages import Messages
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.parties import messages
 from fedsyn.nodes.parties.crypto import KeyHolder
-from fedsyn.nodes.parties.crypto_service import CryptoService
-from fedsyn.nodes.parties.interface import TotalOrder
+from fedsyn.nodes.parties.interface import Announcement, TotalOrder
 from fedsyn.nodes.parties.party import Party
 from fedsyn.nodes.parties.sealing import DealFacts, open_deal
-from fedsyn.nodes.parties.service import Service
+from fedsyn.nodes.parties.serving import Serving
+from fedsyn.nodes.parties.steps import steps_of
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.wire.envelope import ENVELOPE, Envelope, Stage, SumSpec
 from fedsyn.protocol.wire.requests import Request
@@ -151,13 +151,8 @@ def hints_of(function: Any) -> dict[str, Any]:
     return hints
 
 
-def steps(kind: type) -> list[Any]:
-    """What a party can be called with: the methods that are steps of a run."""
-    return [method for method in vars(kind).values() if hasattr(method, "__wrapped__")]
-
-
 def json_keys(message: bytes) -> set[str]:
-    return set(messages.unpack(message)[0])
+    return set(messages.parts_of(message)[0])
 
 
 def dataclass_fields() -> dict[str, list[str]]:
@@ -165,13 +160,14 @@ def dataclass_fields() -> dict[str, list[str]]:
     incoming = typing.get_type_hints(Messages.receive)["return"]
     kinds = {incoming, *messages_in(Answering.answer)}
     for party in (Party, KeyHolder):
-        for step in steps(party):
+        for step in steps_of(party).values():
             kinds |= set(messages_in(step.__wrapped__))
     found = {kind.__name__: [field.name for field in dataclasses.fields(kind)] for kind in kinds}
     found[DealFacts.__name__] = [field.name for field in dataclasses.fields(DealFacts)]
     assert "facts" in {field.name for field in dataclasses.fields(typing.get_type_hints(open_deal)["return"])}
     # An announcement travels as JSON, where a domain is two fields.
-    found["Announcement"] = list(announced(mpc_config()).facts)
+    travels, _ = messages.parts_of(messages.pack(Announcement, announced(mpc_config())))
+    found["Announcement"] = [*travels.pop("domain"), *travels]
     return found
 
 
@@ -185,8 +181,7 @@ def envelope_fields() -> dict[str, list[str]]:
 def other_fields() -> dict[str, list[str]]:
     """What has no type of its own: a submission, a call of a service, what the parties tell each other."""
     submitted = run_config_of(config_of("distributed_aim", 3))
-    call = {tuple(inspect.signature(getattr(kind, name)).parameters)[1:] for kind, name in services()}
-    assert len(call) == 1
+    _, _, *call = inspect.signature(Serving.call).parameters
     talks = [
         name
         for name, method in vars(Party).items()
@@ -195,20 +190,16 @@ def other_fields() -> dict[str, list[str]]:
     brought = [
         name
         for kind in (Party, KeyHolder)
-        for step in steps(kind)
+        for step in steps_of(kind).values()
         for name, hint in hints_of(step.__wrapped__).items()
         if not any(dataclasses.is_dataclass(part) for part in parts_of(hint))
     ]
     return {
         "brought to a party": [*dict.fromkeys(brought)],
         "run configuration": list(submitted),
-        "call": list(*call),
+        "call": [*call, "version"],
         "lines between parties": [*talks, "session"],
     }
-
-
-def services() -> list[tuple[type, str]]:
-    return [(kind, name) for kind in (Service, CryptoService) for name in kind.methods]
 
 
 # The arrays of messages ----------------------------------------------------------------------------------------------
@@ -259,7 +250,7 @@ def test_orders_are_written_with_no_other_keys_than_their_types_have() -> None:
     total = TotalOrder(0, "measure", 1, 4.0, 1.0, 1, 40, 4)
     for order in (bench.choice(), bench.opening(), total):
         known = {*found[type(order).__name__], *found["Terms"]}
-        assert json_keys(messages.order_bytes(order)) - {"kind"} <= known
+        assert json_keys(messages.pack(type(order), order)) <= known
 
 
 # The register --------------------------------------------------------------------------------------------------------
