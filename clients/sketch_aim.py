@@ -35,7 +35,7 @@ from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.residues import cost, dimensions, times_cells
+from fedsyn.table.counting.residuals import cost, dimensions, times_cells
 
 #: What is summed, for the statement.
 SUMS = (
@@ -161,7 +161,7 @@ def first_factors(shape: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(max(1, round(FINEST * most / g)) * g for g in shape) if most > 1 else None
 
 
-def residue_weights(
+def residual_weights(
     budgets: Sequence[float], shapes: Sequence[tuple[int, ...]], finest: int
 ) -> tuple[list[int], float]:
     """Integers c that divide a budget, up to rounding, and the noise on the vector that spends it.
@@ -172,7 +172,7 @@ def residue_weights(
 
     Args:
         budgets: mu^2 of each, positive.
-        shapes: of the marginals, each with a residue.
+        shapes: of the marginals, each with a residual.
         finest: levels of a weight.
 
     Returns:
@@ -220,7 +220,7 @@ class SketchAimContract(Contract):
             return Planned(self.plan_rho, self.plan_rho)
         if isinstance(request, OneWay):
             return Planned(gaussian_rho(scales.one_way), gaussian_rho(scales.one_way))
-        if not isinstance(request, Sketches | Residues):
+        if not isinstance(request, Sketches | Residuals):
             return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.sketchable:
             return Planned(0.0)
@@ -231,8 +231,8 @@ class SketchAimContract(Contract):
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """First look, sketches of all that may be sketched, and in the rounds as many cells as a model can take.
 
-        A residue's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
-        its own cells more (`residue_weights`); a row moves the vector by half of that at least.
+        A residual's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
+        its own cells more (`residual_weights`); a row moves the vector by half of that at least.
         """
         options = self.options
         scales = Scales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
@@ -265,7 +265,7 @@ class SketchAimContract(Contract):
                 signed=True,
                 magnitude=most,
             )
-            yield ForeseenSum.of(Residues.name, layout, rho, times=times, part=part)
+            yield ForeseenSum.of(Residuals.name, layout, rho, times=times, part=part)
 
     def drowned(self, which: Sequence[int], rows: float) -> bool:
         """Whether sketches of these candidates show nothing at this size: then only the first look is asked for."""
@@ -367,7 +367,7 @@ class FirstLook(OneWay):
     def layout(self, contract: Any, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """ONE vector of what each marginal has beyond the total, or the marginals as they are.
 
-        Of g values and a multiple f of g, one row adds f times a column of the projection of `residues`: f^2 (1 - 1/g)
+        Of g values and a multiple f of g, one row adds f times a column of the projection of `residuals`: f^2 (1 - 1/g)
         in squared L2 norm, whatever its value, and no more than f to one entry.
         """
         factors: tuple[int, ...] | None = contract.factors
@@ -411,7 +411,7 @@ class Sketches(SumRequest):
         )
 
 
-class Residues(SumRequest):
+class Residuals(SumRequest):
     """What some candidates' marginals have beyond their one-way marginals and total, as ONE vector."""
 
     name = "measure"
@@ -428,7 +428,7 @@ class Residues(SumRequest):
     cliques: AnyCandidates
     weights: Annotated[
         list[Annotated[int, Field(strict=True, ge=1, le=LARGEST_MULTIPLE)]],
-        Field(min_length=1, description="c of each; the residue, a fraction of cells, is multiplied by them too"),
+        Field(min_length=1, description="c of each; the residual, a fraction of cells, is multiplied by them too"),
     ]
 
     def chosen(self, contract: Contract) -> list[Clique]:
@@ -450,7 +450,7 @@ class Residues(SumRequest):
         """The vector moves by exactly S in L2, for every row and whatever the groups.
 
         A row is in one cell of each marginal, and adds c G R e to the vector there: e the unit table of that cell, R
-        the projection of `fedsyn.table.counting.residues`, whose columns all have the squared norm dimensions / G. So
+        the projection of `fedsyn.table.counting.residuals`, whose columns all have the squared norm dimensions / G. So
         S^2 = sum of (c G)^2 dimensions / G = sum of c^2 G dimensions. No entry moves by more than c G.
         """
         if len(self.weights) != len(self.cliques):
@@ -493,8 +493,8 @@ class SketchAimClient(TableClient):
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
         return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
 
-    @answers(Residues)
-    def measure_residues(self, call: Call[Residues]) -> Contribution:
+    @answers(Residuals)
+    def measure_residuals(self, call: Call[Residuals]) -> Contribution:
         """What the chosen marginals have beyond their one-way parts, exact integers."""
         layout = call.request.layout(self.contract, call.arrays)
         return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)

@@ -20,12 +20,12 @@ from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import pseudo_records
 from fedsyn.plugins.clients.sketch_aim import (
     FirstLook,
-    Residues,
+    Residuals,
     Scales,
     SketchAimClient,
     SketchAimContract,
     Sketches,
-    residue_weights,
+    residual_weights,
     sketched_sizes,
     width_of,
 )
@@ -40,7 +40,7 @@ from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.groups import Groups
-from fedsyn.table.counting.residues import cost
+from fedsyn.table.counting.residuals import cost
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _CRUMBS = 1e-12
@@ -102,7 +102,7 @@ class SketchAim(ByCohorts):
                 left -= sum(plan.values())
                 self.record.sigma = sigma
                 sums = yield Sum(cohort, request, sigma, [] if coarse is None else [coarse.pack()])
-                measurements += self.opened_residues(sums, request, coarse)
+                measurements += self.opened_residuals(sums, request, coarse)
                 self.selected(request.chosen(self.contract))
             self.estimate(measurements, t == self.options.rounds, kappa)
 
@@ -307,7 +307,7 @@ class SketchAim(ByCohorts):
     # What is asked for ------------------------------------------------------------------------------------------------
     #
     # In groups of values where the plan has them (`fedsyn/selection/resolution.py`), without what the parts say
-    # (`fedsyn/table/counting/residues.py`). A clique keeps the groups of its first measurement.
+    # (`fedsyn/table/counting/residuals.py`). A clique keeps the groups of its first measurement.
 
     @cached_property
     def resolutions(self) -> Resolutions:
@@ -322,7 +322,7 @@ class SketchAim(ByCohorts):
         return {}
 
     def graded(self, errors: Errors) -> Errors:
-        """The errors with what residues cost, and with what groups would save and miss."""
+        """The errors with what residuals cost, and with what groups would save and miss."""
         ladders, cliques = self.resolutions, self.candidates.cliques
         return replace(
             errors,
@@ -334,26 +334,26 @@ class SketchAim(ByCohorts):
 
     @cached_property
     def prices(self) -> npt.NDArray[np.float64]:
-        """(m,) mu^2 that 1/sigma^2 = 1 costs of each candidate's residue in cells."""
+        """(m,) mu^2 that 1/sigma^2 = 1 costs of each candidate's residual in cells."""
         return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
     def keep_steps(self, errors: Errors, measured: Iterable[int]) -> None:
         """Notes in which groups these candidates are measured from now on."""
         self.measured_in.update({i: errors.steps[i] for i in measured if i in errors.steps})
 
-    def asked(self, plan: Mapping[int, float]) -> tuple[Residues, float, Coarse | None]:
+    def asked(self, plan: Mapping[int, float]) -> tuple[Residuals, float, Coarse | None]:
         """The request for a plan, the noise on its vector, and its groups; None where all is measured in cells."""
         looks = self.looks(plan)
         which, budgets = [i for i, _, _ in looks], [budget for _, _, budget in looks]
         made = None if all(groups is None for _, groups, _ in looks) else self.in_groups(looks)
         return *self.request(which, budgets, made), made
 
-    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residues, float]:
+    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residuals, float]:
         """Return the request for these candidates, in these groups, and the noise on its vector."""
         sent = [] if made is None else [list(shape) for shape in made.shapes]
         shapes = [self.domain.shape_of(self.candidates.cliques[i]) for i in which] if made is None else made.shapes
-        weights, sigma = residue_weights(budgets, shapes, FINEST)
-        return Residues(shapes=sent, cliques=which, weights=weights), sigma
+        weights, sigma = residual_weights(budgets, shapes, FINEST)
+        return Residuals(shapes=sent, cliques=which, weights=weights), sigma
 
     def in_groups(self, looks: Sequence[Look]) -> Coarse:
         """The candidates in the groups that they are counted in."""
@@ -379,16 +379,16 @@ class SketchAim(ByCohorts):
         parts = np.split(sums.arrays[0], np.cumsum(self.domain.shape)[:-1])
         values = [part / f for part, f in zip(parts, factors, strict=True)]
         apart = replace(sums, arrays=values, sigmas=tuple(sums.sigmas[0] / f for f in factors))
-        return [self.residue_of(one) for one in self.opened(apart, ones)]
+        return [self.residual_of(one) for one in self.opened(apart, ones)]
 
-    def residue_of(self, measured: Measurement) -> Measurement:
-        """A noisy residue as a fit takes it: of one attribute, with the total, its counts."""
+    def residual_of(self, measured: Measurement) -> Measurement:
+        """A noisy residual as a fit takes it: of one attribute, with the total, its counts."""
         if len(measured.clique) > 1:
             return replace(measured, beyond=True)
         values = np.asarray(measured.values)
         return replace(measured, values=values + (self.total - values.sum()) / values.size)
 
-    def opened_residues(self, sums: Summed, request: Residues, coarse: Coarse | None = None) -> list[Measurement]:
+    def opened_residuals(self, sums: Summed, request: Residuals, coarse: Coarse | None = None) -> list[Measurement]:
         """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
@@ -400,7 +400,7 @@ class SketchAim(ByCohorts):
             unit = weight * part.size
             one = expanded(clique, part / unit, (sums.sigmas[0] / unit) ** 2, self.total, factor)
             in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
-            found.append(replace(self.residue_of(one), groups=None if in_cells else own))
+            found.append(replace(self.residual_of(one), groups=None if in_cells else own))
         return found
 
 

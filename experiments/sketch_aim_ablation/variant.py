@@ -18,7 +18,7 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.inference import Hierarchy, Measurement
-from fedsyn.plugins.clients.sketch_aim import Residues, SketchAimClient, SketchAimContract, SketchAimOptions
+from fedsyn.plugins.clients.sketch_aim import Residuals, SketchAimClient, SketchAimContract, SketchAimOptions
 from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, Weight
 from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim
 from fedsyn.plugins.strategies.sketch_aim_cohorts import expanded, integer_weights
@@ -50,7 +50,7 @@ class VariantOptions(SketchAimOptions):
         one_way: what the plan buys of one-way marginals: 'flat', cells; 'hierarchical', blocks of 1, 2, 4, ... values.
         always: sketches also where they could not show anything.
         room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
-        residues: chosen marginals are measured without their one-way parts; else as counts.
+        residuals: chosen marginals are measured without their one-way parts; else as counts.
     """
 
     sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
@@ -60,7 +60,7 @@ class VariantOptions(SketchAimOptions):
     one_way: Literal["hierarchical", "flat"] = "flat"
     always: bool = False
     room: bool = True
-    residues: bool = True
+    residuals: bool = True
 
     @property
     def is_grouped(self) -> bool:
@@ -101,7 +101,7 @@ class CountSketch(Signs):
         return np.bincount(bucket.astype(np.int64), sign * values, k).astype(np.float64, copy=False)
 
 
-class Weighed(Residues):
+class Weighed(Residuals):
     """Some candidates' marginals as counts, each times a weight of its own, one after the other, as ONE vector."""
 
     name = "measure-counts"
@@ -135,13 +135,13 @@ class VariantContract(SketchAimContract):
         return self.options.sizes
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """All rounds share what is left, whether residues or counts are asked for; the others of the two are not."""
-        if isinstance(request, Residues) and isinstance(request, Weighed) == self.options.residues:
+        """All rounds share what is left, whether residuals or counts are asked for; the others of the two are not."""
+        if isinstance(request, Residuals) and isinstance(request, Weighed) == self.options.residuals:
             return Planned(0.0)
         return super().planned(request, layout)
 
     def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
-        if self.options.residues:
+        if self.options.residuals:
             yield from super()._foreseen_rounds(rho, times, part)
             return
         layout = Layout.of_vector(2 * most_cells(self), float(FINEST), magnitude=float(FINEST), replaced=COUNTS)
@@ -152,7 +152,7 @@ class VariantContract(SketchAimContract):
 
     @cached_property
     def factors(self) -> tuple[int, ...] | None:
-        return super().factors if self.options.residues else None
+        return super().factors if self.options.residuals else None
 
     def groups(self, cliques: Any, width: int, mass: Any) -> list[npt.NDArray[Any]]:
         return super().groups(cliques, width, mass) if self.options.is_grouped else []
@@ -219,14 +219,14 @@ class Variant(SketchAim):
 
     @cached_property
     def resolutions(self) -> Resolutions:
-        if self.options.residues:
+        if self.options.residuals:
             return super().resolutions
         assert self.model is not None
         return Resolutions(self.domain, {name: self.model.project((name,)) for name in self.domain})
 
     def graded(self, errors: Errors) -> Errors:
         found = super().graded(errors)
-        if not self.options.residues:
+        if not self.options.residuals:
             found = replace(found, costs=errors.costs)
         if self.options.resolution == "cells":
             found = replace(found, ladder=errors.ladder, rows=errors.rows, steps=errors.steps)
@@ -249,22 +249,22 @@ class Variant(SketchAim):
             found += [(i, (groups,), budget * float(share)) for groups, share in pairs]
         return found
 
-    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residues, float]:
+    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residuals, float]:
         """As sketch_aim, or counts: each has its 1/sigma^2, up to the rounding of its weight.
 
         Their sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
         """
-        if self.options.residues:
+        if self.options.residuals:
             return super().request(which, budgets, made)
         weights = integer_weights(budgets)
         sigma = sqrt(sum(c * c for c in weights) / sum(budgets)) * (1.0 + 1e-13)
         shapes = [] if made is None else [list(shape) for shape in made.shapes]
         return Weighed(shapes=shapes, cliques=which, weights=weights), sigma
 
-    def opened_residues(self, sums: Summed, request: Residues, coarse: Coarse | None = None) -> list[Measurement]:
-        """The marginals inside an opened vector, residues or counts."""
+    def opened_residuals(self, sums: Summed, request: Residuals, coarse: Coarse | None = None) -> list[Measurement]:
+        """The marginals inside an opened vector, residuals or counts."""
         if not isinstance(request, Weighed) or not self.is_open(sums, "marginals"):
-            return super().opened_residues(sums, request, coarse)
+            return super().opened_residuals(sums, request, coarse)
         factor, cliques, found = self.expansion(sums), request.chosen(self.contract), []
         parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
         groups = [None] * len(cliques) if coarse is None else coarse.groups

@@ -5,7 +5,7 @@ of S and sums to zero along each. With independent noise of one sigma in every c
 independent, and those of S in two measurements estimate the same numbers. So the least squares over all tables (which
 need not be positive) are, effect by effect, the inverse-variance means (Xiao et al. 2024, ResidualPlanner, sec. 4).
 
-Residues (`fedsyn.table.counting.residues`) have the effects of two attributes and more, with the same noise. Where
+Residuals (`fedsyn.table.counting.residuals`) have the effects of two attributes and more, with the same noise. Where
 groups of values were counted it is the same on the grid of the groups. One-way marginals of values and of groups
 are put together by least squares; effects of more attributes only where their groups are the same.
 """
@@ -50,7 +50,7 @@ class Effects:
                 else:
                     self._weights.setdefault(_key(grid, part), []).append((i, weight))
         if any(rank not in self._one_way for grid in grids for rank in grid.ranks):
-            raise ValueError("residues were measured of an attribute whose own counts were not")
+            raise ValueError("residuals were measured of an attribute whose own counts were not")
         self._solved = {rank: self._solver(rank) for rank in self._one_way}
 
     def one_way(self, values: Sequence[Floats], total: float) -> dict[int, Floats]:

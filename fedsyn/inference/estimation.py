@@ -1,11 +1,11 @@
 """From noisy marginals to a model: the entry point of the room, and the native engine.
 
-Residues as a fit takes them: with the one-way marginals that were measured beside them.
+Residuals as a fit takes them: with the one-way marginals that were measured beside them.
 
-A fit to noisy residues alone would move one-way marginals to make room for noise that no table has: a count that noise
+A fit to noisy residuals alone would move one-way marginals to make room for noise that no table has: a count that noise
 makes negative costs less where its row and column are fuller. Their own measurements, with noise of their own, do not
-hold them. So a fit is asked for the whole marginal, its residue as measured and its parts as their least squares: they
-agree with the own measurements, and hold what noise in the residue would move.
+hold them. So a fit is asked for the whole marginal, its residual as measured and its parts as their least squares: they
+agree with the own measurements, and hold what noise in the residual would move.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def estimate(
 
     Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
     structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
-    change a bit of it. Attributes that no measurement names are uniform and independent. Residues: `completed`.
+    change a bit of it. Attributes that no measurement names are uniform and independent. Residuals: `completed`.
 
     >>> import numpy as np
     >>> domain = Domain(("age", "smoker", "ward"), (2, 2, 2))
@@ -142,7 +142,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged]:
-    """Residues as counts, with as many noises as they had; all else as it is, and every clique and grouping once.
+    """Residuals as counts, with as many noises as they had; all else as it is, and every clique and grouping once.
 
     Args:
         axes: of the domain.
@@ -157,7 +157,7 @@ def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged
 
 
 def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: float) -> Merged:
-    """The counts that have this residue and these one-way marginals; an attribute that has none is even."""
+    """The counts that have this residual and these one-way marginals; an attribute that has none is even."""
     grid = Grid.of(axes, one)
     values = one.values + total / one.values.size
     for axis, rank in enumerate(grid.ranks):

@@ -111,5 +111,5 @@ def _measurement(domain: Domain, head: Mapping[str, Any], values: _Reader, group
     taken = np.asarray(values.take(int(np.prod(shape, dtype=np.int64))), np.float64).reshape(shape)
     beyond = head.get("beyond", False)  # runs of before do not say
     if type(beyond) is not bool:
-        raise ValueError("residues or not")
+        raise ValueError("residuals or not")
     return Measurement(clique, taken, float.fromhex(head["sigma"]), noises, own, share, beyond)

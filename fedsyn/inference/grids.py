@@ -28,7 +28,7 @@ class Grid:
         groups: of each rank of the mask, the group of each of its values.
         is_fine: whether every value is its own group.
         sigma: of the noise in each group.
-        beyond: the values are residues: they tell nothing of one attribute.
+        beyond: the values are residuals: they tell nothing of one attribute.
     """
 
     axes: Axes

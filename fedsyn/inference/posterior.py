@@ -129,7 +129,7 @@ class Posterior:
         total: records, as released.
 
     Raises:
-        InputError: a model without potentials, nothing was measured, or residues without counts of their attributes.
+        InputError: a model without potentials, nothing was measured, or residuals without counts of their attributes.
     """
 
     def __init__(self, model: AnyModel, evidence: Evidence) -> None:
@@ -184,7 +184,7 @@ class Posterior:
 
     @staticmethod
     def _noise(grid: Grid, barred: npt.NDArray[np.bool_] | None, rng: RandomSource) -> Floats:
-        """Fresh noise of one measurement; counts of impossible cells are known to be 0, their residues are not."""
+        """Fresh noise of one measurement; counts of impossible cells are known to be 0, their residuals are not."""
         noise: Floats = grid.sigma * np.asarray(rng.standard_normal(grid.shape))
         return noise if barred is None or grid.beyond else np.where(barred, 0.0, noise)
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
-from fedsyn.table.counting.residues import cost
+from fedsyn.table.counting.residuals import cost
 
 
 @dataclass(frozen=True, eq=False)

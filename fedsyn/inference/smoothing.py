@@ -41,7 +41,7 @@ _TINY = 1e-300
 def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Floats, float]]:
     """Attribute -> its noisy counts from all cliques that hold it, by inverse variance, and their standard deviation.
 
-    Cliques that were measured in groups of cells say nothing of single values here, and residues nothing at all.
+    Cliques that were measured in groups of cells say nothing of single values here, and residuals nothing at all.
     """
     found: dict[str, tuple[Floats, float]] = {}
     for m in measurements:

@@ -35,7 +35,7 @@ from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.groups import Groups, group_of_cells
-from fedsyn.table.counting.residues import cost, residue
+from fedsyn.table.counting.residuals import cost, residual
 from fedsyn.table.counting.workload import downward_closure, subsets
 
 Floats = npt.NDArray[np.float64]
@@ -156,7 +156,7 @@ def _averages(lam: Floats, left: Floats) -> tuple[float, float]:
 
 
 def part_of(domain: Domain, m: Measurement, part: Clique) -> Measurement:
-    """What a measurement says of a part of its clique; of residues the part's residues. Axes in the part's order."""
+    """What a measurement says of a part of its clique; of residuals the part's residuals. Axes in the part's order."""
     groups = None if m.groups is None else dict(zip(m.clique, m.groups, strict=True))
     shape = domain.shape_of(m.clique) if m.groups is None else tuple(int(own.max()) + 1 for own in m.groups)
     values = np.asarray(m.values, np.float64).reshape(shape)
@@ -202,7 +202,7 @@ class Effects:
                 self._measured.setdefault(self.domain.canonical(m.clique), []).append(m)
         self._by_part: dict[Clique, list[Clique]] = {}
         for clique in self._measured:
-            counted = any(not m.beyond for m in self._measured[clique])  # residues tell nothing of one attribute
+            counted = any(not m.beyond for m in self._measured[clique])  # residuals tell nothing of one attribute
             for part in subsets(clique):
                 if counted or len(part) > 1:
                     self._by_part.setdefault(part, []).append(clique)
@@ -273,7 +273,7 @@ class Effects:
         shape = np.shape(m.values)
         off = np.asarray(m.values, np.float64).ravel() - whole
         if m.beyond:
-            off = residue(off.reshape(shape)).ravel()
+            off = residual(off.reshape(shape)).ravel()
         rows = (cost(shape) if m.beyond else 1.0) * float(whole.sum())
         scale = float(effective_cells(whole / whole.sum())) / self.rows**2 / self._visible(m.clique, m.groups)
         squared = float(off @ off) - m.count * m.sigma**2 - rows

@@ -26,7 +26,7 @@ from fedsyn.inference.measurements import merge
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.solvers import Problem
 from fedsyn.inference.triangulation import axes_of
-from fedsyn.plugins.clients.sketch_aim import Residues
+from fedsyn.plugins.clients.sketch_aim import Residuals
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
@@ -36,7 +36,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.selection.coarse import Coarse
 from fedsyn.table.counting.groups import group_of_cells
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.residues import cost
+from fedsyn.table.counting.residuals import cost
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
@@ -124,7 +124,7 @@ WHOLE = Coarse.in_groups(DOMAIN, [CANDIDATES[PAIR]], [tuple(np.arange(n) for n i
 )
 def test_a_client_refuses_malformed_groups_in_one_sentence(changes: Any, arrays: Any, says: str) -> None:
     good = {"shapes": [list(WHOLE.shapes[0])], "cliques": [PAIR], "weights": [2]}
-    for request, answer in ((Weighed, CLIENT.measure), (Residues, CLIENT.measure_residues)):
+    for request, answer in ((Weighed, CLIENT.measure), (Residuals, CLIENT.measure_residuals)):
         answer(asked(CLIENT, (request, good), [WHOLE.pack()]))
         with pytest.raises(ProtocolError, match=says) as refused:
             answer(asked(CLIENT, (request, {**good, **changes}), arrays))
@@ -271,7 +271,7 @@ def test_a_hierarchys_blocks_are_groups(size: int, ordered: int) -> None:
 
 
 def test_a_planned_group_is_asked_for_counted_and_opened_as_such() -> None:
-    config = config_of(VARIANT, 1, {"residues": False})
+    config = config_of(VARIANT, 1, {"residuals": False})
     strategy = Variant(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
     strategy.clients = {0: Participant(0, 1, float(len(CODES)))}
     strategy.estimate([Measurement((name,), count(CODES, DOMAIN, [(name,)])[0] * 1.0, 1e-3) for name in DOMAIN])
@@ -283,7 +283,7 @@ def test_a_planned_group_is_asked_for_counted_and_opened_as_such() -> None:
     assert request.shapes[1] == strategy.resolutions.ladder(CANDIDATES[PAIR]).counts[1].tolist()
     assert request.shapes[0] == [DOMAIN.size(CANDIDATES[single])] and request.shapes[1] != list(WHOLE.shapes[0])
     sent = CLIENT.measure(asked(CLIENT, request, [coarse.pack()])).dense().astype(float)
-    one, pair = strategy.opened_residues(Summed([sent], (sigma,), (0,)), request, coarse)
+    one, pair = strategy.opened_residuals(Summed([sent], (sigma,), (0,)), request, coarse)
     for found, weight in ((one, 8), (pair, 16)):
         exact = count(CODES, DOMAIN, [found.clique])[0]
         assert np.array_equal(found.values.ravel(), found.of_cells(exact)) and found.sigma == sigma / weight
@@ -292,17 +292,17 @@ def test_a_planned_group_is_asked_for_counted_and_opened_as_such() -> None:
     assert none is None and cells.shapes == []
 
 
-def test_a_planned_residue_is_asked_for_counted_and_opened_as_such() -> None:
+def test_a_planned_residual_is_asked_for_counted_and_opened_as_such() -> None:
     strategy = SketchAim(config_of("sketch_aim", 1), DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
     strategy.clients = {0: Participant(0, 1, float(len(CODES)))}
     strategy.estimate([Measurement((name,), count(CODES, DOMAIN, [(name,)])[0] * 1.0, 1e-3) for name in DOMAIN])
     strategy.measured_in[PAIR] = 1
     single = next(i for i, q in enumerate(CANDIDATES) if len(q) == 1)
     request, sigma, coarse = strategy.asked({single: 1.0, PAIR: 4.0})
-    assert isinstance(request, Residues) and coarse is not None
-    contribution = CLIENT.measure_residues(asked(CLIENT, request, [coarse.pack()]))
+    assert isinstance(request, Residuals) and coarse is not None
+    contribution = CLIENT.measure_residuals(asked(CLIENT, request, [coarse.pack()]))
     assert (contribution.layout.sensitivity / sigma) ** 2 == pytest.approx(5.0, rel=1e-12)
-    one, pair = strategy.opened_residues(Summed([contribution.dense() * 1.0], (sigma,), (0,)), request, coarse)
+    one, pair = strategy.opened_residuals(Summed([contribution.dense() * 1.0], (sigma,), (0,)), request, coarse)
     for found, budget in ((one, 1.0), (pair, 4.0)):
         exact = count(CODES, DOMAIN, [found.clique])[0]
         assert found.values.ravel() == pytest.approx(found.of_cells(exact))

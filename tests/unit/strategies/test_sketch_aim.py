@@ -20,7 +20,7 @@ from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
 from fedsyn.plugins.clients.sketch_aim import (
     FirstLook,
-    Residues,
+    Residuals,
     Scales,
     SketchAimClient,
     Sketches,
@@ -47,7 +47,7 @@ CODES = TABLE.encode()
 D = len(DOMAIN)
 MU = PrivacyBudget(1.0, 1e-5).mu
 KINDS = ["interactions", "groups", "count", "signs"]
-SWITCHES = {"always", "room", "sketch", "sizes", "even", "residues"}
+SWITCHES = {"always", "room", "sketch", "sizes", "even", "residuals"}
 
 
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
@@ -159,7 +159,7 @@ def test_without_anything_to_choose_the_one_way_marginals_get_the_budget() -> No
 
 def test_the_weights_of_a_request_round_its_plan_and_keep_its_sum() -> None:
     plan = {3: 1.0, 5: 0.25, 7: 1e-9}
-    request, sigma = server(residues=False).strategy.request(list(plan), list(plan.values()), None)
+    request, sigma = server(residuals=False).strategy.request(list(plan), list(plan.values()), None)
     assert request.cliques == [3, 5, 7] and request.weights == [FINEST, FINEST // 2, 1]
     assert sum(c * c for c in request.weights) / sigma**2 == pytest.approx(sum(plan.values()), rel=1e-12)
 
@@ -245,7 +245,7 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     pair = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 2)
     cells = DOMAIN.size(strategy.candidates.cliques[pair])
     counts = Summed([np.full(cells, 10.0)], (3.0,), (1,))
-    (weighed_one,) = strategy.opened_residues(counts, Weighed(shapes=[], cliques=[pair], weights=[5]))
+    (weighed_one,) = strategy.opened_residuals(counts, Weighed(shapes=[], cliques=[pair], weights=[5]))
     assert np.array_equal(weighed_one.values.ravel(), np.full(cells, 10.0 / 5 * 4))
     # Noise 3 / 5 times the expansion 4, and 80 records of which every fourth is seen: 80 (4 - 1) over the cells.
     assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))
@@ -298,8 +298,8 @@ def test_a_client_refuses_what_its_options_do_not_sketch() -> None:
 
 
 def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
-    client = VariantClient(config(1, residues=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
-    fewer = VariantClient(config(1, residues=False), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
+    client = VariantClient(config(1, residuals=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    fewer = VariantClient(config(1, residuals=False), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
     request = Weighed(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])
     parts = [each.measure(asked(each, request, [])) for each in (client, fewer)]
     moved = parts[0].dense() - parts[1].dense()
@@ -312,11 +312,11 @@ def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
     assert np.array_equal(parts[0].dense(), np.concatenate(exact))
 
 
-def test_residues_move_by_their_sensitivity_whichever_row_goes() -> None:
+def test_residuals_move_by_their_sensitivity_whichever_row_goes() -> None:
     """Brute force over every row of the table: of the first look, and of three marginals with weights."""
     whole = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
-    requests = [FirstLook(alone=False), Residues(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])]
-    answers = [lambda client, sent: client.one_way(sent), lambda client, sent: client.measure_residues(sent)]
+    requests = [FirstLook(alone=False), Residuals(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])]
+    answers = [lambda client, sent: client.one_way(sent), lambda client, sent: client.measure_residuals(sent)]
     for request, answer in zip(requests, answers, strict=True):
         part = answer(whole, asked(whole, request, []))
         assert part.layout.count == 1 and part.layout.signed
@@ -326,8 +326,8 @@ def test_residues_move_by_their_sensitivity_whichever_row_goes() -> None:
             assert sqrt(float(moved @ moved)) == pytest.approx(part.layout.sensitivity, rel=1e-12)
             assert np.abs(moved).max() <= part.layout.magnitude
     with pytest.raises(ProtocolError, match="at most"):
-        too_heavy = Residues(shapes=[], cliques=[0, 3], weights=[2**31, 1])
-        whole.measure_residues(asked(whole, too_heavy, []))
+        too_heavy = Residuals(shapes=[], cliques=[0, 3], weights=[2**31, 1])
+        whole.measure_residuals(asked(whole, too_heavy, []))
 
 
 @pytest.mark.parametrize(
@@ -336,13 +336,13 @@ def test_residues_move_by_their_sensitivity_whichever_row_goes() -> None:
      ([1.5, 1], "weights"), ([True, 1], "weights"), ([], "weights"), ("11", "weights")],
 )  # fmt: skip
 def test_a_client_refuses_weights_that_no_plan_has(weights: Any, says: str) -> None:
-    client = VariantClient(config(1, residues=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    client = VariantClient(config(1, residuals=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     with pytest.raises(ProtocolError, match=says):
         client.measure(asked(client, (Weighed, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
     client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     weights = [2**31 + 1, 1] if weights == [17, 1] else weights
     with pytest.raises(ProtocolError, match=says):
-        client.measure_residues(asked(client, (Residues, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
+        client.measure_residuals(asked(client, (Residuals, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
 
 
 # The plan ------------------------------------------------------------------------------------------------------------
