@@ -246,7 +246,7 @@ class SketchAimContract(Contract):
             yield from self._foreseen_sketches(budget) if self.sketchable else ()
             yield self._weighed_of_all(budget.each, options.rounds)
             return
-        if not self.sketchable or self.drowned(self.sketchable, rows):
+        if not self.sketchable or self.below_noise_level(self.sketchable, rows):
             return
         yield from self._foreseen_sketches(scales)
         yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
@@ -267,7 +267,7 @@ class SketchAimContract(Contract):
             )
             yield ForeseenSum.of(Residuals.name, layout, rho, times=times, part=part)
 
-    def drowned(self, which: Sequence[int], rows: float) -> bool:
+    def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
         """Whether sketches of these candidates show nothing at this size: then only the first look is asked for."""
         if self.config.federation.participations is not None:
             return False

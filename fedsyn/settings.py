@@ -415,7 +415,7 @@ class InferenceNode(Node):
         final_iterations: of the last fit; null: the mechanism's own default.
         until_noise: a fit ends when the noise of the measurements explains what is left of them, if that is before its
             last iteration; null: as the mechanism has it.
-        shrinkage: kappa, so many pseudo-records of the independent model pull a fit towards it; 'released': found from
+        shrinkage: pseudo-records of the independent model that a fit is shrunk towards; 'released': found from
             released values; 0: none; null: as the mechanism has it. Needs the native engine.
         smoothing: the last model gives every possible row a probability that what was released does not rule out
             (docs/mechanisms.md); null: as the mechanism has it.

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique
-from fedsyn.evaluation.predicted import Glimpse
+from fedsyn.evaluation.predicted import SketchError
 from fedsyn.inference import Measurement
-from fedsyn.inference.shrinkage import pseudo_records
+from fedsyn.inference.shrinkage import released_shrinkage
 from fedsyn.plugins.clients.sketch_aim import (
     FirstLook,
     Residuals,
@@ -43,8 +43,8 @@ from fedsyn.table.counting.groups import Groups
 from fedsyn.table.counting.residuals import cost
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
-_CRUMBS = 1e-12
-_DROWNED = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
+_ROUNDING_ERROR = 1e-12
+_BELOW_NOISE_LEVEL = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
 #: One part of a request: a candidate, the groups it is counted in (None: cells), and its mu^2.
@@ -67,7 +67,7 @@ class SketchAim(ByCohorts):
     until_noise = True
     shrinks = True
     smooths = True
-    looked: Sketched | None = None  # the last sketches
+    sketches: Sketched | None = None  # the last sketches
 
     def protocol(self) -> Protocol:
         if self.config.federation.participations is not None:
@@ -76,35 +76,35 @@ class SketchAim(ByCohorts):
         which = self.sketched()
         scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which))
         self.begin_round(1)
-        drowned = bool(self.contract.sketchable) and not which
-        first = FirstLook(alone=drowned)
+        below_noise_level = bool(self.contract.sketchable) and not which
+        first = FirstLook(alone=below_noise_level)
         layout = first.layout(self.contract, [])
         sigma = scales.one_way * layout.sensitivity * sqrt(layout.count)
         sums = yield Sum(self.everyone(), first, sigma)  # step 1
         measurements = self.opened_first(sums)
         self.estimate(measurements)
         if self.model is None or not which:
-            self.record.notes.extend([_DROWNED] * drowned)
+            self.record.notes.extend([_BELOW_NOISE_LEVEL] * below_noise_level)
             return
         sums = yield self.sum_of_sketches(which, scales)  # step 2
         if not self.is_open(sums, "sketches"):
             return
         sketched = self.sketches_of(which, sums)
-        kappa = self.pull_of(sketched)
+        shrinkage = self.shrinkage_of(sketched)
         left = scales.planned
         for t in range(1, self.options.rounds + 1):  # step 3
             self.begin_round(t)
             cohort = self.sample(self.config.federation.participation)
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
-            if plan and left > _CRUMBS * scales.planned:
+            if plan and left > _ROUNDING_ERROR * scales.planned:
                 request, sigma, coarse = self.asked(plan)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
                 sums = yield Sum(cohort, request, sigma, [] if coarse is None else [coarse.pack()])
                 measurements += self.opened_residuals(sums, request, coarse)
                 self.selected(request.chosen(self.contract))
-            self.estimate(measurements, t == self.options.rounds, kappa)
+            self.estimate(measurements, t == self.options.rounds, shrinkage)
 
     # Sketches ---------------------------------------------------------------------------------------------------------
 
@@ -115,7 +115,7 @@ class SketchAim(ByCohorts):
             return []
         sizes = [len(self.candidates.cliques[i]) for i in which]
         mu2, squared, rows = self.means(which)
-        if self.contract.drowned(which, rows):
+        if self.contract.below_noise_level(which, rows):
             return []
         chosen = sketched_sizes(mu2, squared, rows, self.options.width)
         return [i for i, size in zip(which, sizes, strict=True) if size in chosen]
@@ -159,16 +159,16 @@ class SketchAim(ByCohorts):
         cliques = [self.candidates.cliques[i] for i in which]
         sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
-        self.looked = Sketched(sketcher, values, sums.sigmas[0] * factor)
-        return self.looked
+        self.sketches = Sketched(sketcher, values, sums.sigmas[0] * factor)
+        return self.sketches
 
-    def glimpses(self) -> Sequence[Glimpse]:
-        return self.looked.glimpses(ModelView(self.model)) if self.looked and self.model else ()
+    def sketch_errors(self) -> Sequence[SketchError]:
+        return self.sketches.sketch_errors(ModelView(self.model)) if self.sketches and self.model else ()
 
-    def pull_of(self, sketched: Sketched) -> float | None:
-        """kappa, as the sketches tell it."""
+    def shrinkage_of(self, sketched: Sketched) -> float | None:
+        """Return the shrinkage that the sketches tell."""
         assert self.model is not None
-        return pseudo_records(sketched.sights(self.model), self.total)
+        return released_shrinkage(sketched.departures(self.model), self.total)
 
     # The plan ---------------------------------------------------------------------------------------------------------
 

@@ -90,7 +90,7 @@ class ByCohorts(MechanismStrategy):
         budget: CohortBudget = contract.budget_of_cohorts(self.ledger.remaining_rho)
         ones = [Pool((name,)) for name in self.domain]
         pooled: list[Pool] = []
-        kappa: float | None = None
+        shrinkage: float | None = None
         which = self.sketched()
         request = None if which else MeasureAll(one_way=[1] * len(ones), cliques=[], weights=[])
         for t in range(1, self.options.rounds + 1):
@@ -108,7 +108,7 @@ class ByCohorts(MechanismStrategy):
                 if self.is_open(sums, "sketches"):
                     with self.timed("select"):
                         sketched = self.sketches_of(which, sums)
-                        kappa = self.pull_of(sketched)
+                        shrinkage = self.shrinkage_of(sketched)
                         request = self.request_of(self.planned_of_cohorts(sketched, self.later_mu2(budget, t)))
                     pooled = [Pool(clique) for clique in request.measured(contract)[len(ones) :]]
                     self.selected([pool.clique for pool in pooled])
@@ -122,7 +122,7 @@ class ByCohorts(MechanismStrategy):
                 self.pool([*ones, *pooled], values, sums.sigmas[0] / weights, sums)
         self.model = None  # its one-way marginals were those of one cohort
         self.estimate(measurements(ones, self.total))
-        self.estimate(measurements([*ones, *pooled], self.total), True, kappa)
+        self.estimate(measurements([*ones, *pooled], self.total), True, shrinkage)
 
     def later_mu2(self, budget: CohortBudget, t: int) -> float:
         """What the cohorts after round t can give together, as 1/sigma^2 on the federation's counts.
@@ -182,8 +182,8 @@ class ByCohorts(MechanismStrategy):
     def sketches_of(self, which: list[int], sums: Summed) -> Any: ...
 
     @abstractmethod
-    def pull_of(self, sketched: Any) -> float | None:
-        """kappa, as the sketches tell it."""
+    def shrinkage_of(self, sketched: Any) -> float | None:
+        """Return the shrinkage that the sketches tell."""
 
     @abstractmethod
     def planned_of_cohorts(self, sketched: Any, mu2: float) -> dict[int, float]:

@@ -1,4 +1,4 @@
-"""What sketch_aim's opened sketches say of a model: its errors, and glimpses for its predicted quality."""
+"""What sketch_aim's opened sketches say of a model: its errors, and what its predicted quality needs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from fedsyn.evaluation.predicted import Glimpse
+from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
 from fedsyn.inference import Model
-from fedsyn.inference.shrinkage import Sight
+from fedsyn.inference.shrinkage import Departure
 from fedsyn.selection.planning import shrunk
 from fedsyn.selection.sketches import Sketcher, squared_distance
 from fedsyn.selection.views import ModelView, effective_cells
@@ -70,7 +70,7 @@ class Sketched:
             support[i] = effective_cells(self.sketcher.coarse(i, probabilities))
         return found
 
-    def glimpses(self, view: ModelView) -> list[Glimpse]:
+    def sketch_errors(self, view: ModelView) -> list[SketchError]:
         """The distances, with what is needed to make errors of them."""
         sketcher, rows = self.sketcher, view.model.total
         names = [(name,) for name in view.model.domain]
@@ -85,14 +85,14 @@ class Sketched:
             off, sigma = self.values[i] - rows * apart, sketcher.sigma_of(i, self.sigma)
             alone = squared_distance(off, sigma, sketcher.noises(i))
             scatter = rows * sketcher.spread(i)
-            found.append(Glimpse(clique, squared, spread, scatter, support, groups, alone, sketcher.noises(i)))
+            found.append(SketchError(clique, squared, spread, scatter, support, groups, alone, sketcher.noises(i)))
         return found
 
-    def sights(self, model: Model) -> list[Sight]:
+    def departures(self, model: Model) -> list[Departure]:
         """Where the sketches and a model of independent attributes see the same cells."""
         sketcher, found = self.sketcher, []
         for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
             sigma = sketcher.sigma_of(i, self.sigma)
             seen = sketcher.of_marginal(i, p)
-            found.append(Sight(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
+            found.append(Departure(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
         return found

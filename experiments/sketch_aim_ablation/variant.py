@@ -147,8 +147,8 @@ class VariantContract(SketchAimContract):
         layout = Layout.of_vector(2 * most_cells(self), float(FINEST), magnitude=float(FINEST), replaced=COUNTS)
         yield ForeseenSum.of(Weighed.name, layout, rho, times=times, part=part)
 
-    def drowned(self, which: Sequence[int], rows: float) -> bool:
-        return not self.options.always and super().drowned(which, rows)
+    def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
+        return not self.options.always and super().below_noise_level(which, rows)
 
     @cached_property
     def factors(self) -> tuple[int, ...] | None:
@@ -185,9 +185,9 @@ class Variant(SketchAim):
     Client = VariantClient
     options: VariantOptions
 
-    def pull_of(self, sketched: Sketched) -> float | None:
-        """kappa, from sketches by groups; the others do not tell it."""
-        return super().pull_of(sketched) if self.options.is_grouped else None
+    def shrinkage_of(self, sketched: Sketched) -> float | None:
+        """Return the shrinkage, from sketches by groups; the others do not tell it."""
+        return super().shrinkage_of(sketched) if self.options.is_grouped else None
 
     def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:
         """As sketch_aim; sketches of whole marginals see the errors of their parts again, which are taken off."""

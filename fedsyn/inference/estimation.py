@@ -65,7 +65,7 @@ def estimate(
         config: engine, solver, when to stop.
         warm_start: a model to start from; the optimum is the same, the way there shorter.
         prior: p0, to shrink towards. Only its potentials inside measured cliques count.
-        shrinkage: kappa, in records: the weight of KL(p || p0) in what is minimised.
+        shrinkage: in records, the weight of KL(p || p0) in what is minimised.
 
     Returns:
         The model, calibrated, with `info` of the fit.

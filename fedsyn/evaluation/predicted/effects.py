@@ -45,7 +45,7 @@ Source = Literal["measured", "sketched", "inferred", "unknown"]
 
 
 @dataclass(frozen=True, eq=False)
-class Glimpse:
+class SketchError:
     """What a released sketch says of the last model on one clique.
 
     Attributes:
@@ -183,12 +183,12 @@ class Effects:
     Args:
         model: the last one.
         evidence: what it was fitted to.
-        glimpses: of it.
+        sketch_errors: of it.
         cliques: in domain order.
     """
 
     def __init__(
-        self, model: Released, evidence: Evidence, glimpses: Iterable[Glimpse], cliques: Iterable[Clique]
+        self, model: Released, evidence: Evidence, sketch_errors: Iterable[SketchError], cliques: Iterable[Clique]
     ) -> None:
         self.model, self.domain, self.rows = model, model.domain, model.total
         self._needed = downward_closure(cliques, self.domain)
@@ -207,7 +207,7 @@ class Effects:
                 if counted or len(part) > 1:
                     self._by_part.setdefault(part, []).append(clique)
         self._kinds: dict[int, tuple[Beliefs, dict[Clique, int]]] = {}
-        self._seen = self._glimpsed(list(glimpses))
+        self._seen = self._of_sketches(list(sketch_errors))
         # Marginals of those alone that were measured: nothing of any other effect depends on its cells.
         known = [s for s in self._needed if s in self._by_part]
         self._marginals = dict(zip(known, view.probabilities(known), strict=True))
@@ -281,11 +281,11 @@ class Effects:
 
     # Effects that were not measured -----------------------------------------------------------------------------------
 
-    def _glimpsed(self, glimpses: Sequence[Glimpse]) -> dict[Clique, tuple[float, float]]:
+    def _of_sketches(self, sketch_errors: Sequence[SketchError]) -> dict[Clique, tuple[float, float]]:
         """R^2 and its spread, of what was sketched. Cliques of one size have a prior of their own."""
         found: dict[Clique, tuple[float, float]] = {}
-        for size in sorted({len(g.clique) for g in glimpses}):
-            some = [g for g in glimpses if len(g.clique) == size]
+        for size in sorted({len(g.clique) for g in sketch_errors}):
+            some = [g for g in sketch_errors if len(g.clique) == size]
             scale = np.array([g.support / (self.rows**2 * self._visible(g.clique, g.groups)) for g in some])
             spread = np.array([g.spread + g.rows * math.sqrt(2.0 / g.noises) for g in some])
             last = np.array([g.squared - g.rows for g in some])

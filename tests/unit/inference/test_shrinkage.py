@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
-from fedsyn.inference.shrinkage import Sight, of_measurements, pseudo_records
+from fedsyn.inference.shrinkage import Departure, of_measurements, released_shrinkage
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 TOTAL = 200.0
@@ -125,25 +125,25 @@ def test_kappa_is_found_again(kappa: float) -> None:
     """
     rng, n, sigma = np.random.default_rng(0), 5000.0, 20.0
     p0 = rng.dirichlet(np.full(36, 20.0))
-    sights = []
+    departures = []
     for _ in range(300):
         p = rng.dirichlet((kappa - 1.0) * p0)  # of variance p0 (1 - p0) / kappa
-        sights.append(Sight(p0, n * p + rng.normal(0, sigma, 36), sigma))
-    assert pseudo_records(sights, n) == pytest.approx(kappa, rel=0.2)
+        departures.append(Departure(p0, n * p + rng.normal(0, sigma, 36), sigma))
+    assert released_shrinkage(departures, n) == pytest.approx(kappa, rel=0.2)
 
 
 def test_independence_pulls_as_hard_as_all_records_together() -> None:
     rng = np.random.default_rng(1)
     p0 = np.full(36, 1 / 36)
-    sights = [Sight(p0, 1000.0 * p0 + rng.normal(0, 30.0, 36), 30.0) for _ in range(20)]
-    assert pseudo_records(sights, 1000.0) == 1000.0 == pseudo_records([], 1000.0)
-    assert pseudo_records([Sight(np.array([0.5, 0.5]), np.array([1e6, -1e6]), 1.0)], 10.0) == 1.0
+    departures = [Departure(p0, 1000.0 * p0 + rng.normal(0, 30.0, 36), 30.0) for _ in range(20)]
+    assert released_shrinkage(departures, 1000.0) == 1000.0 == released_shrinkage([], 1000.0)
+    assert released_shrinkage([Departure(np.array([0.5, 0.5]), np.array([1e6, -1e6]), 1.0)], 10.0) == 1.0
 
 
 def test_measurements_are_sights_of_their_joint_marginals() -> None:
     measurements = measured(sigma=2.0)
     independent = prior(measurements)
     pairs = [m for m in measurements if len(m.clique) == 2]
-    sights = [Sight(independent.project(m.clique).ravel() / TOTAL, m.values.ravel(), m.sigma) for m in pairs]
-    assert of_measurements(measurements, independent) == pseudo_records(sights, TOTAL)
+    departures = [Departure(independent.project(m.clique).ravel() / TOTAL, m.values.ravel(), m.sigma) for m in pairs]
+    assert of_measurements(measurements, independent) == released_shrinkage(departures, TOTAL)
     assert 1.0 < of_measurements(measurements, independent) < TOTAL

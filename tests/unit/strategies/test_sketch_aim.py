@@ -407,19 +407,23 @@ def test_independent_rows_leave_the_one_way_model_and_the_run_says_so() -> None:
     assert strategy.ledger.spent == pytest.approx(PrivacyBudget(0.02, 1e-5).mu ** 2, rel=1e-8)
 
 
-@pytest.mark.parametrize("drowned", [True, False])
-def test_where_no_association_could_show_one_look_has_everything(drowned: bool) -> None:
+@pytest.mark.parametrize("below_noise_level", [True, False])
+def test_where_no_association_could_show_one_look_has_everything(below_noise_level: bool) -> None:
     """As if the workload asked for nothing else: the same request, the same noise, the same table."""
     mu2, pairs = PrivacyBudget(0.05, 1e-5).mu ** 2, sum(len(q) == 2 for q in server().strategy.candidates.cliques)
     bound = sqrt(sqrt(2.0) * pairs / (0.1 * mu2))
     assert shows_nothing(0.1 * mu2, pairs, 0.999 * bound) and not shows_nothing(0.1 * mu2, pairs, 1.001 * bound)
     assert len(CODES) < bound
-    budget = {"privacy": {"epsilon": 0.05 if drowned else 1.0, "delta": 1e-5}}
+    budget = {"privacy": {"epsilon": 0.05 if below_noise_level else 1.0, "delta": 1e-5}}
     outcome = finished(run(nodes=budget))
     said = [note for record in outcome.strategy.records for note in record.notes if "perfect association" in note]
     names = [release.name for release in outcome.strategy.ledger.releases]
-    assert (len(said), names == ["one-way"], "sketch" in names) == (drowned, drowned, not drowned)
-    if drowned:
+    assert (len(said), names == ["one-way"], "sketch" in names) == (
+        below_noise_level,
+        below_noise_level,
+        not below_noise_level,
+    )
+    if below_noise_level:
         alone = finished(run(nodes=budget | {"workload": {"degree": 1, "size": None, "seed": 0}}))
         mine, other = outcome.strategy.model.to_arrays(), alone.strategy.model.to_arrays()
         assert all(np.array_equal(mine[key], other[key]) for key in mine)
