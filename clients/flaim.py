@@ -19,7 +19,7 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.inference.fitting import estimate_config
+from fedsyn.inference.estimation import estimate_config
 from fedsyn.plugins.clients.flaim_scales import lemma_4_1, most_of_one
 from fedsyn.privacy import (
     EXPONENTIAL,

@@ -32,7 +32,7 @@ from fedsyn.protocol.wire.holder import Call
 from fedsyn.protocol.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
-from fedsyn.selection.sketches import Sketcher, make_sketcher
+from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.residuals import cost, dimensions, times_cells
@@ -344,7 +344,7 @@ class SketchAimContract(Contract):
         self, cliques: tuple[Clique, ...], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]
     ) -> Sketcher:
         self._require_groups(arrays)
-        return make_sketcher(self.domain, cliques, "interactions", width, *arrays)
+        return make_sketcher(Interactions, self.domain, cliques, width, *arrays)
 
     def _require_groups(self, arrays: Arrays | Sequence[npt.NDArray[Any]], count: int = 1) -> None:
         if len(arrays) != count:

@@ -78,9 +78,9 @@ class Sketched:
         found = []
         for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
             squared, spread, support = map(float, distance)
-            grouping, groups = sketcher.grouping, None
-            if grouping is not None:
-                groups = tuple(grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
+            groups = None
+            if sketcher.grouping:
+                groups = tuple(sketcher.grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
             apart = sketcher.of_marginal(i, independent(masses, clique))
             off, sigma = self.values[i] - rows * apart, sketcher.sigma_of(i, self.sigma)
             alone = squared_distance(off, sigma, sketcher.noises(i))

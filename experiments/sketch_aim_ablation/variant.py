@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +29,15 @@ from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
 from fedsyn.protocol.wire.holder import Call
 from fedsyn.protocol.wire.requests import Layout, Request, Summed
 from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.indif import clique_key, sign_bits, splitmix64
 from fedsyn.selection.planning import Errors, Plan
 from fedsyn.selection.resolution import Resolutions
-from fedsyn.selection.sketches import Sketcher, clique_key, make_sketcher, splitmix64
+from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.marginals import count_sparse_many
 
+# Cells whose signs are expanded at the same time: 64 of them fill 8 MB.
+_CELLS_AT_ONCE = 1 << 14
 # Marginals of an evenly divided run.
 _EVEN = 20
 
@@ -70,11 +74,57 @@ class VariantOptions(SketchAimOptions):
 
 @dataclass(frozen=True)
 class Signs(Sketcher):
-    """k signs for each cell: r = sqrt(k)."""
+    """k signs for each cell: a +-1/sqrt(k) projection without its factor, r = sqrt(k).
+
+    E ||x S||^2 = r^2 ||x||^2 over the seed for every x, with variance at most 2 r^4 ||x||^4 / k (Alon, Matias & Szegedy
+    1999): they see an error of any shape. Nothing is grouped.
+    """
+
+    seed: int = 0
+
+    signed: ClassVar[bool] = True
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        return (self.width,) * len(self.cliques)
+
+    @property
+    def row_norm(self) -> float:
+        return sqrt(self.width)
+
+    @cached_property
+    def row_norms(self) -> tuple[float, ...]:
+        return (self.row_norm,) * len(self.cliques)
+
+    def unit(self, i: int) -> float:
+        return self.row_norm
+
+    def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        sparse = count_sparse_many(codes, self.domain, self.cliques)
+        parts = [np.rint(self._project(i, one.cells, one.counts)) for i, one in enumerate(sparse)]
+        return np.concatenate(parts).astype(np.int64)
+
+    def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        flat = self.coarse(i, values)
+        return self._project(i, np.arange(len(flat)), flat) / self.row_norm
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """Return the marginal itself: no cells share a group."""
         return np.asarray(values, np.float64).ravel()
+
+    def _project(
+        self, i: int, cells: npt.NDArray[np.integer], values: npt.NDArray[np.number]
+    ) -> npt.NDArray[np.float64]:
+        """Sum over cells of value * row of S; exact for integer values whose sums stay below 2^53."""
+        k, key = self.lengths[i], clique_key(self.seed, self.cliques[i])
+        counters: npt.NDArray[np.uint64] = np.asarray(cells).astype(np.uint64)
+        out = np.zeros(k)
+        for start in range(0, len(counters), _CELLS_AT_ONCE):
+            some, weight = counters[start : start + _CELLS_AT_ONCE], values[start : start + _CELLS_AT_ONCE]
+            bits = sign_bits(key, some, k)
+            # Summed as one minus twice the bits, in a fixed order: einsum and not BLAS, whose order depends on threads.
+            out += np.asarray(weight, np.float64).sum() - 2.0 * np.einsum("i,ij->j", weight, bits.astype(np.float64))
+        return out
 
 
 @dataclass(frozen=True)
@@ -163,8 +213,8 @@ class VariantContract(SketchAimContract):
             return super()._sketcher(cliques, width, arrays)
         self._require_groups(arrays, self.options.is_grouped)
         if kind == "groups":
-            return make_sketcher(self.domain, cliques, kind, width, *arrays)
-        return (CountSketch if kind == "count" else Signs)(self.domain, cliques, "signs", width)
+            return make_sketcher(Sketcher, self.domain, cliques, width, *arrays)
+        return (CountSketch if kind == "count" else Signs)(self.domain, cliques, width, {})
 
 
 class VariantClient(SketchAimClient):

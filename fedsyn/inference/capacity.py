@@ -21,8 +21,6 @@ def require_room(domain: Domain, node: InferenceNode) -> None:
     """
     if not domain.zeros:
         return
-    if node.engine != "native":
-        raise ConfigError(f"inference.engine '{node.engine}' cannot honour the schema's constraints; use 'native'")
     widest = max((clique for clique, _ in domain.zeros), key=domain.size)
     cells, cost = model_size(domain, []), pass_cost(domain, [])
     for name, needed, bound in (("max_cells", cells, node.max_cells), ("max_pass_cost", cost, node.max_pass_cost)):
@@ -51,7 +49,7 @@ class Capacity:
         node: `inference` of the configuration, for `max_cells` and `max_pass_cost`.
 
     Raises:
-        ConfigError: the structural zeros alone need more than the bounds allow, or an engine that cannot honour them.
+        ConfigError: the structural zeros alone need more than the bounds allow.
     """
 
     def __init__(self, domain: Domain, node: InferenceNode) -> None:

@@ -15,11 +15,10 @@ import numpy.typing as npt
 
 from fedsyn.domain import Domain
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.fitting import start_potentials
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import Merged
 from fedsyn.inference.model import Model
-from fedsyn.inference.triangulation import axes_of
+from fedsyn.inference.triangulation import axes_of, bits
 from fedsyn.table.counting.groups import sums_of_groups
 
 Floats = npt.NDArray[np.float64]
@@ -111,3 +110,19 @@ class Compiled:
         axes = axes_of(self.domain)
         views = zip(self._masks, self.calibrator.views(theta), strict=True)
         return Model(self.domain, {axes.by_rank(mask): table for mask, table in views}, self.total)
+
+
+def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:
+    """Potentials of a model carried over to other cliques: one table per mask, axes by rank, zero where it has none.
+
+    Each potential goes to the smallest of the masks that contains its clique.
+    """
+    axes = axes_of(domain)
+    tables = {mask: np.zeros(axes.shape(mask)) for mask in masks}
+    for mask, table in (model.rank_potentials() if model is not None else {}).items():
+        hosts = [other for other in masks if mask & other == mask]
+        if hosts:
+            host = min(hosts, key=lambda other: (axes.cells(other), other))
+            shape = [axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(host)]
+            tables[host] += table.reshape(shape)
+    return [tables[mask] for mask in masks]

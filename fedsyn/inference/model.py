@@ -30,19 +30,15 @@ class FitInfo:
     """What one estimation did.
 
     Attributes:
-        engine: "native" or "mbi".
-        solver: name of the solver.
         iterations: iterations made.
-        passes: calibrations made, line searches included (0 where the engine does not say).
+        passes: calibrations made, line searches included.
         loss: 1/2 sum ||(M(p) - y)/sigma||^2 over the given measurements at the result.
         converged: whether the tolerance was met before the iterations ran out.
         seconds: wall time.
         history: loss at the start and after each iteration (over merged measurements, up to a constant: it excludes
-            the disagreement between repeated measurements of one clique); empty for mbi.
+            the disagreement between repeated measurements of one clique).
     """
 
-    engine: str
-    solver: str
     iterations: int
     passes: int
     loss: float

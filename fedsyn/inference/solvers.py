@@ -1,4 +1,4 @@
-"""First-order solvers of the estimation problem, in the geometry of the model's entropy.
+"""The first-order solver of the estimation problem, in the geometry of the model's entropy.
 
 Minimised is F(p) = f(p) + k KL(p || p0), f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all
 measured cells, t the measured ones, s = total / sigma, k the shrinkage and p0 a model to shrink towards, of potentials
@@ -318,45 +318,10 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
         left -= 1
         history.append(state.loss_x)
         if problem.is_explained(state.residual_z):
-            return _finish(problem, (state.loss_z, state.z), history, True)
+            converged, state.best = True, (state.loss_z, state.z)
+            break
         if left > plain and state.is_stalled(tolerance):
             converged, left = True, plain
-    return _finish(problem, state.best, history, converged)
-
-
-def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
-    """Entropic mirror descent with Armijo line search (McKenna et al. 2019, Algorithm 1)."""
-    residual, cells = problem.residual(theta), problem.reached()
-    loss = 0.5 * dot(residual, residual) + problem.divergence()
-    history = [loss]
-    curvature = problem.curvature(theta, residual)
-    converged = curvature == 0
-    length = 0.0 if converged else 1.0 / curvature
-    while not converged and len(history) <= iterations:
-        length *= 2.0
-        for _ in range(_MAX_TRIES):
-            candidate = problem.step(theta, residual, length)
-            residual_new = problem.residual(candidate)
-            change = residual_new - residual
-            # f(new) - f = r.change + |change|^2/2 and the linear model's decrease is -r.change: ask for half of it.
-            bend = dot(change, change)
-            slope = -dot(residual, change)
-            if problem.shrinkage:
-                slope = problem.travelled(candidate, theta, change, cells) / length
-            if bend <= slope:
-                break
-            length *= 0.5
-        else:
-            converged = True
-            break
-        theta, residual, cells = candidate, residual_new, problem.reached()
-        loss = 0.5 * dot(residual, residual) + problem.divergence()
-        history.append(loss)
-        converged = problem.is_explained(residual) or _stalled(history, tolerance)
-    return _finish(problem, (loss, theta), history, converged)
-
-
-def _finish(problem: Problem, best: tuple[float, np.ndarray], history: list[float], converged: bool) -> Solution:
-    """Leaves the best model in the calibrator."""
-    residual = problem.residual(best[1])
-    return Solution(len(history) - 1, best[0], 0.5 * dot(residual, residual), converged, history)
+    loss, theta = state.best
+    residual = problem.residual(theta)
+    return Solution(len(history) - 1, loss, 0.5 * dot(residual, residual), converged, history)

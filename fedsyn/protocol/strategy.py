@@ -20,7 +20,7 @@ from fedsyn.errors import RunError
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
-from fedsyn.inference.fitting import estimate_config
+from fedsyn.inference.estimation import estimate_config
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.smoothing import least_shares, smoothed
 from fedsyn.nodes.flower import ArrayRecord, ConfigRecord, Grid, Result
@@ -176,7 +176,7 @@ class MechanismStrategy(Driver):
     def is_shrunk(self) -> bool:
         """Whether fits are shrunk towards the independent model."""
         asked = self.config.inference.shrinkage
-        return bool(asked) if asked is not None else self.shrinks and self.config.inference.engine == "native"
+        return bool(asked) if asked is not None else self.shrinks
 
     def shrunk_towards(
         self, measurements: Sequence[Measurement], settings: EstimateConfig, shrinkage: float | None

@@ -142,20 +142,19 @@ def test_a_fit_that_nothing_pulls_keeps_its_noise_and_so_it_is_said(strength: fl
 
 
 @pytest.mark.parametrize(
-    ("asked", "shrinks", "engine", "pulled"),
+    ("asked", "shrinks", "shrunk"),
     [
-        (None, True, "native", True),
-        (None, True, "mbi", False),
-        (None, False, "native", False),
-        (0.0, True, "native", False),
-        ("released", False, "native", True),
-        (50.0, False, "native", True),
+        (None, True, True),
+        (None, False, False),
+        (0.0, True, False),
+        ("released", False, True),
+        (50.0, False, True),
     ],
 )
-def test_which_fits_are_pulled(asked: float | str | None, shrinks: bool, engine: str, pulled: bool) -> None:
-    node = SimpleNamespace(shrinkage=asked, engine=engine)
+def test_which_fits_are_shrunk(asked: float | str | None, shrinks: bool, shrunk: bool) -> None:
+    node = SimpleNamespace(shrinkage=asked)
     strategy = SimpleNamespace(config=SimpleNamespace(inference=node), shrinks=shrinks)
-    assert MechanismStrategy.is_shrunk.fget(strategy) is pulled  # type: ignore[attr-defined]
+    assert MechanismStrategy.is_shrunk.fget(strategy) is shrunk  # type: ignore[attr-defined]
 
 
 def test_what_nobody_saw_is_at_least_its_floor_however_it_was_fitted() -> None:

@@ -6,7 +6,7 @@ from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
 from fedsyn.inference import model_size, pass_cost
 from fedsyn.inference.capacity import Capacity
-from fedsyn.inference.fitting import estimate_config
+from fedsyn.inference.estimation import estimate_config
 
 DOMAIN = Domain(tuple("abcdef"), (10, 10, 10, 10, 10, 10))
 
@@ -59,6 +59,7 @@ def test_cliques_that_fit_alone_may_not_fit_together():
     assert model_size(DOMAIN, held.cliques) <= 1500 < model_size(DOMAIN, cliques)
 
 
-def test_estimate_config_takes_engine_and_solver_from_the_configuration():
-    config = estimate_config(InferenceNode(solver="mirror_descent"), 17)
-    assert (config.engine, config.solver, config.iterations) == ("native", "mirror_descent", 17)
+def test_estimate_config_takes_the_end_of_a_fit_from_the_configuration():
+    config = estimate_config(InferenceNode(until_noise=True), 17)
+    assert (config.iterations, config.until_noise) == (17, True)
+    assert not estimate_config(InferenceNode(until_noise=False), 17, until_noise=True).until_noise

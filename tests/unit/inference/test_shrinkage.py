@@ -9,7 +9,6 @@ import pytest
 from scipy.optimize import minimize
 
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.shrinkage import Departure, of_measurements, released_shrinkage
 
@@ -48,16 +47,13 @@ def objective(p: np.ndarray, measurements: list[Measurement], p0: np.ndarray, ka
     return float(fit + kappa * np.sum(p * np.log(p / p0)))
 
 
-@pytest.mark.parametrize("solver", ["accelerated", "mirror_descent"])
 @pytest.mark.parametrize("kappa", [0.5, 20.0, 400.0])
-def test_the_fit_is_the_minimum_over_all_tables(solver: str, kappa: float) -> None:
+def test_the_fit_is_the_minimum_over_all_tables(kappa: float) -> None:
     """Against a quasi-Newton method on the logarithms of all twelve cells."""
     measurements = measured()
     independent = prior(measurements)
     p0 = full(independent)
-    model = estimate(
-        DOMAIN, measurements, total=TOTAL, config=replace(LONG, solver=solver), prior=independent, shrinkage=kappa
-    )
+    model = estimate(DOMAIN, measurements, total=TOTAL, config=LONG, prior=independent, shrinkage=kappa)
 
     def of_logits(x: np.ndarray) -> float:
         p = np.exp(x - x.max())
@@ -100,19 +96,6 @@ def test_a_fit_ends_at_the_noise() -> None:
     before = replace(LONG, until_noise=True, iterations=ended.info.iterations - 1)
     early = estimate(DOMAIN, measurements, total=TOTAL, config=before)
     assert not early.info.converged and early.info.loss > cells / 4, "it ends at the first model that noise explains"
-
-
-def test_the_mbi_engine_has_no_shrinkage() -> None:
-    measurements = measured()
-    with pytest.raises(ConfigError, match=r"inference.shrinkage needs inference.engine: native"):
-        estimate(
-            DOMAIN,
-            measurements,
-            total=TOTAL,
-            config=EstimateConfig(engine="mbi"),
-            prior=prior(measurements),
-            shrinkage=1.0,
-        )
 
 
 @pytest.mark.parametrize("kappa", [10.0, 80.0])

@@ -16,7 +16,7 @@ from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import estimate
-from fedsyn.inference.fitting import estimate_config
+from fedsyn.inference.estimation import estimate_config
 from fedsyn.nodes.flower import ConfigRecord, RecordDict
 from fedsyn.nodes.flower.messages import array_record, read_reply
 from fedsyn.plugins.clients.aim import AimClient, AimContract, annealing_start, fixed_scales

@@ -162,19 +162,11 @@ def measured() -> list[Measurement]:
     return out
 
 
-@pytest.mark.parametrize(
-    ("solver", "kappa"),
-    [
-        ("accelerated", 0.0),
-        ("accelerated", 20.0),
-        pytest.param("mirror_descent", 0.0, marks=pytest.mark.slow),
-        pytest.param("mirror_descent", 20.0, marks=pytest.mark.slow),
-    ],
-)
-def test_a_fit_to_groups_is_the_minimum_over_all_tables(solver: str, kappa: float) -> None:
+@pytest.mark.parametrize("kappa", [0.0, 20.0])
+def test_a_fit_to_groups_is_the_minimum_over_all_tables(kappa: float) -> None:
     """Against a quasi-Newton method on the logarithms of all 24 cells."""
     given = measured()
-    config = EstimateConfig(iterations=3000, tolerance=0.0, solver=solver)
+    config = EstimateConfig(iterations=3000, tolerance=0.0)
     prior = estimate(SMALL, [m for m in given if len(m.clique) == 1 and m.groups is None], total=TOTAL, config=config)
     p0 = prior.project("abc").ravel() / TOTAL
 
@@ -358,11 +350,10 @@ def test_the_way_between_two_models_is_their_divergence_also_where_groups_are_se
 @pytest.mark.slow
 def test_mbi_fits_groups_to_the_same_optimum() -> None:
     pytest.importorskip("mbi")
-    given, loss = measured(), []
-    for engine in ("native", "mbi"):
-        model = estimate(
-            SMALL, given, total=TOTAL, config=EstimateConfig(engine=engine, iterations=2000, tolerance=0.0)
-        )
-        assert model.info is not None
-        loss.append(model.info.loss)
-    assert loss[1] == pytest.approx(loss[0], rel=1e-3)
+    from experiments.mbi_engine import estimate_with_mbi
+
+    given = measured()
+    ours = estimate(SMALL, given, total=TOTAL, config=EstimateConfig(iterations=2000, tolerance=0.0)).info
+    theirs = estimate_with_mbi(SMALL, given, total=TOTAL, iterations=2000, tolerance=0.0).info
+    assert ours is not None and theirs is not None
+    assert theirs.loss == pytest.approx(ours.loss, rel=1e-3)
