@@ -67,8 +67,8 @@ ABLATIONS: tuple[tuple[str, ...], ...] = (
     # How it is fitted
     (OURS, "inference.shrinkage=0"),
     (OURS, "inference.shrinkage=50"),
-    (OURS, "inference.until_noise=false"),
-    (OURS, "inference.until_noise=false", "inference.iterations=25", "inference.final_iterations=25"),
+    (OURS, "inference.stop_at_noise_level=false"),
+    (OURS, "inference.stop_at_noise_level=false", "inference.iterations=25", "inference.final_iterations=25"),
     (*CENTRAL, "mechanism.penalty=effective", "mechanism.iterations=25", "mechanism.final_iterations=25"),
     (*CENTRAL, "mechanism.penalty=effective", "mechanism.rounds=20"),
 )

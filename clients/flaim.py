@@ -6,7 +6,7 @@ The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_base
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -68,7 +68,7 @@ class FlaimOptions(Node):
     Attributes:
         rounds: T, global rounds; null: budget annealing from 8 d planned rounds (appendix B.4).
         local_rounds: s, cliques that a client selects per round.
-        ratio: r, share of the budget for Gaussian noise; the rest is for selection.
+        measure_fraction: r, share of the budget for Gaussian noise; the rest is for selection.
         penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
             support (sum over cells of sqrt(p))^2 of the current model.
         iterations: of the fit after each round. A cohort is a sample of the federation, so a converged fit also fits
@@ -78,9 +78,11 @@ class FlaimOptions(Node):
         ablation: what serves a comparison only.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"ratio": "measure_fraction"}
+
     rounds: int | None = Field(default=10, ge=1, le=10_000)
     local_rounds: int = Field(default=1, ge=1, le=10_000)
-    ratio: float = Field(default=0.9, gt=0, lt=1)
+    measure_fraction: float = Field(default=0.9, gt=0, lt=1)
     penalty: Penalty = "cells"
     iterations: int = Field(default=12, ge=1)
     final_iterations: int = Field(default=12, ge=1)
@@ -133,7 +135,7 @@ class FlaimContract(Contract):
         d, s, rounds = len(self.domain), self.options.local_rounds, self.options.rounds
         rounds = 8 * d if rounds is None else self.paid(rounds)
         often = rounds if self.one_way_every_round else 1
-        return lemma_4_1(rho, rounds, s, d * often, self.options.ratio)
+        return lemma_4_1(rho, rounds, s, d * often, self.options.measure_fraction)
 
     @property
     def per_round(self) -> tuple[int, int]:
@@ -146,7 +148,7 @@ class FlaimContract(Contract):
         """rho of one Gaussian release, and of one choice, at most."""
         scales, options = self.first_scales(self.plan_rho), self.options
         if options.rounds is None:
-            return most_of_one(scales, self.per_round, self.plan_rho, options.ratio)
+            return most_of_one(scales, self.per_round, self.plan_rho, options.measure_fraction)
         return gaussian_rho(scales.sigma), exponential_rho(scales.epsilon)
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:

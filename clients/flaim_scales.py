@@ -9,7 +9,7 @@ from fedsyn.privacy import Scales, divide, exponential_rho, gaussian_rho
 
 
 def lemma_4_1(
-    rho: float, rounds: int, local_rounds: int, one_way: int, ratio: float = 0.9, *, as_printed: bool = False
+    rho: float, rounds: int, local_rounds: int, one_way: int, measure_fraction: float = 0.9, *, as_printed: bool = False
 ) -> Scales:
     """FLAIM's sigma_t and epsilon_t (Maddock et al. 2024, Lemma 4.1), corrected for more than one local round.
 
@@ -31,31 +31,31 @@ def lemma_4_1(
         rounds: T.
         local_rounds: s.
         one_way: one-way marginals that a row takes part in: d if they are measured once, T d if in every round.
-        ratio: r, the share of rho for measuring.
+        measure_fraction: r, the share of rho for measuring.
         as_printed: use s in place of 2s - 1. For showing the difference only: with s > 1 a ledger that charges what is
             released refuses such a run.
     """
     steps = rounds * local_rounds
     measured = steps if as_printed else rounds * (2 * local_rounds - 1)
-    return divide(rho, measured + one_way, steps, ratio)
+    return divide(rho, measured + one_way, steps, measure_fraction)
 
 
-def most_of_one(first: Scales, per_round: tuple[int, int], rho: float, ratio: float) -> tuple[float, float]:
+def most_of_one(first: Scales, per_round: tuple[int, int], rho: float, measure_fraction: float) -> tuple[float, float]:
     """The most that annealing ever spends on one Gaussian release, and on one choice, in zCDP.
 
     A round that is not the last costs less than half of what is left, in the proportions of the first round: a settled
-    round quadruples both costs. The last round spends the rest, `ratio` of it on its Gaussian releases, evenly.
+    round quadruples both costs. The last round spends the rest, that share of it on its Gaussian releases, evenly.
 
     Args:
         first: scales of the first round.
         per_round: Gaussian releases and choices that one row takes part in per round.
         rho: that a run has at most.
-        ratio: r, the share of rho for measuring.
+        measure_fraction: r, the share of rho for measuring.
     """
     gaussians, choices = per_round
     one, choice = gaussian_rho(first.sigma), exponential_rho(first.epsilon)
     half = 0.5 * rho / (gaussians * one + choices * choice)  # how often the first round fits into half of the budget
     return (
-        max(one, half * one, ratio * rho / gaussians),
-        max(choice, half * choice, (1.0 - ratio) * rho / choices),
+        max(one, half * one, measure_fraction * rho / gaussians),
+        max(choice, half * choice, (1.0 - measure_fraction) * rho / choices),
     )

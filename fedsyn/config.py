@@ -269,7 +269,7 @@ class RunConfig(Node):
             "federation": ("columns", "participations", "patience", "on_loss"),
             "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
             "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes", "holders"),
-            "inference": ("until_noise", "shrinkage", "smoothing"),
+            "inference": ("stop_at_noise_level", "shrinkage", "smoothing"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):

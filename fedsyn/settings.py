@@ -27,6 +27,19 @@ class Node(BaseModel):
     #: Keys that were options once -> what holds in their place, and their values that say no more than that.
     former: ClassVar[Mapping[str, str]] = {}
     still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    #: Former names of options -> their names.
+    renamed: ClassVar[Mapping[str, str]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _former_names(cls, given: Any, info: ValidationInfo) -> Any:
+        """Reads former names where the run is over, or where they say the default; refuses them elsewhere."""
+        for old, new in cls.renamed.items() if isinstance(given, Mapping) else ():
+            if old in given:
+                if given[old] != cls.model_fields[new].default and info.context != RELEASED:
+                    raise ValueError(f"{old} is called {new} now")
+                given = {new: given[old], **{key: value for key, value in given.items() if key != old}}
+        return given
 
     @model_validator(mode="before")
     @classmethod
@@ -411,14 +424,14 @@ class InferenceNode(Node):
     Attributes:
         iterations: of the fit after every round; null: the mechanism's own default.
         final_iterations: of the last fit; null: the mechanism's own default.
-        until_noise: a fit ends when the noise of the measurements explains what is left of them, if that is before its
-            last iteration; null: as the mechanism has it.
+        stop_at_noise_level: a fit ends when the noise of the measurements explains what is left of them, if that is
+            before its last iteration; null: as the mechanism has it.
         shrinkage: pseudo-records of the independent model that a fit is shrunk towards; 'released': found from
             released values; 0: none; null: as the mechanism has it.
         smoothing: the last model gives every possible row a probability that what was released does not rule out
             (docs/mechanisms.md); null: as the mechanism has it.
         max_cells: largest model, in cells of the junction tree's cliques.
-        max_pass_cost: largest cost of one message-passing sweep, in cells touched.
+        max_message_passing_cost: largest cost of one message-passing sweep, in cells touched.
     """
 
     former: ClassVar[Mapping[str, str]] = {
@@ -426,11 +439,15 @@ class InferenceNode(Node):
         "solver": "leave it out; fits are by accelerated proximal gradients",
     }
     still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"engine": ("native",), "solver": ("accelerated",)}
+    renamed: ClassVar[Mapping[str, str]] = {
+        "until_noise": "stop_at_noise_level",
+        "max_pass_cost": "max_message_passing_cost",
+    }
 
     iterations: int | None = Field(default=None, ge=1)
     final_iterations: int | None = Field(default=None, ge=1)
-    until_noise: bool | None = None
+    stop_at_noise_level: bool | None = None
     shrinkage: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["released"] | None = None
     smoothing: bool | None = None
     max_cells: int = Field(default=1_000_000, ge=1)
-    max_pass_cost: float = Field(default=4_000_000, gt=0)
+    max_message_passing_cost: float = Field(default=4_000_000, gt=0)

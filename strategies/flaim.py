@@ -96,7 +96,7 @@ class Flaim(MechanismStrategy):
         per_round = Scales(scales.sigma, scales.epsilon, *self.contract.per_round)
         if t == 1:
             return per_round, False
-        scales, last = annealed(per_round, settled, self.ledger.remaining_rho, self.options.ratio)
+        scales, last = annealed(per_round, settled, self.ledger.remaining_rho, self.options.measure_fraction)
         # Rounds in which nobody answers cost little, so the budget alone would not soon end a run without clients.
         return scales, last or t >= 16 * len(self.domain)
 

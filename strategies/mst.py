@@ -99,7 +99,7 @@ class FedMst(Mst):
 
     Client = FedMstClient
     contract: FedMstContract
-    until_noise = True
+    stop_at_noise_level = True
     shrinks = True
     smooths = True
     shrinkage: float | None = None  # from the tree's pairs as they were measured

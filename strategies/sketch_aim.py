@@ -64,7 +64,7 @@ class SketchAim(ByCohorts):
 
     Client = SketchAimClient
     contract: SketchAimContract
-    until_noise = True
+    stop_at_noise_level = True
     shrinks = True
     smooths = True
     sketches: Sketched | None = None  # the last sketches
@@ -271,7 +271,7 @@ class SketchAim(ByCohorts):
             )
             self.record.notes.append(
                 f"{len(refused)} cliques promised a gain and would make the model larger than inference.max_cells or "
-                f"max_pass_cost allow; predicted error {said} as much of both"
+                f"max_message_passing_cost allow; predicted error {said} as much of both"
             )
         errors.steps.update(plan.steps)
         return plan.cliques

@@ -59,7 +59,7 @@ def fedsyn_run(head: Settings, codes: np.ndarray, settings: Settings) -> Callabl
             schema.save(Path(folder) / "schema.yaml")
             inference: Settings = {"max_cells": int(settings["megabytes"] * 2**17)}
             if settings["equal_size"]:
-                inference["max_pass_cost"] = 1e12
+                inference["max_message_passing_cost"] = 1e12
             name = "aim"
             if settings["library"] == "fedsyn_mbi":
                 name = "experiments.mbi_engine:Aim"

@@ -41,18 +41,21 @@ class EstimateConfig:
             on other rows. Stopping early regularises; benchmarks/README.md has figures for two mechanisms. An
             iteration costs 1.3 calibrations.
         tolerance: stop when 10 iterations lowered the loss by less than this, relatively; 0 makes all iterations.
-        until_noise: stop as well when the noise of the measurements explains what the model leaves of them
+        stop_at_noise_level: stop as well when the noise of the measurements explains what the model leaves of them
             (`solvers.Problem.is_explained`).
     """
 
     iterations: int = 100
     tolerance: float = 1e-4
-    until_noise: bool = False
+    stop_at_noise_level: bool = False
 
 
-def estimate_config(node: InferenceNode, iterations: int, *, until_noise: bool = False) -> EstimateConfig:
+def estimate_config(node: InferenceNode, iterations: int, *, stop_at_noise_level: bool = False) -> EstimateConfig:
     """Return the settings of one fit: the mechanism's number of iterations, and how the configuration ends a fit."""
-    return EstimateConfig(iterations, until_noise=until_noise if node.until_noise is None else node.until_noise)
+    return EstimateConfig(
+        iterations,
+        stop_at_noise_level=stop_at_noise_level if node.stop_at_noise_level is None else node.stop_at_noise_level,
+    )
 
 
 def estimate(
@@ -121,7 +124,7 @@ def _fitted(
     measured = [m for m in merged if m.mask]
     compiled = Compiled(domain, measured, total)
     calibrator, unit = compiled.calibrator, compiled.unit
-    until = (unit, sum(m.noisy for m in measured)) if config.until_noise else (0.0, 0)
+    until = (unit, sum(m.noisy for m in measured)) if config.stop_at_noise_level else (0.0, 0)
     target, origin = compiled.target(m.values for m in measured), compiled.potentials(prior)
     problem = solvers.Problem(
         calibrator, target, compiled.scale, shrinkage / unit**2, origin, *until, seen=compiled.seen

@@ -144,7 +144,9 @@ def _allowed(
     node = known.model_copy(
         update={
             "max_cells": max(known.max_cells, 2 * model_size(domain, [])),
-            "max_pass_cost": max(known.max_pass_cost, 2 * pass_cost(domain, [(name,) for name in names])),
+            "max_message_passing_cost": max(
+                known.max_message_passing_cost, 2 * pass_cost(domain, [(name,) for name in names])
+            ),
         }
     )
     pairs = [tuple(names[axis] for axis in edge) for edge in edges]

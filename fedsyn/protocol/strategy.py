@@ -42,7 +42,7 @@ class MechanismStrategy(Driver):
 
     Class attributes that a mechanism sets:
         Client: its client half, whose contract (options, accountant, requests, statement) this half works under.
-        until_noise: whether its fits end when the noise explains what is left, unless the run's `inference` says.
+        stop_at_noise_level: whether fits end when the noise explains what is left, unless the run's `inference` says.
         shrinks: whether they are shrunk towards the independent model, unless the run's `inference` says.
         smooths: whether the last model is kept away from probability zero, unless the run's `inference` says.
 
@@ -57,7 +57,7 @@ class MechanismStrategy(Driver):
     """
 
     Client: ClassVar[type[TableClient]]
-    until_noise: ClassVar[bool] = False
+    stop_at_noise_level: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
     smooths: ClassVar[bool] = False
 
@@ -153,7 +153,7 @@ class MechanismStrategy(Driver):
         node, own = self.config.inference, self.options
         name = "final_iterations" if last else "iterations"
         iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
-        settings = estimate_config(node, iterations, until_noise=self.until_noise)
+        settings = estimate_config(node, iterations, stop_at_noise_level=self.stop_at_noise_level)
         with self.timed("estimate"):
             fitted = self.recorder.past("model")
             if fitted is not None:

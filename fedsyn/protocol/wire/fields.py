@@ -53,7 +53,7 @@ def unread(fields: str, check: str) -> Line:
 _PRICED = "candidates of the client's own contract, each once; any of them costs what the client's own layout says"
 _LAYOUT = "the client's own layout: sensitivity, length and price follow from it, for every value"
 _PLAN = "no less noise than the plan of the run's configuration has for this request, nor than the ledger has left"
-_MODEL = "a model on the client's own domain, finite, within inference.max_cells and max_pass_cost"
+_MODEL = "a model on the client's own domain, finite, within inference.max_cells and max_message_passing_cost"
 _QUESTION = "another question of the same sensitivity, at the same price"
 
 #: What a node's link and worker get.

@@ -89,11 +89,11 @@ def test_impossible_cells_stay_impossible() -> None:
 
 def test_a_fit_ends_at_the_noise() -> None:
     measurements = measured()
-    ended = estimate(DOMAIN, measurements, total=TOTAL, config=replace(LONG, until_noise=True))
+    ended = estimate(DOMAIN, measurements, total=TOTAL, config=replace(LONG, stop_at_noise_level=True))
     assert ended.info.converged and ended.info.iterations < 50
     cells = sum(m.values.size for m in measurements)
     assert estimate(DOMAIN, measurements, total=TOTAL, config=LONG).info.loss < ended.info.loss <= cells / 2
-    before = replace(LONG, until_noise=True, iterations=ended.info.iterations - 1)
+    before = replace(LONG, stop_at_noise_level=True, iterations=ended.info.iterations - 1)
     early = estimate(DOMAIN, measurements, total=TOTAL, config=before)
     assert not early.info.converged and early.info.loss > cells / 4, "it ends at the first model that noise explains"
 
