@@ -48,7 +48,7 @@ class FlaimRandomContract(FlaimContract):
         return Scales(sigma_for_rho(rho / count), 1.0, count, 0)
 
 
-class Draw(AskRequest):
+class BlindDraw(AskRequest):
     """s distinct eligible cliques, uniformly."""
 
     name = "select"
@@ -66,8 +66,8 @@ class FlaimRandomClient(FlaimClient):
 
     Contract = FlaimRandomContract
 
-    @answers(Draw)
-    def select(self, call: Call[Draw]) -> Answer:  # type: ignore[override]
+    @answers(BlindDraw)
+    def select(self, call: Call[BlindDraw]) -> Answer:  # type: ignore[override]
         """s distinct eligible cliques, uniformly."""
         eligible = call.request.eligible
         order = call.source.permutation(len(eligible))

@@ -10,7 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fedsyn.inference import Measurement
-from fedsyn.plugins.clients.flaim_baselines import Draw, FedNaiveBayesClient, FedNaiveBayesContract, FlaimRandomClient
+from fedsyn.plugins.clients.flaim_baselines import (
+    BlindDraw,
+    FedNaiveBayesClient,
+    FedNaiveBayesContract,
+    FlaimRandomClient,
+)
 from fedsyn.plugins.strategies.flaim import Flaim
 from fedsyn.privacy import Scales
 from fedsyn.protocol.client import OneWay
@@ -27,7 +32,7 @@ class FlaimRandom(Flaim):
         self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
     ) -> tuple[AskRequest, list[np.ndarray]]:
         """No model goes with it: a blind draw needs none."""
-        return Draw(eligible=eligible), []
+        return BlindDraw(eligible=eligible), []
 
 
 class FedNaiveBayes(MechanismStrategy):

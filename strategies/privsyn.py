@@ -18,8 +18,8 @@ from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, Measuremen
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.plugins.clients.privsyn import (
     MOST_CELLS,
-    Budget,
     InDifs,
+    PairBudget,
     PairContract,
     PrivSynClient,
     Resolution,
@@ -58,11 +58,11 @@ class PairSynthesis(MechanismStrategy):
         self.measurements: list[Measurement] = []  # of pairs
         self.rows_made: npt.NDArray[np.integer] | None = None
 
-    def first_budget(self) -> Budget:
+    def first_budget(self) -> PairBudget:
         """Begins the first round; private sizes are paid for already."""
         self.begin_round(1)
         self.record.cohort = list(self.everyone())
-        return Budget.of(self.ledger.remaining_rho, self.options, bool(self.pairs))
+        return PairBudget.of(self.ledger.remaining_rho, self.options, bool(self.pairs))
 
     # Exchanges --------------------------------------------------------------------------------------------------------
 

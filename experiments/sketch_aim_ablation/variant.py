@@ -18,17 +18,20 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.inference import Hierarchy, Measurement
-from fedsyn.plugins.clients.sketch_aim import Residuals, SketchAimClient, SketchAimContract, SketchAimOptions
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, Weight
-from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim
-from fedsyn.plugins.strategies.sketch_aim_cohorts import expanded, integer_weights
-from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
+from fedsyn.plugins.clients.sketch_aim import (
+    FINEST,
+    Residuals,
+    SketchAimClient,
+    SketchAimContract,
+    SketchAimOptions,
+    Weight,
+)
+from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim, Sketched, expanded, in_cells, integer_weights
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
 from fedsyn.protocol.wire.holder import Call
 from fedsyn.protocol.wire.requests import Layout, Request, Summed
-from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.indif import clique_key, sign_bits, splitmix64
 from fedsyn.selection.planning import Errors, Plan
 from fedsyn.selection.resolution import Resolutions
@@ -166,11 +169,11 @@ class Weighed(Residuals):
         So the vector moves by exactly sqrt(sum of c_q^2) in L2, a clique that is counted in several ways as often.
         """
         super().layout(contract, arrays)  # as many weights as cliques
-        norm, cells = sqrt(sum(c * c for c in self.weights)), sum(self.made(contract, arrays).lengths)
+        norm, cells = sqrt(sum(c * c for c in self.weights)), sum(self.coarse(contract, arrays).lengths)
         return Layout.of_vector(cells, norm, magnitude=float(max(self.weights)), replaced=COUNTS)
 
     def of_rows(self, contract: Any, arrays: Any, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        counts = self.made(contract, arrays).of_rows(codes)
+        counts = self.coarse(contract, arrays).of_rows(codes)
         return np.concatenate([c * table.ravel() for c, table in zip(self.weights, counts, strict=True)])
 
 
@@ -299,27 +302,26 @@ class Variant(SketchAim):
             found += [(i, (groups,), budget * float(share)) for groups, share in pairs]
         return found
 
-    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residuals, float]:
+    def request(
+        self, which: list[int], budgets: list[float], shapes: Sequence[tuple[int, ...]], grouped: bool
+    ) -> tuple[Residuals, float]:
         """As sketch_aim, or counts: each has its 1/sigma^2, up to the rounding of its weight.
 
         Their sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
         """
         if self.options.residuals:
-            return super().request(which, budgets, made)
+            return super().request(which, budgets, shapes, grouped)
         weights = integer_weights(budgets)
         sigma = sqrt(sum(c * c for c in weights) / sum(budgets)) * (1.0 + 1e-13)
-        shapes = [] if made is None else [list(shape) for shape in made.shapes]
-        return Weighed(shapes=shapes, cliques=which, weights=weights), sigma
+        return Weighed(shapes=[list(s) for s in shapes] if grouped else [], cliques=which, weights=weights), sigma
 
-    def opened_residuals(self, sums: Summed, request: Residuals, coarse: Coarse | None = None) -> list[Measurement]:
+    def opened_residuals(self, sums: Summed, request: Residuals, groups: list[npt.NDArray[Any]]) -> list[Measurement]:
         """The marginals inside an opened vector, residuals or counts."""
         if not isinstance(request, Weighed) or not self.is_open(sums, "marginals"):
-            return super().opened_residuals(sums, request, coarse)
-        factor, cliques, found = self.expansion(sums), request.chosen(self.contract), []
-        parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
-        groups = [None] * len(cliques) if coarse is None else coarse.groups
-        for clique, weight, part, own in zip(cliques, request.weights, parts, groups, strict=True):
+            return super().opened_residuals(sums, request, groups)
+        factor, coarse, found = self.expansion(sums), request.coarse(self.contract, groups), []
+        parts = zip(coarse.cliques, request.weights, coarse.split(sums.arrays[0]), coarse.groups, strict=True)
+        for clique, weight, part, own in parts:
             one = expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor)
-            in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
-            found.append(replace(one, groups=None if in_cells else own))
+            found.append(replace(one, groups=None if in_cells(own) else own))
         return found

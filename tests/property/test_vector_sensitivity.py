@@ -19,8 +19,7 @@ from experiments.sketch_aim_ablation.variant import VariantClient, VariantContra
 from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
-from fedsyn.plugins.clients.sketch_aim import FirstLook, Residuals, Sketches
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, MeasureAll
+from fedsyn.plugins.clients.sketch_aim import FINEST, FirstLook, MeasureAll, Residuals, Sketches
 from fedsyn.protocol.wire.requests import Layout
 from fedsyn.selection.groups import grouping_keys
 from fedsyn.table.counting.residuals import cost

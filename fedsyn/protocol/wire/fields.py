@@ -321,7 +321,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques", "candidates; a client adds those that it chose in this round"),
         bounded("one_way", "the plan's price of each marginal, and the budget"),
     ),
-    "flaim_baselines.Draw": (bounded("eligible", "candidates; no row is looked at"),),
+    "flaim_baselines.BlindDraw": (bounded("eligible", "candidates; no row is looked at"),),
     "distributed_aim.Scores": (
         bounded("eligible", _PRICED),
         word("arrays", _MODEL, "distances from another model: " + _QUESTION),
@@ -335,7 +335,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques weights shapes", _LAYOUT + "; candidates, weights times cells up to 2^31"),
         word("arrays", "groups on the domain, of these shapes", "other groups: " + _QUESTION),
     ),
-    "sketch_aim_cohorts.MeasureAll": (bounded("one_way cliques weights", _LAYOUT + "; weights up to 16"),),
+    "sketch_aim.MeasureAll": (bounded("one_way cliques weights", _LAYOUT + "; weights up to 16"),),
     "mst.Tree": (
         bounded("epsilon", _PLAN),
         word("arrays", _MODEL, "a tree against another model: as much about one row as epsilon says"),

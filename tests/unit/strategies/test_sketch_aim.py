@@ -19,18 +19,17 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
 from fedsyn.plugins.clients.sketch_aim import (
+    FINEST,
     FirstLook,
     Residuals,
-    Scales,
     SketchAimClient,
     Sketches,
+    SketchScales,
     shows_nothing,
     sketched_sizes,
     width_of,
 )
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
-from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
 from fedsyn.privacy import PrivacyBudget, gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.wire.holder import Holder
@@ -101,7 +100,7 @@ def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Se
 
 def the_sum(strategy: SketchAim) -> Sum:
     """What the server yields for all its sketches, at the noise of one sensitivity."""
-    return strategy.sum_of_sketches(strategy.sketched(), Scales(1.0, 1.0, 1.0))
+    return strategy.sum_of_sketches(strategy.sketched(), SketchScales(1.0, 1.0, 1.0))
 
 
 def call(client: SketchAimClient, request: Sum, **changes: Any) -> Any:
@@ -159,7 +158,7 @@ def test_without_anything_to_choose_the_one_way_marginals_get_the_budget() -> No
 
 def test_the_weights_of_a_request_round_its_plan_and_keep_its_sum() -> None:
     plan = {3: 1.0, 5: 0.25, 7: 1e-9}
-    request, sigma = server(residuals=False).strategy.request(list(plan), list(plan.values()), None)
+    request, sigma = server(residuals=False).strategy.request(list(plan), list(plan.values()), [], False)
     assert request.cliques == [3, 5, 7] and request.weights == [FINEST, FINEST // 2, 1]
     assert sum(c * c for c in request.weights) / sigma**2 == pytest.approx(sum(plan.values()), rel=1e-12)
 
@@ -245,7 +244,7 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     pair = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 2)
     cells = DOMAIN.size(strategy.candidates.cliques[pair])
     counts = Summed([np.full(cells, 10.0)], (3.0,), (1,))
-    (weighed_one,) = strategy.opened_residuals(counts, Weighed(shapes=[], cliques=[pair], weights=[5]))
+    (weighed_one,) = strategy.opened_residuals(counts, Weighed(shapes=[], cliques=[pair], weights=[5]), [])
     assert np.array_equal(weighed_one.values.ravel(), np.full(cells, 10.0 / 5 * 4))
     # Noise 3 / 5 times the expansion 4, and 80 records of which every fourth is seen: 80 (4 - 1) over the cells.
     assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))

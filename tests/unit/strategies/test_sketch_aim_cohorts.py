@@ -11,9 +11,8 @@ from fedsyn.errors import ConfigError
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.plugins.clients.sketch_aim import Residuals, SketchAimClient, Sketches
-from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget, MeasureAll
-from fedsyn.plugins.strategies.sketch_aim_cohorts import Pool
+from fedsyn.plugins.clients.sketch_aim import CohortBudget, MeasureAll, Residuals, SketchAimClient, Sketches
+from fedsyn.plugins.strategies.sketch_aim import CohortPool
 from fedsyn.privacy import gaussian_rho
 from fedsyn.protocol.client import OneWay
 from fedsyn.table.counting.marginals import count
@@ -71,7 +70,7 @@ def test_pooled_sums_are_those_of_all_who_were_asked() -> None:
             assert np.abs(strategy.model.project(clique) - exact).sum() < 0.35 * len(CODES)
     whole = count(CODES, DOMAIN, ONES)
     for clique, exact in zip(ONES, whole, strict=True):
-        pool = Pool(clique)
+        pool = CohortPool(clique)
         assert pool.measurement(1.0) == []
         for k in range(K):
             pool.add(count(FEDERATION.parts[k], DOMAIN, [clique])[0].astype(float), 2.0, len(FEDERATION.parts[k]))
