@@ -58,16 +58,12 @@ class GumConfig:
         decay: factor on alpha after each iteration, at most 1.
         duplicate: share of the freed rows that become copies; the others, and all that fill an empty cell, are
             overwritten.
-        start: 'tree' (a forest of the most informative measured pairs) or 'independent' (attribute by attribute).
-        append: whether attributes in only one marginal are left out of the updates and appended.
     """
 
     iterations: int = 50
     alpha: float = 1.0
     decay: float = 0.95
     duplicate: float = 0.5
-    start: str = "tree"
-    append: bool = True
 
     def __post_init__(self) -> None:
         if self.iterations < 0:
@@ -77,8 +73,6 @@ class GumConfig:
                 raise ConfigError(f"gum.{name} must be above 0 and at most 1")
         if not 0.0 <= self.duplicate <= 1.0:
             raise ConfigError("gum.duplicate must be between 0 and 1")
-        if self.start not in ("tree", "independent"):
-            raise ConfigError("gum.start must be 'tree' or 'independent'")
 
 
 def synthesize(
@@ -101,7 +95,7 @@ def synthesize(
         rng: randomness that carries no privacy.
         config: how to fit.
         total: public number of records; None for the least-variance estimate from the measurements.
-        start: (m, d) codes to start from instead of `config.start`, for instance of fewer measurements.
+        start: (m, d) codes to start from instead of a forest of pairs, for instance of fewer measurements.
         one_way: attributes measured at several resolutions, besides.
 
     Returns:
@@ -129,10 +123,9 @@ def fit_rows(
     config = config or GumConfig()
     targets = _scaled(domain, marginals, rows)
     ones = _one_way(domain, targets, rows)
-    zeros, maximal = zeros_of(domain), _maximal(targets)
-    peeled = _peel(maximal, zeros) if config.append else _Peeled(maximal, [], zeros, {})
+    peeled = _peel(_maximal(targets), zeros_of(domain))
     late = {axis for axis, _ in peeled.taken}
-    table = started(domain, peeled.core, ones, rows, rng, tree=config.start == "tree", late=late, start=start)
+    table = started(domain, peeled.core, ones, rows, rng, late=late, start=start)
     table = _updated(table, peeled.core, peeled.zeros, rng, config)
     for axis, others in reversed(peeled.taken):
         weights = projected(targets, (*others, axis)).reshape(-1, domain.shape[axis])

@@ -1,4 +1,4 @@
-"""Where GUM's rows start: a forest of informative pairs, attribute by attribute, or rows that zeros allow.
+"""Where GUM's rows start: a forest of informative pairs, or rows that zeros allow.
 
 Structural zeros (`Domain.zeros`) are honoured from the first row on: where the domain has any, rows start as a sample
 of the maximum-entropy model of the one-way marginals and the forest's pairs, which puts nothing into an impossible
@@ -31,7 +31,6 @@ def started(
     rows: int,
     rng: np.random.Generator,
     *,
-    tree: bool,
     late: set[int],
     start: np.ndarray | None,
 ) -> np.ndarray:
@@ -43,7 +42,6 @@ def started(
         ones: every attribute's one-way marginal.
         rows: number of rows.
         rng: randomness.
-        tree: whether to start from the forest of the core's pairs, or attribute by attribute.
         late: attributes that come last, whatever stands there now.
         start: (m, d) rows to start from instead; those that the domain's zeros forbid are made anew.
     """
@@ -55,13 +53,12 @@ def started(
         table[:] = _resized(domain, start, rows, rng).T
         barred = np.flatnonzero(domain.violated(table.T))
         if len(barred):
-            table[:, barred] = _allowed(domain, core, ones, rng, len(barred), tree).T
+            table[:, barred] = _allowed(domain, core, ones, rng, len(barred)).T
     elif domain.zeros:
-        table[:] = _allowed(domain, core, ones, rng, rows, tree).T
+        table[:] = _allowed(domain, core, ones, rng, rows).T
         return table
     elif core:
-        parents = forest(core) if tree else dict.fromkeys(sorted(attributes))
-        for axis, parent in parents.items():
+        for axis, parent in forest(core).items():
             if parent is None:
                 table[axis] = deal(ones[axis][None], everyone, rng)
             else:
@@ -135,11 +132,10 @@ def _allowed(
     ones: Sequence[np.ndarray],
     rng: np.random.Generator,
     rows: int,
-    tree: bool,
 ) -> np.ndarray:
     """(rows, d) rows of a model of the one-way marginals, and of the forest's pairs as far as they fit beside zeros."""
     names = domain.attributes
-    edges = [(b, a) for a, b in forest(core).items() if b is not None] if tree and core else []
+    edges = [(b, a) for a, b in forest(core).items() if b is not None]
     known = InferenceNode()
     node = known.model_copy(
         update={

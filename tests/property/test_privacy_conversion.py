@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.errors import BudgetExceeded
-from fedsyn.plugins.clients.flaim_scales import lemma_4_1
+from fedsyn.plugins.clients.flaim import lemma_4_1
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,

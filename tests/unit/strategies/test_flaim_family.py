@@ -15,8 +15,7 @@ from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
-from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
-from fedsyn.plugins.clients.flaim_scales import lemma_4_1
+from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient, lemma_4_1
 from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, gaussian_epsilon
 from fedsyn.protocol.wire.holder import Holder
