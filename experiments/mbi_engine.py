@@ -20,8 +20,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement
-from fedsyn.inference.compiled import start_potentials
-from fedsyn.inference.estimation import completed
+from fedsyn.inference.estimation import completed, start_potentials
 from fedsyn.inference.measurements import Merged, least_variance_total, merge
 from fedsyn.inference.model import FitInfo, Model, from_rank_order, to_rank_order
 from fedsyn.inference.triangulation import axes_of, maximal

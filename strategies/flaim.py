@@ -1,7 +1,7 @@
 """The server half of the FLAIM family. The client half, with the contract of both, is `clients/flaim.py`.
 
-Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1. The Gaussian
-baselines of its Table 1 are in `strategies/flaim_baselines.py`.
+Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1, and the
+Gaussian baselines of its Table 1.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from fedsyn.inference import Measurement
 from fedsyn.plugins.clients.flaim import (
     AugFlaimClient,
     AugFlaimOracleClient,
+    BlindDraw,
+    FedNaiveBayesClient,
+    FedNaiveBayesContract,
     FlaimClient,
     FlaimContract,
+    FlaimRandomClient,
     Measure,
     Select,
 )
@@ -225,3 +229,34 @@ class AugFlaim(Flaim):
     """
 
     Client = AugFlaimClient
+
+
+class FlaimRandom(Flaim):
+    """FLAIM (Random): clients choose cliques uniformly, so that the whole budget measures."""
+
+    Client = FlaimRandomClient
+
+    def choice(
+        self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
+    ) -> tuple[AskRequest, list[np.ndarray]]:
+        """No model goes with it: a blind draw needs none."""
+        return BlindDraw(eligible=eligible), []
+
+
+class FedNaiveBayes(MechanismStrategy):
+    """FedNaiveBayes: the workload restricted to one-way marginals, measured in every round."""
+
+    Client = FedNaiveBayesClient
+    contract: FedNaiveBayesContract
+
+    def protocol(self) -> Protocol:
+        rounds, ones = self.options.rounds, [(name,) for name in self.domain]
+        sigma = self.contract.sigma(self.ledger.remaining_rho)
+        measurements: list[Measurement] = []
+        for t in range(1, rounds + 1):
+            self.begin_round(t)
+            self.record.sigma = sigma
+            cohort = self.sample(self.config.federation.participation)
+            sums = yield Sum(cohort, OneWay(), sigma)
+            measurements += self.opened(sums, ones)
+            self.estimate(measurements, t == rounds)

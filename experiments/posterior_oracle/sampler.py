@@ -32,8 +32,8 @@ import numpy.typing as npt
 
 from fedsyn.domain import Domain
 from fedsyn.errors import InputError
+from fedsyn.inference.effects import Grid
 from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.grids import Grid
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.model import Model
 from fedsyn.inference.triangulation import axes_of

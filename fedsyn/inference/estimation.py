@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,12 +21,12 @@ import numpy.typing as npt
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
 from fedsyn.inference import solvers
-from fedsyn.inference.compiled import Compiled
-from fedsyn.inference.effects import Effects
-from fedsyn.inference.grids import Grid
+from fedsyn.inference.calibrate import Calibrator
+from fedsyn.inference.effects import Effects, Grid
+from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import Measurement, Merged, impossible, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
-from fedsyn.inference.triangulation import Axes, axes_of
+from fedsyn.inference.triangulation import Axes, axes_of, bits
 
 Floats = npt.NDArray[np.float64]
 
@@ -174,3 +174,63 @@ def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: floa
     if barred is not None:
         values, noisy = np.where(barred, 0.0, values), min(noisy, values.size - int(barred.sum()))
     return replace(one, values=values, noisy=noisy, beyond=False)
+
+
+class Compiled:
+    """What the fits of the same cliques have in common, whatever the values are.
+
+    Args:
+        domain: all attributes.
+        measured: with a clique each; a clique and its groups may come twice.
+        total: records.
+
+    Attributes:
+        calibrator: its factors are the measured cliques.
+        seen: A, from the calibrator's cells to the measured numbers.
+        unit: the largest total / sigma. Only the ratios of the scales matter to a solver: kept near one, neither tiny
+            nor huge sigmas overflow.
+        scale: (m,) total / sigma / unit.
+    """
+
+    def __init__(self, domain: Domain, measured: Sequence[Merged], total: float) -> None:
+        axes = axes_of(domain)
+        self.domain, self.total = domain, total
+        self._masks = list(dict.fromkeys(m.mask for m in measured))
+        tree = build_tree(axes, [*self._masks, *axes.zeros])
+        self.calibrator = Calibrator(tree, self._masks, axes.zeros)
+        sizes = [m.values.size for m in measured]
+        self.seen = solvers.Seen(
+            self.calibrator.offsets.tolist(), [(self._masks.index(m.mask), m.index, m.values.size) for m in measured]
+        )
+        self.unit = max((total / m.sigma for m in measured), default=1.0)
+        self.scale = np.repeat([total / m.sigma / self.unit for m in measured], sizes)
+
+    def target(self, values: Iterable[Floats]) -> Floats:
+        """(m,) counts of every measurement, as probabilities."""
+        return np.concatenate([np.zeros(0), *(table.ravel() / self.total for table in values)])
+
+    def potentials(self, model: Model | None) -> Floats:
+        """(n,) a model's potentials on the calibrator's factors."""
+        return np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(self.domain, self._masks, model))])
+
+    def model(self, theta: Floats) -> Model:
+        """The model with these potentials, (n,); it shares no memory with the calibrator."""
+        axes = axes_of(self.domain)
+        views = zip(self._masks, self.calibrator.views(theta), strict=True)
+        return Model(self.domain, {axes.by_rank(mask): table for mask, table in views}, self.total)
+
+
+def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:
+    """Potentials of a model carried over to other cliques: one table per mask, axes by rank, zero where it has none.
+
+    Each potential goes to the smallest of the masks that contains its clique.
+    """
+    axes = axes_of(domain)
+    tables = {mask: np.zeros(axes.shape(mask)) for mask in masks}
+    for mask, table in (model.rank_potentials() if model is not None else {}).items():
+        hosts = [other for other in masks if mask & other == mask]
+        if hosts:
+            host = min(hosts, key=lambda other: (axes.cells(other), other))
+            shape = [axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(host)]
+            tables[host] += table.reshape(shape)
+    return [tables[mask] for mask in masks]

@@ -36,11 +36,10 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.errors import InputError
-from fedsyn.inference.compiled import Compiled
-from fedsyn.inference.effects import Effects
+from fedsyn.inference.effects import Effects, Grid, on_grids
 from fedsyn.inference.empirical import AnyModel
+from fedsyn.inference.estimation import Compiled
 from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.grids import Grid, on_grids
 from fedsyn.inference.measurements import Measurement, impossible, merge
 from fedsyn.inference.model import Model
 from fedsyn.inference.solvers import Descent, Problem

@@ -7,7 +7,7 @@ proximal step of length h from p with potentials theta along a gradient g gives 
 (theta + h k theta0 - h g) / (1 + h k): the divergence is that of the geometry itself, so its part of the step
 is exact. Iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
 
-Where groups of cells were measured, r(p) = s * (A p - t) with a 0/1 matrix A (`fedsyn.inference.compiled`); potentials
+Where groups of cells were measured, r(p) = s * (A p - t) with a 0/1 matrix A (`Seen`); potentials
 move along A', so inside a group the cells keep the proportions that they had.
 
 Inner products are `einsum`, not BLAS: a threaded dot product adds in an order that depends on the number of threads.
@@ -16,13 +16,18 @@ Inner products are `einsum`, not BLAS: a threaded dot product adds in an order t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.compiled import Seen
+from fedsyn.table.counting.groups import sums_of_groups
 from fedsyn.table.counting.reductions import dot
+
+Floats = npt.NDArray[np.float64]
+Groups = npt.NDArray[np.int64]
 
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10
@@ -55,6 +60,51 @@ class Solution:
     fit: float
     converged: bool
     history: list[float]
+
+
+class Seen:
+    """What measurements see of a model: A, as a sum over groups of cells, in several ways at once, and its transpose.
+
+    Where each clique is measured once and cell by cell, A is the identity, and nothing here does any work.
+
+    Args:
+        offsets: (f + 1,) where each clique's cells begin among all n.
+        parts: of each measurement, one after the other: which clique, the group of each of its cells (None: each is its
+            own), and how many groups there are.
+    """
+
+    def __init__(self, offsets: Sequence[int], parts: Sequence[tuple[int, Groups | None, int]]) -> None:
+        self.cells = int(offsets[-1])
+        self._parts: list[tuple[slice, slice, Groups | None]] = []
+        start = 0
+        for factor, groups, length in parts:
+            own = slice(start, start + length)
+            self._parts.append((own, slice(int(offsets[factor]), int(offsets[factor + 1])), groups))
+            start += length
+        self.length = start
+        self.is_plain = [cells for _, cells, _ in self._parts] == [own for own, _, _ in self._parts] and all(
+            groups is None for _, _, groups in self._parts
+        )
+
+    def of(self, cells: Floats) -> Floats:
+        """(m,) A p, of (n,) p."""
+        if self.is_plain:
+            return cells
+        out = np.empty(self.length)
+        for own, where, groups in self._parts:
+            part = cells[where]
+            out[own] = part if groups is None else sums_of_groups(groups, part, own.stop - own.start)
+        return out
+
+    def back(self, values: Floats) -> Floats:
+        """(n,) A' r, of (m,) r."""
+        if self.is_plain:
+            return values
+        out = np.zeros(self.cells)
+        for own, where, groups in self._parts:
+            part = values[own]
+            out[where] += part if groups is None else part[groups]
+        return out
 
 
 class Problem:

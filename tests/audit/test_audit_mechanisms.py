@@ -17,7 +17,7 @@ from attack import mean_gap, violated
 from transcripts import Case, Transcript, transcripts
 
 from fedsyn import registry
-from fedsyn.plugins.clients.flaim_baselines import FedNaiveBayesClient
+from fedsyn.plugins.clients.flaim import FedNaiveBayesClient
 from fedsyn.privacy import ClientUnit, _noise
 from fedsyn.protocol.client import Sizes, answers
 from fedsyn.protocol.contract import Contract

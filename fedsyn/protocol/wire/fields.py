@@ -321,7 +321,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques", "candidates; a client adds those that it chose in this round"),
         bounded("one_way", "the plan's price of each marginal, and the budget"),
     ),
-    "flaim_baselines.BlindDraw": (bounded("eligible", "candidates; no row is looked at"),),
+    "flaim.BlindDraw": (bounded("eligible", "candidates; no row is looked at"),),
     "distributed_aim.Scores": (
         bounded("eligible", _PRICED),
         word("arrays", _MODEL, "distances from another model: " + _QUESTION),

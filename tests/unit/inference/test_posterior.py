@@ -12,9 +12,8 @@ from fedsyn.domain import Domain, Zeros
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.front.several import held_of
 from fedsyn.inference import EmpiricalModel, EstimateConfig, Evidence, Measurement, Model, Posterior, estimate
-from fedsyn.inference.compiled import Compiled
-from fedsyn.inference.effects import Effects
-from fedsyn.inference.grids import Grid, on_grids
+from fedsyn.inference.effects import Effects, Grid, on_grids
+from fedsyn.inference.estimation import Compiled
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.posterior import Held, nearest_counts
 from fedsyn.inference.solvers import Descent, Problem

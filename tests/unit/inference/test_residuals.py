@@ -9,10 +9,9 @@ import pytest
 
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
-from fedsyn.inference.effects import Effects
+from fedsyn.inference.effects import Effects, Grid
 from fedsyn.inference.estimation import completed
 from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.grids import Grid
 from fedsyn.inference.measurements import least_variance_total, merge
 from fedsyn.inference.smoothing import own_counts
 from fedsyn.inference.triangulation import axes_of

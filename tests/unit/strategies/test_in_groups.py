@@ -20,11 +20,10 @@ from fedsyn.front.testing.harness import Federation, config_of, execute, finishe
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Hierarchy, Measurement, Model, estimate
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.compiled import Seen
 from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.shrinkage import of_measurements
-from fedsyn.inference.solvers import Problem
+from fedsyn.inference.solvers import Problem, Seen
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.plugins.clients.sketch_aim import Residuals
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
