@@ -22,7 +22,8 @@ CONFIG = Path(__file__).resolve().parent.parent / "configs" / "aim.yaml"
 
 
 def measure(engine: str, rounds: int, source: str) -> tuple[float, float, dict[str, float]]:
-    settings = [f"inference.engine={engine}", f"mechanism.rounds={rounds}", f"data.source={source}"]
+    name = "experiments.mbi_engine:Aim" if engine == "mbi" else "aim"
+    settings = [f"mechanism.name={name}", f"mechanism.rounds={rounds}", f"data.source={source}"]
     if engine == "mbi":
         settings += ["inference.iterations=100", "inference.final_iterations=1000"]
     config = load_config(CONFIG, settings)

@@ -13,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -61,20 +62,21 @@ def measurements_of(
 
 def compare_losses(domain: Domain, measurements: list[Measurement], with_mbi: bool) -> None:
     print("\nloss on the same measurements (CPU s include mbi's compilation)")
-    rows = [
-        ("native", "accelerated", 50),
-        ("native", "accelerated", 100),
-        ("native", "accelerated", 1000),
-        ("native", "mirror_descent", 100),
-        ("native", "mirror_descent", 1000),
-    ]
+    fits = {
+        f"native {n:5d}": partial(estimate, domain, measurements, config=EstimateConfig(n, 0.0))
+        for n in (50, 100, 1000)
+    }
     if with_mbi:
-        rows += [("mbi", "mirror_descent", 100), ("mbi", "mirror_descent", 1000)]
-    for engine, solver, iterations in rows:
-        config = EstimateConfig(engine=engine, solver=solver, iterations=iterations, tolerance=0.0)
-        model, seconds = timed(lambda config=config: estimate(domain, measurements, config=config))
+        from experiments.mbi_engine import estimate_with_mbi
+
+        for n in (100, 1000):
+            fits[f"mbi    {n:5d}"] = partial(
+                estimate_with_mbi, domain, measurements, iterations=n, tolerance=0.0, solver="mirror_descent"
+            )
+    for name, fit in fits.items():
+        model, seconds = timed(fit)
         assert model.info is not None
-        print(f"  {engine:7s} {solver:15s} {iterations:5d} iterations  loss {model.info.loss:14.2f}  {seconds:8.2f} s")
+        print(f"  {name} iterations  loss {model.info.loss:14.2f}  {seconds:8.2f} s")
 
 
 def micro(codes: np.ndarray, domain: Domain, model: Model, rng: np.random.Generator) -> None:

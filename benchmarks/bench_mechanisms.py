@@ -18,7 +18,7 @@ from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 
 CONFIG = Path(__file__).resolve().parent.parent / "configs" / "adult_flaim.yaml"
-NAIVE_BAYES = "mechanism={name: fed_naive_bayes, rounds: 10}"  # it has no ratio, which the configuration sets
+NAIVE_BAYES = "mechanism={name: fed_naive_bayes, rounds: 10}"  # without the configuration's measure_fraction
 AIM = ("mechanism.name=aim", "federation.sampling_rate=1.0")
 DISTAIM = ("mechanism.name=distaim", "mechanism.iterations=12", "mechanism.final_iterations=12")
 SETTINGS: tuple[tuple[str, ...], ...] = (

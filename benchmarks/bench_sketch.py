@@ -67,8 +67,8 @@ ABLATIONS: tuple[tuple[str, ...], ...] = (
     # How it is fitted
     (OURS, "inference.shrinkage=0"),
     (OURS, "inference.shrinkage=50"),
-    (OURS, "inference.until_noise=false"),
-    (OURS, "inference.until_noise=false", "inference.iterations=25", "inference.final_iterations=25"),
+    (OURS, "inference.stop_at_noise_level=false"),
+    (OURS, "inference.stop_at_noise_level=false", "inference.iterations=25", "inference.final_iterations=25"),
     (*CENTRAL, "mechanism.penalty=effective", "mechanism.iterations=25", "mechanism.final_iterations=25"),
     (*CENTRAL, "mechanism.penalty=effective", "mechanism.rounds=20"),
 )
@@ -95,8 +95,8 @@ def kernels(domain: Domain, codes: np.ndarray) -> None:
     print("|---|---|---|---|---|---|---|---|")
     for kind in KINDS:
         for width in (16, 36, 64, 256):
-            grouping = grouping_of(domain, pairs, width, mass) if kind == "groups" else None
-            sketcher = KINDS[kind](domain, pairs, "groups" if kind == "groups" else "signs", width, grouping=grouping)
+            grouping = grouping_of(domain, pairs, width, mass) if kind == "groups" else {}
+            sketcher = KINDS[kind](domain, pairs, width, grouping)
             few = sketcher.of_rows(codes[:40])
             small = fastest(lambda s=sketcher: s.of_rows(codes[:40]))
             large = fastest(lambda s=sketcher: s.of_rows(codes), 2)

@@ -104,7 +104,7 @@ def by_whole_trees(domain: Domain, held: Sequence[Clique], clique: Clique, node:
     if any(set(clique) <= set(q) for q in held):
         return True
     cliques = [*held, clique]
-    return model_size(domain, cliques) <= node.max_cells and pass_cost(domain, cliques) <= node.max_pass_cost
+    return model_size(domain, cliques) <= node.max_cells and pass_cost(domain, cliques) <= node.max_message_passing_cost
 
 
 def compare_rules(domain: Domain) -> None:

@@ -51,7 +51,7 @@ class AimOptions(Node):
 
     Attributes:
         rounds: T, a fixed number of rounds; null: budget annealing as in Algorithm 2.
-        ratio: share of the budget for Gaussian noise; the rest is for selection.
+        measure_fraction: share of the budget for Gaussian noise; the rest is for selection.
         score: 'l1', AIM's; 'squared_l2', FHAIM's, which needs public row counts: a row moves it by w_q (2 N + 1).
         penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
             support (sum over cells of sqrt(p))^2 of the current model, which is far smaller for sparse marginals.
@@ -61,8 +61,10 @@ class AimOptions(Node):
         ablation: what serves a comparison only.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"ratio": "measure_fraction"}
+
     rounds: int | None = Field(default=10, ge=1, le=10_000)
-    ratio: float = Field(default=0.9, gt=0, lt=1)
+    measure_fraction: float = Field(default=0.9, gt=0, lt=1)
     score: Literal["l1", "squared_l2"] = "l1"
     penalty: Penalty = "cells"
     iterations: int = Field(default=50, ge=1)
@@ -158,8 +160,8 @@ class AimContract(Contract):
         """Lines 1-2, or the equal division over a fixed number of rounds."""
         d, options = len(self.domain), self.options
         if options.rounds is None:
-            return annealing_start(rho, d, options.ratio, as_printed=options.ablation.printed_start)
-        return fixed_scales(rho, options.rounds, d, options.ratio)
+            return annealing_start(rho, d, options.measure_fraction, as_printed=options.ablation.printed_start)
+        return fixed_scales(rho, options.rounds, d, options.measure_fraction)
 
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """Choices and marginals at the first noise and, if the budget is annealed, at that of a last round which has
@@ -167,7 +169,7 @@ class AimContract(Contract):
         rho, d = self.plan_rho * (1.0 - self.schema_share), len(self.domain)
         scales = [self.first_scales(rho)]
         if self.options.rounds is None:
-            r = self.options.ratio
+            r = self.options.measure_fraction
             scales.append(Scales(sigma_for_rho(r * self.plan_rho), epsilon_for_rho((1.0 - r) * self.plan_rho), 1, 1))
         yield ForeseenOpening(OpenOneWay.name, d, 2 * sum(self.domain.shape), scales[0].sigma)
         for one in scales:
@@ -242,7 +244,7 @@ class DistAimClient(TableClient):
     Contract = DistAimContract
 
 
-def fixed_scales(rho: float, rounds: int, attributes: int, ratio: float = 0.9) -> Scales:
+def fixed_scales(rho: float, rounds: int, attributes: int, measure_fraction: float = 0.9) -> Scales:
     """Scales of AIM with fixed rounds T: d one-way marginals, then T choices and T measurements.
 
     `sigma = sqrt((T + d) / (2 r rho))`, `epsilon = sqrt(8 (1 - r) rho / T)`; counts, so the sensitivity is 1.
@@ -251,12 +253,12 @@ def fixed_scales(rho: float, rounds: int, attributes: int, ratio: float = 0.9) -
         rho: zCDP budget.
         rounds: T, at least 1.
         attributes: d, the number of one-way marginals measured before the first round.
-        ratio: r, the share of rho for measuring.
+        measure_fraction: r, the share of rho for measuring.
     """
-    return divide(rho, rounds + attributes, rounds, ratio)
+    return divide(rho, rounds + attributes, rounds, measure_fraction)
 
 
-def annealing_start(rho: float, attributes: int, ratio: float = 0.9, *, as_printed: bool = False) -> Scales:
+def annealing_start(rho: float, attributes: int, measure_fraction: float = 0.9, *, as_printed: bool = False) -> Scales:
     """Starting scales of AIM with budget annealing: T = 16 d planned rounds (FLAIM Algorithm 2, lines 1-2).
 
     Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself
@@ -265,7 +267,7 @@ def annealing_start(rho: float, attributes: int, ratio: float = 0.9, *, as_print
     noisy results, so no plan but only the ledger's filter bounds the total.
     """
     planned = 16 * attributes
-    scales = divide(rho, planned, planned, ratio)
+    scales = divide(rho, planned, planned, measure_fraction)
     if as_printed:
         return Scales(scales.sigma * math.sqrt(2.0), scales.epsilon, planned, planned)
     return scales

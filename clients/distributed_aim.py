@@ -6,10 +6,10 @@ Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +58,7 @@ class DistributedAimOptions(Node):
     Attributes:
         rounds: T.
         top: k, cliques that are selected and measured in a round.
-        ratio: share of the budget for measuring; the rest is for scores. The paper's is a half.
+        measure_fraction: share of the budget for measuring; the rest is for scores. The paper's is a half.
         penalty: what a measurement's noise is expected to cost: in 'cells', n_r as AIM has it, or in the 'effective'
             support (sum of the square roots of the model's probabilities)^2, which is smaller for sparse marginals.
         resolution: gamma, integer steps of a score.
@@ -67,9 +67,11 @@ class DistributedAimOptions(Node):
         ablation: what serves a comparison only.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"ratio": "measure_fraction"}
+
     rounds: int = Field(default=10, ge=1, le=10_000)
     top: int = Field(default=5, ge=1)
-    ratio: float = Field(default=0.9, gt=0, lt=1)
+    measure_fraction: float = Field(default=0.9, gt=0, lt=1)
     penalty: Penalty = "cells"
     resolution: int = Field(default=1000, ge=1, le=2**20)
     iterations: int = Field(default=50, ge=1)
@@ -91,12 +93,15 @@ class Sigmas:
 
     @classmethod
     def of(cls, rho: float, options: DistributedAimOptions, attributes: int, rounds: int) -> Sigmas:
-        """Divides rho (for Gaussian noise mu^2 = 2 rho): `ratio` to k marginals a round and the one-way ones.
+        """Divides rho (for Gaussian noise mu^2 = 2 rho): a part to k marginals a round and the one-way ones.
 
         `rounds` are those that one client takes part in: T, or `federation.max_participations`.
         """
         measured = rounds * options.top + (attributes if options.ablation.initial == "one_way" else 0)
-        return cls(sigma_for_rho(options.ratio * rho / measured), sigma_for_rho((1.0 - options.ratio) * rho / rounds))
+        return cls(
+            sigma_for_rho(options.measure_fraction * rho / measured),
+            sigma_for_rho((1.0 - options.measure_fraction) * rho / rounds),
+        )
 
 
 class DistributedAimContract(Contract):

@@ -1,12 +1,12 @@
 """The client half of the FLAIM family, and its contract: local selection, then exact marginals for a sum.
 
 Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1, lines 4-13.
-The server half is `strategies/flaim.py`; Table 1's baselines are in `flaim_baselines.py` on both sides.
+The server half is `strategies/flaim.py`. Table 1's two Gaussian baselines stand at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
@@ -20,8 +20,7 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.inference.fitting import estimate_config
-from fedsyn.plugins.clients.flaim_scales import lemma_4_1, most_of_one
+from fedsyn.inference.estimation import estimate_config
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -30,7 +29,9 @@ from fedsyn.privacy import (
     Scales,
     exponential_rho,
     gaussian_rho,
+    sigma_for_rho,
 )
+from fedsyn.privacy.budget import divide
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
@@ -69,7 +70,7 @@ class FlaimOptions(Node):
     Attributes:
         rounds: T, global rounds; null: budget annealing from 8 d planned rounds (appendix B.4).
         local_rounds: s, cliques that a client selects per round.
-        ratio: r, share of the budget for Gaussian noise; the rest is for selection.
+        measure_fraction: r, share of the budget for Gaussian noise; the rest is for selection.
         penalty: what a measurement's noise is expected to cost: in 'cells', n_q as AIM has it, or in the 'effective'
             support (sum over cells of sqrt(p))^2 of the current model.
         iterations: of the fit after each round. A cohort is a sample of the federation, so a converged fit also fits
@@ -79,9 +80,11 @@ class FlaimOptions(Node):
         ablation: what serves a comparison only.
     """
 
+    renamed: ClassVar[Mapping[str, str]] = {"ratio": "measure_fraction"}
+
     rounds: int | None = Field(default=10, ge=1, le=10_000)
     local_rounds: int = Field(default=1, ge=1, le=10_000)
-    ratio: float = Field(default=0.9, gt=0, lt=1)
+    measure_fraction: float = Field(default=0.9, gt=0, lt=1)
     penalty: Penalty = "cells"
     iterations: int = Field(default=12, ge=1)
     final_iterations: int = Field(default=12, ge=1)
@@ -134,7 +137,7 @@ class FlaimContract(Contract):
         d, s, rounds = len(self.domain), self.options.local_rounds, self.options.rounds
         rounds = 8 * d if rounds is None else self.paid(rounds)
         often = rounds if self.one_way_every_round else 1
-        return lemma_4_1(rho, rounds, s, d * often, self.options.ratio)
+        return lemma_4_1(rho, rounds, s, d * often, self.options.measure_fraction)
 
     @property
     def per_round(self) -> tuple[int, int]:
@@ -147,7 +150,7 @@ class FlaimContract(Contract):
         """rho of one Gaussian release, and of one choice, at most."""
         scales, options = self.first_scales(self.plan_rho), self.options
         if options.rounds is None:
-            return most_of_one(scales, self.per_round, self.plan_rho, options.ratio)
+            return most_of_one(scales, self.per_round, self.plan_rho, options.measure_fraction)
         return gaussian_rho(scales.sigma), exponential_rho(scales.epsilon)
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
@@ -382,3 +385,171 @@ def _means(values: npt.NDArray[np.float64], domain: Domain, cliques: tuple[Cliqu
     for places, axes in flat_layout(domain, cliques).by_length:
         means[places] = values[axes].mean(axis=1)
     return means
+
+
+# The Gaussian baselines of Table 1 ------------------------------------------------------------------------------------
+#
+# Only Gaussian noise of a scale fixed in advance is ever added: a run is accounted exactly, as one Gaussian mechanism.
+
+
+class FlaimRandomOptions(FlaimOptions):
+    """Options of FLAIM (Random): those of the family; its rounds are fixed."""
+
+    rounds: int = Field(default=10, ge=1, le=10_000)
+
+
+class FlaimRandomContract(FlaimContract):
+    Options = FlaimRandomOptions
+    accountant = "gaussian"
+    own_sizes = False
+    statement = PrivacyStatement(
+        public="{public}; the choices, which depend on no row",
+        trust="{trust}",
+        server_sees="each client's {s} choice(s) per round, which depend on no row; {server}",
+        client_sees="the eligible cliques and all clients' choices of each round: functions of released values",
+        cost="per round and row {s} chosen marginal(s), {how_often} {d} one-way marginals, each mu^2 = 1/sigma^2; "
+        "noise drawn by {noise}",
+        sampler="{sampler}",
+    )
+
+    def first_scales(self, rho: float) -> Scales:
+        """All of the budget on the chosen marginals (s in each round of a client) and the one-way ones."""
+        rounds = self.paid(self.options.rounds)
+        often = rounds if self.one_way_every_round else 1
+        count = rounds * self.options.local_rounds + len(self.domain) * often
+        return Scales(sigma_for_rho(rho / count), 1.0, count, 0)
+
+
+class BlindDraw(AskRequest):
+    """s distinct eligible cliques, uniformly."""
+
+    name = "select"
+    leaves = "the indices of s cliques, drawn without looking at a row"
+    costs = "nothing: the choice depends on no row"
+
+    eligible: CandidateIndices
+
+    def releases(self, contract: FlaimRandomContract) -> tuple[Release, ...]:
+        return ()
+
+
+class FlaimRandomClient(FlaimClient):
+    """FLAIM (Random): chooses without looking at its rows."""
+
+    Contract = FlaimRandomContract
+
+    @answers(BlindDraw)
+    def select(self, call: Call[BlindDraw]) -> Answer:  # type: ignore[override]
+        """s distinct eligible cliques, uniformly."""
+        eligible = call.request.eligible
+        order = call.source.permutation(len(eligible))
+        chosen = [eligible[int(i)] for i in order[: self.options.local_rounds]]
+        self.holder.state["chosen"] = {"round": call.round, "candidates": chosen}
+        return [], {"chosen": chosen}
+
+
+class FedNaiveBayesOptions(Node):
+    """Options of FedNaiveBayes.
+
+    Attributes:
+        rounds: T.
+        iterations: of the fit after each round.
+        final_iterations: of the last fit.
+    """
+
+    rounds: int = Field(default=10, ge=1, le=10_000)
+    iterations: int = Field(default=12, ge=1)
+    final_iterations: int = Field(default=12, ge=1)
+
+
+class FedNaiveBayesContract(Contract):
+    Options = FedNaiveBayesOptions
+    accountant = "gaussian"
+    statement = PrivacyStatement(
+        public="{public}",
+        trust="{trust}",
+        server_sees="{server}",
+        client_sees="the names of the requests",
+        cost="per round and row {d} one-way marginals, each mu^2 = 1/sigma^2; noise drawn by {noise}",
+        sampler="{sampler}",
+    )
+
+    def sigma(self, rho: float) -> float:
+        """The noise of every marginal: d of them in each of the rounds that a client takes part in."""
+        return sigma_for_rho(rho / (self.paid(self.options.rounds) * len(self.domain)))
+
+    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+        if layout is None or not isinstance(request, OneWay):
+            return None
+        return Planned(layout.count * gaussian_rho(self.sigma(self.plan_rho)))
+
+    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+        """The one-way marginals, in every round."""
+        layout = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
+        rho = layout.count * gaussian_rho(self.sigma(self.plan_rho))
+        return [ForeseenSum.of(OneWay.name, layout, rho, times=self.options.rounds)]
+
+    def words(self) -> dict[str, object]:
+        return {"d": len(self.domain)}
+
+
+class FedNaiveBayesClient(TableClient):
+    """Contributes all one-way marginals, which is the base class's answer."""
+
+    Contract = FedNaiveBayesContract
+
+
+# Noise scales --------------------------------------------------------------------------------------------------------
+
+
+def lemma_4_1(
+    rho: float, rounds: int, local_rounds: int, one_way: int, measure_fraction: float = 0.9, *, as_printed: bool = False
+) -> Scales:
+    """FLAIM's sigma_t and epsilon_t (Maddock et al. 2024, Lemma 4.1), corrected for more than one local round.
+
+    A row sits at one client, so only that client's choices and the sums it joins touch the row: parallel
+    composition over clients, no factor for their number. Of a client that is asked in all T rounds these are
+
+    * T s choices by the exponential mechanism, `epsilon_t = sqrt(8 (1 - r) rho / (T s))`;
+    * the server's noisy sums: T s of chosen marginals, and those of the one-way marginals;
+    * T (s - 1) local noisy measurements (Algorithm 1, line 9). Each steers the client's next choice, and the
+      choice is sent to the server, so its noise is no post-processing of the server's later noise on the same
+      marginal: it is a release of its own. The last local step of a round has none, because nothing reads the
+      local model after it.
+
+    Lemma 4.1 prints s for 2s - 1: the same for s = 1, an UNDER-CHARGE for s > 1, where it leaves the local
+    measurements unpaid.
+
+    Args:
+        rho: zCDP budget.
+        rounds: T.
+        local_rounds: s.
+        one_way: one-way marginals that a row takes part in: d if they are measured once, T d if in every round.
+        measure_fraction: r, the share of rho for measuring.
+        as_printed: use s in place of 2s - 1. For showing the difference only: with s > 1 a ledger that charges what is
+            released refuses such a run.
+    """
+    steps = rounds * local_rounds
+    measured = steps if as_printed else rounds * (2 * local_rounds - 1)
+    return divide(rho, measured + one_way, steps, measure_fraction)
+
+
+def most_of_one(first: Scales, per_round: tuple[int, int], rho: float, measure_fraction: float) -> tuple[float, float]:
+    """The most that annealing ever spends on one Gaussian release, and on one choice, in zCDP.
+
+    A round that is not the last costs less than half of what is left, in the proportions of the first round: a settled
+    round quadruples both costs. The last round spends the rest, that share of it on its Gaussian releases, evenly.
+
+    Args:
+        first: scales of the first round.
+        per_round: Gaussian releases and choices that one row takes part in per round.
+        rho: that a run has at most.
+        measure_fraction: r, the share of rho for measuring.
+    """
+    gaussians, choices = per_round
+    one, choice = gaussian_rho(first.sigma), exponential_rho(first.epsilon)
+    half = 0.5 * rho / (gaussians * one + choices * choice)  # how often the first round fits into half of the budget
+    return (
+        max(one, half * one, measure_fraction * rho / gaussians),
+        max(choice, half * choice, (1.0 - measure_fraction) * rho / choices),
+    )

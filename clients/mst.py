@@ -154,7 +154,7 @@ class FedMstContract(MstContract):
         """
         if not self.edges:
             raise ProtocolError("the table has one column, so it has no pairs to sketch")
-        return make_sketcher(self.domain, self.pairs, "groups", width, packed)
+        return make_sketcher(Sketcher, self.domain, self.pairs, width, packed)
 
 
 # Requests ------------------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ class PairOptions(Node):
 
 
 @dataclass(frozen=True)
-class Budget:
+class PairBudget:
     """rho of each kind of release, fixed before the first request (Algorithm 5 of HeteroFedSyn).
 
     Attributes:
@@ -113,7 +113,7 @@ class Budget:
     pairs: float
 
     @classmethod
-    def of(cls, rho: float, options: Any, pairs: bool) -> Budget:
+    def of(cls, rho: float, options: Any, pairs: bool) -> PairBudget:
         if not pairs:
             return cls(rho, 0.0, 0.0)
         score_share = options.score_share if options.scored else 0.0
@@ -160,7 +160,7 @@ class PairContract(Contract):
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """Shares of the budget, each in one sum or more; the pairs' also for the one-way marginals, where none is
         selected."""
-        budget, options = Budget.of(self.plan_rho, self.options, bool(self.measurable)), self.options
+        budget, options = PairBudget.of(self.plan_rho, self.options, bool(self.measurable)), self.options
         if isinstance(request, Resolutions):
             again = budget.pairs if options.ablation.rest == "remeasure" else 0.0
             return Planned(max(budget.one_way, again), budget.one_way + again)
@@ -187,7 +187,7 @@ class PairContract(Contract):
         However many pairs are selected, no more are asked for than `MOST_CELLS` cells (`PairSynthesis.fitting`).
         """
         ones = Resolutions(resolutions=[Resolution.of(tree) for tree in self.hierarchies().values()])
-        layout, budget = ones.layout(self, ()), Budget.of(self.plan_rho, self.options, bool(self.measurable))
+        layout, budget = ones.layout(self, ()), PairBudget.of(self.plan_rho, self.options, bool(self.measurable))
         rho = max(budget.one_way, budget.pairs)
         least = min(share for share in (budget.one_way, budget.pairs) if share > 0.0)
         yield ForeseenSum.of(Resolutions.name, layout, rho, times=2, part=least / rho)

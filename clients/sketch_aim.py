@@ -21,21 +21,21 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference.capacity import Capacity
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, SUMS_OF_COHORTS, CohortBudget, MeasureAll
-from fedsyn.privacy import PrivacyStatement, gaussian_rho
+from fedsyn.privacy import PrivacyStatement, gaussian_rho, sigma_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
+from fedsyn.protocol.common import Marginals
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, largest_measured, most_cells
 from fedsyn.protocol.wire.envelope import Arrays
 from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
+from fedsyn.protocol.wire.requests import AnyCandidates, CandidateIndices, Layout, Request, SomeCandidates, SumRequest
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
-from fedsyn.selection.sketches import Sketcher, make_sketcher
+from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.residues import cost, dimensions, times_cells
+from fedsyn.table.counting.residuals import cost, dimensions, times_cells
 
 #: What is summed, for the statement.
 SUMS = (
@@ -43,6 +43,15 @@ SUMS = (
     "their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their one-way "
     "parts, at S^2/sigma^2 likewise"
 )
+#: The same where each client takes part in some rounds only.
+SUMS_OF_COHORTS = (
+    "in the first round {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with "
+    "S^2 the sum of their squared sensitivities; in any other one vector of {d} one-way and the chosen marginals with "
+    "weights c, at (sum of c^2)/sigma^2"
+)
+#: Largest of the integer weights by which one request gives its marginals different noise.
+FINEST = 16
+Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
 _HIDDEN = 0.1
@@ -83,7 +92,7 @@ class SketchAimOptions(Node):
 
 
 @dataclass(frozen=True)
-class Scales:
+class SketchScales:
     """How the budget is divided before the first request.
 
     Attributes:
@@ -98,7 +107,7 @@ class Scales:
     planned: float
 
     @classmethod
-    def of(cls, mu2: float, options: SketchAimOptions, choice: bool = True) -> Scales:
+    def of(cls, mu2: float, options: SketchAimOptions, choice: bool = True) -> SketchScales:
         """Where there is nothing to choose from, the one-way marginals get all of mu^2."""
         if not choice:
             return cls(1.0 / sqrt(mu2), math.inf, 0.0)
@@ -152,16 +161,7 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
     return rows * rows < sqrt(2.0) * sketches / mu2
 
 
-def first_factors(shape: Sequence[int]) -> tuple[int, ...] | None:
-    """f of each attribute: the multiple of its values nearest to `FINEST` times the largest; None: nothing to tell.
-
-    So all marginals have about the same noise in records.
-    """
-    most = max(shape, default=1)
-    return tuple(max(1, round(FINEST * most / g)) * g for g in shape) if most > 1 else None
-
-
-def residue_weights(
+def residual_weights(
     budgets: Sequence[float], shapes: Sequence[tuple[int, ...]], finest: int
 ) -> tuple[list[int], float]:
     """Integers c that divide a budget, up to rounding, and the noise on the vector that spends it.
@@ -172,7 +172,7 @@ def residue_weights(
 
     Args:
         budgets: mu^2 of each, positive.
-        shapes: of the marginals, each with a residue.
+        shapes: of the marginals, each with a residual.
         finest: levels of a weight.
 
     Returns:
@@ -184,6 +184,58 @@ def residue_weights(
     weights = [max(1, round(unit * root / g)) for root, g in zip(roots, cells, strict=True)]
     squared = sum(c * c * g * dimensions(shape) for c, g, shape in zip(weights, cells, shapes, strict=True))
     return weights, sqrt(squared / sum(budgets)) * (1.0 + 1e-13)
+
+
+@dataclass(frozen=True)
+class CohortBudget:
+    """The noise of each sum, where a client takes part in at most m rounds.
+
+    A row of a client that takes part in j <= m rounds pays for j of them, each of which costs at most 1/m of the
+    budget: in the first round half of that for the d one-way marginals and half for ONE vector of sketches; in any
+    other the whole, for ONE vector of one-way and chosen marginals. Every sum adds Gaussian noise, and which of them a
+    client is in depends on no row, so what concerns its rows is one Gaussian mechanism with mu^2 = the sum of
+    Delta^2/sigma^2 over those rounds, however cliques and weights followed from what was released before (Smith &
+    Thakurta 2022). Other cohorts' releases do not depend on the row at all.
+
+    Attributes:
+        each: zCDP of one round, for one row.
+        attributes: d.
+        most: m.
+    """
+
+    each: float
+    attributes: int
+    most: int
+
+    @classmethod
+    def of(cls, rho: float, attributes: int, most: int) -> CohortBudget:
+        return cls(rho / most, attributes, most)
+
+    @property
+    def first_one_way(self) -> float:
+        """Standard deviation of the one-way marginals of the first round, in records."""
+        return sigma_for_rho(0.5 * self.each / self.attributes)
+
+    @property
+    def per_sensitivity(self) -> float:
+        """Standard deviation of the sketches, in multiples of their joint L2 sensitivity."""
+        return sigma_for_rho(0.5 * self.each)
+
+    def later(self, sensitivity: float) -> float:
+        """Standard deviation of a later cohort's vector of that L2 sensitivity."""
+        return sigma_for_rho(self.each, sensitivity)
+
+    def planned(self, name: str, layout: Layout | None) -> Planned | None:
+        """The most that each of the mechanism's requests may cost a row: in one round, and in all m."""
+        if layout is None:
+            return None
+        once = {
+            Marginals.name: 0.0,  # of the other schedule
+            "one-way": self.attributes * gaussian_rho(self.first_one_way),
+            "sketch": gaussian_rho(self.per_sensitivity),
+            MeasureAll.name: self.each,
+        }.get(name)
+        return None if once is None else Planned(once, self.most * once)
 
 
 class SketchAimContract(Contract):
@@ -215,12 +267,12 @@ class SketchAimContract(Contract):
         if self.config.federation.max_participations is not None:
             return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         options = self.options
-        scales = Scales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
+        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
         if isinstance(request, FirstLook) and request.alone:
             return Planned(self.plan_rho, self.plan_rho)
         if isinstance(request, OneWay):
             return Planned(gaussian_rho(scales.one_way), gaussian_rho(scales.one_way))
-        if not isinstance(request, Sketches | Residues):
+        if not isinstance(request, Sketches | Residuals):
             return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.sketchable:
             return Planned(0.0)
@@ -231,11 +283,11 @@ class SketchAimContract(Contract):
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """First look, sketches of all that may be sketched, and in the rounds as many cells as a model can take.
 
-        A residue's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
-        its own cells more (`residue_weights`); a row moves the vector by half of that at least.
+        A residual's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
+        its own cells more (`residual_weights`); a row moves the vector by half of that at least.
         """
         options = self.options
-        scales = Scales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
+        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
         cohorts = self.config.federation.max_participations is not None
         budget = self.budget_of_cohorts(self.plan_rho)
         first = FirstLook(alone=False).layout(self, ())
@@ -246,7 +298,7 @@ class SketchAimContract(Contract):
             yield from self._foreseen_sketches(budget) if self.sketchable else ()
             yield self._weighed_of_all(budget.each, options.rounds)
             return
-        if not self.sketchable or self.drowned(self.sketchable, rows):
+        if not self.sketchable or self.below_noise_level(self.sketchable, rows):
             return
         yield from self._foreseen_sketches(scales)
         yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
@@ -265,16 +317,16 @@ class SketchAimContract(Contract):
                 signed=True,
                 magnitude=most,
             )
-            yield ForeseenSum.of(Residues.name, layout, rho, times=times, part=part)
+            yield ForeseenSum.of(Residuals.name, layout, rho, times=times, part=part)
 
-    def drowned(self, which: Sequence[int], rows: float) -> bool:
+    def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
         """Whether sketches of these candidates show nothing at this size: then only the first look is asked for."""
         if self.config.federation.max_participations is not None:
             return False
         sizes = [len(self.candidates.cliques[i]) for i in which]
         return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
 
-    def _foreseen_sketches(self, scales: CohortBudget | Scales) -> Iterable[Foreseen]:
+    def _foreseen_sketches(self, scales: CohortBudget | SketchScales) -> Iterable[Foreseen]:
         cliques = [self.candidates.cliques[i] for i in self.sketchable]
         even = {name: np.ones(size) for name, size in zip(self.domain, self.domain.shape, strict=True)}
         request = Sketches(cliques=self.sketchable, width=self.options.width)
@@ -305,12 +357,15 @@ class SketchAimContract(Contract):
 
     @cached_property
     def factors(self) -> tuple[int, ...] | None:
-        """f of each attribute in the first look: the multiple of its values nearest to the largest; None: counts.
+        """f of each attribute in the first look: its values' multiple nearest to `FINEST` times the most; None: counts.
 
         So all marginals have about the same noise in records.
         """
-        cohorts = self.config.federation.max_participations is not None
-        return None if cohorts else first_factors(self.domain.shape)
+        shape = self.domain.shape
+        most = max(shape, default=1)
+        if most == 1 or self.config.federation.max_participations is not None:  # one value each: nothing to tell
+            return None
+        return tuple(max(1, round(FINEST * most / g)) * g for g in shape)
 
     @cached_property
     def sketchable(self) -> list[int]:
@@ -344,7 +399,7 @@ class SketchAimContract(Contract):
         self, cliques: tuple[Clique, ...], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]
     ) -> Sketcher:
         self._require_groups(arrays)
-        return make_sketcher(self.domain, cliques, "interactions", width, *arrays)
+        return make_sketcher(Interactions, self.domain, cliques, width, *arrays)
 
     def _require_groups(self, arrays: Arrays | Sequence[npt.NDArray[Any]], count: int = 1) -> None:
         if len(arrays) != count:
@@ -367,7 +422,7 @@ class FirstLook(OneWay):
     def layout(self, contract: Any, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """ONE vector of what each marginal has beyond the total, or the marginals as they are.
 
-        Of g values and a multiple f of g, one row adds f times a column of the projection of `residues`: f^2 (1 - 1/g)
+        Of g values and a multiple f of g, one row adds f times a column of the projection of `residuals`: f^2 (1 - 1/g)
         in squared L2 norm, whatever its value, and no more than f to one entry.
         """
         factors: tuple[int, ...] | None = contract.factors
@@ -376,11 +431,6 @@ class FirstLook(OneWay):
         squared = fsum(f * f * cost((g,)) for f, g in zip(factors, contract.domain.shape, strict=True))
         cells = sum(contract.domain.shape)
         return Layout.of_vector(cells, sqrt(squared), signed=True, magnitude=float(max(factors)))
-
-    def of_counts(self, factors: Sequence[int], counts: Sequence[npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        """The vector of a table with these one-way marginals."""
-        parts = [f // len(own) * times_cells(own) for f, own in zip(factors, counts, strict=True)]
-        return np.concatenate(parts).astype(np.int64, copy=False)
 
 
 class Sketches(SumRequest):
@@ -411,7 +461,7 @@ class Sketches(SumRequest):
         )
 
 
-class Residues(SumRequest):
+class Residuals(SumRequest):
     """What some candidates' marginals have beyond their one-way marginals and total, as ONE vector."""
 
     name = "measure"
@@ -428,48 +478,69 @@ class Residues(SumRequest):
     cliques: AnyCandidates
     weights: Annotated[
         list[Annotated[int, Field(strict=True, ge=1, le=LARGEST_MULTIPLE)]],
-        Field(min_length=1, description="c of each; the residue, a fraction of cells, is multiplied by them too"),
+        Field(min_length=1, description="c of each; the residual, a fraction of cells, is multiplied by them too"),
     ]
 
     def chosen(self, contract: Contract) -> list[Clique]:
         return [contract.candidates.cliques[i] for i in self.cliques]
 
-    def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse | None:
-        """The cliques in groups of values; None: in all their cells."""
+    def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse:
+        """The cliques in groups of values; where none came along, each value is its own."""
         if len(arrays) != bool(self.shapes):
             raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
-        return Coarse.unpack(contract.domain, self.chosen(contract), self.shapes, arrays[0]) if self.shapes else None
-
-    def made(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse:
-        """The cliques in groups of values; where none came along, each value is its own."""
         domain, cliques = contract.domain, self.chosen(contract)
-        own = [tuple(np.arange(size) for size in domain.shape_of(q)) for q in cliques]
-        return self.coarse(contract, arrays) or Coarse.in_groups(domain, cliques, own)
+        if self.shapes:
+            return Coarse.unpack(domain, cliques, self.shapes, arrays[0])
+        return Coarse.in_groups(domain, cliques, [tuple(map(np.arange, domain.shape_of(q))) for q in cliques])
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """The vector moves by exactly S in L2, for every row and whatever the groups.
 
         A row is in one cell of each marginal, and adds c G R e to the vector there: e the unit table of that cell, R
-        the projection of `fedsyn.table.counting.residues`, whose columns all have the squared norm dimensions / G. So
+        the projection of `fedsyn.table.counting.residuals`, whose columns all have the squared norm dimensions / G. So
         S^2 = sum of (c G)^2 dimensions / G = sum of c^2 G dimensions. No entry moves by more than c G.
         """
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
-        shapes = self.made(contract, arrays).shapes
-        if max(c * prod(shape) for c, shape in zip(self.weights, shapes, strict=True)) > LARGEST_MULTIPLE:
+        shapes = self.coarse(contract, arrays).shapes
+        cells = [prod(shape) for shape in shapes]
+        largest = max(c * g for c, g in zip(self.weights, cells, strict=True))
+        if largest > LARGEST_MULTIPLE:
             raise ProtocolError(f"parameter 'weights' times the marginal's cells must be at most {LARGEST_MULTIPLE}")
-        return Layout.of_vector(
-            sum(map(prod, shapes)),
-            sqrt(sum(c * c * prod(shape) * dimensions(shape) for c, shape in zip(self.weights, shapes, strict=True))),
-            signed=True,
-            magnitude=float(max(c * prod(shape) for c, shape in zip(self.weights, shapes, strict=True))),
-        )
+        squared = sum(c * c * g * dimensions(shape) for c, g, shape in zip(self.weights, cells, shapes, strict=True))
+        return Layout.of_vector(sum(cells), sqrt(squared), signed=True, magnitude=float(largest))
 
     def of_rows(self, contract: Contract, arrays: Arrays, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """The vector of a table, (n, d) codes: exact integers."""
-        counts = self.made(contract, arrays).of_rows(codes)
+        counts = self.coarse(contract, arrays).of_rows(codes)
         parts = [c * times_cells(table).ravel() for c, table in zip(self.weights, counts, strict=True)]
         return np.concatenate(parts).astype(np.int64, copy=False)
+
+
+class MeasureAll(SumRequest):
+    """All one-way marginals and those of some candidates, each times a weight of its own, as ONE vector."""
+
+    name = "measure-all"
+    leaves = "the counts of every attribute and of the chosen cliques, each times its weight, in a sum"
+    costs = "one vector of L2 sensitivity S = sqrt(sum of c^2): mu^2 = S^2/sigma^2, a round's share of the budget"
+
+    one_way: Annotated[list[Weight], Field(min_length=1, description="weights of the attributes")]
+    cliques: CandidateIndices
+    weights: list[Weight]
+
+    def measured(self, contract: Contract) -> list[Clique]:
+        """All marginals, in the order of the vector."""
+        return [(name,) for name in contract.domain] + [contract.candidates.cliques[i] for i in self.cliques]
+
+    def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c^2) in L2."""
+        if len(self.weights) != len(self.cliques):
+            raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
+        if len(self.one_way) != len(contract.domain):
+            raise ProtocolError("parameter 'one_way' must have one weight for each attribute")
+        weights, cells = [*self.one_way, *self.weights], sum(map(contract.domain.size, self.measured(contract)))
+        squared = sum(c * c for c in weights)
+        return Layout.of_vector(cells, sqrt(squared), magnitude=float(max(weights)), replaced=COUNTS)
 
 
 class SketchAimClient(TableClient):
@@ -484,7 +555,9 @@ class SketchAimClient(TableClient):
         factors, domain = self.contract.factors, self.domain
         if factors is None:
             return super().one_way(call)
-        vector = call.request.of_counts(factors, count(self.codes, domain, [(name,) for name in domain]))
+        counts = count(self.codes, domain, [(name,) for name in domain])
+        parts = [f // len(own) * times_cells(own) for f, own in zip(factors, counts, strict=True)]
+        vector = np.concatenate(parts).astype(np.int64, copy=False)
         return Contribution.of_vector(vector, call.request.layout(self.contract, call.arrays))
 
     @answers(Sketches)
@@ -493,8 +566,8 @@ class SketchAimClient(TableClient):
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
         return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
 
-    @answers(Residues)
-    def measure_residues(self, call: Call[Residues]) -> Contribution:
+    @answers(Residuals)
+    def measure_residuals(self, call: Call[Residuals]) -> Contribution:
         """What the chosen marginals have beyond their one-way parts, exact integers."""
         layout = call.request.layout(self.contract, call.arrays)
         return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)
@@ -503,11 +576,8 @@ class SketchAimClient(TableClient):
     def measure_all(self, call: Call[MeasureAll]) -> Contribution:
         """All one-way and the chosen marginals, exact integers, each times its weight."""
         request = call.request
-        layout = request.layout(self.contract, call.arrays)
-        return self.weighed(request.measured(self.contract), [*request.one_way, *request.weights], layout)
-
-    def weighed(self, cliques: Sequence[Clique], weights: Sequence[int], layout: Layout) -> Contribution:
-        plain = Layout.of_marginals(self.domain, cliques)
-        counted = self.marginals(plain)
+        plain = Layout.of_marginals(self.domain, request.measured(self.contract))
+        counted, weights = self.marginals(plain), np.array([*request.one_way, *request.weights], np.int64)
         which = np.searchsorted(plain.offsets, counted.cells, side="right") - 1
-        return Contribution(counted.cells, counted.values * np.array(weights, np.int64)[which], (0,), layout)
+        layout = request.layout(self.contract, call.arrays)
+        return Contribution(counted.cells, counted.values * weights[which], (0,), layout)

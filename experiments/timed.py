@@ -66,7 +66,7 @@ class Case:
         rounds: T.
         top: k, cliques of a round; central AIM has always one.
         seed: of clients, workload's noise and all else that is drawn.
-        engine: of the inference.
+        engine: of the fits, "native" or "mbi" (experiments/mbi_engine.py).
     """
 
     protocol: str
@@ -80,7 +80,9 @@ class Case:
         """Adult in 32 bins and 64 random 3-way marginals, as in configs/distributed_aim.yaml, and no metrics."""
         data = {"source": source, "bins": 32} if isinstance(source, str) else source
         central = self.protocol == CENTRAL
-        mechanism = {"name": "aim"} if central else {"name": "distributed_aim", "top": self.top}
+        mechanism: dict[str, Any] = {"name": "aim"} if central else {"name": "distributed_aim", "top": self.top}
+        if self.engine == "mbi":
+            mechanism["name"] = "experiments.mbi_engine:" + ("Aim" if central else "DistributedAim")
         noise = "server" if central else "distributed"
         return parse_config(
             {
@@ -90,7 +92,6 @@ class Case:
                 "privacy": {"epsilon": 1.0, "delta": 1e-5, "client_sizes": "public"},
                 "workload": {"degree": 3, "size": 64, "seed": 0},
                 "aggregation": {**({} if central else PROTOCOLS[self.protocol]), "noise": noise},
-                "inference": {"engine": self.engine},
                 "evaluation": [],
                 "runtime": {"engine": "inprocess", "seed": self.seed},
             }

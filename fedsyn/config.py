@@ -269,7 +269,7 @@ class RunConfig(Node):
             "federation": ("columns", "max_participations", "patience", "on_loss"),
             "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
             "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes", "holders"),
-            "inference": ("until_noise", "shrinkage", "smoothing"),
+            "inference": ("stop_at_noise_level", "shrinkage", "smoothing"),
             "synthesis": ("format",),
         }
         for node, key in ((node, key) for node, keys in younger.items() for key in keys):
@@ -299,6 +299,8 @@ class RunConfig(Node):
             shared["aggregation"]["fhe"] |= {"scheme": "bfv", "selector": "index"}  # likewise
         shared["federation"] = FederationNode.under_first_names(shared["federation"])
         shared["aggregation"] = AggregationNode.under_first_names(shared["aggregation"])
+        only = {"engine": "native", "solver": "accelerated"}
+        shared["inference"] = {**InferenceNode.under_first_names(shared["inference"]), **only}  # likewise
         for own in ("partition", "patience", "on_loss"):
             shared["federation"].pop(own, None)
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}

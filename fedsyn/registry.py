@@ -78,14 +78,14 @@ MECHANISMS: dict[str, Entry] = {
         "Maddock et al. 2024, Algorithm 1",
     ),
     "flaim_random": Entry(
-        "fedsyn.plugins.strategies.flaim_baselines:FlaimRandom",
-        "fedsyn.plugins.clients.flaim_baselines:FlaimRandomClient",
+        "fedsyn.plugins.strategies.flaim:FlaimRandom",
+        "fedsyn.plugins.clients.flaim:FlaimRandomClient",
         "FLAIM (Random): uniformly chosen cliques, the whole budget measures",
         "Maddock et al. 2024, Table 1",
     ),
     "fed_naive_bayes": Entry(
-        "fedsyn.plugins.strategies.flaim_baselines:FedNaiveBayes",
-        "fedsyn.plugins.clients.flaim_baselines:FedNaiveBayesClient",
+        "fedsyn.plugins.strategies.flaim:FedNaiveBayes",
+        "fedsyn.plugins.clients.flaim:FedNaiveBayesClient",
         "FedNaiveBayes: one-way marginals only, in every round",
         "Maddock et al. 2024, Table 1",
     ),

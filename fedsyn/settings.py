@@ -423,26 +423,32 @@ class InferenceNode(Node):
     """Estimation of the model from noisy marginals (see `fedsyn.inference`).
 
     Attributes:
-        engine: 'native' (NumPy junction tree) or 'mbi' (Private-PGM, extra `pgm`).
-        solver: 'accelerated' (Bregman proximal gradient) or 'mirror_descent'.
         iterations: of the fit after every round; null: the mechanism's own default.
         final_iterations: of the last fit; null: the mechanism's own default.
-        until_noise: a fit ends when the noise of the measurements explains what is left of them, if that is before its
-            last iteration; null: as the mechanism has it.
-        shrinkage: kappa, so many pseudo-records of the independent model pull a fit towards it; 'released': found from
-            released values; 0: none; null: as the mechanism has it. Needs the native engine.
+        stop_at_noise_level: a fit ends when the noise of the measurements explains what is left of them, if that is
+            before its last iteration; null: as the mechanism has it.
+        shrinkage: pseudo-records of the independent model that a fit is shrunk towards; 'released': found from
+            released values; 0: none; null: as the mechanism has it.
         smoothing: the last model gives every possible row a probability that what was released does not rule out
             (docs/mechanisms.md); null: as the mechanism has it.
         max_cells: largest model, in cells of the junction tree's cliques.
-        max_pass_cost: largest cost of one message-passing sweep, in cells touched.
+        max_message_passing_cost: largest cost of one message-passing sweep, in cells touched.
     """
 
-    engine: Literal["native", "mbi"] = "native"
-    solver: Literal["accelerated", "mirror_descent"] = "accelerated"
+    former: ClassVar[Mapping[str, str]] = {
+        "engine": "leave it out; fits by Private-PGM are those of the mechanism experiments.mbi_engine:Aim",
+        "solver": "leave it out; fits are by accelerated proximal gradients",
+    }
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"engine": ("native",), "solver": ("accelerated",)}
+    renamed: ClassVar[Mapping[str, str]] = {
+        "until_noise": "stop_at_noise_level",
+        "max_pass_cost": "max_message_passing_cost",
+    }
+
     iterations: int | None = Field(default=None, ge=1)
     final_iterations: int | None = Field(default=None, ge=1)
-    until_noise: bool | None = None
+    stop_at_noise_level: bool | None = None
     shrinkage: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["released"] | None = None
     smoothing: bool | None = None
     max_cells: int = Field(default=1_000_000, ge=1)
-    max_pass_cost: float = Field(default=4_000_000, gt=0)
+    max_message_passing_cost: float = Field(default=4_000_000, gt=0)

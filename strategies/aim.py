@@ -71,7 +71,7 @@ class Aim(MechanismStrategy):
         if self.options.rounds is not None:
             return scales, self.round == self.options.rounds
         one_each = Scales(scales.sigma, scales.epsilon, 1, 1)
-        scales, last = annealed(one_each, settled, self.ledger.remaining_rho, self.options.ratio)
+        scales, last = annealed(one_each, settled, self.ledger.remaining_rho, self.options.measure_fraction)
         return scales, last or self.round >= 16 * len(self.domain)  # where nobody deals, no budget ends a run
 
     def share(self) -> float:

@@ -1,7 +1,7 @@
 """The server half of the FLAIM family. The client half, with the contract of both, is `clients/flaim.py`.
 
-Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1. The Gaussian
-baselines of its Table 1 are in `strategies/flaim_baselines.py`.
+Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1, and the
+Gaussian baselines of its Table 1.
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from fedsyn.inference import Measurement
 from fedsyn.plugins.clients.flaim import (
     AugFlaimClient,
     AugFlaimOracleClient,
+    BlindDraw,
+    FedNaiveBayesClient,
+    FedNaiveBayesContract,
     FlaimClient,
     FlaimContract,
+    FlaimRandomClient,
     Measure,
     Select,
 )
@@ -96,7 +100,7 @@ class Flaim(MechanismStrategy):
         per_round = Scales(scales.sigma, scales.epsilon, *self.contract.per_round)
         if t == 1:
             return per_round, False
-        scales, last = annealed(per_round, settled, self.ledger.remaining_rho, self.options.ratio)
+        scales, last = annealed(per_round, settled, self.ledger.remaining_rho, self.options.measure_fraction)
         # Rounds in which nobody answers cost little, so the budget alone would not soon end a run without clients.
         return scales, last or t >= 16 * len(self.domain)
 
@@ -225,3 +229,34 @@ class AugFlaim(Flaim):
     """
 
     Client = AugFlaimClient
+
+
+class FlaimRandom(Flaim):
+    """FLAIM (Random): clients choose cliques uniformly, so that the whole budget measures."""
+
+    Client = FlaimRandomClient
+
+    def choice(
+        self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
+    ) -> tuple[AskRequest, list[np.ndarray]]:
+        """No model goes with it: a blind draw needs none."""
+        return BlindDraw(eligible=eligible), []
+
+
+class FedNaiveBayes(MechanismStrategy):
+    """FedNaiveBayes: the workload restricted to one-way marginals, measured in every round."""
+
+    Client = FedNaiveBayesClient
+    contract: FedNaiveBayesContract
+
+    def protocol(self) -> Protocol:
+        rounds, ones = self.options.rounds, [(name,) for name in self.domain]
+        sigma = self.contract.sigma(self.ledger.remaining_rho)
+        measurements: list[Measurement] = []
+        for t in range(1, rounds + 1):
+            self.begin_round(t)
+            self.record.sigma = sigma
+            cohort = self.sample(self.config.federation.sampling_rate)
+            sums = yield Sum(cohort, OneWay(), sigma)
+            measurements += self.opened(sums, ones)
+            self.estimate(measurements, t == rounds)

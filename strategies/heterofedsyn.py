@@ -35,23 +35,10 @@ class FedPrivSyn(PairSynthesis):
     Client = FedPrivSynClient
     contract: FedPairContract
 
-    def protocol(self) -> Protocol:
-        budget = self.first_budget()  # Algorithm 5
-        inflation = yield from self.share_one_way(budget.one_way)  # line 1: Algorithm 1, lines 1 and 3
-        if self.one_way and self.pairs:
-            self.begin_round(2)
-            if self.options.scored:
-                projected = yield from self.share_projections(budget.scores)  # line 2: Algorithm 1, lines 2 and 4
-                scores = self.dependencies(projected)  # line 3: Algorithm 2
-                allocation = self.allocation(budget.pairs, inflation)
-                chosen = self.fitting(choose_greedily(scores, allocation, len(self.pairs)))  # line 4: Eq. 1
-            else:
-                chosen, allocation = self.baseline(), self.allocation(budget.pairs, inflation)
-            if chosen:
-                yield from self.share_pairs(chosen, allocation.shares(chosen), budget.pairs)  # line 6
-            elif self.options.ablation.rest == "remeasure":
-                yield from self.share_one_way(budget.pairs)
-        self.synthesise(last=True)  # lines 7 and 8
+    def share_scores(self, rho: float) -> Steps:
+        """Return InDif2 of every pair (Algorithm 1, lines 2 and 4, and Algorithm 2)."""
+        projected = yield from self.share_projections(rho)
+        return self.dependencies(projected)
 
     def share_projections(self, rho: float) -> Steps:
         """Algorithm 1, lines 2 and 4: the projections of all pairs, in proportions; none if they were not opened."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.special import chdtri
 
 from fedsyn.errors import ProtocolError
-from fedsyn.inference.shrinkage import pseudo_records
+from fedsyn.inference.shrinkage import released_shrinkage
 from fedsyn.plugins.clients.mst import (
     CoarsePairs,
     FedMstClient,
@@ -99,10 +99,10 @@ class FedMst(Mst):
 
     Client = FedMstClient
     contract: FedMstContract
-    until_noise = True
+    stop_at_noise_level = True
     shrinks = True
     smooths = True
-    pull_by: float | None = None  # kappa, from the tree's pairs as they were measured
+    shrinkage: float | None = None  # from the tree's pairs as they were measured
 
     def protocol(self) -> Protocol:
         third, ones = self.contract.third(self.ledger.remaining_rho), [(name,) for name in self.domain]
@@ -124,7 +124,7 @@ class FedMst(Mst):
         else:
             self.record.notes.append("no pair promises more than its noise: the one-way marginals are measured again")
             measurements += self.opened((yield Sum(cohort, OneWay(), one_way.sigma)), ones)
-        self.estimate(measurements, True, self.pull_by)
+        self.estimate(measurements, True, self.shrinkage)
 
     # The tree ---------------------------------------------------------------------------------------------------------
 
@@ -218,8 +218,8 @@ class FedMst(Mst):
         sums = yield Sum(cohort, request, self.record.sigma, [coarse.pack()])
         self.selected(cliques)
         opened = self.opened(sums, cliques)
-        self.pull_by = pseudo_records(
-            [coarse.sight(i, m.values, m.sigma, mass) for i, m in enumerate(opened)], self.total
+        self.shrinkage = released_shrinkage(
+            [coarse.departure(i, m.values, m.sigma, mass) for i, m in enumerate(opened)], self.total
         )
         return [coarse.expanded(i, m.values, m.sigma, mass) for i, m in enumerate(opened)]
 

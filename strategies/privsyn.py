@@ -6,6 +6,7 @@ Zhang et al. 2021, "PrivSyn: Differentially Private Data Synthesis".
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,8 +19,8 @@ from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, Measuremen
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.plugins.clients.privsyn import (
     MOST_CELLS,
-    Budget,
     InDifs,
+    PairBudget,
     PairContract,
     PrivSynClient,
     Resolution,
@@ -44,7 +45,7 @@ _FEWEST_ITERATIONS = 10
 
 
 class PairSynthesis(MechanismStrategy):
-    """The steps that central PrivSyn and HeteroFedSyn are made of."""
+    """What central PrivSyn and HeteroFedSyn do alike: one-way marginals, scores of all pairs, the chosen pairs."""
 
     contract: PairContract
 
@@ -58,11 +59,33 @@ class PairSynthesis(MechanismStrategy):
         self.measurements: list[Measurement] = []  # of pairs
         self.rows_made: npt.NDArray[np.integer] | None = None
 
-    def first_budget(self) -> Budget:
+    def protocol(self) -> Protocol:
+        budget = self.first_budget()  # HeteroFedSyn's Algorithm 5
+        inflation = yield from self.share_one_way(budget.one_way)
+        if self.one_way and self.pairs:
+            self.begin_round(2)
+            if self.options.scored:
+                scores = yield from self.share_scores(budget.scores)
+                allocation = self.allocation(budget.pairs, inflation)
+                chosen = self.fitting(choose_greedily(scores, allocation, len(self.pairs)))  # Eq. 1
+            else:
+                chosen, allocation = self.baseline(), self.allocation(budget.pairs, inflation)
+            if chosen:
+                yield from self.share_pairs(chosen, allocation.shares(chosen), budget.pairs)  # Eq. 3
+            elif self.options.ablation.rest == "remeasure":
+                yield from self.share_one_way(budget.pairs)
+        self.synthesise(last=True)  # PrivSyn's Sections 5 and 6
+
+    @abstractmethod
+    def share_scores(self, rho: float) -> Steps:
+        """(m,) dependency score of every pair, in proportions of the records; all 0, so that none is selected, where
+        nothing was opened."""
+
+    def first_budget(self) -> PairBudget:
         """Begins the first round; private sizes are paid for already."""
         self.begin_round(1)
         self.record.cohort = list(self.everyone())
-        return Budget.of(self.ledger.remaining_rho, self.options, bool(self.pairs))
+        return PairBudget.of(self.ledger.remaining_rho, self.options, bool(self.pairs))
 
     # Exchanges --------------------------------------------------------------------------------------------------------
 
@@ -194,25 +217,8 @@ class PrivSyn(PairSynthesis):
 
     Client = PrivSynClient
 
-    def protocol(self) -> Protocol:
-        budget = self.first_budget()
-        inflation = yield from self.share_one_way(budget.one_way)
-        if self.one_way and self.pairs:
-            self.begin_round(2)
-            if self.options.scored:
-                scores = yield from self.share_indif(budget.scores)  # Section 4.1
-                allocation = self.allocation(budget.pairs, inflation)
-                chosen = self.fitting(choose_greedily(scores, allocation, len(self.pairs)))  # Eq. 1, Algorithm 2
-            else:
-                chosen, allocation = self.baseline(), self.allocation(budget.pairs, inflation)
-            if chosen:
-                yield from self.share_pairs(chosen, allocation.shares(chosen), budget.pairs)  # Eq. 3
-            elif self.options.ablation.rest == "remeasure":
-                yield from self.share_one_way(budget.pairs)
-        self.synthesise(last=True)  # Sections 5 and 6
-
-    def share_indif(self, rho: float) -> Steps:
-        """(m,) InDif of every pair in proportions of the records; all 0 if nothing was opened: nothing is selected."""
+    def share_scores(self, rho: float) -> Steps:
+        """Return the InDif of every pair (Section 4.1)."""
         sums = yield self.one_vector(InDifs(pairs=self.numbers), rho)
         if not self.is_open(sums, "dependency scores"):
             return np.zeros(len(self.pairs))

@@ -7,51 +7,58 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import chdtrc
 
 from fedsyn.domain import Clique
-from fedsyn.evaluation.predicted import Glimpse
-from fedsyn.inference import Measurement
-from fedsyn.inference.shrinkage import pseudo_records
+from fedsyn.evaluation.predicted import SketchError
+from fedsyn.evaluation.predicted.effects import independent
+from fedsyn.inference import Measurement, Model
+from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.plugins.clients.sketch_aim import (
+    FINEST,
+    CohortBudget,
     FirstLook,
-    Residues,
-    Scales,
+    MeasureAll,
+    Residuals,
     SketchAimClient,
     SketchAimContract,
     Sketches,
-    residue_weights,
+    SketchScales,
+    residual_weights,
     sketched_sizes,
     width_of,
 )
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, CohortBudget
-from fedsyn.plugins.strategies.sketch_aim_cohorts import ByCohorts, expanded
-from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
-from fedsyn.protocol.strategy import Protocol
+from fedsyn.protocol.cohorts import cohort_size
+from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.selection.coarse import Coarse
-from fedsyn.selection.planning import Errors, Plan, Planner
+from fedsyn.selection.planning import Errors, Plan, Planner, shrunk
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.views import ModelView
+from fedsyn.selection.sketches import Sketcher, squared_distance
+from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.groups import Groups
-from fedsyn.table.counting.residues import cost
+from fedsyn.table.counting.residuals import cost
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
-_CRUMBS = 1e-12
-_DROWNED = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
+_ROUNDING_ERROR = 1e-12
+_BELOW_NOISE_LEVEL = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
+# Of runs on independent attributes, those that may take noise for an association.
+_CHANCE = 0.05
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
 #: One part of a request: a candidate, the groups it is counted in (None: cells), and its mu^2.
 Look = tuple[int, Groups | None, float]
 
 
-class SketchAim(ByCohorts):
+class SketchAim(MechanismStrategy):
     """Selection from linear statistics: what a sum over clients gives is what one holder of all rows would have.
 
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
@@ -64,47 +71,47 @@ class SketchAim(ByCohorts):
 
     Client = SketchAimClient
     contract: SketchAimContract
-    until_noise = True
+    stop_at_noise_level = True
     shrinks = True
     smooths = True
-    looked: Sketched | None = None  # the last sketches
+    sketches: Sketched | None = None  # the last sketches
 
     def protocol(self) -> Protocol:
         if self.config.federation.max_participations is not None:
             yield from self.by_cohorts()
             return
         which = self.sketched()
-        scales = Scales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which))
+        scales = SketchScales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which))
         self.begin_round(1)
-        drowned = bool(self.contract.sketchable) and not which
-        first = FirstLook(alone=drowned)
+        below_noise_level = bool(self.contract.sketchable) and not which
+        first = FirstLook(alone=below_noise_level)
         layout = first.layout(self.contract, [])
         sigma = scales.one_way * layout.sensitivity * sqrt(layout.count)
         sums = yield Sum(self.everyone(), first, sigma)  # step 1
         measurements = self.opened_first(sums)
         self.estimate(measurements)
         if self.model is None or not which:
-            self.record.notes.extend([_DROWNED] * drowned)
+            self.record.notes.extend([_BELOW_NOISE_LEVEL] * below_noise_level)
             return
         sums = yield self.sum_of_sketches(which, scales)  # step 2
         if not self.is_open(sums, "sketches"):
             return
         sketched = self.sketches_of(which, sums)
-        kappa = self.pull_of(sketched)
+        shrinkage = self.shrinkage_of(sketched)
         left = scales.planned
         for t in range(1, self.options.rounds + 1):  # step 3
             self.begin_round(t)
             cohort = self.sample(self.config.federation.sampling_rate)
             with self.timed("select"):
                 plan = self.plan(sketched, measurements, left, t)
-            if plan and left > _CRUMBS * scales.planned:
-                request, sigma, coarse = self.asked(plan)
+            if plan and left > _ROUNDING_ERROR * scales.planned:
+                request, sigma, groups = self.asked(plan)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
-                sums = yield Sum(cohort, request, sigma, [] if coarse is None else [coarse.pack()])
-                measurements += self.opened_residues(sums, request, coarse)
+                sums = yield Sum(cohort, request, sigma, groups)
+                measurements += self.opened_residuals(sums, request, groups)
                 self.selected(request.chosen(self.contract))
-            self.estimate(measurements, t == self.options.rounds, kappa)
+            self.estimate(measurements, t == self.options.rounds, shrinkage)
 
     # Sketches ---------------------------------------------------------------------------------------------------------
 
@@ -115,7 +122,7 @@ class SketchAim(ByCohorts):
             return []
         sizes = [len(self.candidates.cliques[i]) for i in which]
         mu2, squared, rows = self.means(which)
-        if self.contract.drowned(which, rows):
+        if self.contract.below_noise_level(which, rows):
             return []
         chosen = sketched_sizes(mu2, squared, rows, self.options.width)
         return [i for i, size in zip(which, sizes, strict=True) if size in chosen]
@@ -143,7 +150,7 @@ class SketchAim(ByCohorts):
         return self.contract.groups(cliques, self.width, mass)
 
     def sum_of_sketches(
-        self, which: list[int], scales: Scales | CohortBudget, cohort: Sequence[int] | None = None
+        self, which: list[int], scales: SketchScales | CohortBudget, cohort: Sequence[int] | None = None
     ) -> Sum:
         """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
         request, arrays = (
@@ -159,16 +166,16 @@ class SketchAim(ByCohorts):
         cliques = [self.candidates.cliques[i] for i in which]
         sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
-        self.looked = Sketched(sketcher, values, sums.sigmas[0] * factor)
-        return self.looked
+        self.sketches = Sketched(sketcher, values, sums.sigmas[0] * factor)
+        return self.sketches
 
-    def glimpses(self) -> Sequence[Glimpse]:
-        return self.looked.glimpses(ModelView(self.model)) if self.looked and self.model else ()
+    def sketch_errors(self) -> Sequence[SketchError]:
+        return self.sketches.sketch_errors(ModelView(self.model)) if self.sketches and self.model else ()
 
-    def pull_of(self, sketched: Sketched) -> float | None:
-        """kappa, as the sketches tell it."""
+    def shrinkage_of(self, sketched: Sketched) -> float | None:
+        """Return the shrinkage that the sketches tell."""
         assert self.model is not None
-        return pseudo_records(sketched.sights(self.model), self.total)
+        return released_shrinkage(sketched.departures(self.model), self.total)
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
@@ -271,7 +278,7 @@ class SketchAim(ByCohorts):
             )
             self.record.notes.append(
                 f"{len(refused)} cliques promised a gain and would make the model larger than inference.max_cells or "
-                f"max_pass_cost allow; predicted error {said} as much of both"
+                f"max_message_passing_cost allow; predicted error {said} as much of both"
             )
         errors.steps.update(plan.steps)
         return plan.cliques
@@ -307,7 +314,7 @@ class SketchAim(ByCohorts):
     # What is asked for ------------------------------------------------------------------------------------------------
     #
     # In groups of values where the plan has them (`fedsyn/selection/resolution.py`), without what the parts say
-    # (`fedsyn/table/counting/residues.py`). A clique keeps the groups of its first measurement.
+    # (`fedsyn/table/counting/residuals.py`). A clique keeps the groups of its first measurement.
 
     @cached_property
     def resolutions(self) -> Resolutions:
@@ -322,7 +329,7 @@ class SketchAim(ByCohorts):
         return {}
 
     def graded(self, errors: Errors) -> Errors:
-        """The errors with what residues cost, and with what groups would save and miss."""
+        """The errors with what residuals cost, and with what groups would save and miss."""
         ladders, cliques = self.resolutions, self.candidates.cliques
         return replace(
             errors,
@@ -334,33 +341,29 @@ class SketchAim(ByCohorts):
 
     @cached_property
     def prices(self) -> npt.NDArray[np.float64]:
-        """(m,) mu^2 that 1/sigma^2 = 1 costs of each candidate's residue in cells."""
+        """(m,) mu^2 that 1/sigma^2 = 1 costs of each candidate's residual in cells."""
         return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
     def keep_steps(self, errors: Errors, measured: Iterable[int]) -> None:
         """Notes in which groups these candidates are measured from now on."""
         self.measured_in.update({i: errors.steps[i] for i in measured if i in errors.steps})
 
-    def asked(self, plan: Mapping[int, float]) -> tuple[Residues, float, Coarse | None]:
-        """The request for a plan, the noise on its vector, and its groups; None where all is measured in cells."""
-        looks = self.looks(plan)
-        which, budgets = [i for i, _, _ in looks], [budget for _, _, budget in looks]
-        made = None if all(groups is None for _, groups, _ in looks) else self.in_groups(looks)
-        return *self.request(which, budgets, made), made
+    def asked(self, plan: Mapping[int, float]) -> tuple[Residuals, float, list[npt.NDArray[Any]]]:
+        """The request for a plan, the noise on its vector, and the groups that go with it, if any."""
+        which, groups, budgets = map(list, zip(*self.looks(plan), strict=True))
+        cliques = [self.candidates.cliques[i] for i in which]
+        cells = [tuple(map(np.arange, self.domain.shape_of(clique))) for clique in cliques]
+        coarse = Coarse.in_groups(self.domain, cliques, [g or own for g, own in zip(groups, cells, strict=True)])
+        grouped = any(groups)
+        request, sigma = self.request(which, budgets, coarse.shapes, grouped)
+        return request, sigma, [coarse.pack()] if grouped else []
 
-    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residues, float]:
-        """Return the request for these candidates, in these groups, and the noise on its vector."""
-        sent = [] if made is None else [list(shape) for shape in made.shapes]
-        shapes = [self.domain.shape_of(self.candidates.cliques[i]) for i in which] if made is None else made.shapes
-        weights, sigma = residue_weights(budgets, shapes, FINEST)
-        return Residues(shapes=sent, cliques=which, weights=weights), sigma
-
-    def in_groups(self, looks: Sequence[Look]) -> Coarse:
-        """The candidates in the groups that they are counted in."""
-        cliques = [self.candidates.cliques[i] for i, _, _ in looks]
-        own = [tuple(np.arange(size) for size in self.domain.shape_of(clique)) for clique in cliques]
-        groups = [cells if coarse is None else coarse for cells, (_, coarse, _) in zip(own, looks, strict=True)]
-        return Coarse.in_groups(self.domain, cliques, groups)
+    def request(
+        self, which: list[int], budgets: list[float], shapes: Sequence[tuple[int, ...]], grouped: bool
+    ) -> tuple[Residuals, float]:
+        """Return the request for these candidates, of these shapes, and the noise on its vector."""
+        weights, sigma = residual_weights(budgets, shapes, FINEST)
+        return Residuals(shapes=[list(s) for s in shapes] if grouped else [], cliques=which, weights=weights), sigma
 
     def looks(self, plan: Mapping[int, float]) -> list[Look]:
         """Return each candidate as it is measured, in cells or in groups, with its mu^2."""
@@ -379,29 +382,254 @@ class SketchAim(ByCohorts):
         parts = np.split(sums.arrays[0], np.cumsum(self.domain.shape)[:-1])
         values = [part / f for part, f in zip(parts, factors, strict=True)]
         apart = replace(sums, arrays=values, sigmas=tuple(sums.sigmas[0] / f for f in factors))
-        return [self.residue_of(one) for one in self.opened(apart, ones)]
+        return [self.residual_of(one) for one in self.opened(apart, ones)]
 
-    def residue_of(self, measured: Measurement) -> Measurement:
-        """A noisy residue as a fit takes it: of one attribute, with the total, its counts."""
+    def residual_of(self, measured: Measurement) -> Measurement:
+        """A noisy residual as a fit takes it: of one attribute, with the total, its counts."""
         if len(measured.clique) > 1:
             return replace(measured, beyond=True)
         values = np.asarray(measured.values)
         return replace(measured, values=values + (self.total - values.sum()) / values.size)
 
-    def opened_residues(self, sums: Summed, request: Residues, coarse: Coarse | None = None) -> list[Measurement]:
+    def opened_residuals(self, sums: Summed, request: Residuals, groups: list[npt.NDArray[Any]]) -> list[Measurement]:
         """The marginals inside an opened vector, each with its own noise, and in its groups."""
         if not self.is_open(sums, "marginals"):
             return []
-        factor, cliques = self.expansion(sums), request.chosen(self.contract)
-        parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
-        groups = [None] * len(cliques) if coarse is None else coarse.groups
-        found = []
-        for clique, weight, part, own in zip(cliques, request.weights, parts, groups, strict=True):
+        factor, coarse, found = self.expansion(sums), request.coarse(self.contract, groups), []
+        parts = zip(coarse.cliques, request.weights, coarse.split(sums.arrays[0]), coarse.groups, strict=True)
+        for clique, weight, part, own in parts:
             unit = weight * part.size
             one = expanded(clique, part / unit, (sums.sigmas[0] / unit) ** 2, self.total, factor)
-            in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
-            found.append(replace(self.residue_of(one), groups=None if in_cells else own))
+            found.append(replace(self.residual_of(one), groups=None if in_cells(own) else own))
         return found
+
+    # With cohorts only: nobody is asked before it takes part, and nobody takes part in more than m rounds ------------
+
+    def by_cohorts(self) -> Protocol:
+        """The first cohort tells what to measure, and all the others measure the same.
+
+        A clique that one cohort of unlike clients measures is biased towards that cohort, more than any noise that it
+        saves is worth. So there is one choice, after the first cohort's one-way marginals and sketches, and every later
+        cohort is asked for the same marginals: their sums add up to those of all clients but the first cohort's.
+        One-way marginals are asked of every cohort. A client sends one vector in all, or two.
+        """
+        contract = self.contract
+        budget = contract.budget_of_cohorts(self.ledger.remaining_rho)
+        ones = [CohortPool((name,)) for name in self.domain]
+        pooled: list[CohortPool] = []
+        shrinkage: float | None = None
+        which = self.sketched()
+        request = None if which else MeasureAll(one_way=[1] * len(ones), cliques=[], weights=[])
+        for t in range(1, self.options.rounds + 1):
+            self.begin_round(t)
+            cohort = self.sample(self.config.federation.sampling_rate)
+            if request is None:
+                self.record.sigma = budget.first_one_way
+                sums = yield Sum(cohort, FirstLook(alone=False), budget.first_one_way)
+                if not self.is_open(sums, "one-way marginals"):
+                    continue
+                self.pool(ones, sums.arrays, [sums.sigmas[0]] * len(ones), sums)
+                self.model = None
+                self.estimate(measurements(ones, self.total))
+                sums = yield self.sum_of_sketches(which, budget, cohort)
+                if self.is_open(sums, "sketches"):
+                    with self.timed("select"):
+                        sketched = self.sketches_of(which, sums)
+                        shrinkage = self.shrinkage_of(sketched)
+                        request = self.request_of(self.planned_of_cohorts(sketched, self.later_mu2(budget, t)))
+                    pooled = [CohortPool(clique) for clique in request.measured(contract)[len(ones) :]]
+                    self.selected([pool.clique for pool in pooled])
+                continue
+            self.record.sigma = budget.later(request.layout(contract, ()).sensitivity)
+            sums = yield Sum(cohort, request, self.record.sigma)
+            if self.is_open(sums, "marginals"):
+                weights = np.array([*request.one_way, *request.weights])
+                parts = self.parts_of(request.measured(contract), sums.arrays[0])
+                values = [part / weight for part, weight in zip(parts, weights, strict=True)]
+                self.pool([*ones, *pooled], values, sums.sigmas[0] / weights, sums)
+        self.model = None  # its one-way marginals were those of one cohort
+        self.estimate(measurements(ones, self.total))
+        self.estimate(measurements([*ones, *pooled], self.total), True, shrinkage)
+
+    def later_mu2(self, budget: CohortBudget, t: int) -> float:
+        """What the cohorts after round t can give together, as 1/sigma^2 on the federation's counts.
+
+        A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
+        to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
+        """
+        left: int = self.options.rounds - t
+        return 2.0 * budget.each * left * self.share_of_cohort**2
+
+    @property
+    def share_of_cohort(self) -> float:
+        """The share of the clients that a cohort has."""
+        node = self.config.federation
+        return cohort_size(node.sampling_rate, node.minimum_cohort, len(self.clients)) / len(self.clients)
+
+    def pool(
+        self,
+        pools: Sequence[CohortPool],
+        arrays: Sequence[npt.NDArray[np.float64]],
+        sigmas: Sequence[float] | npt.NDArray[np.float64],
+        sums: Summed,
+    ) -> None:
+        """Adds the marginals of an opened sum to their pools."""
+        for pool, values, sigma in zip(pools, arrays, sigmas, strict=True):
+            pool.add(values, float(sigma), self.rows(sums.contributors))
+
+    def parts_of(self, cliques: Sequence[Clique], vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+        """The marginals inside a vector, still times their weights."""
+        shapes = [self.domain.shape_of(q) for q in cliques]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
+
+    def request_of(self, plan: Mapping[int, float]) -> MeasureAll:
+        """The request that divides a cohort's budget as the plan does, up to the rounding of the weights.
+
+        An attribute of no query of the workload has the least of the other attributes' shares.
+        """
+        cliques = self.candidates.cliques
+        ones = {cliques[i][0]: share for i, share in plan.items() if len(cliques[i]) == 1}
+        chosen = [i for i in plan if len(cliques[i]) > 1]
+        least = min(ones.values(), default=max(plan.values(), default=1.0))
+        shares = [*(ones.get(name, least) for name in self.domain), *(plan[i] for i in chosen)]
+        weights = integer_weights(shares)
+        d = len(self.domain)
+        return MeasureAll(one_way=weights[:d], cliques=chosen, weights=weights[d:])
+
+
+@dataclass(frozen=True, eq=False)
+class Sketched:
+    """The opened sketches, brought to the federation's total.
+
+    Attributes:
+        sketcher: that made them.
+        values: one vector per sketch, in records.
+        sigma: standard deviation of their noise before weights.
+    """
+
+    sketcher: Sketcher
+    values: list[npt.NDArray[np.float64]]
+    sigma: float
+
+    def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
+        """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
+
+        Cliques of two attributes and of three are shrunk apart: most triples have nothing of their own. The L1 norm of
+        an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no error is larger
+        than 2 n, whatever the noise says.
+        """
+        squared, spread, support = self.distances(view)
+        sizes = np.array([len(clique) for clique in self.sketcher.cliques])
+        for size in np.unique(sizes):
+            squared[sizes == size] = shrunk(squared[sizes == size], spread[sizes == size])
+        return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
+
+    def shows(self, view: ModelView) -> bool:
+        """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.
+
+        Of k noises, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
+        """
+        squared, _, _ = self.distances(view)
+        entries = np.array([self.sketcher.noises(i) for i in range(len(self.values))], np.float64)
+        sigmas = np.array([self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))])
+        chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
+        return bool(len(chances) * chances.min() < _CHANCE)
+
+    def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
+        """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""
+        squared, spread, support = found = np.empty((3, len(self.values)))
+        for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
+            sigma = self.sketcher.sigma_of(i, self.sigma)
+            seen, noises = self.sketcher.of_marginal(i, probabilities), self.sketcher.noises(i)
+            squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma, noises)
+            spread[i] = sqrt(2.0 * noises) * sigma * sigma
+            support[i] = effective_cells(self.sketcher.coarse(i, probabilities))
+        return found
+
+    def sketch_errors(self, view: ModelView) -> list[SketchError]:
+        """The distances, with what is needed to make errors of them."""
+        sketcher, rows = self.sketcher, view.model.total
+        names = [(name,) for name in view.model.domain]
+        masses = {name: p for (name,), p in zip(names, view.probabilities(names), strict=True)}
+        found = []
+        for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
+            squared, spread, support = map(float, distance)
+            groups = None
+            if sketcher.grouping:
+                groups = tuple(sketcher.grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
+            apart = sketcher.of_marginal(i, independent(masses, clique))
+            off, sigma = self.values[i] - rows * apart, sketcher.sigma_of(i, self.sigma)
+            alone = squared_distance(off, sigma, sketcher.noises(i))
+            scatter = rows * sketcher.spread(i)
+            found.append(SketchError(clique, squared, spread, scatter, support, groups, alone, sketcher.noises(i)))
+        return found
+
+    def departures(self, model: Model) -> list[Departure]:
+        """Where the sketches and a model of independent attributes see the same cells."""
+        sketcher, found = self.sketcher, []
+        for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
+            sigma = sketcher.sigma_of(i, self.sigma)
+            seen = sketcher.of_marginal(i, p)
+            found.append(Departure(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
+        return found
+
+
+class CohortPool:
+    """Sums of one marginal over one cohort after the other, added up: the table of all who were in one of them.
+
+    Each brings noise of its own, so the noise of c cohorts' total is the root of c times that of one; what it no longer
+    has is the error of a cohort that is unlike the others.
+
+    Args:
+        clique: of the marginal.
+    """
+
+    def __init__(self, clique: Clique) -> None:
+        self.clique = clique
+        self.total: npt.NDArray[np.float64] | None = None
+        self.variance = self.rows = 0.0
+
+    def add(self, values: npt.NDArray[np.float64], sigma: float, rows: float) -> None:
+        """One cohort's noisy sum, its standard deviation, and the cohort's rows."""
+        self.total = values if self.total is None else self.total + values
+        self.variance += sigma * sigma
+        self.rows += rows
+
+    def measurement(self, total: float) -> list[Measurement]:
+        """Brought to the federation's total: the clients that were asked stand for all; empty if none was."""
+        if self.total is None:
+            return []
+        return [expanded(self.clique, self.total, self.variance, total, total / max(1.0, self.rows))]
+
+
+def expanded(
+    clique: Clique, values: npt.NDArray[np.float64], variance: float, total: float, factor: float
+) -> Measurement:
+    """A noisy marginal of some clients, brought to the federation's total.
+
+    Of those who were not asked, the rows are missing: as if each row were there by chance, a cell of n_c records has a
+    variance of n_c (f - 1), f the expansion, which is added to that of the noise.
+
+    Args:
+        clique: of the marginal.
+        values: its noisy counts.
+        variance: of the noise in each of them.
+        total: records of the federation.
+        factor: f, the federation's records for each of those clients'.
+    """
+    missing = total * max(0.0, factor - 1.0) / values.size
+    return Measurement(clique, values * factor, sqrt(variance * factor * factor + missing))
+
+
+def integer_weights(shares: Sequence[float]) -> list[int]:
+    """Weights c of 1 to `FINEST` with c^2 in proportion to the shares, up to rounding."""
+    most = max(shares)
+    return [max(1, round(FINEST * sqrt(share / most))) for share in shares]
+
+
+def measurements(pools: Sequence[CohortPool], total: float) -> list[Measurement]:
+    return [measured for pool in pools for measured in pool.measurement(total)]
 
 
 def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:
@@ -410,3 +638,8 @@ def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:
     for m in measurements:
         known[m.clique] = known.get(m.clique, 0.0) + m.sigma**-2
     return known
+
+
+def in_cells(groups: Groups) -> bool:
+    """Return whether each value is a group of its own."""
+    return all(len(own) == int(own.max()) + 1 for own in groups)

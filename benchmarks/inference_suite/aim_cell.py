@@ -59,12 +59,13 @@ def fedsyn_run(head: Settings, codes: np.ndarray, settings: Settings) -> Callabl
             schema.save(Path(folder) / "schema.yaml")
             inference: Settings = {"max_cells": int(settings["megabytes"] * 2**17)}
             if settings["equal_size"]:
-                inference["max_pass_cost"] = 1e12
+                inference["max_message_passing_cost"] = 1e12
+            name = "aim"
             if settings["library"] == "fedsyn_mbi":
-                inference |= {"engine": "mbi", "iterations": settings["iterations"]}
-                inference |= {"final_iterations": settings["iterations"]}
+                name = "experiments.mbi_engine:Aim"
+                inference |= {"iterations": settings["iterations"], "final_iterations": settings["iterations"]}
             document = {
-                "mechanism": {"name": "aim", "rounds": settings["rounds"]},
+                "mechanism": {"name": name, "rounds": settings["rounds"]},
                 "data": {"source": "table.csv", "schema": str(Path(folder) / "schema.yaml"), "test_fraction": 0.0},
                 "privacy": {"epsilon": settings["epsilon"], "delta": settings["delta"], "client_sizes": "public"},
                 "federation": {"clients": 1},

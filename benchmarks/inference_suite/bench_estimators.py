@@ -25,22 +25,21 @@ from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate, model_size, pass_cost
 
 _MOST_ITERATIONS = 4000
-SOLVERS = ("accelerated", "mirror_descent")
 
 
 class Fits:
     """Losses of the native engine's models after given numbers of iterations."""
 
-    def __init__(self, path: Path, solver: str) -> None:
+    def __init__(self, path: Path) -> None:
         head, values = read(str(path))
         self.domain = Domain(tuple(head["attributes"]), tuple(head["shape"]))
         self.measured = [
             Measurement(tuple(q), y, s) for q, y, s in zip(head["cliques"], values, head["sigmas"], strict=True)
         ]
-        self.total, self.solver = head["total"], solver
+        self.total = head["total"]
 
     def loss(self, iterations: int, tolerance: float = 0.0) -> float:
-        config = EstimateConfig(solver=self.solver, iterations=iterations, tolerance=tolerance)
+        config = EstimateConfig(iterations, tolerance)
         model = estimate(self.domain, self.measured, total=self.total, config=config)
         assert model.info is not None
         return model.info.loss
@@ -90,20 +89,19 @@ def compare(name: str, arguments: argparse.Namespace, folder: Path) -> None:
     rows, columns = table.codes.shape
     print(f"\n{name}: {rows} rows, {columns} columns, {len(cliques) - columns} pairs and triples measured, ", end="")
     print(f"model {size} cells, a pass {cost:.3g}")
-    least = Fits(path, "accelerated").loss(_MOST_ITERATIONS, 1e-9)
+    least = Fits(path).loss(_MOST_ITERATIONS, 1e-9)
     targets = [(1 + within) * least for within in sorted(arguments.within, reverse=True)]
     print(f"  least loss {least:.6g}")
     print("  engine and estimator             target  iters     cold     warm   finish  peak MB   x cold   x warm")
     native: list[dict[str, Any] | None] = [None] * len(targets)
-    for solver in SOLVERS:
-        for index, target in enumerate(targets):
-            iterations = Fits(path, solver).least_iterations(target)
-            if iterations is None:
-                print(f"  {'fedsyn ' + solver:28s} {target:10.6g}  not met within {_MOST_ITERATIONS} iterations")
-                continue
-            cell = run_cell("estimator_cell.py", [str(path), "native", solver, "0", "0", str(iterations)])
-            native[index] = native[index] or cell
-            lines(f"fedsyn {solver}", cell, [target], [native[index]])
+    for index, target in enumerate(targets):
+        iterations = Fits(path).least_iterations(target)
+        if iterations is None:
+            print(f"  {'fedsyn':28s} {target:10.6g}  not met within {_MOST_ITERATIONS} iterations")
+            continue
+        cell = run_cell("estimator_cell.py", [str(path), "native", "accelerated", "0", "0", str(iterations)])
+        native[index] = cell
+        lines("fedsyn", cell, [target], [cell])
     for estimator in arguments.estimators:
         options = [str(path), "mbi", estimator, ",".join(map(repr, targets)), str(arguments.limit), "0"]
         cell = run_cell("estimator_cell.py", options, limit=int(3 * arguments.limit + 60))

@@ -70,7 +70,7 @@ class Clock:
         return time.process_time() - self.cpu - self.out_cpu, time.perf_counter() - self.wall - self.out_wall
 
 
-def native(head: dict[str, Any], values: list[np.ndarray], solver: str, iterations: int) -> dict[str, Any]:
+def native(head: dict[str, Any], values: list[np.ndarray], iterations: int) -> dict[str, Any]:
     start = time.process_time()
     from fedsyn.domain import Domain
     from fedsyn.inference import EstimateConfig, Measurement, estimate
@@ -78,7 +78,7 @@ def native(head: dict[str, Any], values: list[np.ndarray], solver: str, iteratio
     report: dict[str, Any] = {"import_cpu": time.process_time() - start}
     domain = Domain(tuple(head["attributes"]), tuple(head["shape"]))
     measured = [Measurement(tuple(q), y, s) for q, y, s in zip(head["cliques"], values, head["sigmas"], strict=True)]
-    config = EstimateConfig(solver=solver, iterations=iterations, tolerance=0.0)
+    config = EstimateConfig(iterations, 0.0)
     for name in ("cold", "warm"):
         clock = Clock()
         model = estimate(domain, measured, total=head["total"], config=config)
@@ -166,7 +166,7 @@ def main() -> int:
     head, values = read(path)
     try:
         if engine == "native":
-            report = native(head, values, estimator, int(iterations))
+            report = native(head, values, int(iterations))
         else:
             fit = MbiFit(head, values, estimator, [float(target) for target in targets.split(",")], float(limit))
             report = {"import_cpu": fit.import_cpu, "cold": fit.until_met(), "warm": fit.until_met(), "peak_mb": peak()}

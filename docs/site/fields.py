@@ -53,7 +53,7 @@ def unread(fields: str, check: str) -> Line:
 _PRICED = "candidates of the client's own contract, each once; any of them costs what the client's own layout says"
 _LAYOUT = "the client's own layout: sensitivity, length and price follow from it, for every value"
 _PLAN = "no less noise than the plan of the run's configuration has for this request, nor than the ledger has left"
-_MODEL = "a model on the client's own domain, finite, within inference.max_cells and max_pass_cost"
+_MODEL = "a model on the client's own domain, finite, within inference.max_cells and max_message_passing_cost"
 _QUESTION = "another question of the same sensitivity, at the same price"
 
 #: What a node's link and worker get.
@@ -321,7 +321,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques", "candidates; a client adds those that it chose in this round"),
         bounded("one_way", "the plan's price of each marginal, and the budget"),
     ),
-    "flaim_baselines.Draw": (bounded("eligible", "candidates; no row is looked at"),),
+    "flaim.BlindDraw": (bounded("eligible", "candidates; no row is looked at"),),
     "distributed_aim.Scores": (
         bounded("eligible", _PRICED),
         word("arrays", _MODEL, "distances from another model: " + _QUESTION),
@@ -331,11 +331,11 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques width", _PRICED + "; up to the option `width`"),
         word("arrays", "groups on the domain, as many as the sketches have", "other groups: " + _QUESTION),
     ),
-    "sketch_aim.Residues": (
+    "sketch_aim.Residuals": (
         bounded("cliques weights shapes", _LAYOUT + "; candidates, weights times cells up to 2^31"),
         word("arrays", "groups on the domain, of these shapes", "other groups: " + _QUESTION),
     ),
-    "sketch_aim_cohorts.MeasureAll": (bounded("one_way cliques weights", _LAYOUT + "; weights up to 16"),),
+    "sketch_aim.MeasureAll": (bounded("one_way cliques weights", _LAYOUT + "; weights up to 16"),),
     "mst.Tree": (
         bounded("epsilon", _PLAN),
         word("arrays", _MODEL, "a tree against another model: as much about one row as epsilon says"),

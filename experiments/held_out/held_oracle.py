@@ -28,7 +28,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.selection.planning import Errors, Plan, Planner
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.residues import cost, residue
+from fedsyn.table.counting.residuals import cost, residual
 
 #: How much of the workload's cliques an oracle sees, and how bold it is: with a boldness of 4 it reckons with a quarter
 #: of the noise's variance, so it takes more marginals than the planner would. Four settings; AIM has six.
@@ -96,7 +96,7 @@ class Oracle(SketchAim):
         return parts
 
     def counted(self, plan: Mapping[int, float]) -> list[Measurement]:
-        """The plan's residues, in cells or groups as sketch_aim measures them, with Gaussian noise."""
+        """The plan's residuals, in cells or groups as sketch_aim measures them, with Gaussian noise."""
         found = []
         for i, groups, budget in self.looks(plan):
             clique = self.candidates.cliques[i]
@@ -105,7 +105,7 @@ class Oracle(SketchAim):
             empty = Measurement(clique, np.zeros(shape), sigma, groups=groups)
             counts = np.asarray(empty.of_cells(self.true([clique])[0])).reshape(shape)
             noise = self._noise.normal(0.0, sigma, shape)
-            found.append(self.residue_of(replace(empty, values=residue(counts) + noise)))
+            found.append(self.residual_of(replace(empty, values=residual(counts) + noise)))
         return found
 
     def run(self) -> Model:

@@ -18,7 +18,7 @@ from experiments.honest_intervals.honest_populations import Floats, Population, 
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.posterior import Posterior
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.table.counting.residues import residue
+from fedsyn.table.counting.residuals import residual
 
 # Rows of the pool that stands for the model when rows are drawn from it independently.
 _POOL = 10
@@ -55,9 +55,9 @@ class Seen:
 
 
 def seen_of(m: Measurement, table: Floats) -> Floats:
-    """What a measurement sees of a marginal over its clique, in the shape of its values: cells, groups, residues."""
+    """What a measurement sees of a marginal over its clique, in the shape of its values: cells, groups, residuals."""
     seen = m.of_cells(table).reshape(np.shape(m.values))
-    return residue(seen) if m.beyond else seen
+    return residual(seen) if m.beyond else seen
 
 
 class Drawing(ABC):

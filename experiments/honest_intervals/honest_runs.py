@@ -136,10 +136,10 @@ def watched(name: str) -> type[MechanismStrategy]:
     half = strategy_class(name)
 
     class Watched(half):  # type: ignore[misc, valid-type]
-        def pull(self, measurements: Any, settings: Any, pseudo_records: Any) -> tuple[Model | None, float]:
-            prior, kappa = super().pull(measurements, settings, pseudo_records)
-            self.seen = (tuple(measurements), kappa, prior)
-            return prior, kappa
+        def shrunk_towards(self, measurements: Any, settings: Any, shrinkage: Any) -> tuple[Model | None, float]:
+            prior, found = super().shrunk_towards(measurements, settings, shrinkage)
+            self.seen = (tuple(measurements), found, prior)
+            return prior, found
 
     return Watched
 

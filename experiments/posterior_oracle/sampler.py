@@ -32,13 +32,13 @@ import numpy.typing as npt
 
 from fedsyn.domain import Domain
 from fedsyn.errors import InputError
+from fedsyn.inference.effects import Grid
 from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.grids import Grid
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.model import Model
 from fedsyn.inference.triangulation import axes_of
 from fedsyn.randomness import RandomSource
-from fedsyn.table.counting.residues import residue
+from fedsyn.table.counting.residuals import residual
 
 Floats = npt.NDArray[np.float64]
 #: Cells of the whole table, at most: every step of the sampler looks at all of them.
@@ -258,7 +258,7 @@ class Potentials:
 def _matrix(grid: Grid, cells: npt.NDArray[np.int64]) -> Floats:
     """(numbers, cells) what one row in each cell adds to a measurement."""
     rows = [grid.counted(cell[None, :]) for cell in cells]
-    return np.stack([(residue(row) if grid.beyond else row).ravel() for row in rows], axis=1)
+    return np.stack([(residual(row) if grid.beyond else row).ravel() for row in rows], axis=1)
 
 
 def _basis(grids: list[Grid], cells: npt.NDArray[np.int64]) -> Floats:

@@ -80,7 +80,7 @@ def outcome(table: str, rows: int, epsilon: float, seed: int) -> Outcome:
     strategy = fitted(Cell(table, rows, epsilon, seed, "sketch_aim", ()).config(), train, domain)
     model = strategy.model
     assert model is not None
-    said = predict_quality(model, Evidence(strategy.measured, model.total), strategy.glimpses(), strategy.workload)
+    said = predict_quality(model, Evidence(strategy.measured, model.total), strategy.sketch_errors(), strategy.workload)
     workload = build_workload(WORKLOAD, domain)
     pairs = zip(count(train, domain, workload.cliques), model.project_many(workload.cliques), strict=True)
     off = [np.abs(np.asarray(t).ravel() / len(train) - np.asarray(m).ravel() / model.total).sum() for t, m in pairs]

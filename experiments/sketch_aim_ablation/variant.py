@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,22 +18,29 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.inference import Hierarchy, Measurement
-from fedsyn.plugins.clients.sketch_aim import Residues, SketchAimClient, SketchAimContract, SketchAimOptions
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, Weight
-from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim
-from fedsyn.plugins.strategies.sketch_aim_cohorts import expanded, integer_weights
-from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
+from fedsyn.plugins.clients.sketch_aim import (
+    FINEST,
+    Residuals,
+    SketchAimClient,
+    SketchAimContract,
+    SketchAimOptions,
+    Weight,
+)
+from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim, Sketched, expanded, in_cells, integer_weights
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
 from fedsyn.protocol.wire.holder import Call
 from fedsyn.protocol.wire.requests import Layout, Request, Summed
-from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.indif import clique_key, sign_bits, splitmix64
 from fedsyn.selection.planning import Errors, Plan
 from fedsyn.selection.resolution import Resolutions
-from fedsyn.selection.sketches import Sketcher, clique_key, make_sketcher, splitmix64
+from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.marginals import count_sparse_many
 
+# Cells whose signs are expanded at the same time: 64 of them fill 8 MB.
+_CELLS_AT_ONCE = 1 << 14
 # Marginals of an evenly divided run.
 _EVEN = 20
 
@@ -50,7 +57,7 @@ class VariantOptions(SketchAimOptions):
         one_way: what the plan buys of one-way marginals: 'flat', cells; 'hierarchical', blocks of 1, 2, 4, ... values.
         always: sketches also where they could not show anything.
         room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
-        residues: chosen marginals are measured without their one-way parts; else as counts.
+        residuals: chosen marginals are measured without their one-way parts; else as counts.
     """
 
     sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
@@ -60,7 +67,7 @@ class VariantOptions(SketchAimOptions):
     one_way: Literal["hierarchical", "flat"] = "flat"
     always: bool = False
     room: bool = True
-    residues: bool = True
+    residuals: bool = True
 
     @property
     def is_grouped(self) -> bool:
@@ -70,11 +77,57 @@ class VariantOptions(SketchAimOptions):
 
 @dataclass(frozen=True)
 class Signs(Sketcher):
-    """k signs for each cell: r = sqrt(k)."""
+    """k signs for each cell: a +-1/sqrt(k) projection without its factor, r = sqrt(k).
+
+    E ||x S||^2 = r^2 ||x||^2 over the seed for every x, with variance at most 2 r^4 ||x||^4 / k (Alon, Matias & Szegedy
+    1999): they see an error of any shape. Nothing is grouped.
+    """
+
+    seed: int = 0
+
+    signed: ClassVar[bool] = True
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        return (self.width,) * len(self.cliques)
+
+    @property
+    def row_norm(self) -> float:
+        return sqrt(self.width)
+
+    @cached_property
+    def row_norms(self) -> tuple[float, ...]:
+        return (self.row_norm,) * len(self.cliques)
+
+    def unit(self, i: int) -> float:
+        return self.row_norm
+
+    def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+        sparse = count_sparse_many(codes, self.domain, self.cliques)
+        parts = [np.rint(self._project(i, one.cells, one.counts)) for i, one in enumerate(sparse)]
+        return np.concatenate(parts).astype(np.int64)
+
+    def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+        flat = self.coarse(i, values)
+        return self._project(i, np.arange(len(flat)), flat) / self.row_norm
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """Return the marginal itself: no cells share a group."""
         return np.asarray(values, np.float64).ravel()
+
+    def _project(
+        self, i: int, cells: npt.NDArray[np.integer], values: npt.NDArray[np.number]
+    ) -> npt.NDArray[np.float64]:
+        """Sum over cells of value * row of S; exact for integer values whose sums stay below 2^53."""
+        k, key = self.lengths[i], clique_key(self.seed, self.cliques[i])
+        counters: npt.NDArray[np.uint64] = np.asarray(cells).astype(np.uint64)
+        out = np.zeros(k)
+        for start in range(0, len(counters), _CELLS_AT_ONCE):
+            some, weight = counters[start : start + _CELLS_AT_ONCE], values[start : start + _CELLS_AT_ONCE]
+            bits = sign_bits(key, some, k)
+            # Summed as one minus twice the bits, in a fixed order: einsum and not BLAS, whose order depends on threads.
+            out += np.asarray(weight, np.float64).sum() - 2.0 * np.einsum("i,ij->j", weight, bits.astype(np.float64))
+        return out
 
 
 @dataclass(frozen=True)
@@ -101,7 +154,7 @@ class CountSketch(Signs):
         return np.bincount(bucket.astype(np.int64), sign * values, k).astype(np.float64, copy=False)
 
 
-class Weighed(Residues):
+class Weighed(Residuals):
     """Some candidates' marginals as counts, each times a weight of its own, one after the other, as ONE vector."""
 
     name = "measure-counts"
@@ -116,11 +169,11 @@ class Weighed(Residues):
         So the vector moves by exactly sqrt(sum of c_q^2) in L2, a clique that is counted in several ways as often.
         """
         super().layout(contract, arrays)  # as many weights as cliques
-        norm, cells = sqrt(sum(c * c for c in self.weights)), sum(self.made(contract, arrays).lengths)
+        norm, cells = sqrt(sum(c * c for c in self.weights)), sum(self.coarse(contract, arrays).lengths)
         return Layout.of_vector(cells, norm, magnitude=float(max(self.weights)), replaced=COUNTS)
 
     def of_rows(self, contract: Any, arrays: Any, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        counts = self.made(contract, arrays).of_rows(codes)
+        counts = self.coarse(contract, arrays).of_rows(codes)
         return np.concatenate([c * table.ravel() for c, table in zip(self.weights, counts, strict=True)])
 
 
@@ -135,24 +188,24 @@ class VariantContract(SketchAimContract):
         return self.options.sizes
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """All rounds share what is left, whether residues or counts are asked for; the others of the two are not."""
-        if isinstance(request, Residues) and isinstance(request, Weighed) == self.options.residues:
+        """All rounds share what is left, whether residuals or counts are asked for; the others of the two are not."""
+        if isinstance(request, Residuals) and isinstance(request, Weighed) == self.options.residuals:
             return Planned(0.0)
         return super().planned(request, layout)
 
     def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
-        if self.options.residues:
+        if self.options.residuals:
             yield from super()._foreseen_rounds(rho, times, part)
             return
         layout = Layout.of_vector(2 * most_cells(self), float(FINEST), magnitude=float(FINEST), replaced=COUNTS)
         yield ForeseenSum.of(Weighed.name, layout, rho, times=times, part=part)
 
-    def drowned(self, which: Sequence[int], rows: float) -> bool:
-        return not self.options.always and super().drowned(which, rows)
+    def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
+        return not self.options.always and super().below_noise_level(which, rows)
 
     @cached_property
     def factors(self) -> tuple[int, ...] | None:
-        return super().factors if self.options.residues else None
+        return super().factors if self.options.residuals else None
 
     def groups(self, cliques: Any, width: int, mass: Any) -> list[npt.NDArray[Any]]:
         return super().groups(cliques, width, mass) if self.options.is_grouped else []
@@ -163,8 +216,8 @@ class VariantContract(SketchAimContract):
             return super()._sketcher(cliques, width, arrays)
         self._require_groups(arrays, self.options.is_grouped)
         if kind == "groups":
-            return make_sketcher(self.domain, cliques, kind, width, *arrays)
-        return (CountSketch if kind == "count" else Signs)(self.domain, cliques, "signs", width)
+            return make_sketcher(Sketcher, self.domain, cliques, width, *arrays)
+        return (CountSketch if kind == "count" else Signs)(self.domain, cliques, width, {})
 
 
 class VariantClient(SketchAimClient):
@@ -185,9 +238,9 @@ class Variant(SketchAim):
     Client = VariantClient
     options: VariantOptions
 
-    def pull_of(self, sketched: Sketched) -> float | None:
-        """kappa, from sketches by groups; the others do not tell it."""
-        return super().pull_of(sketched) if self.options.is_grouped else None
+    def shrinkage_of(self, sketched: Sketched) -> float | None:
+        """Return the shrinkage, from sketches by groups; the others do not tell it."""
+        return super().shrinkage_of(sketched) if self.options.is_grouped else None
 
     def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:
         """As sketch_aim; sketches of whole marginals see the errors of their parts again, which are taken off."""
@@ -219,14 +272,14 @@ class Variant(SketchAim):
 
     @cached_property
     def resolutions(self) -> Resolutions:
-        if self.options.residues:
+        if self.options.residuals:
             return super().resolutions
         assert self.model is not None
         return Resolutions(self.domain, {name: self.model.project((name,)) for name in self.domain})
 
     def graded(self, errors: Errors) -> Errors:
         found = super().graded(errors)
-        if not self.options.residues:
+        if not self.options.residuals:
             found = replace(found, costs=errors.costs)
         if self.options.resolution == "cells":
             found = replace(found, ladder=errors.ladder, rows=errors.rows, steps=errors.steps)
@@ -249,27 +302,26 @@ class Variant(SketchAim):
             found += [(i, (groups,), budget * float(share)) for groups, share in pairs]
         return found
 
-    def request(self, which: list[int], budgets: list[float], made: Coarse | None) -> tuple[Residues, float]:
+    def request(
+        self, which: list[int], budgets: list[float], shapes: Sequence[tuple[int, ...]], grouped: bool
+    ) -> tuple[Residuals, float]:
         """As sketch_aim, or counts: each has its 1/sigma^2, up to the rounding of its weight.
 
         Their sum is kept: sum of c^2 / sigma^2, less a hair, so that no rounding of sums goes beyond the budget.
         """
-        if self.options.residues:
-            return super().request(which, budgets, made)
+        if self.options.residuals:
+            return super().request(which, budgets, shapes, grouped)
         weights = integer_weights(budgets)
         sigma = sqrt(sum(c * c for c in weights) / sum(budgets)) * (1.0 + 1e-13)
-        shapes = [] if made is None else [list(shape) for shape in made.shapes]
-        return Weighed(shapes=shapes, cliques=which, weights=weights), sigma
+        return Weighed(shapes=[list(s) for s in shapes] if grouped else [], cliques=which, weights=weights), sigma
 
-    def opened_residues(self, sums: Summed, request: Residues, coarse: Coarse | None = None) -> list[Measurement]:
-        """The marginals inside an opened vector, residues or counts."""
+    def opened_residuals(self, sums: Summed, request: Residuals, groups: list[npt.NDArray[Any]]) -> list[Measurement]:
+        """The marginals inside an opened vector, residuals or counts."""
         if not isinstance(request, Weighed) or not self.is_open(sums, "marginals"):
-            return super().opened_residues(sums, request, coarse)
-        factor, cliques, found = self.expansion(sums), request.chosen(self.contract), []
-        parts = self.parts_of(cliques, sums.arrays[0]) if coarse is None else coarse.split(sums.arrays[0])
-        groups = [None] * len(cliques) if coarse is None else coarse.groups
-        for clique, weight, part, own in zip(cliques, request.weights, parts, groups, strict=True):
+            return super().opened_residuals(sums, request, groups)
+        factor, coarse, found = self.expansion(sums), request.coarse(self.contract, groups), []
+        parts = zip(coarse.cliques, request.weights, coarse.split(sums.arrays[0]), coarse.groups, strict=True)
+        for clique, weight, part, own in parts:
             one = expanded(clique, part / weight, (sums.sigmas[0] / weight) ** 2, self.total, factor)
-            in_cells = own is None or all(len(each) == int(each.max()) + 1 for each in own)
-            found.append(replace(one, groups=None if in_cells else own))
+            found.append(replace(one, groups=None if in_cells(own) else own))
         return found

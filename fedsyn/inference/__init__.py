@@ -1,10 +1,9 @@
-"""Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, `mbi` behind it, and GUM's rows."""
+"""Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, and GUM's rows."""
 
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.empirical import AnyModel, EmpiricalModel, read_model
-from fedsyn.inference.estimation import estimate
+from fedsyn.inference.estimation import EstimateConfig, estimate
 from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.fitting import EstimateConfig
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.inference.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 from fedsyn.inference.junction_tree import model_size, pass_cost

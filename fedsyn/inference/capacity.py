@@ -21,11 +21,12 @@ def require_room(domain: Domain, node: InferenceNode) -> None:
     """
     if not domain.zeros:
         return
-    if node.engine != "native":
-        raise ConfigError(f"inference.engine '{node.engine}' cannot honour the schema's constraints; use 'native'")
     widest = max((clique for clique, _ in domain.zeros), key=domain.size)
     cells, cost = model_size(domain, []), pass_cost(domain, [])
-    for name, needed, bound in (("max_cells", cells, node.max_cells), ("max_pass_cost", cost, node.max_pass_cost)):
+    for name, needed, bound in (
+        ("max_cells", cells, node.max_cells),
+        ("max_message_passing_cost", cost, node.max_message_passing_cost),
+    ):
         if needed > bound:
             raise ConfigError(
                 f"the schema's constraints need a model of inference.{name} = {needed:.0f} or more (now {bound:.0f}), "
@@ -48,16 +49,16 @@ class Capacity:
 
     Args:
         domain: the schema's domain.
-        node: `inference` of the configuration, for `max_cells` and `max_pass_cost`.
+        node: `inference` of the configuration, for `max_cells` and `max_message_passing_cost`.
 
     Raises:
-        ConfigError: the structural zeros alone need more than the bounds allow, or an engine that cannot honour them.
+        ConfigError: the structural zeros alone need more than the bounds allow.
     """
 
     def __init__(self, domain: Domain, node: InferenceNode) -> None:
         self.domain = domain
         self.max_cells = node.max_cells
-        self.max_pass_cost = node.max_pass_cost
+        self.max_message_passing_cost = node.max_message_passing_cost
         self._axes = axes_of(domain)
         self._cliques: dict[Clique, int] = {}  # with their masks; maximal ones only
         self._growth: Growth | None = None
@@ -100,7 +101,7 @@ class Capacity:
 
     def fits(self, clique: Clique, share: float = 1.0) -> bool:
         """Whether the model with this clique added stays within `share` of both bounds."""
-        return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_pass_cost)
+        return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_message_passing_cost)
 
     def which_fit(self, cliques: Sequence[Clique], share: float = 1.0) -> list[int]:
         """Indices of the cliques that could be added next, each on its own.
@@ -114,7 +115,12 @@ class Capacity:
 
     def test(self, share: float = 1.0) -> Callable[[Clique], bool]:
         """`which_fit` for one clique after the other, beside the cliques of now, whatever is added later."""
-        cells, cost, growth, mask = share * self.max_cells, share * self.max_pass_cost, self.growth, self._axes.mask
+        cells, cost, growth, mask = (
+            share * self.max_cells,
+            share * self.max_message_passing_cost,
+            self.growth,
+            self._axes.mask,
+        )
         return lambda clique: growth.fits(mask(clique), cells, cost, MOST_ATTRIBUTES)
 
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:

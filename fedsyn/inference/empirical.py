@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.mixture import MixtureModel, packed_head, total_of
-from fedsyn.inference.model import Model
+from fedsyn.inference.model import Model, checked_cells, checked_codes, checked_total
 from fedsyn.randomness import RandomSource
 from fedsyn.table.counting.marginals import count
 
@@ -42,13 +41,10 @@ class EmpiricalModel:
             raise ValueError("a model that is a table needs at least one row")
         if len(domain) and ((codes < 0).any() or (codes >= np.array(domain.shape)).any()):
             raise ValueError("codes must lie within the domain")
-        total = float(len(codes) if total is None else total)
-        if not (math.isfinite(total) and total > 0):
-            raise ValueError("the total of a model must be positive and finite")
+        self.total = checked_total(len(codes) if total is None else total)
         self.domain = domain
         self.codes = codes.astype(np.min_scalar_type(max(domain.shape, default=1) - 1))
         self.codes.flags.writeable = False
-        self.total = total
         self.info = None
 
     def __repr__(self) -> str:
@@ -72,9 +68,7 @@ class EmpiricalModel:
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
         """(m,) share of the rows that fall into each cell; `cells` (m, |clique|), columns in the clique's order."""
-        cells = np.asarray(cells)
-        if cells.ndim != 2 or cells.shape[1] != len(clique) or len(set(clique)) != len(clique):
-            raise ValueError("cells must have one column for each of the clique's distinct attributes")
+        cells = checked_cells(clique, cells)
         own = self.codes[:, list(self.domain.axes(clique))]
         both = np.zeros(len(own) + len(cells), dtype=np.int64)
         size = 1
@@ -92,9 +86,7 @@ class EmpiricalModel:
 
     def log_likelihood(self, codes: np.ndarray) -> np.ndarray:
         """(n,) natural log of each row's share of the table; -inf for a row that the table does not hold."""
-        codes = np.asarray(codes)
-        if codes.ndim != 2 or codes.shape[1] != len(self.domain):
-            raise ValueError("codes must have one column for each attribute of the domain")
+        codes = checked_codes(self.domain, codes)
         with np.errstate(divide="ignore"):
             logs: np.ndarray = np.log(self.probability_at(self.domain.attributes, codes))
             return logs

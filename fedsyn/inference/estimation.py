@@ -1,33 +1,61 @@
-"""From noisy marginals to a model: the entry point of the room, and the native engine.
+"""From noisy marginals to a model: the entry point of the room.
 
-Residues as a fit takes them: with the one-way marginals that were measured beside them.
+Residuals as a fit takes them: with the one-way marginals that were measured beside them.
 
-A fit to noisy residues alone would move one-way marginals to make room for noise that no table has: a count that noise
+A fit to noisy residuals alone would move one-way marginals to make room for noise that no table has: a count that noise
 makes negative costs less where its row and column are fuller. Their own measurements, with noise of their own, do not
-hold them. So a fit is asked for the whole marginal, its residue as measured and its parts as their least squares: they
-agree with the own measurements, and hold what noise in the residue would move.
+hold them. So a fit is asked for the whole marginal, its residual as measured and its parts as their least squares: they
+agree with the own measurements, and hold what noise in the residual would move.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError
 from fedsyn.inference import solvers
-from fedsyn.inference.compiled import Compiled
-from fedsyn.inference.effects import Effects
-from fedsyn.inference.fitting import EstimateConfig
-from fedsyn.inference.grids import Grid
+from fedsyn.inference.calibrate import Calibrator
+from fedsyn.inference.effects import Effects, Grid
+from fedsyn.inference.junction_tree import build_tree
 from fedsyn.inference.measurements import Measurement, Merged, impossible, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
-from fedsyn.inference.triangulation import Axes, axes_of
+from fedsyn.inference.triangulation import Axes, axes_of, bits
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EstimateConfig:
+    """How long a model is fitted.
+
+    Attributes:
+        iterations: at most this many. A converged fit also fits the noise, and the sampling error of measurements that
+            saw only some of the federation's rows: it drives cells with small noisy counts to 0, which costs likelihood
+            on other rows. Stopping early regularises; benchmarks/README.md has figures for two mechanisms. An
+            iteration costs 1.3 calibrations.
+        tolerance: stop when 10 iterations lowered the loss by less than this, relatively; 0 makes all iterations.
+        stop_at_noise_level: stop as well when the noise of the measurements explains what the model leaves of them
+            (`solvers.Problem.is_explained`).
+    """
+
+    iterations: int = 100
+    tolerance: float = 1e-4
+    stop_at_noise_level: bool = False
+
+
+def estimate_config(node: InferenceNode, iterations: int, *, stop_at_noise_level: bool = False) -> EstimateConfig:
+    """Return the settings of one fit: the mechanism's number of iterations, and how the configuration ends a fit."""
+    return EstimateConfig(
+        iterations,
+        stop_at_noise_level=stop_at_noise_level if node.stop_at_noise_level is None else node.stop_at_noise_level,
+    )
 
 
 def estimate(
@@ -44,7 +72,7 @@ def estimate(
 
     Minimised over the marginal polytope with the total fixed (McKenna, Sheldon & Miklau 2019); where the domain has
     structural zeros, over the distributions that put nothing into impossible cells. The measurements' order does not
-    change a bit of it. Attributes that no measurement names are uniform and independent. Residues: `completed`.
+    change a bit of it. Attributes that no measurement names are uniform and independent. Residuals: `completed`.
 
     >>> import numpy as np
     >>> domain = Domain(("age", "smoker", "ward"), (2, 2, 2))
@@ -62,44 +90,28 @@ def estimate(
         domain: all attributes of the table.
         measurements: noisy marginals in counts; any cliques, repeated and permuted ones too, or none.
         total: number of records; None: the minimum-variance unbiased estimate, at least 1.
-        config: engine, solver, when to stop.
+        config: when to stop.
         warm_start: a model to start from; the optimum is the same, the way there shorter.
         prior: p0, to shrink towards. Only its potentials inside measured cliques count.
-        shrinkage: kappa, in records: the weight of KL(p || p0) in what is minimised.
+        shrinkage: in records, the weight of KL(p || p0) in what is minimised.
 
     Returns:
         The model, calibrated, with `info` of the fit.
 
     Raises:
-        ConfigError: the mbi engine is asked for and not installed, or cannot honour structural zeros or shrinkage.
         ValueError: a malformed measurement, a total that is not positive, or zeros that leave no row possible.
     """
     config = config or EstimateConfig()
-    _same_domain(domain, warm_start, prior)
-    found = merge(axes_of(domain), measurements)
-    total = _checked(least_variance_total(found) if total is None else total)
-    merged = completed(axes_of(domain), found, total)
-    if config.engine == "native":
-        return _estimate_native(domain, merged, total, config, warm_start, prior, shrinkage)
-    if shrinkage:
-        raise ConfigError("inference.shrinkage needs inference.engine: native; the mbi engine has none")
-    from fedsyn.inference.mbi_engine import estimate_with_mbi
-
-    return estimate_with_mbi(domain, merged, total, config, warm_start)
-
-
-def _same_domain(domain: Domain, *models: Model | None) -> None:
-    if any(model is not None and model.domain != domain for model in models):
+    if any(model is not None and model.domain != domain for model in (warm_start, prior)):
         raise ValueError("the warm start or the prior belongs to another domain")
-
-
-def _checked(total: float) -> float:
+    found = merge(axes_of(domain), measurements)
+    total = float(least_variance_total(found) if total is None else total)
     if not (math.isfinite(total) and total > 0):
         raise ValueError("the total must be positive and finite")
-    return float(total)
+    return _fitted(domain, completed(axes_of(domain), found, total), total, config, warm_start, prior, shrinkage)
 
 
-def _estimate_native(
+def _fitted(
     domain: Domain,
     merged: list[Merged],
     total: float,
@@ -112,22 +124,19 @@ def _estimate_native(
     measured = [m for m in merged if m.mask]
     compiled = Compiled(domain, measured, total)
     calibrator, unit = compiled.calibrator, compiled.unit
-    until = (unit, sum(m.noisy for m in measured)) if config.until_noise else (0.0, 0)
+    until = (unit, sum(m.noisy for m in measured)) if config.stop_at_noise_level else (0.0, 0)
     target, origin = compiled.target(m.values for m in measured), compiled.potentials(prior)
     problem = solvers.Problem(
         calibrator, target, compiled.scale, shrinkage / unit**2, origin, *until, seen=compiled.seen
     )
     theta = compiled.potentials(warm_start)
-    solve = solvers.accelerated if config.solver == "accelerated" else solvers.mirror_descent
-    solution = solve(problem, theta, config.iterations, config.tolerance)
+    solution = solvers.accelerated(problem, theta, config.iterations, config.tolerance)
     if not calibrator.is_possible:
         raise ValueError(NO_ROW)
     constant = sum(m.disagreement for m in merged) + sum(
         0.5 * ((total - float(m.values)) / m.sigma) ** 2 for m in merged if not m.mask
     )
     info = FitInfo(
-        engine="native",
-        solver=config.solver,
         iterations=solution.iterations,
         passes=calibrator.passes,
         loss=solution.fit * unit**2 + constant,
@@ -138,11 +147,8 @@ def _estimate_native(
     return Model.calibrated(domain, calibrator, total, info=info)
 
 
-Floats = npt.NDArray[np.float64]
-
-
 def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged]:
-    """Residues as counts, with as many noises as they had; all else as it is, and every clique and grouping once.
+    """Residuals as counts, with as many noises as they had; all else as it is, and every clique and grouping once.
 
     Args:
         axes: of the domain.
@@ -157,7 +163,7 @@ def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged
 
 
 def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: float) -> Merged:
-    """The counts that have this residue and these one-way marginals; an attribute that has none is even."""
+    """The counts that have this residual and these one-way marginals; an attribute that has none is even."""
     grid = Grid.of(axes, one)
     values = one.values + total / one.values.size
     for axis, rank in enumerate(grid.ranks):
@@ -168,3 +174,63 @@ def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: floa
     if barred is not None:
         values, noisy = np.where(barred, 0.0, values), min(noisy, values.size - int(barred.sum()))
     return replace(one, values=values, noisy=noisy, beyond=False)
+
+
+class Compiled:
+    """What the fits of the same cliques have in common, whatever the values are.
+
+    Args:
+        domain: all attributes.
+        measured: with a clique each; a clique and its groups may come twice.
+        total: records.
+
+    Attributes:
+        calibrator: its factors are the measured cliques.
+        seen: A, from the calibrator's cells to the measured numbers.
+        unit: the largest total / sigma. Only the ratios of the scales matter to a solver: kept near one, neither tiny
+            nor huge sigmas overflow.
+        scale: (m,) total / sigma / unit.
+    """
+
+    def __init__(self, domain: Domain, measured: Sequence[Merged], total: float) -> None:
+        axes = axes_of(domain)
+        self.domain, self.total = domain, total
+        self._masks = list(dict.fromkeys(m.mask for m in measured))
+        tree = build_tree(axes, [*self._masks, *axes.zeros])
+        self.calibrator = Calibrator(tree, self._masks, axes.zeros)
+        sizes = [m.values.size for m in measured]
+        self.seen = solvers.Seen(
+            self.calibrator.offsets.tolist(), [(self._masks.index(m.mask), m.index, m.values.size) for m in measured]
+        )
+        self.unit = max((total / m.sigma for m in measured), default=1.0)
+        self.scale = np.repeat([total / m.sigma / self.unit for m in measured], sizes)
+
+    def target(self, values: Iterable[Floats]) -> Floats:
+        """(m,) counts of every measurement, as probabilities."""
+        return np.concatenate([np.zeros(0), *(table.ravel() / self.total for table in values)])
+
+    def potentials(self, model: Model | None) -> Floats:
+        """(n,) a model's potentials on the calibrator's factors."""
+        return np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(self.domain, self._masks, model))])
+
+    def model(self, theta: Floats) -> Model:
+        """The model with these potentials, (n,); it shares no memory with the calibrator."""
+        axes = axes_of(self.domain)
+        views = zip(self._masks, self.calibrator.views(theta), strict=True)
+        return Model(self.domain, {axes.by_rank(mask): table for mask, table in views}, self.total)
+
+
+def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:
+    """Potentials of a model carried over to other cliques: one table per mask, axes by rank, zero where it has none.
+
+    Each potential goes to the smallest of the masks that contains its clique.
+    """
+    axes = axes_of(domain)
+    tables = {mask: np.zeros(axes.shape(mask)) for mask in masks}
+    for mask, table in (model.rank_potentials() if model is not None else {}).items():
+        hosts = [other for other in masks if mask & other == mask]
+        if hosts:
+            host = min(hosts, key=lambda other: (axes.cells(other), other))
+            shape = [axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(host)]
+            tables[host] += table.reshape(shape)
+    return [tables[mask] for mask in masks]

@@ -67,7 +67,7 @@ class Evidence:
             head = json.loads(np.asarray(arrays["evidence"], np.uint8).tobytes())
             if head["format"] != _FORMAT:
                 raise ProtocolError(f"unknown format {head['format']!r} of measurements; this version reads {_FORMAT}")
-            values, groups = _Reader(arrays["values"]), _Reader(arrays["groups"])
+            values, groups = _Pieces(arrays["values"]), _Pieces(arrays["groups"])
             found = tuple(_measurement(domain, one, values, groups) for one in head["measurements"])
             merge(axes_of(domain), found)  # refuses what no fit could take
             total = float.fromhex(head["total"])
@@ -78,7 +78,7 @@ class Evidence:
             raise ProtocolError("the stored measurements are malformed") from error
 
 
-class _Reader:
+class _Pieces:
     """A flat array, taken piece by piece."""
 
     def __init__(self, flat: npt.NDArray[Any]) -> None:
@@ -95,7 +95,7 @@ class _Reader:
         return self._at == len(self._flat)
 
 
-def _measurement(domain: Domain, head: Mapping[str, Any], values: _Reader, groups: _Reader) -> Measurement:
+def _measurement(domain: Domain, head: Mapping[str, Any], values: _Pieces, groups: _Pieces) -> Measurement:
     clique = tuple(map(str, head["clique"]))
     shape, noises, share = domain.shape_of(clique), head["noises"], float.fromhex(head["share"])
     if not 0 < share <= 1 or not (noises is None or (type(noises) is int and noises > 0)):
@@ -111,5 +111,5 @@ def _measurement(domain: Domain, head: Mapping[str, Any], values: _Reader, group
     taken = np.asarray(values.take(int(np.prod(shape, dtype=np.int64))), np.float64).reshape(shape)
     beyond = head.get("beyond", False)  # runs of before do not say
     if type(beyond) is not bool:
-        raise ValueError("residues or not")
+        raise ValueError("residuals or not")
     return Measurement(clique, taken, float.fromhex(head["sigma"]), noises, own, share, beyond)

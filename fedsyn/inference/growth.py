@@ -32,7 +32,7 @@ from fedsyn.inference.triangulation import (
 
 
 @dataclass
-class Change:
+class TreeChange:
     """The cliques of the components that a new clique touches, when it is there.
 
     Attributes:
@@ -148,7 +148,7 @@ class Growth:
         answer = None if change is None else self._within(mask, touched, change, max_cells, max_pass, not tangled)
         return self._extended_fits(mask, touched, max_cells, max_pass) if answer is None else answer
 
-    def _joined(self, mask: int, touched: Sequence[Component]) -> Change | None:
+    def _joined(self, mask: int, touched: Sequence[Component]) -> TreeChange | None:
         """The change where nothing is triangulated anew: parts that are cliques already, of components that it joins.
 
         Two graphs glued along a clique keep their triangulations, as long as at most one of them has a core: what
@@ -166,7 +166,7 @@ class Growth:
             largest = max(c.largest[order] for c in touched)
             return [mask], kept, largest, lambda: [q for c in touched for q in c.by_order[order] if q not in gone]
 
-        return Change(
+        return TreeChange(
             make, all(not c.core for c in touched), self.axes, lambda order: self._bound(mask, touched, order)
         )
 
@@ -180,17 +180,17 @@ class Growth:
                     more += max(0, own - largest)
         return sum(c.pass_bound[order] for c in touched) + (FIXED_PASSES + 2) * own + 2 * (parent + more)
 
-    def _unchanged(self, component: Component) -> Change:
+    def _unchanged(self, component: Component) -> TreeChange:
         def make(order: bool) -> tuple[Sequence[int], int, int, Callable[[], list[int]]]:
             return [], component.cells[order], component.largest[order], lambda: list(component.by_order[order])
 
-        return Change(make, not component.core, self.axes)
+        return TreeChange(make, not component.core, self.axes)
 
     def _connected(self, part: int) -> bool:
         """Whether every two attributes of it are in one measured clique."""
         return part & (part - 1) == 0 or all(not part & ~(1 << rank) & ~self.adjacency[rank] for rank in bits(part))
 
-    def _recut(self, mask: int, touched: Sequence[Component], most: int | None) -> Change | None:
+    def _recut(self, mask: int, touched: Sequence[Component], most: int | None) -> TreeChange | None:
         """The change, triangulated anew around the core; None if that concerns more than `most` attributes."""
         around = 0
         for component in touched:
@@ -219,7 +219,7 @@ class Growth:
             cliques = maximal([*first.values(), *greedy])
             return [q for q in cliques if not self._absorbed(q, around, touched)], kept, largest, rest
 
-        return Change(make, not core, self.axes)
+        return TreeChange(make, not core, self.axes)
 
     @staticmethod
     def _absorbed(clique: int, around: int, touched: Sequence[Component]) -> bool:
@@ -235,7 +235,7 @@ class Growth:
         self,
         mask: int,
         touched: Sequence[Component],
-        change: Change,
+        change: TreeChange,
         max_cells: float,
         max_pass: float,
         exactly: bool,
@@ -272,7 +272,7 @@ class Growth:
         tree = connect(self.axes, tuple(change.cliques(order)))
         return passes[order] + tree_cost(tree, measured) <= max_pass
 
-    def _listed(self, touched: Sequence[Component], change: Change, order: bool) -> list[int]:
+    def _listed(self, touched: Sequence[Component], change: TreeChange, order: bool) -> list[int]:
         """All cliques of the changed tree as `triangulate` lists them: it compares the lists of equally large trees."""
         if change.same and all(not c.core for c in self.components if c not in touched):
             return []

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from fedsyn.domain import Clique
 from fedsyn.inference.triangulation import Axes
 from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
-from fedsyn.table.counting.residues import dimensions, residue
+from fedsyn.table.counting.residuals import dimensions, residual
 
-# What is measured: a clique, its groups, whether the values are residues.
+# What is measured: a clique, its groups, whether the values are residuals.
 _Key = tuple[int, bytes, bool]
 
 
@@ -32,7 +32,7 @@ class Measurement:
             the counts of groups, in the groups' shape. None: each value is its own.
         share: of the federation's rows, those that were counted; the values stand for all of them. A fit ignores it.
         beyond: `values` are what the counts have beyond their one-way marginals and total
-            (`fedsyn.table.counting.residues`), up to noise that says nothing of them either. Of two attributes or more.
+            (`fedsyn.table.counting.residuals`), up to noise that says nothing of them. Of two attributes or more.
     """
 
     clique: Clique
@@ -56,7 +56,7 @@ class Measurement:
         if self.groups is not None:
             index, length = group_of_cells(self.groups)
             flat = sums_of_groups(index, flat, length)
-        return residue(flat.reshape(np.shape(self.values))).ravel() if self.beyond else flat
+        return residual(flat.reshape(np.shape(self.values))).ravel() if self.beyond else flat
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ class Merged:
         noisy: number of values that were measured: those that structural zeros rule out are known to be 0. Fewer, where
             none of the measurements has so many noises.
         index: (cells,) group of each cell, axes by rank, in C order; None: each is its own.
-        beyond: the values are residues.
+        beyond: the values are residuals.
     """
 
     mask: int
@@ -87,11 +87,11 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     """One measurement per clique, grouping and kind, sorted by clique; the same bits for every order of the input.
 
     Measurements of a clique with its attributes permuted count as the same clique. They are
-    added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0, but of residues:
+    added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0, but of residuals:
     that is public, and exact, whatever noise was measured there.
 
     Raises:
-        ValueError: wrong shape, a value that is not finite, a sigma that is not positive and finite, or a residue of
+        ValueError: wrong shape, a value that is not finite, a sigma that is not positive and finite, or a residual of
             fewer than two attributes.
     """
     found: dict[_Key, list[tuple[float, np.ndarray]]] = {}
@@ -109,7 +109,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
             made = group_of_cells(groups)
             key = key[0], made[0].tobytes(), measurement.beyond
             indices[key] = made
-        found.setdefault(key, []).append((sigma, residue(values) if measurement.beyond else values))
+        found.setdefault(key, []).append((sigma, residual(values) if measurement.beyond else values))
         noises[key] = max(noises.get(key, 0), measurement.count)
     merged = []
     for key in sorted(found):
@@ -137,7 +137,7 @@ def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[npt
     """Values and groups with axes by rank; no groups where each value is its own."""
     clique = tuple(measurement.clique)
     if measurement.beyond and len(clique) < 2:
-        raise ValueError(f"the measurement of {clique} is of a residue, which fewer than two attributes do not have")
+        raise ValueError(f"the measurement of {clique} is of a residual, which fewer than two attributes do not have")
     if len(set(clique)) != len(clique):
         raise ValueError(f"the measured clique {clique} names an attribute twice")
     shape, groups = axes.domain.shape_of(clique), measurement.groups
@@ -177,7 +177,7 @@ def least_variance_total(merged: Iterable[Merged]) -> float:
     """Minimum-variance unbiased estimate of the number of records, at least 1; 1 where nothing was measured.
 
     Each clique's possible cells sum to the total with variance cells * sigma^2. As in Private-PGM (McKenna et al.
-    2021). Residues sum to 0 and say nothing of it.
+    2021). Residuals sum to 0 and say nothing of it.
     """
     sums, variances = [], []
     for measurement in (m for m in merged if not m.beyond):

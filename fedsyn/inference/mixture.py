@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
+from fedsyn.inference.model import checked_cells, checked_codes, checked_total
 from fedsyn.randomness import RandomSource
 
 _FORMAT = "mixture 1"
@@ -51,14 +52,12 @@ class MixtureModel:
             raise ValueError("a mixture of products knows no structural zeros")
         if not np.isfinite(given).all() or (given < 0).any():
             raise ValueError("probabilities must be finite and not negative")
-        if not (math.isfinite(total) and total > 0):
-            raise ValueError("the total of a model must be positive and finite")
+        self.total = checked_total(total)
         own = np.ones(len(given)) if weights is None else np.asarray(weights, dtype=np.float64)
         if own.shape != (len(given),) or not np.isfinite(own).all() or (own < 0).any() or not own.sum() > 0:
             raise ValueError("a mixture needs one non-negative weight per component, and not all 0")
         self.domain = domain
         self.info = None
-        self.total = float(total)
         whole = float(own.sum())  # weights that were read back stay what they were to the last bit
         self.weights = own.copy() if abs(whole - 1.0) < 1e-12 else own / whole
         self.probabilities = given
@@ -108,16 +107,12 @@ class MixtureModel:
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> Floats:
         """(m,) probability of each cell; `cells` (m, |clique|), columns in the clique's order."""
-        cells = np.asarray(cells)
-        if cells.ndim != 2 or cells.shape[1] != len(clique) or len(set(clique)) != len(clique):
-            raise ValueError("cells must have one column for each of the clique's distinct attributes")
+        cells = checked_cells(clique, cells)
         return np.exp(self._log(self.domain.axes(tuple(clique)), cells))
 
     def log_likelihood(self, codes: np.ndarray) -> Floats:
         """(n,) natural log of each row's probability."""
-        codes = np.asarray(codes)
-        if codes.ndim != 2 or codes.shape[1] != len(self.domain):
-            raise ValueError("codes must have one column for each attribute of the domain")
+        codes = checked_codes(self.domain, codes)
         return self._log(range(len(self.domain)), codes)
 
     def _log(self, axes: Sequence[int], cells: np.ndarray) -> Floats:

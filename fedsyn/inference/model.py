@@ -30,19 +30,15 @@ class FitInfo:
     """What one estimation did.
 
     Attributes:
-        engine: "native" or "mbi".
-        solver: name of the solver.
         iterations: iterations made.
-        passes: calibrations made, line searches included (0 where the engine does not say).
+        passes: calibrations made, line searches included.
         loss: 1/2 sum ||(M(p) - y)/sigma||^2 over the given measurements at the result.
         converged: whether the tolerance was met before the iterations ran out.
         seconds: wall time.
         history: loss at the start and after each iteration (over merged measurements, up to a constant: it excludes
-            the disagreement between repeated measurements of one clique); empty for mbi.
+            the disagreement between repeated measurements of one clique).
     """
 
-    engine: str
-    solver: str
     iterations: int
     passes: int
     loss: float
@@ -81,10 +77,8 @@ class Model:
         info: FitInfo | None = None,
         conditions: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
-        if not (math.isfinite(total) and total > 0):
-            raise ValueError("the total of a model must be positive and finite")
         self.domain = domain
-        self.total = float(total)
+        self.total = checked_total(total)
         self.info = info
         axes = axes_of(domain)
         tables: dict[int, np.ndarray] = {}
@@ -226,9 +220,7 @@ class Model:
         Returns:
             (m,) float64 probabilities (not counts).
         """
-        cells = np.asarray(cells)
-        if cells.ndim != 2 or cells.shape[1] != len(clique) or len(set(clique)) != len(clique):
-            raise ValueError("cells must have one column for each of the clique's distinct attributes")
+        cells = checked_cells(clique, cells)
         axes = axes_of(self.domain)
         mask = axes.mask(clique)
         if mask == 0:
@@ -248,9 +240,7 @@ class Model:
         Returns:
             (n,) float64.
         """
-        codes = np.asarray(codes)
-        if codes.ndim != 2 or codes.shape[1] != len(self.domain):
-            raise ValueError("codes must have one column for each attribute of the domain")
+        codes = checked_codes(self.domain, codes)
         axes = axes_of(self.domain)
         out = np.full(len(codes), -self.log_partition)
         for mask, table in self._tables.items():
@@ -287,11 +277,9 @@ class Model:
 
     def with_total(self, total: float) -> Model:
         """The same distribution for a different number of records; shares everything computed so far."""
-        if not (math.isfinite(total) and total > 0):
-            raise ValueError("the total of a model must be positive and finite")
         other = object.__new__(Model)
         other.__dict__.update(self.__dict__)
-        other.total = float(total)
+        other.total = checked_total(total)
         return other
 
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> Model:
@@ -378,6 +366,29 @@ class Model:
             return cls(domain, potentials, total, structural_cliques=structural, conditions=conditions)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError("the model that was received is malformed") from error
+
+
+def checked_total(total: float) -> float:
+    """Return the total of a model. Raises ValueError unless it is positive and finite."""
+    if not (math.isfinite(total) and total > 0):
+        raise ValueError("the total of a model must be positive and finite")
+    return float(total)
+
+
+def checked_cells(clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
+    """Return (m, |clique|) cells of a clique. Raises ValueError for another shape."""
+    cells = np.asarray(cells)
+    if cells.ndim != 2 or cells.shape[1] != len(clique) or len(set(clique)) != len(clique):
+        raise ValueError("cells must have one column for each of the clique's distinct attributes")
+    return cells
+
+
+def checked_codes(domain: Domain, codes: np.ndarray) -> np.ndarray:
+    """Return (n, d) codes of a domain. Raises ValueError for another shape."""
+    codes = np.asarray(codes)
+    if codes.ndim != 2 or codes.shape[1] != len(domain):
+        raise ValueError("codes must have one column for each attribute of the domain")
+    return codes
 
 
 def to_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> np.ndarray:

@@ -36,11 +36,10 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.errors import InputError
-from fedsyn.inference.compiled import Compiled
-from fedsyn.inference.effects import Effects
+from fedsyn.inference.effects import Effects, Grid, on_grids
 from fedsyn.inference.empirical import AnyModel
+from fedsyn.inference.estimation import Compiled
 from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.grids import Grid, on_grids
 from fedsyn.inference.measurements import Measurement, impossible, merge
 from fedsyn.inference.model import Model
 from fedsyn.inference.solvers import Descent, Problem
@@ -129,7 +128,7 @@ class Posterior:
         total: records, as released.
 
     Raises:
-        InputError: a model without potentials, nothing was measured, or residues without counts of their attributes.
+        InputError: a model without potentials, nothing was measured, or residuals without counts of their attributes.
     """
 
     def __init__(self, model: AnyModel, evidence: Evidence) -> None:
@@ -184,7 +183,7 @@ class Posterior:
 
     @staticmethod
     def _noise(grid: Grid, barred: npt.NDArray[np.bool_] | None, rng: RandomSource) -> Floats:
-        """Fresh noise of one measurement; counts of impossible cells are known to be 0, their residues are not."""
+        """Fresh noise of one measurement; counts of impossible cells are known to be 0, their residuals are not."""
         noise: Floats = grid.sigma * np.asarray(rng.standard_normal(grid.shape))
         return noise if barred is None or grid.beyond else np.where(barred, 0.0, noise)
 

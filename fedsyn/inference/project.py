@@ -55,7 +55,7 @@ class Assembly:
     per_cell: float
 
 
-class Planner:
+class QueryPlanner:
     """Plans for the queries on one tree."""
 
     def __init__(self, tree: JunctionTree) -> None:
@@ -150,8 +150,8 @@ class Planner:
 
 
 @lru_cache(maxsize=32)
-def planner_of(tree: JunctionTree) -> Planner:
-    return Planner(tree)
+def planner_of(tree: JunctionTree) -> QueryPlanner:
+    return QueryPlanner(tree)
 
 
 # Cells of the largest intermediate table of a projection; bounds memory.

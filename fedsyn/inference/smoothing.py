@@ -5,13 +5,13 @@ is held impossible. Two rules of succession, neither with a constant that was tu
 
 1. **One attribute.** Its k probabilities have the prior Dirichlet(alpha/k, ..., alpha/k), alpha by empirical Bayes from
    all attributes: under the prior the squared distance from the uniform distribution is (1 - 1/k) / (1 + alpha) on
-   average, so 1 + alpha is what `shrinkage.pseudo_records` says of uniform values. A value that n records did not show
-   has probability (alpha/k) / (n + alpha) in the next one. Fitted probabilities below that are raised to it; all others
+   average, so 1 + alpha is what `released_shrinkage` says of uniform values. A value that n records did not show has
+   probability (alpha/k) / (n + alpha) in the next one. Fitted probabilities below that are raised to it; all others
    pay for it in proportion. Of the records it is n and not how many the noise lets us see: what noise hides is the
    fit's matter, which leaves probability to whatever noise explains (`solvers.Problem.is_explained`). To reckon with
    it twice lifted values that were known to be rare, since their sum was.
 2. **The rows.** Independence (the product of these marginals) counts as one record more: weight 1 / (n + 1), the unit
-   information prior (Kass & Wasserman 1995). The kappa of the fit's own pull has been used there.
+   information prior (Kass & Wasserman 1995). The fit's own shrinkage has been used there.
 
 Both are linear maps of tables. Raising f to g is the channel that moves least: a value is kept with probability
 min(1, g/f), and otherwise drawn anew from (g - f)+. So the marginals of the cliques of a junction tree stay consistent,
@@ -31,7 +31,7 @@ import numpy.typing as npt
 from fedsyn.domain import Domain
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
-from fedsyn.inference.shrinkage import Sight, pseudo_records
+from fedsyn.inference.shrinkage import Departure, released_shrinkage
 
 Floats = npt.NDArray[np.float64]
 #: In impossible cells, and of values of which nothing is known: potentials have to be finite.
@@ -41,7 +41,7 @@ _TINY = 1e-300
 def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Floats, float]]:
     """Attribute -> its noisy counts from all cliques that hold it, by inverse variance, and their standard deviation.
 
-    Cliques that were measured in groups of cells say nothing of single values here, and residues nothing at all.
+    Cliques that were measured in groups of cells say nothing of single values here, and residuals nothing at all.
     """
     found: dict[str, tuple[Floats, float]] = {}
     for m in measurements:
@@ -64,8 +64,8 @@ def least_shares(domain: Domain, measurements: Sequence[Measurement], total: flo
         total: n, records.
     """
     known = {name: own for name, own in own_counts(domain, measurements).items() if domain[name] > 1}
-    sights = [Sight(np.full(len(values), 1.0 / len(values)), values, sigma) for values, sigma in known.values()]
-    alpha = max(pseudo_records(sights, total) - 1.0, 1.0 / total)
+    departures = [Departure(np.full(len(values), 1.0 / len(values)), values, sigma) for values, sigma in known.values()]
+    alpha = max(released_shrinkage(departures, total) - 1.0, 1.0 / total)
     return {name: alpha / domain[name] / (total + alpha) for name in known}
 
 

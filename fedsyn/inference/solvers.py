@@ -1,12 +1,13 @@
-"""First-order solvers of the estimation problem, in the geometry of the model's entropy.
+"""The first-order solver of the estimation problem, in the geometry of the model's entropy.
 
-Minimised is F(p) = f(p) + kappa KL(p || p0), f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all
-measured cells, t the measured ones, s = total / sigma, and p0 a model to shrink towards, with potentials theta0. A
+Minimised is F(p) = f(p) + k KL(p || p0), f(p) = 1/2 ||r(p)||^2 with r(p) = s * (p - t): p the probabilities of all
+measured cells, t the measured ones, s = total / sigma, k the shrinkage and p0 a model to shrink towards, of potentials
+theta0. A
 proximal step of length h from p with potentials theta along a gradient g gives the model with potentials
-(theta + h kappa theta0 - h g) / (1 + h kappa): the divergence is that of the geometry itself, so its part of the step
+(theta + h k theta0 - h g) / (1 + h k): the divergence is that of the geometry itself, so its part of the step
 is exact. Iterates are models and a step costs one calibration. Potentials stay on the measured cliques.
 
-Where groups of cells were measured, r(p) = s * (A p - t) with a 0/1 matrix A (`fedsyn.inference.compiled`); potentials
+Where groups of cells were measured, r(p) = s * (A p - t) with a 0/1 matrix A (`Seen`); potentials
 move along A', so inside a group the cells keep the proportions that they had.
 
 Inner products are `einsum`, not BLAS: a threaded dot product adds in an order that depends on the number of threads.
@@ -15,13 +16,18 @@ Inner products are `einsum`, not BLAS: a threaded dot product adds in an order t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.compiled import Seen
+from fedsyn.table.counting.groups import sums_of_groups
 from fedsyn.table.counting.reductions import dot
+
+Floats = npt.NDArray[np.float64]
+Groups = npt.NDArray[np.int64]
 
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10
@@ -56,6 +62,51 @@ class Solution:
     history: list[float]
 
 
+class Seen:
+    """What measurements see of a model: A, as a sum over groups of cells, in several ways at once, and its transpose.
+
+    Where each clique is measured once and cell by cell, A is the identity, and nothing here does any work.
+
+    Args:
+        offsets: (f + 1,) where each clique's cells begin among all n.
+        parts: of each measurement, one after the other: which clique, the group of each of its cells (None: each is its
+            own), and how many groups there are.
+    """
+
+    def __init__(self, offsets: Sequence[int], parts: Sequence[tuple[int, Groups | None, int]]) -> None:
+        self.cells = int(offsets[-1])
+        self._parts: list[tuple[slice, slice, Groups | None]] = []
+        start = 0
+        for factor, groups, length in parts:
+            own = slice(start, start + length)
+            self._parts.append((own, slice(int(offsets[factor]), int(offsets[factor + 1])), groups))
+            start += length
+        self.length = start
+        self.is_plain = [cells for _, cells, _ in self._parts] == [own for own, _, _ in self._parts] and all(
+            groups is None for _, _, groups in self._parts
+        )
+
+    def of(self, cells: Floats) -> Floats:
+        """(m,) A p, of (n,) p."""
+        if self.is_plain:
+            return cells
+        out = np.empty(self.length)
+        for own, where, groups in self._parts:
+            part = cells[where]
+            out[own] = part if groups is None else sums_of_groups(groups, part, own.stop - own.start)
+        return out
+
+    def back(self, values: Floats) -> Floats:
+        """(n,) A' r, of (m,) r."""
+        if self.is_plain:
+            return values
+        out = np.zeros(self.cells)
+        for own, where, groups in self._parts:
+            part = values[own]
+            out[where] += part if groups is None else part[groups]
+        return out
+
+
 class Problem:
     """The residuals as a function of the potentials.
 
@@ -63,7 +114,7 @@ class Problem:
         calibrator: its factors are the measured cliques.
         target: (n,) measured probabilities, laid out like the calibrator's marginals.
         scale: (n,) s, positive.
-        kappa: weight of the divergence from p0; 0: none.
+        shrinkage: weight of the divergence from p0; 0: none.
         origin: (n,) theta0, potentials of p0; None: all zero.
         unit: factor by which `scale` was divided, of a fit that ends when the noise explains what is left; else 0.
         cells: noisy ones among the n; those that structural zeros rule out are known.
@@ -75,7 +126,7 @@ class Problem:
         calibrator: Calibrator,
         target: np.ndarray,
         scale: np.ndarray,
-        kappa: float = 0.0,
+        shrinkage: float = 0.0,
         origin: np.ndarray | None = None,
         unit: float = 0.0,
         cells: int = 0,
@@ -85,11 +136,11 @@ class Problem:
         self.seen = None if seen is None or seen.is_plain else seen
         self.unit, self.cells = unit, cells
         self.scale = scale
-        self.kappa = kappa
+        self.shrinkage = shrinkage
         self._shift = scale * target
         self._origin = np.zeros_like(calibrator.theta) if origin is None else origin
         self._partition = 0.0
-        if kappa:
+        if shrinkage:
             self.calibrator.theta[...] = self._origin
             self._partition = self.calibrator.run()
 
@@ -122,19 +173,19 @@ class Problem:
         out = self.gradient(residual)
         out *= -length
         out += theta
-        if self.kappa:
-            pull = length * self.kappa
-            out += pull * self._origin
-            out /= 1.0 + pull
+        if self.shrinkage:
+            weight = length * self.shrinkage
+            out += weight * self._origin
+            out /= 1.0 + weight
         return out
 
     def divergence(self) -> float:
-        """kappa KL(p || p0) of the model that the last `residual` was of."""
-        if not self.kappa:
+        """Return k KL(p || p0) of the model that the last `residual` was of."""
+        if not self.shrinkage:
             return 0.0
         calibrator = self.calibrator
         moved = dot(calibrator.theta - self._origin, calibrator.marginals)
-        return self.kappa * max(0.0, moved - calibrator.log_partition + self._partition)
+        return self.shrinkage * max(0.0, moved - calibrator.log_partition + self._partition)
 
     def curvature(self, theta: np.ndarray, residual: np.ndarray) -> float:
         """1 / (the longest sensible first step): curvature of f along a very short one; 0 at a minimum."""
@@ -161,7 +212,7 @@ class Problem:
 
     def reached(self) -> np.ndarray | None:
         """(n,) p of the model that the last `residual` was of, where `travelled` needs it."""
-        return self.calibrator.marginals.copy() if self.kappa and self.seen is not None else None
+        return self.calibrator.marginals.copy() if self.shrinkage and self.seen is not None else None
 
     def travelled(self, new: np.ndarray, old: np.ndarray, change: np.ndarray, cells: np.ndarray | None) -> float:
         """KL(new || old) + KL(old || new) of two models, the inner product of their differences.
@@ -197,8 +248,8 @@ class Descent:
         self.problem = problem
         self.z = theta
         self.residual_z, self.cells_z = problem.residual(theta), problem.reached()
-        self.pull_z = problem.divergence()
-        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.pull_z
+        self.divergence_z = problem.divergence()
+        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.divergence_z
         self.best = (self.loss_z, theta)
         self.curvature = problem.curvature(theta, self.residual_z)
         self.iterations = 0
@@ -210,8 +261,8 @@ class Descent:
         if self.best[0] < self.loss_z:
             self.loss_z, self.z = self.best
             self.residual_z, self.cells_z = self.problem.residual(self.z), self.problem.reached()
-            self.pull_z = self.problem.divergence()
-        self.residual_x, self.loss_x, self.pull_x = self.residual_z, self.loss_z, self.pull_z
+            self.divergence_z = self.problem.divergence()
+        self.residual_x, self.loss_x, self.divergence_x = self.residual_z, self.loss_z, self.divergence_z
         self.weight, self.previous = 1.0, 0.0  # previous curvature 0: no momentum yet
         self.starts.append((self.iterations, self.loss_z))
         self.averages = [self.loss_x]
@@ -219,7 +270,7 @@ class Descent:
     def aim(self, target: np.ndarray) -> None:
         """Goes on from z towards other measured probabilities, (m,); what is known of the curvature is kept."""
         self.residual_z = self.residual_z + self.problem.aim(target)
-        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.pull_z
+        self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.divergence_z
         self.best = (self.loss_z, self.z)
         self.curvature = self.curvature or self.problem.curvature(self.z, self.residual_z)
         self.restart()
@@ -255,7 +306,7 @@ class Descent:
             change = residual - self.residual_z
             bend = weight * dot(change, change)
             slope = -dot(y, change)
-            if self.problem.kappa:
+            if self.problem.shrinkage:
                 slope = self.problem.travelled(z, self.z, change, self.cells_z) / length
             if bend <= slope:
                 break
@@ -263,17 +314,18 @@ class Descent:
         else:
             return False
         self.z, self.residual_z, self.cells_z = z, residual, self.problem.reached()
-        self.pull_z = self.problem.divergence()
-        self.loss_z = 0.5 * dot(residual, residual) + self.pull_z
+        self.divergence_z = self.problem.divergence()
+        self.loss_z = 0.5 * dot(residual, residual) + self.divergence_z
         if self.loss_z < self.best[0]:
             self.best = (self.loss_z, z)
         average = self.residual_x + weight * (residual - self.residual_x)
-        pull = self.pull_x + weight * (self.pull_z - self.pull_x)  # of the average: at most this, by convexity
-        loss = 0.5 * dot(average, average) + pull
+        # Of the average: at most this, by convexity.
+        divergence = self.divergence_x + weight * (self.divergence_z - self.divergence_x)
+        loss = 0.5 * dot(average, average) + divergence
         if loss > self.loss_x:
             self.restart()
         else:
-            self.residual_x, self.loss_x, self.pull_x = average, loss, pull
+            self.residual_x, self.loss_x, self.divergence_x = average, loss, divergence
             self.weight, self.previous = weight, self.curvature
             self.averages.append(loss)
         self.iterations += 1
@@ -316,45 +368,10 @@ def accelerated(problem: Problem, theta: np.ndarray, iterations: int, tolerance:
         left -= 1
         history.append(state.loss_x)
         if problem.is_explained(state.residual_z):
-            return _finish(problem, (state.loss_z, state.z), history, True)
+            converged, state.best = True, (state.loss_z, state.z)
+            break
         if left > plain and state.is_stalled(tolerance):
             converged, left = True, plain
-    return _finish(problem, state.best, history, converged)
-
-
-def mirror_descent(problem: Problem, theta: np.ndarray, iterations: int, tolerance: float) -> Solution:
-    """Entropic mirror descent with Armijo line search (McKenna et al. 2019, Algorithm 1)."""
-    residual, cells = problem.residual(theta), problem.reached()
-    loss = 0.5 * dot(residual, residual) + problem.divergence()
-    history = [loss]
-    curvature = problem.curvature(theta, residual)
-    converged = curvature == 0
-    length = 0.0 if converged else 1.0 / curvature
-    while not converged and len(history) <= iterations:
-        length *= 2.0
-        for _ in range(_MAX_TRIES):
-            candidate = problem.step(theta, residual, length)
-            residual_new = problem.residual(candidate)
-            change = residual_new - residual
-            # f(new) - f = r.change + |change|^2/2 and the linear model's decrease is -r.change: ask for half of it.
-            bend = dot(change, change)
-            slope = -dot(residual, change)
-            if problem.kappa:
-                slope = problem.travelled(candidate, theta, change, cells) / length
-            if bend <= slope:
-                break
-            length *= 0.5
-        else:
-            converged = True
-            break
-        theta, residual, cells = candidate, residual_new, problem.reached()
-        loss = 0.5 * dot(residual, residual) + problem.divergence()
-        history.append(loss)
-        converged = problem.is_explained(residual) or _stalled(history, tolerance)
-    return _finish(problem, (loss, theta), history, converged)
-
-
-def _finish(problem: Problem, best: tuple[float, np.ndarray], history: list[float], converged: bool) -> Solution:
-    """Leaves the best model in the calibrator."""
-    residual = problem.residual(best[1])
-    return Solution(len(history) - 1, best[0], 0.5 * dot(residual, residual), converged, history)
+    loss, theta = state.best
+    residual = problem.residual(theta)
+    return Solution(len(history) - 1, loss, 0.5 * dot(residual, residual), converged, history)

@@ -17,10 +17,10 @@ import numpy as np
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import RunError
-from fedsyn.evaluation.predicted import Glimpse
+from fedsyn.evaluation.predicted import SketchError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
-from fedsyn.inference.fitting import estimate_config
+from fedsyn.inference.estimation import estimate_config
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.smoothing import least_shares, smoothed
 from fedsyn.nodes.flower import ArrayRecord, ConfigRecord, Grid, Result
@@ -42,8 +42,8 @@ class MechanismStrategy(Driver):
 
     Class attributes that a mechanism sets:
         Client: its client half, whose contract (options, accountant, requests, statement) this half works under.
-        until_noise: whether its fits end when the noise explains what is left, unless the run's `inference` says.
-        shrinks: whether they are pulled towards the independent model, unless the run's `inference` says.
+        stop_at_noise_level: whether fits end when the noise explains what is left, unless the run's `inference` says.
+        shrinks: whether they are shrunk towards the independent model, unless the run's `inference` says.
         smooths: whether the last model is kept away from probability zero, unless the run's `inference` says.
 
     Args:
@@ -57,7 +57,7 @@ class MechanismStrategy(Driver):
     """
 
     Client: ClassVar[type[TableClient]]
-    until_noise: ClassVar[bool] = False
+    stop_at_noise_level: ClassVar[bool] = False
     shrinks: ClassVar[bool] = False
     smooths: ClassVar[bool] = False
 
@@ -128,7 +128,7 @@ class MechanismStrategy(Driver):
         sigma = next(iter(sizes.values()), None)
         return None if sigma is None else sigma * math.sqrt(len(self.clients) if Sizes.name in sizes else 1)
 
-    def glimpses(self) -> Sequence[Glimpse]:
+    def sketch_errors(self) -> Sequence[SketchError]:
         """What released sketches say of the last model, for its predicted quality."""
         return ()
 
@@ -136,9 +136,7 @@ class MechanismStrategy(Driver):
         """Puts the chosen cliques into the round's record."""
         self.record.selected = [" × ".join(clique) for clique in cliques]
 
-    def estimate(
-        self, measurements: Sequence[Measurement], last: bool = False, pseudo_records: float | None = None
-    ) -> None:
+    def estimate(self, measurements: Sequence[Measurement], last: bool = False, shrinkage: float | None = None) -> None:
         """Fits `self.model` to the measurements, starting from the previous model, with the clients' total rows.
 
         The mechanism's options `iterations` and `final_iterations` say how long, unless the run's `inference` does, and
@@ -147,7 +145,7 @@ class MechanismStrategy(Driver):
         Args:
             measurements: all of the run so far.
             last: whether this is the model that is handed on.
-            pseudo_records: kappa, where the mechanism knows better than its measurements.
+            shrinkage: in pseudo-records, where the mechanism knows better than its measurements.
         """
         if not measurements:
             return
@@ -155,13 +153,13 @@ class MechanismStrategy(Driver):
         node, own = self.config.inference, self.options
         name = "final_iterations" if last else "iterations"
         iterations = getattr(node, name) or getattr(own, name, EstimateConfig.iterations)
-        settings = estimate_config(node, iterations, until_noise=self.until_noise)
+        settings = estimate_config(node, iterations, stop_at_noise_level=self.stop_at_noise_level)
         with self.timed("estimate"):
             fitted = self.recorder.past("model")
             if fitted is not None:
                 self.model = Model.from_arrays(self.domain, fitted["arrays"])
                 return
-            prior, kappa = self.pull(measurements, settings, pseudo_records)
+            prior, shrinkage = self.shrunk_towards(measurements, settings, shrinkage)
             self.model = estimate(
                 self.domain,
                 measurements,
@@ -169,24 +167,24 @@ class MechanismStrategy(Driver):
                 config=settings,
                 warm_start=self.model,
                 prior=prior,
-                shrinkage=kappa,
+                shrinkage=shrinkage,
             )
         if self.recorder.is_on:
             self.recorder.add("model", arrays=self.model.to_arrays())
 
     @property
-    def is_pulled(self) -> bool:
-        """Whether fits are pulled towards the independent model."""
+    def is_shrunk(self) -> bool:
+        """Whether fits are shrunk towards the independent model."""
         asked = self.config.inference.shrinkage
-        return bool(asked) if asked is not None else self.shrinks and self.config.inference.engine == "native"
+        return bool(asked) if asked is not None else self.shrinks
 
-    def pull(
-        self, measurements: Sequence[Measurement], settings: EstimateConfig, pseudo_records: float | None
+    def shrunk_towards(
+        self, measurements: Sequence[Measurement], settings: EstimateConfig, shrinkage: float | None
     ) -> tuple[Model | None, float]:
-        """What the fit is pulled towards, the model of the one-way marginals alone, and how hard."""
+        """Return what the fit is shrunk towards, the model of the one-way marginals alone, and the shrinkage."""
         asked: float | str | None = self.config.inference.shrinkage
         if asked is None:
-            asked = "released" if self.is_pulled else 0.0
+            asked = "released" if self.is_shrunk else 0.0
         joint = any(len(m.clique) > 1 for m in measurements)
         if not (asked and joint):
             return None, 0.0
@@ -194,7 +192,7 @@ class MechanismStrategy(Driver):
         prior = estimate(self.domain, one_way, total=self.rows_known(measurements), config=settings)
         if isinstance(asked, float | int):
             return prior, float(asked)
-        return prior, of_measurements(measurements, prior) if pseudo_records is None else pseudo_records
+        return prior, of_measurements(measurements, prior) if shrinkage is None else shrinkage
 
     def smooth(self) -> None:
         """Keeps possible rows away from probability zero in what is handed on (`fedsyn.inference.smoothing`)."""

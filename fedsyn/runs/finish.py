@@ -61,7 +61,9 @@ def finish(
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     if evidence is not None:
         save_evidence(out / "measurements.npz", evidence)
-    save_evaluation(out, predict_quality(model, evidence, strategy.glimpses(), strategy.workload, strategy.is_pulled))
+    save_evaluation(
+        out, predict_quality(model, evidence, strategy.sketch_errors(), strategy.workload, strategy.is_shrunk)
+    )
     prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}
     if evaluated:

@@ -15,7 +15,7 @@ from fedsyn.inference import Model
 from fedsyn.privacy import Scales, epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
 
 
-def annealed(scales: Scales, settled: bool, left: float, ratio: float) -> tuple[Scales, bool]:
+def annealed(scales: Scales, settled: bool, left: float, measure_fraction: float) -> tuple[Scales, bool]:
     """The next round's scales, and whether that round is the last.
 
     Lines 17-18: a settled round halves sigma and doubles epsilon. Lines 19-20: if what is left would not pay for two
@@ -27,7 +27,7 @@ def annealed(scales: Scales, settled: bool, left: float, ratio: float) -> tuple[
             in per round.
         settled: whether the last round changed the model by less than its noise (see `is_settled`).
         left: zCDP budget that is left.
-        ratio: share of the last round's budget for Gaussian noise.
+        measure_fraction: share of the last round's budget for Gaussian noise.
     """
     g, c = scales.gaussians, scales.choices
     sigma, epsilon = scales.sigma, scales.epsilon
@@ -36,7 +36,9 @@ def annealed(scales: Scales, settled: bool, left: float, ratio: float) -> tuple[
     cost = g * gaussian_rho(sigma) + c * exponential_rho(epsilon)
     if left > 2.0 * cost:
         return Scales(sigma, epsilon, g, c), False
-    return Scales(sigma_for_rho(ratio * left / g), epsilon_for_rho((1.0 - ratio) * left / c), g, c), True
+    return Scales(
+        sigma_for_rho(measure_fraction * left / g), epsilon_for_rho((1.0 - measure_fraction) * left / c), g, c
+    ), True
 
 
 def is_settled(before: Model, after: Model, cliques: Sequence[Clique], sigmas: Sequence[float]) -> bool:

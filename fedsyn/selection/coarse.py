@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
-from fedsyn.inference.shrinkage import Sight
+from fedsyn.inference.shrinkage import Departure
 from fedsyn.selection.groups import equal_groups, group_counts
 
 Floats = npt.NDArray[np.float64]
@@ -166,14 +166,14 @@ class Coarse:
         parts = np.split(vector, np.cumsum(self.lengths)[:-1])
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
-    def sight(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Sight:
+    def departure(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Departure:
         """Coarse marginal i beside what independent attributes have there; arguments as of `expanded`."""
         independent = np.ones(())
         for name, group, count in zip(self.cliques[i], self.groups[i], self.shapes[i], strict=True):
             p = np.maximum(np.asarray(mass[name], np.float64), 0.0)
             own = np.bincount(group, weights=p / max(p.sum(), 1e-300), minlength=count)
             independent = np.multiply.outer(independent, own)
-        return Sight(independent.ravel(), np.asarray(values, np.float64).ravel(), sigma)
+        return Departure(independent.ravel(), np.asarray(values, np.float64).ravel(), sigma)
 
     def expanded(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Measurement:
         """Coarse marginal i as a measurement of cells.

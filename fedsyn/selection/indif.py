@@ -7,7 +7,9 @@ sums stay exact, and dividing by the matrix's public scale comes after the noise
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,13 +22,14 @@ from scipy.special import gammaln, ndtri
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
-from fedsyn.selection.sketches import Sketcher, clique_key, sign_bits, splitmix64, squared_distance
+from fedsyn.selection.sketches import squared_distance
 from fedsyn.table.counting.marginals import count, count_sparse_many
 from fedsyn.table.counting.reductions import dot
 
 Kind = Literal["signs", "gaussian", "none"]
 KINDS: tuple[Kind, ...] = ("signs", "gaussian", "none")
 
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
 # Integers per unit of a Gaussian matrix. Rounding to them adds 1/12 to a variance of 2^20: a relative bias of 1e-7.
 _GAUSSIAN_UNIT = 1 << 10
 #: Integers per record of a released InDif score (central PrivSyn).
@@ -107,29 +110,56 @@ class Projection:
         """Exact integers of a table: M_ab G_ab of every pair (Algorithm 1, lines 2 and 4, before the noise)."""
         if self.kind == "none":
             return [table.ravel() for table in count(codes, domain, pairs)]
-        if self.kind == "signs":
-            sketcher = Sketcher(domain, tuple(pairs), "signs", self.size, self.seed)
-            vector = sketcher.of_rows(codes)
-            return list(vector.reshape(len(pairs), self.size))
         marginals = count_sparse_many(codes, domain, pairs)
         return [
-            marginal.counts @ self.matrix(domain, pair)[marginal.cells].astype(np.int64)
+            marginal.counts @ _rows(self, pair, marginal.cells).astype(np.int64)
             for pair, marginal in zip(pairs, marginals, strict=True)
         ]
 
 
-@lru_cache(maxsize=2048)  # of signs only the server forms them, once for each update of the scores
+@lru_cache(maxsize=2048)  # only the server forms whole ones, once for each update of the scores
 def _matrix(
     projection: Projection, pair: Clique, shape: tuple[int, int]
 ) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
-    """The matrix from the public bits of `fedsyn.selection.sketches`: the same on every machine and NumPy version."""
-    key, cells, k = clique_key(projection.seed, pair), shape[0] * shape[1], projection.size
+    return _rows(projection, pair, np.arange(shape[0] * shape[1]))
+
+
+def _rows(
+    projection: Projection, pair: Clique, cells: npt.NDArray[np.integer]
+) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
+    """(m, k) rows of a pair's matrix from public bits: the same on every machine and NumPy version.
+
+    Bits come from a counter-based function (splitmix64 of Steele, Lea & Flood 2014, keyed by SHA-256 of seed and pair),
+    so that a client computes them for the cells that its rows touch only. Nothing about privacy rests on them.
+    """
+    key, k, counters = clique_key(projection.seed, pair), projection.size, cells.astype(np.uint64)
     if projection.kind == "signs":
-        bits = sign_bits(key, np.arange(cells, dtype=np.uint64), k).astype(np.int8)
-        return np.asarray(np.int8(1) - np.int8(2) * bits)
-    drawn = splitmix64(key, np.arange(cells * k, dtype=np.uint64)).reshape(cells, k)
+        return np.asarray(np.int8(1) - np.int8(2) * sign_bits(key, counters, k).astype(np.int8))
+    drawn = splitmix64(key, np.asarray(counters[:, None] * np.uint64(k) + np.arange(k, dtype=np.uint64)))
     uniform = ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # open interval (0, 1)
     return np.asarray(np.rint(_GAUSSIAN_UNIT * ndtri(uniform)), np.int32)
+
+
+def splitmix64(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """64 pseudo-random bits for each counter: the counter-th output of splitmix64 started at `key`."""
+    z = np.uint64(key) + (counters + np.uint64(1)) * _GAMMA  # wraps modulo 2^64, as it should
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def clique_key(seed: int, clique: Clique) -> int:
+    """The 64-bit key of a clique's bits: a hash of the seed and the attributes' names, the same on every party."""
+    text = json.dumps([seed, list(clique)], separators=(",", ":"))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def sign_bits(key: int, cells: npt.NDArray[np.uint64], k: int) -> npt.NDArray[np.uint8]:
+    """(m, k) bits of a sign matrix's rows: 0 stands for +1 and 1 for -1."""
+    words = -(-k // 64)
+    places = np.asarray(cells[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64), np.uint64)
+    drawn = splitmix64(key, places)
+    return np.unpackbits(drawn.astype("<u8").view(np.uint8).reshape(len(cells), 8 * words), axis=1, count=k)
 
 
 # Estimation ----------------------------------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ class Errors:
         ladder: candidate -> the groups of values in which it may be measured; None: all in cells.
         rows: n, of the table.
         costs: (m,) squared L2 norm of what one row adds to each candidate's measurement in cells, its price in mu^2 for
-            1/sigma^2 = 1: less than 1 of residues (`fedsyn.table.counting.residues`); None: 1 of all.
+            1/sigma^2 = 1: less than 1 of residuals (`fedsyn.table.counting.residuals`); None: 1 of all.
         steps: where on its ladder each planned or measured candidate is that has fewer groups than values.
     """
 
@@ -172,7 +172,7 @@ class Planner:
         """What candidate i gets of a budget, before division by the sum: least noise in all (PrivSyn's exponent).
 
         At a cost of c, a budget buys 1/c of the precision, and noise is left in a share c of the dimensions: together
-        a residue has c times the noise of counts that were paid as much.
+        a residual has c times the noise of counts that were paid as much.
         """
         return float(self._share_of(i, np.array(errors.carried(i) * errors.cost(i))))
 

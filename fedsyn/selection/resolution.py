@@ -24,7 +24,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.selection.groups import equal_groups
 from fedsyn.selection.views import effective_cells
 from fedsyn.table.counting.groups import sums_of_groups
-from fedsyn.table.counting.residues import cost
+from fedsyn.table.counting.residuals import cost
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]
@@ -58,7 +58,7 @@ class Ladder:
         counts: (k, attributes) groups of each attribute.
         carried: (k,) cells that carry noise.
         unseen: (k,) share of the L1 norm of a dependence that is left unseen.
-        costs: (k,) squared L2 norm of what one row adds to what is measured: 1 of counts, less of residues.
+        costs: (k,) squared L2 norm of what one row adds to what is measured: 1 of counts, less of residuals.
     """
 
     counts: npt.NDArray[np.int64]
@@ -92,7 +92,7 @@ class Resolutions:
     Args:
         domain: of the table.
         mass: each attribute's one-way distribution, from released values.
-        beyond: whether residues are measured (`fedsyn.table.counting.residues`); else counts.
+        beyond: whether residuals are measured (`fedsyn.table.counting.residuals`); else counts.
     """
 
     def __init__(self, domain: Domain, mass: Mapping[str, npt.NDArray[np.floating]], *, beyond: bool = False) -> None:

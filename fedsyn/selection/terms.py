@@ -6,13 +6,12 @@ A store may have to compare on secret shares or ciphertexts, where numbers are i
 
 with M_q the stored counts, p_q the model's marginal, n the (public or released) number of stored rows, γ a power of
 two, W_q the weight, P_q the penalty, N the L1 norm (AIM's) or the squared L2 norm (FHAIM's). γ M_q is exact; only
-public numbers are rounded, so one row moves a score by exactly what `Norm.moved` says: no rounding enters the
+public numbers are rounded, so one row moves a score by exactly what `moved` of the norm says: no rounding enters the
 sensitivity. Every store computes these same integers: a choice does not depend on which one.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -36,58 +35,26 @@ FINEST = 2**11
 _STEPS_OF_SIGMA = 32.0
 
 
-class Norm(ABC):
-    """How far a stored marginal is from the model's."""
+class L1:
+    """AIM's: sum of |γ M - m|; the penalty is the expected L1 norm of the noise, sqrt(2/pi) sigma n_q.
 
-    name: ClassVar[str]
+    `SquaredL2` has the same methods.
+    """
 
-    @abstractmethod
-    def scale(self, sigma: float, weight: int) -> int:
-        """γ, a power of two.
-
-        Args:
-            sigma: noise of a measurement, in records.
-            weight: the largest weight.
-        """
-
-    @abstractmethod
-    def penalty(self, sigma: float, cells: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.float64]:
-        """(m,) what a measurement's noise adds to the norm of a marginal of each size in cells, in units of γ or γ²."""
-
-    @abstractmethod
-    def moved(self, scale: int, rows: int) -> int:
-        """The most that one row moves N(γ M - m), where no count and no model cell exceeds `rows` records."""
-
-    @abstractmethod
-    def unit(self, scale: int) -> int:
-        """Integer steps of a norm of 1."""
-
-    @abstractmethod
-    def largest(self, bits: int, cells: int) -> int:
-        """The most that N can be over `cells` cells of values below 2^(bits-1), whatever clients have dealt."""
-
-    @abstractmethod
-    def honest(self, scale: int, rows: int) -> int:
-        """The most that N can be between two tables of at most `rows` rows."""
-
-    @abstractmethod
-    def measure(self, differences: Integers, terms: Terms) -> Integers:
-        """(m,) the norm of each clique's γ M - m; the plain store's, and the reference for the others."""
-
-
-class L1(Norm):
-    """AIM's: sum of |γ M - m|; the penalty is the expected L1 norm of the noise, sqrt(2/pi) sigma n_q."""
-
-    name = "l1"
+    name: ClassVar[str] = "l1"
 
     def scale(self, sigma: float, weight: int) -> int:
+        """γ, a power of two, for the noise of a measurement, in records, and the largest weight."""
         return _power_of_two(max(_STEPS_OF_SIGMA / sigma, FINEST / weight))
 
     def penalty(self, sigma: float, cells: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.float64]:
+        """(m,) what a measurement's noise adds to the norm of a marginal of each size in cells, in units of γ or γ²."""
         return scale * sqrt(2.0 / pi) * sigma * cells
 
     def moved(self, scale: int, rows: int) -> int:
-        """γ: one row changes one cell of M by 1, and an absolute value by no more, wherever m lies.
+        """The most that one row moves N(γ M - m), where no count and no model cell exceeds `rows` records.
+
+        γ: one row changes one cell of M by 1, and an absolute value by no more, wherever m lies.
 
         `measure` takes differences modulo 2^bits, where |x| is as steep: no count that a hostile client deals can make
         another client's row move a score by more, nor a score leave its bound.
@@ -95,24 +62,28 @@ class L1(Norm):
         return scale
 
     def unit(self, scale: int) -> int:
+        """Integer steps of a norm of 1."""
         return scale
 
     def largest(self, bits: int, cells: int) -> int:
+        """The most that N can be over `cells` cells of values below 2^(bits-1), whatever clients have dealt."""
         return cells << (bits - 1)
 
     def honest(self, scale: int, rows: int) -> int:
+        """The most that N can be between two tables of at most `rows` rows."""
         return 2 * scale * rows
 
     def measure(self, differences: Integers, terms: Terms) -> Integers:
+        """(m,) the norm of each clique's γ M - m; the plain store's, and the reference for the others."""
         half = np.int64(1 << (terms.bits - 1))
         centred = ((differences + half) & (2 * half - 1)) - half
         return _segments(np.abs(centred), terms.starts)
 
 
-class SquaredL2(Norm):
+class SquaredL2:
     """FHAIM's: sum of (γ M - m)²; the penalty is the noise's expected squared norm, sigma² n_q (its Theorem D.2)."""
 
-    name = "squared_l2"
+    name: ClassVar[str] = "squared_l2"
 
     def scale(self, sigma: float, weight: int) -> int:
         return _power_of_two(_STEPS_OF_SIGMA / sigma)
@@ -140,7 +111,7 @@ class SquaredL2(Norm):
         return _segments(differences**2, terms.starts)
 
 
-NORMS: dict[str, Norm] = {norm.name: norm for norm in (L1(), SquaredL2())}
+NORMS: dict[str, L1 | SquaredL2] = {L1.name: L1(), SquaredL2.name: SquaredL2()}
 
 
 @dataclass(frozen=True)

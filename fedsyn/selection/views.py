@@ -30,10 +30,10 @@ _TOTALS = (1e-6, 2.0**63)
 _LARGEST_POTENTIAL = 1e150
 
 
-# How far such a model may exceed `inference.max_cells` and `max_pass_cost`, which a server keeps for all cliques that
-# it asks for. Where some of their sums were not opened the model has fewer, and as elimination orders are heuristics,
-# its tree can be larger: 4.5 times the cells and 11 times the cost in the worst of 66,000 random parts of full
-# structures.
+# How far such a model may exceed `inference.max_cells` and `max_message_passing_cost`, which a server keeps for all
+# cliques that it asks for. Where some of their sums were not opened the model has fewer, and as elimination orders are
+# heuristics, its tree can be larger: 4.5 times the cells and 11 times the cost in the worst of 66,000 random parts of
+# full structures.
 MODEL_ROOM = 16
 
 
@@ -76,7 +76,7 @@ class ModelView:
             ProtocolError: as `unpack_model`.
         """
         _check_types(arrays)
-        digest = hashlib.sha256(repr((domain, node.max_cells, node.max_pass_cost)).encode())
+        digest = hashlib.sha256(repr((domain, node.max_cells, node.max_message_passing_cost)).encode())
         for array in arrays:
             digest.update(repr((array.dtype.str, array.shape)).encode())
             digest.update(np.ascontiguousarray(array).data)
@@ -185,7 +185,7 @@ def check_model_size(domain: Domain, cliques: Sequence[Clique], node: InferenceN
     fewer than d times as many edges.
     """
     cells = max(MODEL_ROOM * node.max_cells, model_size(domain, []))
-    cost = max(MODEL_ROOM * node.max_pass_cost, pass_cost(domain, [(name,) for name in domain]))
+    cost = max(MODEL_ROOM * node.max_message_passing_cost, pass_cost(domain, [(name,) for name in domain]))
     fits = all(domain.size(clique) <= cells for clique in cliques)
     if fits:
         several = {name for name in domain if domain[name] > 1}
@@ -193,7 +193,7 @@ def check_model_size(domain: Domain, cliques: Sequence[Clique], node: InferenceN
         fits = len(joined) <= len(domain) * math.log2(cells) and model_size(domain, list(joined)) <= cells
     if not fits or pass_cost(domain, cliques) > cost:
         raise ProtocolError(
-            "the request's model is larger than inference.max_cells and inference.max_pass_cost of this run allow"
+            "the request's model is larger than inference.max_cells and max_message_passing_cost of this run allow"
         )
 
 

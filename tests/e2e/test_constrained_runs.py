@@ -125,5 +125,3 @@ def test_a_model_too_small_for_its_constraints_is_refused_before_anything_is_spe
     with pytest.raises(ConfigError, match=r"inference\.max_cells"):
         finished(tmp_path / "small", "sketch_aim", schema, inference={"max_cells": 40})
     assert not (tmp_path / "small" / "out").exists()
-    with pytest.raises(ConfigError, match="'mbi' cannot honour"):
-        finished(tmp_path / "mbi", "sketch_aim", schema, inference={"engine": "mbi"})

@@ -74,10 +74,11 @@ def model_digests() -> dict[str, str]:
 
     The noise on a score hides its last bits from the choice that a run makes, so these are looked at here.
     """
+    from experiments.sketch_aim_ablation.variant import Signs
     from fedsyn.domain import Domain
     from fedsyn.inference import EstimateConfig, Measurement, estimate
     from fedsyn.selection.indif import Noisy, Projection, indif_squared
-    from fedsyn.selection.sketches import Sketcher, squared_distance
+    from fedsyn.selection.sketches import squared_distance
     from fedsyn.table.counting.reductions import norm
 
     rng = np.random.default_rng(0)
@@ -92,7 +93,7 @@ def model_digests() -> dict[str, str]:
         digests[" ".join(clique)] = hashlib.sha256(answers).hexdigest()
     pair = ("a", "c")
     table, one, other = (model.project(q).ravel() / model.total for q in (pair, ("a",), ("c",)))
-    digests["sketch"] = squared_distance(Sketcher(domain, (pair,), "signs", 36).of_marginal(0, table), 0.1).hex()
+    digests["sketch"] = squared_distance(Signs(domain, (pair,), 36, {}).of_marginal(0, table), 0.1).hex()
     for kind in ("signs", "gaussian"):
         projection = Projection(kind, 36)
         noisy = [Noisy(values, 0.01) for values in (rng.standard_normal(36), one, other)]

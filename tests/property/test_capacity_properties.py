@@ -39,11 +39,11 @@ def compare(domain: Domain, steps: list[Clique], candidates: list[Clique], rng: 
             held.add([clique])
         cells, cost = tight_bounds(domain, held.cliques, candidates, rng)
         for bounds in ((cells, cost), (10**9, cost), (cells, 1e12)):
-            held.max_cells, held.max_pass_cost = max(1, bounds[0]), max(1.0, bounds[1])
+            held.max_cells, held.max_message_passing_cost = max(1, bounds[0]), max(1.0, bounds[1])
             expected = [
                 i
                 for i, q in enumerate(candidates)
-                if by_whole_trees(domain, held.cliques, q, held.max_cells, held.max_pass_cost)
+                if by_whole_trees(domain, held.cliques, q, held.max_cells, held.max_message_passing_cost)
             ]
             assert held.which_fit(candidates) == expected
             assert [i for i, q in enumerate(candidates) if held.fits(q)] == expected
@@ -96,10 +96,10 @@ def test_a_clique_that_joins_two_cores(seed: int):
     ]
     for q in across[::3]:
         held.max_cells = model_size(domain, [*held.cliques, q])
-        held.max_pass_cost = pass_cost(domain, [*held.cliques, q])
+        held.max_message_passing_cost = pass_cost(domain, [*held.cliques, q])
         for cells, cost in ((0, 0), (-1, 0), (0, -1)):
-            bounds = (held.max_cells + cells, held.max_pass_cost + cost)
+            bounds = (held.max_cells + cells, held.max_message_passing_cost + cost)
             expected = [i for i, c in enumerate(across) if by_whole_trees(domain, held.cliques, c, *bounds)]
-            held.max_cells, held.max_pass_cost = bounds
+            held.max_cells, held.max_message_passing_cost = bounds
             assert held.which_fit(across) == expected
-            held.max_cells, held.max_pass_cost = bounds[0] - cells, bounds[1] - cost
+            held.max_cells, held.max_message_passing_cost = bounds[0] - cells, bounds[1] - cost

@@ -76,13 +76,13 @@ def test_consistent_marginals_share_their_one_way_projections(
                 assert abs(one.sum() - total) <= 1e-9 * size
 
 
-@given(problems(), st.integers(0, 60), st.integers(0, 2**32 - 1), st.booleans(), st.floats(0, 1))
+@given(problems(), st.integers(0, 60), st.integers(0, 2**32 - 1), st.floats(0, 1))
 @settings(max_examples=100, deadline=None)
 def test_rows_keep_their_number_and_domain(
-    problem: tuple[Domain, list[Measurement]], rows: int, seed: int, append: bool, duplicate: float
+    problem: tuple[Domain, list[Measurement]], rows: int, seed: int, duplicate: float
 ) -> None:
     domain, measurements = problem
-    config = GumConfig(iterations=5, append=append, duplicate=duplicate)
+    config = GumConfig(iterations=5, duplicate=duplicate)
     made = synthesize(domain, measurements, rows, np.random.default_rng(seed), config)
     assert made.shape == (rows, len(domain))
     assert (made < np.array(domain.shape)).all()

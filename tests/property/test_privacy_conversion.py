@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.errors import BudgetExceeded
-from fedsyn.plugins.clients.flaim_scales import lemma_4_1
+from fedsyn.plugins.clients.flaim import lemma_4_1
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -168,7 +168,7 @@ def test_no_sequence_of_gaussians_exceeds_the_budget(epsilon: float, delta: floa
     st.booleans(),
 )
 def test_scales_of_lemma_4_1_cost_exactly_rho(
-    rho: float, rounds: int, local_rounds: int, attributes: int, ratio: float, one_way_every_round: bool
+    rho: float, rounds: int, local_rounds: int, attributes: int, measure_fraction: float, one_way_every_round: bool
 ) -> None:
     """Counted here once more: chosen, local and one-way marginals, and choices, of a client that is always asked."""
     one_way = attributes * (rounds if one_way_every_round else 1)
@@ -177,8 +177,8 @@ def test_scales_of_lemma_4_1_cost_exactly_rho(
     def cost(scales: Scales) -> float:
         return gaussians / (2 * scales.sigma**2) + rounds * local_rounds * scales.epsilon**2 / 8
 
-    assert cost(lemma_4_1(rho, rounds, local_rounds, one_way, ratio)) == pytest.approx(rho, rel=1e-12)
-    printed = cost(lemma_4_1(rho, rounds, local_rounds, one_way, ratio, as_printed=True))
+    assert cost(lemma_4_1(rho, rounds, local_rounds, one_way, measure_fraction)) == pytest.approx(rho, rel=1e-12)
+    printed = cost(lemma_4_1(rho, rounds, local_rounds, one_way, measure_fraction, as_printed=True))
     if local_rounds == 1:
         assert printed == pytest.approx(rho, rel=1e-12)
     else:

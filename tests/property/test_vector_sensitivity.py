@@ -19,11 +19,10 @@ from experiments.sketch_aim_ablation.variant import VariantClient, VariantContra
 from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
-from fedsyn.plugins.clients.sketch_aim import FirstLook, Residues, Sketches
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST, MeasureAll
+from fedsyn.plugins.clients.sketch_aim import FINEST, FirstLook, MeasureAll, Residuals, Sketches
 from fedsyn.protocol.wire.requests import Layout
 from fedsyn.selection.groups import grouping_keys
-from fedsyn.table.counting.residues import cost
+from fedsyn.table.counting.residuals import cost
 
 VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
 ROUNDING = 1.0 + 1e-12
@@ -45,7 +44,7 @@ def vector(contract: VariantContract, request: Any, arrays: list[np.ndarray], co
         FirstLook: client.one_way,
         Sketches: client.sketch,
         Weighed: client.measure,
-        Residues: client.measure_residues,
+        Residuals: client.measure_residuals,
         MeasureAll: client.measure_all,
     }
     part = answers[type(request)](call)
@@ -120,7 +119,7 @@ def test_weighed_marginals_move_as_far_as_their_layout_says(name: str, data: st.
         arrays = [np.concatenate([groups_of(data, domain[a], g) for a, g in pairs])]
     layout = check(contract, Weighed(cliques=chosen, weights=weights, shapes=shapes), arrays, data)
     assert layout.sensitivity == pytest.approx(math.sqrt(sum(c * c for c in weights)))
-    layout = check(contract, Residues(cliques=chosen, weights=weights, shapes=shapes), arrays, data)
+    layout = check(contract, Residuals(cliques=chosen, weights=weights, shapes=shapes), arrays, data)
     made = shapes or [domain.shape_of(cliques[i]) for i in chosen]
     squared = [(c * math.prod(own)) ** 2 * cost(own) for c, own in zip(weights, made, strict=True)]
     assert layout.sensitivity == pytest.approx(math.sqrt(sum(squared)))

@@ -91,11 +91,9 @@ def test_a_model_with_zeros_agrees_with_brute_force(case: tuple[Domain, list[Cli
     assert model_size(domain, cliques) == sum(domain.size(clique) for clique in model.cliques)
 
 
-@given(restricted(), st.integers(0, 2**32 - 1), st.sampled_from(["accelerated", "mirror_descent"]))
+@given(restricted(), st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
-def test_the_fit_is_the_optimum_over_the_possible_rows(
-    case: tuple[Domain, list[Clique]], seed: int, solver: str
-) -> None:
+def test_the_fit_is_the_optimum_over_the_possible_rows(case: tuple[Domain, list[Clique]], seed: int) -> None:
     """No feasible direction lowers the loss: its gradient is least, over the possible rows, on the fit's own mass."""
     domain, cliques = case
     rng = np.random.default_rng(seed)
@@ -105,7 +103,7 @@ def test_the_fit_is_the_optimum_over_the_possible_rows(
         for c in cliques
     ]  # fmt: skip
     with np.errstate(divide="raise", invalid="raise", over="raise"):
-        config = EstimateConfig(solver=solver, iterations=3000, tolerance=1e-12)
+        config = EstimateConfig(iterations=3000, tolerance=1e-12)
         model = estimate(domain, measurements, total=40.0, config=config)
     joint = model.project(domain.attributes) / 40.0
     assert (joint[~allowed(domain)] == 0.0).all() and np.isfinite(joint).all()
@@ -119,12 +117,6 @@ def test_the_fit_is_the_optimum_over_the_possible_rows(
     worst = 0.5 * sum(float(((m.values / m.sigma) ** 2).sum()) for m in measurements)
     assert gap <= 2e-2 * (1.0 + worst)
     assert model.info is not None and np.isfinite(model.info.loss)
-    # Near an empty cell the gap is coarse, so who says to be there is compared with the other solver, too.
-    other = {"accelerated": "mirror_descent", "mirror_descent": "accelerated"}[solver]
-    config = EstimateConfig(solver=other, iterations=3000, tolerance=1e-12)
-    again = estimate(domain, measurements, total=40.0, config=config).info
-    assert again is not None
-    assert not model.info.converged or model.info.loss <= again.loss * (1.0 + 1e-6) + 1e-9
 
 
 @given(restricted(), st.integers(0, 2**32 - 1))
@@ -162,16 +154,14 @@ def test_conditioning_is_exact(case: tuple[Domain, list[Clique]], seed: int) -> 
             table.conditioned(masks)
 
 
-@given(restricted(), st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from(["tree", "independent"]))
+@given(restricted(), st.integers(0, 2**32 - 1), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_gum_makes_possible_rows_only(
-    case: tuple[Domain, list[Clique]], seed: int, from_rows: bool, start: str
-) -> None:
+def test_gum_makes_possible_rows_only(case: tuple[Domain, list[Clique]], seed: int, from_rows: bool) -> None:
     domain, cliques = case
     rng = np.random.default_rng(seed)
     measurements = [Measurement(c, 60.0 * rng.random(domain.shape_of(c)), 1.0) for c in cliques]
     given_rows = np.stack([rng.integers(0, n, 40) for n in domain.shape], axis=1) if from_rows else None
-    config = GumConfig(iterations=6, start=start, duplicate=float(rng.random()), append=bool(rng.integers(2)))
+    config = GumConfig(iterations=6, duplicate=float(rng.random()))
     rows = synthesize(domain, measurements, 150, rng, config, total=150.0, start=given_rows)
     assert rows.shape == (150, len(domain)) and allowed(domain)[tuple(rows.T)].all()
 

@@ -8,6 +8,7 @@ comparison by the normal approximation, 1e-4 for this file. A sample variance of
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,13 +41,12 @@ def draws(kind: str, fresh_seeds: bool) -> tuple[np.ndarray, Sketcher]:
     codes, model = tables()
     rng = np.random.default_rng(5)
     mass = {"a": model.sum(axis=1), "b": model.sum(axis=0)}
-    grouping = grouping_of(DOMAIN, [CLIQUE], WIDTH, mass) if kind in ("groups", "interactions") else None
-    made = {"interactions": Interactions, "groups": Sketcher, "count": CountSketch, "signs": Signs}[kind]
+    grouping = grouping_of(DOMAIN, [CLIQUE], WIDTH, mass) if kind in ("groups", "interactions") else {}
+    made: Any = {"interactions": Interactions, "groups": Sketcher, "count": CountSketch, "signs": Signs}[kind]
     found = np.empty(DRAWS)
     for i in range(DRAWS):
-        sketcher = made(
-            DOMAIN, (CLIQUE,), "signs" if grouping is None else kind, WIDTH, i if fresh_seeds else 0, grouping
-        )
+        seed = () if grouping else (i if fresh_seeds else 0,)
+        sketcher = made(DOMAIN, (CLIQUE,), WIDTH, grouping, *seed)
         parts = [codes[:120], codes[120:121], codes[121:]]  # three clients
         sigma = SIGMA * sketcher.row_norms[0]
         noisy = sum(sketcher.of_rows(part) for part in parts) + rng.normal(0.0, sigma, sketcher.length)

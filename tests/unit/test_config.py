@@ -82,7 +82,7 @@ def test_a_wrong_name_is_answered_with_the_nearest_valid_one(nodes: dict[str, An
         ({"workload": {"degree": 0}}, "workload.degree"),
         ({"synthesis": {"rows": 100_000_000_000}}, "synthesis.rows: .*less than or equal to 1000000000"),
         ({"mechanism": {"rounds": 0}}, "rounds"),
-        ({"mechanism": {"ratio": 1.0}}, "ratio"),
+        ({"mechanism": {"measure_fraction": 1.0}}, "measure_fraction"),
         ({"runtime": {"seed": -1}}, "runtime.seed"),
         ({"runtime": {"engine": "deployment", "seed": 3}}, "deployment refuses a seed"),
         ({"evaluation": ["nll"], "data": {"test_fraction": 0}}, "nll"),
@@ -372,7 +372,7 @@ def test_the_hash_is_the_same_however_the_file_is_written(tmp_path: Path) -> Non
     reordered = write(tmp_path, "\n".join(reversed(TEXT.splitlines())))
     assert load_config(reordered).sha256 == config.sha256
     assert load_config(reordered, ["mechanism.name=augflaim"]).sha256 == config.sha256
-    options = ["mechanism.rounds=3", "mechanism.ratio=0.8"]
+    options = ["mechanism.rounds=3", "mechanism.measure_fraction=0.8"]
     assert load_config(first, options).sha256 == load_config(first, options[::-1]).sha256
 
 

@@ -35,7 +35,7 @@ from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.groups import Groups, group_of_cells
-from fedsyn.table.counting.residues import cost, residue
+from fedsyn.table.counting.residuals import cost, residual
 from fedsyn.table.counting.workload import downward_closure, subsets
 
 Floats = npt.NDArray[np.float64]
@@ -45,7 +45,7 @@ Source = Literal["measured", "sketched", "inferred", "unknown"]
 
 
 @dataclass(frozen=True, eq=False)
-class Glimpse:
+class SketchError:
     """What a released sketch says of the last model on one clique.
 
     Attributes:
@@ -156,7 +156,7 @@ def _averages(lam: Floats, left: Floats) -> tuple[float, float]:
 
 
 def part_of(domain: Domain, m: Measurement, part: Clique) -> Measurement:
-    """What a measurement says of a part of its clique; of residues the part's residues. Axes in the part's order."""
+    """What a measurement says of a part of its clique; of residuals the part's residuals. Axes in the part's order."""
     groups = None if m.groups is None else dict(zip(m.clique, m.groups, strict=True))
     shape = domain.shape_of(m.clique) if m.groups is None else tuple(int(own.max()) + 1 for own in m.groups)
     values = np.asarray(m.values, np.float64).reshape(shape)
@@ -183,12 +183,12 @@ class Effects:
     Args:
         model: the last one.
         evidence: what it was fitted to.
-        glimpses: of it.
+        sketch_errors: of it.
         cliques: in domain order.
     """
 
     def __init__(
-        self, model: Released, evidence: Evidence, glimpses: Iterable[Glimpse], cliques: Iterable[Clique]
+        self, model: Released, evidence: Evidence, sketch_errors: Iterable[SketchError], cliques: Iterable[Clique]
     ) -> None:
         self.model, self.domain, self.rows = model, model.domain, model.total
         self._needed = downward_closure(cliques, self.domain)
@@ -202,12 +202,12 @@ class Effects:
                 self._measured.setdefault(self.domain.canonical(m.clique), []).append(m)
         self._by_part: dict[Clique, list[Clique]] = {}
         for clique in self._measured:
-            counted = any(not m.beyond for m in self._measured[clique])  # residues tell nothing of one attribute
+            counted = any(not m.beyond for m in self._measured[clique])  # residuals tell nothing of one attribute
             for part in subsets(clique):
                 if counted or len(part) > 1:
                     self._by_part.setdefault(part, []).append(clique)
         self._kinds: dict[int, tuple[Beliefs, dict[Clique, int]]] = {}
-        self._seen = self._glimpsed(list(glimpses))
+        self._seen = self._of_sketches(list(sketch_errors))
         # Marginals of those alone that were measured: nothing of any other effect depends on its cells.
         known = [s for s in self._needed if s in self._by_part]
         self._marginals = dict(zip(known, view.probabilities(known), strict=True))
@@ -273,7 +273,7 @@ class Effects:
         shape = np.shape(m.values)
         off = np.asarray(m.values, np.float64).ravel() - whole
         if m.beyond:
-            off = residue(off.reshape(shape)).ravel()
+            off = residual(off.reshape(shape)).ravel()
         rows = (cost(shape) if m.beyond else 1.0) * float(whole.sum())
         scale = float(effective_cells(whole / whole.sum())) / self.rows**2 / self._visible(m.clique, m.groups)
         squared = float(off @ off) - m.count * m.sigma**2 - rows
@@ -281,11 +281,11 @@ class Effects:
 
     # Effects that were not measured -----------------------------------------------------------------------------------
 
-    def _glimpsed(self, glimpses: Sequence[Glimpse]) -> dict[Clique, tuple[float, float]]:
+    def _of_sketches(self, sketch_errors: Sequence[SketchError]) -> dict[Clique, tuple[float, float]]:
         """R^2 and its spread, of what was sketched. Cliques of one size have a prior of their own."""
         found: dict[Clique, tuple[float, float]] = {}
-        for size in sorted({len(g.clique) for g in glimpses}):
-            some = [g for g in glimpses if len(g.clique) == size]
+        for size in sorted({len(g.clique) for g in sketch_errors}):
+            some = [g for g in sketch_errors if len(g.clique) == size]
             scale = np.array([g.support / (self.rows**2 * self._visible(g.clique, g.groups)) for g in some])
             spread = np.array([g.spread + g.rows * math.sqrt(2.0 / g.noises) for g in some])
             last = np.array([g.squared - g.rows for g in some])

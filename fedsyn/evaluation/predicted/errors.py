@@ -8,7 +8,7 @@ error Q: the sums of what is left of q's effects. The L1 error is the sum over c
 m the mean absolute deviation of a Poisson variable (2 lambda where lambda is small, sqrt(2 lambda / pi) where it is
 large); sqrt(2 / pi) is that of a normal one.
 
-A fit that nothing pulls towards independence does not weigh noise against what it expects: it keeps all of it that is
+A fit that nothing shrinks towards independence does not weigh noise against what it expects: it keeps all of it that is
 the marginal of a table. Its error is at least that of noisy counts projected onto those (`kept_noise`).
 
 What rests on assumptions, and not on the released values: that errors
@@ -27,7 +27,7 @@ import numpy.typing as npt
 from scipy.special import gammaincinv, gammaln, ndtr
 
 from fedsyn.domain import Clique
-from fedsyn.evaluation.predicted.effects import Effects, Glimpse, Released, Scenario, Source
+from fedsyn.evaluation.predicted.effects import Effects, Released, Scenario, SketchError, Source
 from fedsyn.inference.evidence import Evidence
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import groups_within
@@ -70,22 +70,22 @@ class Predictor:
     Args:
         model: the last one.
         evidence: what it was fitted to.
-        glimpses: of it.
+        sketch_errors: of it.
         cliques: whose errors are asked for, in domain order.
-        pulled: whether its fit was pulled towards independence (`fedsyn.inference.shrinkage`).
+        shrunk: whether its fit was shrunk towards independence (`fedsyn.inference.shrinkage`).
     """
 
     def __init__(
         self,
         model: Released,
         evidence: Evidence,
-        glimpses: Iterable[Glimpse],
+        sketch_errors: Iterable[SketchError],
         cliques: Sequence[Clique],
-        pulled: bool = True,
+        shrunk: bool = True,
     ) -> None:
         self.cliques = tuple(cliques)
-        self.model, self.pulled = model, pulled
-        self.effects = Effects(model, evidence, glimpses, self.cliques)
+        self.model, self.shrunk = model, shrunk
+        self.effects = Effects(model, evidence, sketch_errors, self.cliques)
 
     def errors(self, scenario: Scenario | None = None) -> Predicted:
         """Predicted errors of the run as it was, or as it might have been."""
@@ -102,7 +102,7 @@ class Predictor:
             total = float(lam.sum())
             errors[place] = float(np.minimum(off, 2.0 * lam).sum()) / total
             floors[place] = errors[place]
-            if not self.pulled and self._source(clique) != "unknown":
+            if not self.shrunk and self._source(clique) != "unknown":
                 errors[place] = max(errors[place], kept_noise(lam, self._noise(clique) * chosen.noise**2) / total)
             bounds[place] = self._bound(clique, marginal)
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.special import gammaincinv, gammaln
 
 from fedsyn.domain import Clique
-from fedsyn.evaluation.predicted.effects import Glimpse, Scenario, Source
+from fedsyn.evaluation.predicted.effects import Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.errors import Predicted, Predictor
 from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
@@ -161,16 +161,20 @@ def _read(one: Mapping[str, Any]) -> PredictedError:
 
 
 def predict_quality(
-    model: AnyModel, evidence: Evidence | None, glimpses: Iterable[Glimpse], workload: Workload, pulled: bool = True
+    model: AnyModel,
+    evidence: Evidence | None,
+    sketch_errors: Iterable[SketchError],
+    workload: Workload,
+    shrunk: bool = True,
 ) -> PredictedQuality:
     """Return the predicted quality of a run's table.
 
     Args:
         model: the last one.
         evidence: what it was made from; None where the mechanism released no marginals.
-        glimpses: of the last model, by sketches that were released.
+        sketch_errors: of the last model, by sketches that were released.
         workload: of the run.
-        pulled: whether its fit was pulled towards independence.
+        shrunk: whether its fit was shrunk towards independence.
     """
     if evidence is None or isinstance(model, MixtureModel):
         return PredictedQuality(why="the mechanism releases no marginals")
@@ -190,7 +194,7 @@ def predict_quality(
         pairs = sorted({pair for q in cliques for pair in combinations(q, 2)}, key=domain.axes)[:_MOST]
     pairs = [pair for pair in pairs if domain.size(pair) <= _LARGEST]
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
-    predictor = Predictor(model, evidence, glimpses, places, pulled)
+    predictor = Predictor(model, evidence, sketch_errors, places, shrunk)
     found = predictor.errors()
     at = {clique: place for place, clique in enumerate(places)}
 

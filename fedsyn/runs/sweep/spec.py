@@ -264,7 +264,7 @@ def cell_id(config: RunConfig, folder: Path) -> str:
     Files count by their place relative to the sweep's folder, so that a sweep keeps its ids where it is moved.
     """
     facts = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    for key in {"federation", "aggregation"} & facts.keys():
+    for key in {"federation", "aggregation", "inference"} & facts.keys():
         facts[key] = getattr(config, key).under_first_names(facts[key])
     for key in ("source", "schema"):
         value = facts["data"].get(key)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.evaluation.predicted import Glimpse, PredictedQuality, predict_quality
+from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.predicted.beliefs import believed
 from fedsyn.evaluation.predicted.effects import Effects, Scenario, part_of, visible
 from fedsyn.evaluation.predicted.errors import Predictor, deviation, kept_noise
@@ -66,7 +66,7 @@ def true_error(model: Model, codes: np.ndarray, cliques: list[Clique]) -> float:
     return float(np.mean([np.abs(t / len(codes) - m / model.total).sum() for t, m in pairs]))
 
 
-def glimpse(rng: np.random.Generator, model: Model, codes: np.ndarray, pair: Clique, sigma: float) -> Glimpse:
+def sketch_error(rng: np.random.Generator, model: Model, codes: np.ndarray, pair: Clique, sigma: float) -> SketchError:
     """A sketch by the values themselves: the difference of the tables, centred, with noise."""
     (exact,), (made,) = count(codes, DOMAIN, [pair]), model.project_many([pair])
     off = exact - made * len(codes) / model.total + rng.normal(0, sigma, exact.shape)
@@ -74,7 +74,7 @@ def glimpse(rng: np.random.Generator, model: Model, codes: np.ndarray, pair: Cli
         off = off - off.mean(axis=axis, keepdims=True)
     free = (exact.shape[0] - 1) * (exact.shape[1] - 1)
     squared, spread = float((off**2).sum()) - free * sigma**2, float(np.sqrt(2 * free)) * sigma**2
-    return Glimpse(pair, squared, spread, len(codes) * free / exact.size, float(exact.size))
+    return SketchError(pair, squared, spread, len(codes) * free / exact.size, float(exact.size))
 
 
 ONES: list[Clique] = [(name,) for name in DOMAIN.attributes]
@@ -90,7 +90,7 @@ def test_what_sketches_saw_is_what_is_missed(strength: float) -> None:
         codes = rows_of(rng, 3000, strength)
         measured = noisy(rng, codes, ONES, 8.0)
         model = estimate(DOMAIN, measured, total=3000.0)
-        seen = [glimpse(rng, model, codes, pair, 6.0) for pair in PAIRS]
+        seen = [sketch_error(rng, model, codes, pair, 6.0) for pair in PAIRS]
         said = predict_quality(model, Evidence(tuple(measured), 3000.0), seen, TRIPLES).workload_error
         assert said is not None and said.source == "sketched"
         true = true_error(model, codes, list(TRIPLES.cliques))
@@ -135,27 +135,26 @@ def test_a_fit_that_nothing_pulls_keeps_its_noise_and_so_it_is_said(strength: fl
         codes = rows_of(rng, 3000, strength)
         measured = noisy(rng, codes, [*ONES, *PAIRS], sigma)
         model = estimate(DOMAIN, measured, total=3000.0)
-        said = predict_quality(model, Evidence(tuple(measured), 3000.0), (), Workload.uniform(PAIRS), pulled=False)
+        said = predict_quality(model, Evidence(tuple(measured), 3000.0), (), Workload.uniform(PAIRS), shrunk=False)
         assert said.workload_error is not None
         ratios.append(said.workload_error.value / true_error(model, codes, PAIRS))
     assert np.mean(ratios) == pytest.approx(1.0, abs=0.2)
 
 
 @pytest.mark.parametrize(
-    ("asked", "shrinks", "engine", "pulled"),
+    ("asked", "shrinks", "shrunk"),
     [
-        (None, True, "native", True),
-        (None, True, "mbi", False),
-        (None, False, "native", False),
-        (0.0, True, "native", False),
-        ("released", False, "native", True),
-        (50.0, False, "native", True),
+        (None, True, True),
+        (None, False, False),
+        (0.0, True, False),
+        ("released", False, True),
+        (50.0, False, True),
     ],
 )
-def test_which_fits_are_pulled(asked: float | str | None, shrinks: bool, engine: str, pulled: bool) -> None:
-    node = SimpleNamespace(shrinkage=asked, engine=engine)
+def test_which_fits_are_shrunk(asked: float | str | None, shrinks: bool, shrunk: bool) -> None:
+    node = SimpleNamespace(shrinkage=asked)
     strategy = SimpleNamespace(config=SimpleNamespace(inference=node), shrinks=shrinks)
-    assert MechanismStrategy.is_pulled.fget(strategy) is pulled  # type: ignore[attr-defined]
+    assert MechanismStrategy.is_shrunk.fget(strategy) is shrunk  # type: ignore[attr-defined]
 
 
 def test_what_nobody_saw_is_at_least_its_floor_however_it_was_fitted() -> None:
@@ -163,7 +162,7 @@ def test_what_nobody_saw_is_at_least_its_floor_however_it_was_fitted() -> None:
     measured = noisy(rng, rows_of(rng, 3000, 0.0), [*ONES, *PAIRS[:-1]], 60.0)
     model = estimate(DOMAIN, measured, total=3000.0)
     evidence, workload = Evidence(tuple(measured), 3000.0), Workload.uniform(PAIRS)
-    kept, plain = (predict_quality(model, evidence, (), workload, pulled=each).workload_error for each in (False, True))
+    kept, plain = (predict_quality(model, evidence, (), workload, shrunk=each).workload_error for each in (False, True))
     assert kept is not None and plain is not None and kept.source == plain.source == "unknown"
     assert kept.value > 1.2 * plain.value and kept.low <= plain.value
 
@@ -186,7 +185,7 @@ def test_pairs_beside_sketched_ones_are_like_them() -> None:
     codes = rows_of(rng, 3000, 0.4)
     measured = noisy(rng, codes, ONES, 5.0)
     model = estimate(DOMAIN, measured, total=3000.0)
-    seen = [glimpse(rng, model, codes, pair, 6.0) for pair in PAIRS[:-1]]
+    seen = [sketch_error(rng, model, codes, pair, 6.0) for pair in PAIRS[:-1]]
     statement = predict_quality(model, Evidence(tuple(measured), 3000.0), seen, TRIPLES)
     assert [one.source for one in statement.pairs] == ["sketched"] * 5 + ["inferred"]
     assert statement.pairs[-1].high > 2 * statement.pairs[-1].value > 4 * statement.pairs[-1].low
@@ -214,7 +213,7 @@ def test_a_larger_run_is_better() -> None:
     codes = rows_of(rng, 2000, 0.3)
     measured = noisy(rng, codes, [*ONES, ("a", "b")], 10.0)
     model = estimate(DOMAIN, measured, total=2000.0)
-    seen = [glimpse(rng, model, codes, pair, 5.0) for pair in PAIRS]
+    seen = [sketch_error(rng, model, codes, pair, 5.0) for pair in PAIRS]
     predictor = Predictor(model, Evidence(tuple(measured), 2000.0), seen, list(TRIPLES.cliques))
     now = predictor.errors().errors.mean()
     for scenario in (Scenario(rows=2.0), Scenario(noise=0.5), Scenario(all_seen=True)):

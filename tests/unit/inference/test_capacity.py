@@ -6,13 +6,13 @@ from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
 from fedsyn.inference import model_size, pass_cost
 from fedsyn.inference.capacity import Capacity
-from fedsyn.inference.fitting import estimate_config
+from fedsyn.inference.estimation import estimate_config
 
 DOMAIN = Domain(tuple("abcdef"), (10, 10, 10, 10, 10, 10))
 
 
 def capacity(cells: int = 10_000, cost: float = 1e9) -> Capacity:
-    return Capacity(DOMAIN, InferenceNode(max_cells=cells, max_pass_cost=cost))
+    return Capacity(DOMAIN, InferenceNode(max_cells=cells, max_message_passing_cost=cost))
 
 
 def test_only_maximal_cliques_are_kept():
@@ -46,7 +46,7 @@ def test_the_cost_of_a_pass_is_a_bound_of_its_own():
     held = capacity(cells=10**9, cost=cost - 1)
     held.add(cliques[:3])
     assert not held.fits(cliques[3])
-    held.max_pass_cost = cost
+    held.max_message_passing_cost = cost
     assert held.fits(cliques[3])
 
 
@@ -59,6 +59,9 @@ def test_cliques_that_fit_alone_may_not_fit_together():
     assert model_size(DOMAIN, held.cliques) <= 1500 < model_size(DOMAIN, cliques)
 
 
-def test_estimate_config_takes_engine_and_solver_from_the_configuration():
-    config = estimate_config(InferenceNode(solver="mirror_descent"), 17)
-    assert (config.engine, config.solver, config.iterations) == ("native", "mirror_descent", 17)
+def test_estimate_config_takes_the_end_of_a_fit_from_the_configuration():
+    config = estimate_config(InferenceNode(stop_at_noise_level=True), 17)
+    assert (config.iterations, config.stop_at_noise_level) == (17, True)
+    assert not estimate_config(
+        InferenceNode(stop_at_noise_level=False), 17, stop_at_noise_level=True
+    ).stop_at_noise_level

@@ -12,9 +12,8 @@ from fedsyn.domain import Domain, Zeros
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.front.several import held_of
 from fedsyn.inference import EmpiricalModel, EstimateConfig, Evidence, Measurement, Model, Posterior, estimate
-from fedsyn.inference.compiled import Compiled
-from fedsyn.inference.effects import Effects
-from fedsyn.inference.grids import Grid, on_grids
+from fedsyn.inference.effects import Effects, Grid, on_grids
+from fedsyn.inference.estimation import Compiled
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.posterior import Held, nearest_counts
 from fedsyn.inference.solvers import Descent, Problem
@@ -242,7 +241,7 @@ def test_what_zeros_say_is_no_noise_of_a_draw() -> None:
     assert 0.36 < drawn.var(ddof=1) / variance < 2.07
 
 
-def test_residues_of_impossible_cells_keep_their_noise() -> None:
+def test_residuals_of_impossible_cells_keep_their_noise() -> None:
     domain = Domain(("b", "c"), (2, 3), zeros=(Zeros(("b", "c"), np.eye(2, 3, dtype=bool)),))
     ones = [Measurement(("b",), np.array([60.0, 40.0]), 1.0), Measurement(("c",), np.array([30.0, 30.0, 40.0]), 1.0)]
     both = [Measurement(("b", "c"), np.zeros((2, 3)), 1.0, beyond=beyond) for beyond in (False, True)]

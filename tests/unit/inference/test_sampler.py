@@ -140,10 +140,10 @@ def test_the_librarys_draws_are_the_samplers_on_a_small_tree() -> None:
 
 
 @pytest.mark.slow
-def test_groups_and_residues_are_measured_as_they_are() -> None:
-    """The library's draws and the sampler's, where one pair is in groups and the other a residue; bounds as above."""
+def test_groups_and_residuals_are_measured_as_they_are() -> None:
+    """The library's draws and the sampler's, where one pair is in groups and the other a residual; bounds as above."""
     pytest.importorskip("numpyro")
-    from fedsyn.table.counting.residues import residue
+    from fedsyn.table.counting.residuals import residual
 
     rng, groups = np.random.default_rng(2), (np.array([0, 0, 1, 1]), np.array([0, 1]))
     p = rng.dirichlet(np.ones(DOMAIN.size())).reshape(DOMAIN.shape) * 1000.0
@@ -151,7 +151,7 @@ def test_groups_and_residues_are_measured_as_they_are() -> None:
     found = [Measurement(q, v + rng.normal(0, 8.0, v.shape), 8.0) for q, v in ones]
     coarse = np.add.reduceat(p.sum(2), [0, 2], 0)
     found.append(Measurement(("a", "b"), coarse + rng.normal(0, 10.0, (2, 2)), 10.0, groups=groups))
-    beyond = residue(p.sum(0))
+    beyond = residual(p.sum(0))
     found.append(Measurement(("b", "c"), beyond + rng.normal(0, 9.0, (2, 3)), 9.0, beyond=True))
     model, evidence = fitted(DOMAIN, found, 1000.0)
     library = Posterior(model, evidence)

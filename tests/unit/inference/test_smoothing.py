@@ -11,7 +11,7 @@ from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import Federation, config_of, execute
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
-from fedsyn.inference.shrinkage import Sight, pseudo_records
+from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.inference.smoothing import least_channel, least_shares, own_counts, smoothed
 
 VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
@@ -50,7 +50,7 @@ def test_a_value_that_nobody_showed_has_the_share_of_the_next_record() -> None:
     """Whatever the noise: n records did not show it, and what noise hides is the fit's matter."""
     domain, n, sigma = Domain(("a", "b"), (4, 1)), 160.0, 9.5
     measurement = Measurement(("a",), np.array([100.0, 60.0, 0.0, 0.0]), sigma)
-    alpha = pseudo_records([Sight(np.full(4, 0.25), measurement.values, sigma)], n) - 1.0
+    alpha = released_shrinkage([Departure(np.full(4, 0.25), measurement.values, sigma)], n) - 1.0
     shares = least_shares(domain, [measurement, Measurement(("b",), np.array([n]), 1.0)], n)
     assert alpha > 0.1
     assert shares == {"a": pytest.approx(alpha / 4 / (n + alpha))}

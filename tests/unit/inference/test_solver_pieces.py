@@ -1,4 +1,4 @@
-"""The pieces of a fit by themselves, in both solvers: the divergence, its gradient, and the end at the noise."""
+"""The pieces of a fit by themselves: the divergence, its gradient, and the end at the noise."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from fedsyn.inference.solvers import Problem, accelerated, mirror_descent
-
-SOLVERS = {"accelerated": accelerated, "mirror_descent": mirror_descent}
+from fedsyn.inference.solvers import Problem, accelerated
 
 
 class OneTable:
@@ -63,11 +61,10 @@ def test_a_short_step_goes_down_the_gradient_of_the_whole_loss(seed: int) -> Non
     assert np.allclose(moved / length, -slope, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("kappa", [0.3, 30.0])
-def test_both_solvers_end_where_the_gradient_of_the_whole_loss_is_none(solver: str, kappa: float) -> None:
+def test_a_fit_ends_where_the_gradient_of_the_whole_loss_is_none(kappa: float) -> None:
     problem = problem_of(3, kappa)
-    found = SOLVERS[solver](problem, problem._origin.copy(), 3000, 0.0)
+    found = accelerated(problem, problem._origin.copy(), 3000, 0.0)
     theta = problem.calibrator.theta
     slope = problem.gradient(problem.residual(theta.copy())) + kappa * (theta - problem._origin)
     p = problem.calibrator.marginals
@@ -91,15 +88,10 @@ def test_what_noise_explains_is_counted_by_hand() -> None:
     assert not problem.is_explained(np.zeros(7)), "a fit that does not end at the noise"
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("kappa", [0.0, 0.5])
-def test_both_solvers_end_at_a_model_that_noise_explains(solver: str, kappa: float) -> None:
+def test_a_fit_ends_at_a_model_that_noise_explains(kappa: float) -> None:
     problem = problem_of(5, kappa, unit=5.0)
     assert not problem.is_explained(problem.residual(problem._origin.copy()))
-    ended = SOLVERS[solver](problem, problem._origin.copy(), 500, 0.0)
+    ended = accelerated(problem, problem._origin.copy(), 500, 0.0)
     assert ended.converged and 0 < ended.iterations < 500
     assert problem.is_explained(problem.residual(problem.calibrator.theta.copy()))
-    if solver == "mirror_descent":  # accelerated fits of fewer iterations go another way: their last ones are plain
-        early = problem_of(5, kappa, unit=5.0)
-        before = mirror_descent(early, early._origin.copy(), ended.iterations - 1, 0.0)
-        assert not before.converged and not early.is_explained(early.residual(early.calibrator.theta.copy()))

@@ -150,7 +150,12 @@ def test_a_model_with_a_larger_tree_than_the_run_allows_is_refused() -> None:
     refused(WIDE, message(WIDE, [WIDE.attributes[:4]]), "larger than", InferenceNode(max_cells=1000))
     refused(WIDE, message(WIDE, potentials=pairs_of(7)), "larger than")  # no clique is large, their tree is
     refused(WIDE, message(WIDE, potentials=pairs_of(30)), "larger than")
-    refused(WIDE, message(WIDE, [WIDE.attributes[:4]]), "max_pass_cost", InferenceNode(max_pass_cost=1000))
+    refused(
+        WIDE,
+        message(WIDE, [WIDE.attributes[:4]]),
+        "max_message_passing_cost",
+        InferenceNode(max_message_passing_cost=1000),
+    )
     ring = [(WIDE.attributes[i], WIDE.attributes[(i + 1) % 30]) for i in range(30)]
     assert ModelView.of(WIDE, message(WIDE, ring), INFERENCE).model.cliques
     refused(WIDE, message(WIDE, ring), "larger than", InferenceNode(max_cells=1000))
@@ -184,7 +189,9 @@ def test_what_a_model_announces_must_fit_the_domain_and_the_arrays() -> None:
         refused(WIDE, arrays, "cannot be read")
 
 
-@pytest.mark.parametrize("limits", [{"max_cells": 1}, {"max_pass_cost": 1.0}, {"max_cells": 1, "max_pass_cost": 1e-9}])
+@pytest.mark.parametrize(
+    "limits", [{"max_cells": 1}, {"max_message_passing_cost": 1.0}, {"max_cells": 1, "max_message_passing_cost": 1e-9}]
+)
 def test_one_way_marginals_are_always_a_model(limits: dict[str, Any]) -> None:
     """The schema makes them as large as they are: a server cannot fit less."""
     ones = {(name,): np.zeros(WIDE[name]) for name in WIDE}

@@ -425,7 +425,7 @@ def a_weight_beyond_the_finest(hospital: Hospital, task: Task) -> Task:
 
 @attack("measure/masked", "smaller sensitivity")
 def heavier_than_accounted_for(hospital: Hospital, task: Task) -> Task:
-    """Sixteen times the residues under the same noise: the sum's description still speaks of the lighter vector."""
+    """Sixteen times the residuals under the same noise: the sum's description still speaks of the lighter vector."""
     weights = [16 * weight for weight in envelope(task)["params"]["weights"]]
     lighter = {"sensitivity": 0.5, "sigma": 1e3 * envelope(task)["sum"]["sigma"]}  # within the plan, as it is told
     return changed(task, params={"weights": weights}, sum=lighter)

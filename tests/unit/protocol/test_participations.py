@@ -15,7 +15,7 @@ from fedsyn.front.testing.accounting import rho_of_entries, within_budget
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.plugins.clients.flaim_baselines import FedNaiveBayesClient
+from fedsyn.plugins.clients.flaim import FedNaiveBayesClient
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for, exponential_rho, gaussian_rho, sigma_for_rho
 from fedsyn.privacy.release import GAUSSIAN, Release
 from fedsyn.protocol.client import OneWay

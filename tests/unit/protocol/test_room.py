@@ -206,7 +206,7 @@ def test_a_model_takes_no_more_cells_at_a_time_than_is_foreseen() -> None:
 # Residuals over ciphertexts ------------------------------------------------------------------------------------------
 
 
-def of_residues(config: RunConfig) -> ForeseenSum:
+def of_residuals(config: RunConfig) -> ForeseenSum:
     contract = contract_class("sketch_aim")(config, WIDE)
     return max(
         (one for one in contract.foreseen(48_842) if isinstance(one, ForeseenSum) and one.name == "measure"),
@@ -217,7 +217,7 @@ def of_residues(config: RunConfig) -> ForeseenSum:
 def test_residuals_of_48_842_private_rows_fit_ciphertexts() -> None:
     """Also where nothing is known of the rows but that they are below 2^40: a sum is formed modulo 2^64."""
     config = config_for("sketch_aim", "fhe", "distributed", privacy={"client_sizes": "private"})
-    sums, one = make_aggregation(config.aggregation), of_residues(config)
+    sums, one = make_aggregation(config.aggregation), of_residuals(config)
     sigma, rows = 30.0, 48_842 / CLIENTS
     clients = [Participant(k, k, rows) for k in range(CLIENTS)]
     most = joining.most_of_released(clients, sigma)

@@ -70,7 +70,6 @@ def config(**changes: Any) -> RunConfig:
     ("text", "changes", "message"),
     [
         (SCHEMA.replace("8}", "200}"), {"inference": {"max_cells": 5000}}, "need a model of inference.max_cells"),
-        (SCHEMA, {"inference": {"engine": "mbi"}}, "engine 'mbi' cannot honour the schema's constraints"),
         (
             SCHEMA.replace("8}", "200}").replace(
                 "  ward", "  due: {kind: integer, bounds: private, bins: {private: 200}}\n  ward"
@@ -80,7 +79,7 @@ def config(**changes: Any) -> RunConfig:
             "hang together",
         ),
     ],
-    ids=["room", "engine", "too wide"],
+    ids=["room", "too wide"],
 )
 def test_what_no_found_schema_could_honour_is_refused_before(
     tmp_path: Path, text: str, changes: dict[str, Any], message: str

@@ -147,7 +147,7 @@ def test_a_fit_expects_as_much_noise_as_there_was() -> None:
 def test_a_sight_is_what_independent_attributes_have_in_the_groups() -> None:
     made = coarse(20, 15)
     table = made.of_rows(CODES)[0].astype(float)
-    sight = made.sight(0, table, 3.0, {name: 500.0 * p for name, p in MASS.items()})
+    departure = made.departure(0, table, 3.0, {name: 500.0 * p for name, p in MASS.items()})
     expected = np.outer(table.sum(axis=1), table.sum(axis=0)).ravel() / 500**2
-    np.testing.assert_allclose(sight.independent, expected, rtol=1e-12)
-    assert sight.sigma == 3.0 and np.array_equal(sight.values, table.ravel())
+    np.testing.assert_allclose(departure.independent, expected, rtol=1e-12)
+    assert departure.sigma == 3.0 and np.array_equal(departure.values, table.ravel())

@@ -24,7 +24,6 @@ from fedsyn.selection.indif import (
     indif_squared,
     root,
 )
-from fedsyn.selection.sketches import Sketcher
 from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c"), (4, 3, 5))
@@ -59,11 +58,10 @@ def test_signs_are_signs_and_the_same_for_everybody():
     assert matrix.shape == (12, 10) and set(np.unique(matrix)) == {-1, 1}
     digest = hashlib.sha256(np.ascontiguousarray(matrix).tobytes()).hexdigest()
     assert digest[:16] == "23a9188b3bf7f06a"
-    # The clients' kernel and the server's matrix are two implementations of the same bits.
+    # A client forms the rows of the cells that its rows touch, the server all of them.
     every_cell = np.array(list(itertools.product(range(4), range(3), [0])), np.uint8)
-    sketcher = Sketcher(DOMAIN, (PAIR,), "signs", 10, 7)
     for cell, row in enumerate(every_cell):
-        assert np.array_equal(sketcher.of_rows(row[None, :]), matrix[cell])
+        assert np.array_equal(Projection("signs", 10, 7).apply(row[None, :], DOMAIN, [PAIR])[0], matrix[cell])
 
 
 def test_seed_pair_kind_and_size_give_other_matrices():

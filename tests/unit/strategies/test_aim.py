@@ -17,7 +17,7 @@ from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import estimate
-from fedsyn.inference.fitting import estimate_config
+from fedsyn.inference.estimation import estimate_config
 from fedsyn.nodes.flower import ConfigRecord, RecordDict
 from fedsyn.nodes.flower.messages import array_record, read_reply
 from fedsyn.plugins.clients.aim import AimClient, AimContract, annealing_start, fixed_scales
@@ -62,12 +62,12 @@ def terms(monkeypatch) -> list[Any]:
 # A fixed number of rounds --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rounds", "ratio"), [(1, 0.9), (4, 0.9), (4, 0.5)])
-def test_fixed_rounds_divide_the_budget_evenly(rounds, ratio):
-    outcome = finished(run(rounds=rounds, ratio=ratio))
+@pytest.mark.parametrize(("rounds", "measure_fraction"), [(1, 0.9), (4, 0.9), (4, 0.5)])
+def test_fixed_rounds_divide_the_budget_evenly(rounds, measure_fraction):
+    outcome = finished(run(rounds=rounds, measure_fraction=measure_fraction))
     ledger = outcome.strategy.ledger
-    sigma = sqrt((rounds + D) / (2 * ratio * RHO))
-    epsilon = sqrt(8 * (1 - ratio) * RHO / rounds)
+    sigma = sqrt((rounds + D) / (2 * measure_fraction * RHO))
+    epsilon = sqrt(8 * (1 - measure_fraction) * RHO / rounds)
     assert [r.count for r in releases(outcome, "one-way")] == [D]
     measured, chosen = releases(outcome, "measure"), releases(outcome, "select")
     assert [r.round for r in measured] == [r.round for r in chosen] == list(range(1, rounds + 1))
@@ -92,13 +92,15 @@ def test_the_choice_has_the_sensitivity_of_the_largest_eligible_weight(terms):
 
 
 def test_fixed_scales_spend_everything():
-    scales = fixed_scales(0.4, rounds=10, attributes=14, ratio=0.9)
+    scales = fixed_scales(0.4, rounds=10, attributes=14, measure_fraction=0.9)
     assert scales.sigma == pytest.approx(sqrt(24 / (2 * 0.9 * 0.4)), rel=1e-14)
     assert scales.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / 10), rel=1e-14)
     assert scales.rho == pytest.approx(0.4, rel=1e-14)
 
 
-@pytest.mark.parametrize("options", [{"rounds": 0}, {"rounds": -1}, {"rounds": 1.5}, {"ratio": 0.0}, {"ratio": 1.0}])
+@pytest.mark.parametrize(
+    "options", [{"rounds": 0}, {"rounds": -1}, {"rounds": 1.5}, {"measure_fraction": 0.0}, {"measure_fraction": 1.0}]
+)
 def test_bad_divisions_are_refused(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         config_of("aim", 1, options)

@@ -314,10 +314,12 @@ def test_with_hardly_any_noise_the_largest_sums_of_local_scores_are_measured(top
 
 
 @pytest.mark.parametrize("initial", ["one_way", "none"])
-@pytest.mark.parametrize(("rounds", "top", "ratio"), [(1, 1, 0.5), (3, 1, 0.9), (2, 3, 0.5)])
+@pytest.mark.parametrize(("rounds", "top", "measure_fraction"), [(1, 1, 0.5), (3, 1, 0.9), (2, 3, 0.5)])
 @pytest.mark.parametrize("sizes", ["public", "private"])
-def test_the_ledger_adds_up_to_the_budget(rounds: int, top: int, ratio: float, initial: str, sizes: str) -> None:
-    options = {"rounds": rounds, "top": top, "ratio": ratio, "ablation": {"initial": initial}}
+def test_the_ledger_adds_up_to_the_budget(
+    rounds: int, top: int, measure_fraction: float, initial: str, sizes: str
+) -> None:
+    options = {"rounds": rounds, "top": top, "measure_fraction": measure_fraction, "ablation": {"initial": initial}}
     outcome = finished(run(nodes={"privacy": {"client_sizes": sizes}}, **options))
     ledger = outcome.strategy.ledger
     assert ledger.accountant.name == "one Gaussian mechanism"
@@ -325,15 +327,19 @@ def test_the_ledger_adds_up_to_the_budget(rounds: int, top: int, ratio: float, i
     assert ledger.epsilon() == pytest.approx(1.0, rel=1e-6) and ledger.epsilon() <= 1.0
     left = MU**2 - sum(r.mu2 for r in releases(outcome, "sizes"))
     measured = D * (initial == "one_way") + rounds * top
-    assert [r.mu2 for r in releases(outcome, "scores")] == pytest.approx([(1 - ratio) * left / rounds] * rounds)
-    assert [r.mu2 for r in releases(outcome, "measure")] == pytest.approx([top * ratio * left / measured] * rounds)
+    assert [r.mu2 for r in releases(outcome, "scores")] == pytest.approx(
+        [(1 - measure_fraction) * left / rounds] * rounds
+    )
+    assert [r.mu2 for r in releases(outcome, "measure")] == pytest.approx(
+        [top * measure_fraction * left / measured] * rounds
+    )
     assert [r.count for r in releases(outcome, "one-way")] == ([D] if initial == "one_way" else [])
     for ledger_ in outcome.ledgers.values():
         assert ledger_.spent <= ledger.spent * (1 + 1e-9)
 
 
 def test_fewer_cliques_than_k_share_the_rounds_budget() -> None:
-    outcome = finished(run(rounds=2, top=50, ratio=0.5, ablation={"initial": "none", "remeasure": True}))
+    outcome = finished(run(rounds=2, top=50, measure_fraction=0.5, ablation={"initial": "none", "remeasure": True}))
     candidates = len(strategy_of(outcome).candidates)
     assert candidates < 50
     for release in releases(outcome, "measure"):
@@ -343,7 +349,7 @@ def test_fewer_cliques_than_k_share_the_rounds_budget() -> None:
 
 
 def test_scores_are_one_vector_with_the_norm_of_the_weights_as_sensitivity() -> None:
-    outcome = finished(run(rounds=2, ratio=0.5))
+    outcome = finished(run(rounds=2, measure_fraction=0.5))
     candidates = strategy_of(outcome).candidates
     asked = [e for e in outcome.tape.exchanges if e.envelope["request"] == "scores" and e.partition == 0]
     assert len(asked) == 2
@@ -356,8 +362,8 @@ def test_scores_are_one_vector_with_the_norm_of_the_weights_as_sensitivity() -> 
 
 
 def test_the_printed_noise_is_larger_and_leaves_budget() -> None:
-    ours = finished(run(rounds=2, ratio=0.5, ablation={"initial": "none"}))
-    printed = finished(run(rounds=2, ratio=0.5, ablation={"initial": "none", "printed_scores": True}))
+    ours = finished(run(rounds=2, measure_fraction=0.5, ablation={"initial": "none"}))
+    printed = finished(run(rounds=2, measure_fraction=0.5, ablation={"initial": "none", "printed_scores": True}))
     weights = strategy_of(ours).candidates.weights
     factor = sqrt(len(weights)) * weights.max() / np.linalg.norm(weights)
     assert factor > 1.05
@@ -406,8 +412,8 @@ def test_a_sum_over_some_clients_stands_for_all_of_them(measured: Any) -> None:
         {"rounds": None},
         {"top": 0},
         {"top": 1.5},
-        {"ratio": 0.0},
-        {"ratio": 1.0},
+        {"measure_fraction": 0.0},
+        {"measure_fraction": 1.0},
         {"resolution": 0},
         {"resolution": 2**20 + 1},
         {"penalty": "some"},
@@ -425,7 +431,7 @@ def test_conformance_of_the_printed_variant(penalty: str) -> None:
     options = {
         "rounds": 2,
         "top": 3,
-        "ratio": 0.5,
+        "measure_fraction": 0.5,
         "penalty": penalty,
         "ablation": {"initial": "none", "printed_scores": True, "remeasure": True},
     }

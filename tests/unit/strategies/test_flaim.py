@@ -93,11 +93,11 @@ def of_kind(outcome: Outcome, name: str) -> list[Any]:
 @pytest.mark.parametrize("s", [1, 4])
 def test_scales_and_releases_are_those_of_lemma_4_1(s):
     """s = 1: as printed. s > 1: the s - 1 local measurements of a round are releases, so 2s - 1 + d in all."""
-    rounds, ratio = 3, 0.8
-    outcome = finished(run(config(local_rounds=s, ratio=ratio)))
+    rounds, measure_fraction = 3, 0.8
+    outcome = finished(run(config(local_rounds=s, measure_fraction=measure_fraction)))
     rho = PrivacyBudget(1.0, 1e-5).rho
-    sigma = sqrt(rounds * (2 * s - 1 + D) / (2 * ratio * rho))
-    epsilon = sqrt(8 * (1 - ratio) * rho / (rounds * s))
+    sigma = sqrt(rounds * (2 * s - 1 + D) / (2 * measure_fraction * rho))
+    epsilon = sqrt(8 * (1 - measure_fraction) * rho / (rounds * s))
     gaussians: dict[int, int] = {}
     choices: dict[int, int] = {}
     for release in outcome.strategy.ledger.releases:

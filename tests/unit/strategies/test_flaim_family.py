@@ -15,8 +15,7 @@ from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
-from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient
-from fedsyn.plugins.clients.flaim_scales import lemma_4_1
+from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient, lemma_4_1
 from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.privacy.conversion import gaussian_epsilon
@@ -53,7 +52,7 @@ def kinds(outcome: Outcome) -> list[tuple[int, str, int]]:
 
 @pytest.mark.parametrize("name", ["naive_flaim", "augflaim_oracle"])
 def test_naive_and_oracle_measure_one_way_marginals_once(name: str) -> None:
-    outcome = run(name, ratio=0.8)
+    outcome = run(name, measure_fraction=0.8)
     rho = PrivacyBudget(1.0, 1e-5).rho
     sigma = sqrt((3 + D) / (2 * 0.8 * rho))
     assert all(r.sigma == pytest.approx(sigma, rel=1e-12) for r in outcome.strategy.ledger.releases if r.sigma)
@@ -84,23 +83,25 @@ def test_the_sensitivity_of_a_score_is_that_of_the_offered_cliques() -> None:
 ONE_WAY = {"naive": lambda rounds, d: d, "oracle": lambda rounds, d: d, "private": lambda rounds, d: rounds * d}
 
 
-@pytest.mark.parametrize("rounds,local,attributes,ratio", [(10, 1, 14, 0.9), (5, 3, 7, 0.5), (1, 1, 1, 0.1)])
+@pytest.mark.parametrize("rounds,local,attributes,measure_fraction", [(10, 1, 14, 0.9), (5, 3, 7, 0.5), (1, 1, 1, 0.1)])
 @pytest.mark.parametrize("variant", ONE_WAY)
-def test_scales_as_lemma_4_1_prints_them(variant: str, rounds: int, local: int, attributes: int, ratio: float) -> None:
+def test_scales_as_lemma_4_1_prints_them(
+    variant: str, rounds: int, local: int, attributes: int, measure_fraction: float
+) -> None:
     rho, one_way = 0.37, ONE_WAY[variant](rounds, attributes)
-    scales = lemma_4_1(rho, rounds, local, one_way, ratio, as_printed=True)
-    assert scales.sigma == pytest.approx(sqrt((rounds * local + one_way) / (2 * ratio * rho)), rel=1e-14)
-    assert scales.epsilon == pytest.approx(sqrt(8 * (1 - ratio) * rho / (rounds * local)), rel=1e-14)
+    scales = lemma_4_1(rho, rounds, local, one_way, measure_fraction, as_printed=True)
+    assert scales.sigma == pytest.approx(sqrt((rounds * local + one_way) / (2 * measure_fraction * rho)), rel=1e-14)
+    assert scales.epsilon == pytest.approx(sqrt(8 * (1 - measure_fraction) * rho / (rounds * local)), rel=1e-14)
 
 
 def test_scales_pay_for_local_measurements() -> None:
-    rho, rounds, local, attributes, ratio = 0.37, 5, 3, 7, 0.8
-    private = lemma_4_1(rho, rounds, local, rounds * attributes, ratio)
-    naive = lemma_4_1(rho, rounds, local, attributes, ratio)
-    assert private.sigma == pytest.approx(sqrt(5 * (2 * 3 - 1 + 7) / (2 * ratio * rho)), rel=1e-14)
-    assert naive.sigma == pytest.approx(sqrt((5 * (2 * 3 - 1) + 7) / (2 * ratio * rho)), rel=1e-14)
+    rho, rounds, local, attributes, measure_fraction = 0.37, 5, 3, 7, 0.8
+    private = lemma_4_1(rho, rounds, local, rounds * attributes, measure_fraction)
+    naive = lemma_4_1(rho, rounds, local, attributes, measure_fraction)
+    assert private.sigma == pytest.approx(sqrt(5 * (2 * 3 - 1 + 7) / (2 * measure_fraction * rho)), rel=1e-14)
+    assert naive.sigma == pytest.approx(sqrt((5 * (2 * 3 - 1) + 7) / (2 * measure_fraction * rho)), rel=1e-14)
     assert private.rho == pytest.approx(rho, rel=1e-14)
-    printed = lemma_4_1(rho, rounds, local, rounds * attributes, ratio, as_printed=True)
+    printed = lemma_4_1(rho, rounds, local, rounds * attributes, measure_fraction, as_printed=True)
     really = 5 * (2 * 3 - 1 + 7) / (2 * printed.sigma**2) + 15 * printed.epsilon**2 / 8
     assert really > rho * 1.1  # what the lemma leaves unpaid
 

@@ -19,18 +19,17 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.junction_tree import model_size
 from fedsyn.plugins.clients.sketch_aim import (
+    FINEST,
     FirstLook,
-    Residues,
-    Scales,
+    Residuals,
     SketchAimClient,
     Sketches,
+    SketchScales,
     shows_nothing,
     sketched_sizes,
     width_of,
 )
-from fedsyn.plugins.clients.sketch_aim_cohorts import FINEST
-from fedsyn.plugins.strategies.sketch_aim import SketchAim, precision
-from fedsyn.plugins.strategies.sketch_aim_sketched import Sketched
+from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.joining import Participant
@@ -48,7 +47,7 @@ CODES = TABLE.encode()
 D = len(DOMAIN)
 MU = PrivacyBudget(1.0, 1e-5).mu
 KINDS = ["interactions", "groups", "count", "signs"]
-SWITCHES = {"always", "room", "sketch", "sizes", "even", "residues"}
+SWITCHES = {"always", "room", "sketch", "sizes", "even", "residuals"}
 
 
 def config(clients: int = 3, nodes: Any = None, **options: Any) -> Any:
@@ -102,7 +101,7 @@ def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Se
 
 def the_sum(strategy: SketchAim) -> Sum:
     """What the server yields for all its sketches, at the noise of one sensitivity."""
-    return strategy.sum_of_sketches(strategy.sketched(), Scales(1.0, 1.0, 1.0))
+    return strategy.sum_of_sketches(strategy.sketched(), SketchScales(1.0, 1.0, 1.0))
 
 
 def call(client: SketchAimClient, request: Sum, **changes: Any) -> Any:
@@ -160,7 +159,7 @@ def test_without_anything_to_choose_the_one_way_marginals_get_the_budget() -> No
 
 def test_the_weights_of_a_request_round_its_plan_and_keep_its_sum() -> None:
     plan = {3: 1.0, 5: 0.25, 7: 1e-9}
-    request, sigma = server(residues=False).strategy.request(list(plan), list(plan.values()), None)
+    request, sigma = server(residuals=False).strategy.request(list(plan), list(plan.values()), [], False)
     assert request.cliques == [3, 5, 7] and request.weights == [FINEST, FINEST // 2, 1]
     assert sum(c * c for c in request.weights) / sigma**2 == pytest.approx(sum(plan.values()), rel=1e-12)
 
@@ -246,7 +245,7 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     pair = next(i for i, q in enumerate(strategy.candidates.cliques) if len(q) == 2)
     cells = DOMAIN.size(strategy.candidates.cliques[pair])
     counts = Summed([np.full(cells, 10.0)], (3.0,), (1,))
-    (weighed_one,) = strategy.opened_residues(counts, Weighed(shapes=[], cliques=[pair], weights=[5]))
+    (weighed_one,) = strategy.opened_residuals(counts, Weighed(shapes=[], cliques=[pair], weights=[5]), [])
     assert np.array_equal(weighed_one.values.ravel(), np.full(cells, 10.0 / 5 * 4))
     # Noise 3 / 5 times the expansion 4, and 80 records of which every fourth is seen: 80 (4 - 1) over the cells.
     assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))
@@ -299,8 +298,8 @@ def test_a_client_refuses_what_its_options_do_not_sketch() -> None:
 
 
 def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
-    client = VariantClient(config(1, residues=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
-    fewer = VariantClient(config(1, residues=False), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
+    client = VariantClient(config(1, residuals=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    fewer = VariantClient(config(1, residuals=False), Holder(0, CODES[1:], DOMAIN, "", Randomness(0)))
     request = Weighed(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])
     parts = [each.measure(asked(each, request, [])) for each in (client, fewer)]
     moved = parts[0].dense() - parts[1].dense()
@@ -313,11 +312,11 @@ def test_a_weighed_vector_moves_by_its_sensitivity_when_a_row_goes() -> None:
     assert np.array_equal(parts[0].dense(), np.concatenate(exact))
 
 
-def test_residues_move_by_their_sensitivity_whichever_row_goes() -> None:
+def test_residuals_move_by_their_sensitivity_whichever_row_goes() -> None:
     """Brute force over every row of the table: of the first look, and of three marginals with weights."""
     whole = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
-    requests = [FirstLook(alone=False), Residues(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])]
-    answers = [lambda client, sent: client.one_way(sent), lambda client, sent: client.measure_residues(sent)]
+    requests = [FirstLook(alone=False), Residuals(shapes=[], cliques=[0, 3, 8], weights=[16, 1, 7])]
+    answers = [lambda client, sent: client.one_way(sent), lambda client, sent: client.measure_residuals(sent)]
     for request, answer in zip(requests, answers, strict=True):
         part = answer(whole, asked(whole, request, []))
         assert part.layout.count == 1 and part.layout.signed
@@ -327,8 +326,8 @@ def test_residues_move_by_their_sensitivity_whichever_row_goes() -> None:
             assert sqrt(float(moved @ moved)) == pytest.approx(part.layout.sensitivity, rel=1e-12)
             assert np.abs(moved).max() <= part.layout.magnitude
     with pytest.raises(ProtocolError, match="at most"):
-        too_heavy = Residues(shapes=[], cliques=[0, 3], weights=[2**31, 1])
-        whole.measure_residues(asked(whole, too_heavy, []))
+        too_heavy = Residuals(shapes=[], cliques=[0, 3], weights=[2**31, 1])
+        whole.measure_residuals(asked(whole, too_heavy, []))
 
 
 @pytest.mark.parametrize(
@@ -337,13 +336,13 @@ def test_residues_move_by_their_sensitivity_whichever_row_goes() -> None:
      ([1.5, 1], "weights"), ([True, 1], "weights"), ([], "weights"), ("11", "weights")],
 )  # fmt: skip
 def test_a_client_refuses_weights_that_no_plan_has(weights: Any, says: str) -> None:
-    client = VariantClient(config(1, residues=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
+    client = VariantClient(config(1, residuals=False), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     with pytest.raises(ProtocolError, match=says):
         client.measure(asked(client, (Weighed, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
     client = SketchAimClient(config(1), Holder(0, CODES, DOMAIN, "", Randomness(0)))
     weights = [2**31 + 1, 1] if weights == [17, 1] else weights
     with pytest.raises(ProtocolError, match=says):
-        client.measure_residues(asked(client, (Residues, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
+        client.measure_residuals(asked(client, (Residuals, {"shapes": [], "cliques": [0, 3], "weights": weights}), []))
 
 
 # The plan ------------------------------------------------------------------------------------------------------------
@@ -408,19 +407,23 @@ def test_independent_rows_leave_the_one_way_model_and_the_run_says_so() -> None:
     assert strategy.ledger.spent == pytest.approx(PrivacyBudget(0.02, 1e-5).mu ** 2, rel=1e-8)
 
 
-@pytest.mark.parametrize("drowned", [True, False])
-def test_where_no_association_could_show_one_look_has_everything(drowned: bool) -> None:
+@pytest.mark.parametrize("below_noise_level", [True, False])
+def test_where_no_association_could_show_one_look_has_everything(below_noise_level: bool) -> None:
     """As if the workload asked for nothing else: the same request, the same noise, the same table."""
     mu2, pairs = PrivacyBudget(0.05, 1e-5).mu ** 2, sum(len(q) == 2 for q in server().strategy.candidates.cliques)
     bound = sqrt(sqrt(2.0) * pairs / (0.1 * mu2))
     assert shows_nothing(0.1 * mu2, pairs, 0.999 * bound) and not shows_nothing(0.1 * mu2, pairs, 1.001 * bound)
     assert len(CODES) < bound
-    budget = {"privacy": {"epsilon": 0.05 if drowned else 1.0, "delta": 1e-5}}
+    budget = {"privacy": {"epsilon": 0.05 if below_noise_level else 1.0, "delta": 1e-5}}
     outcome = finished(run(nodes=budget))
     said = [note for record in outcome.strategy.records for note in record.notes if "perfect association" in note]
     names = [release.name for release in outcome.strategy.ledger.releases]
-    assert (len(said), names == ["one-way"], "sketch" in names) == (drowned, drowned, not drowned)
-    if drowned:
+    assert (len(said), names == ["one-way"], "sketch" in names) == (
+        below_noise_level,
+        below_noise_level,
+        not below_noise_level,
+    )
+    if below_noise_level:
         alone = finished(run(nodes=budget | {"workload": {"degree": 1, "size": None, "seed": 0}}))
         mine, other = outcome.strategy.model.to_arrays(), alone.strategy.model.to_arrays()
         assert all(np.array_equal(mine[key], other[key]) for key in mine)

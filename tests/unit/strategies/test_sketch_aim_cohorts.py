@@ -11,9 +11,8 @@ from fedsyn.errors import ConfigError
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.plugins.clients.sketch_aim import Residues, SketchAimClient, Sketches
-from fedsyn.plugins.clients.sketch_aim_cohorts import CohortBudget, MeasureAll
-from fedsyn.plugins.strategies.sketch_aim_cohorts import Pool
+from fedsyn.plugins.clients.sketch_aim import CohortBudget, MeasureAll, Residuals, SketchAimClient, Sketches
+from fedsyn.plugins.strategies.sketch_aim import CohortPool
 from fedsyn.privacy import gaussian_rho
 from fedsyn.protocol.client import OneWay
 from fedsyn.table.counting.marginals import count
@@ -71,7 +70,7 @@ def test_pooled_sums_are_those_of_all_who_were_asked() -> None:
             assert np.abs(strategy.model.project(clique) - exact).sum() < 0.35 * len(CODES)
     whole = count(CODES, DOMAIN, ONES)
     for clique, exact in zip(ONES, whole, strict=True):
-        pool = Pool(clique)
+        pool = CohortPool(clique)
         assert pool.measurement(1.0) == []
         for k in range(K):
             pool.add(count(FEDERATION.parts[k], DOMAIN, [clique])[0].astype(float), 2.0, len(FEDERATION.parts[k]))
@@ -141,11 +140,11 @@ def test_a_client_refuses_less_noise_than_planned(m: int) -> None:
         assert gaussian_rho(sigma, layout.sensitivity) == pytest.approx(planned.once)
     one_way = contract.planned(OneWay(), OneWay().layout(contract, ()))
     assert one_way is not None and one_way.once == pytest.approx(rho / m / 2)
-    residues = Residues(shapes=[], cliques=two, weights=[1, 1])
-    nothing = contract.planned(residues, residues.layout(contract, ()))
+    residuals = Residuals(shapes=[], cliques=two, weights=[1, 1])
+    nothing = contract.planned(residuals, residuals.layout(contract, ()))
     assert nothing is not None and nothing.once == 0.0  # what the other schedule asks for is no part of this plan
     unbounded = SketchAimClient.Contract(config(m=None), DOMAIN)
     request = MeasureAll(one_way=[1] * d, cliques=two, weights=[1, 1])
     other = unbounded.planned(request, request.layout(unbounded, ()))
     assert other is not None and other.once == 0.0
-    assert Sketches.name == "sketch" and MeasureAll.name not in (OneWay.name, Residues.name)
+    assert Sketches.name == "sketch" and MeasureAll.name not in (OneWay.name, Residuals.name)

@@ -382,7 +382,7 @@ ATTACKS: dict[str, dict[str, str]] = {
     "mst.Tree": {"arrays": _DISTANCE},
     "sketch_aim.Sketches": {"arrays": _GROUPS},
     "mst.PairSketches": {"arrays": _GROUPS},
-    "sketch_aim.Residues": {"arrays": _WEIGHED},
+    "sketch_aim.Residuals": {"arrays": _WEIGHED},
     "mst.CoarsePairs": {"arrays": _WEIGHED},
     "fed_dp_ctgan.Step": {
         "arrays": "unit/strategies/test_fed_dp_ctgan.py::test_no_parameters_make_a_row_move_the_sum_farther"

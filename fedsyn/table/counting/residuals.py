@@ -1,6 +1,6 @@
 """What a marginal has beyond its parts: its counts without what its one-way marginals and its total say of them.
 
-Of a marginal of k >= 2 attributes with g_1 x ... x g_k cells, G in all, the residue is R M = M - sum_a M_a g_a/G +
+Of a marginal of k >= 2 attributes with g_1 x ... x g_k cells, G in all, the residual is R M = M - sum_a M_a g_a/G +
 (k - 1) n/G: the orthogonal projection onto the tables whose one-way marginals are all 0, the sum of the residual spaces
 of all subsets of two attributes and more (McKenna et al. 2020; ResidualPlanner, Xiao et al. 2023). Of one attribute it
 is M - n/g, what is beyond the total.
@@ -34,7 +34,7 @@ def dimensions(shape: Sequence[int]) -> int:
 
 
 def cost(shape: Sequence[int]) -> float:
-    """Squared L2 norm of what one row adds to the residue; 1 for the counts themselves."""
+    """Squared L2 norm of what one row adds to the residual; 1 for the counts themselves."""
     return dimensions(shape) / math.prod(shape)
 
 
@@ -50,7 +50,7 @@ def times_cells(table: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return out
 
 
-def residue(table: Floats) -> Floats:
+def residual(table: Floats) -> Floats:
     """R M of a marginal in its shape."""
     if table.ndim == 1:
         return np.asarray(table - np.add.reduce(table) / len(table))
@@ -61,4 +61,4 @@ def residue(table: Floats) -> Floats:
     return np.asarray(out)
 
 
-__all__ = ["cost", "dimensions", "residue", "times_cells"]
+__all__ = ["cost", "dimensions", "residual", "times_cells"]

@@ -9,21 +9,20 @@ import pytest
 
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
-from fedsyn.inference.effects import Effects
+from fedsyn.inference.effects import Effects, Grid
 from fedsyn.inference.estimation import completed
 from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.grids import Grid
 from fedsyn.inference.measurements import least_variance_total, merge
 from fedsyn.inference.smoothing import own_counts
 from fedsyn.inference.triangulation import axes_of
-from fedsyn.table.counting.residues import cost, dimensions, residue, times_cells
+from fedsyn.table.counting.residuals import cost, dimensions, residual, times_cells
 
 SHAPES = [(2,), (5,), (1, 3), (2, 2), (3, 4), (2, 2, 2), (2, 3, 4), (2, 2, 2, 3)]
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_row_moves_the_residue_by_the_cost_whatever_its_cell(shape: tuple[int, ...]) -> None:
+def test_every_row_moves_the_residual_by_the_cost_whatever_its_cell(shape: tuple[int, ...]) -> None:
     for cell in product(*map(range, shape)):
         one = np.zeros(shape, np.int64)
         one[cell] = 1
@@ -35,7 +34,7 @@ def test_every_row_moves_the_residue_by_the_cost_whatever_its_cell(shape: tuple[
 @pytest.mark.parametrize("shape", SHAPES)
 def test_it_is_the_sum_of_the_effects_of_two_attributes_and_more(shape: tuple[int, ...]) -> None:
     table = np.random.default_rng(1).integers(0, 9, shape)
-    assert residue(table.astype(float)) == pytest.approx(times_cells(table) / table.size, abs=1e-12)
+    assert residual(table.astype(float)) == pytest.approx(times_cells(table) / table.size, abs=1e-12)
     effects, sizes = np.zeros(shape), 0
     least = min(2, len(shape))
     for size in range(least, len(shape) + 1):
@@ -44,7 +43,7 @@ def test_it_is_the_sum_of_the_effects_of_two_attributes_and_more(shape: tuple[in
             kept = np.mean(table, axis=others, keepdims=True) if others else table.astype(float)
             effects += varying_of(kept, part)
             sizes += int(np.prod([shape[axis] - 1 for axis in part]))
-    assert residue(table.astype(float)) == pytest.approx(effects, abs=1e-12)
+    assert residual(table.astype(float)) == pytest.approx(effects, abs=1e-12)
     assert dimensions(shape) == sizes
 
 
@@ -56,13 +55,13 @@ def varying_of(table: np.ndarray, part: tuple[int, ...]) -> np.ndarray:
 
 
 def test_nothing_is_lost_beside_the_one_way_marginals() -> None:
-    """A fit to exact one-way marginals and residues is the fit to exact counts."""
+    """A fit to exact one-way marginals and residuals is the fit to exact counts."""
     rng = np.random.default_rng(2)
     table = rng.integers(5, 60, DOMAIN.shape).astype(float)
     ones = [Measurement((name,), table.sum(others(axis)), 1.0) for axis, name in enumerate(DOMAIN)]
     counts = table.sum(axis=2)
     config = EstimateConfig(iterations=2000, tolerance=0.0)
-    part = Measurement(("a", "b"), residue(counts), 0.5, beyond=True)
+    part = Measurement(("a", "b"), residual(counts), 0.5, beyond=True)
     model = estimate(DOMAIN, [*ones, part], total=table.sum(), config=config)
     assert model.project(("a", "b")) == pytest.approx(counts, abs=1e-2)
     # Noise in the parts that it does not speak of changes nothing.
@@ -75,7 +74,7 @@ def others(axis: int) -> tuple[int, ...]:
     return tuple(other for other in range(3) if other != axis)
 
 
-def test_completed_residues_have_the_one_way_marginals_that_were_measured() -> None:
+def test_completed_residuals_have_the_one_way_marginals_that_were_measured() -> None:
     """Of cells and of groups: the projection, inverted where the parts are known."""
     rng, axes = np.random.default_rng(3), axes_of(DOMAIN)
     table = rng.integers(5, 60, DOMAIN.shape).astype(float)
@@ -83,9 +82,9 @@ def test_completed_residues_have_the_one_way_marginals_that_were_measured() -> N
     groups = (np.array([0, 1, 0]), np.array([1, 0, 0, 1]))
     part = Measurement(("b", "c"), np.zeros((2, 2)), 2.0, groups=groups)
     coarse = part.of_cells(table.sum(axis=0)).reshape(2, 2)
-    some = [Measurement(("a", "c"), residue(table.sum(axis=1)), 2.0, beyond=True)]
-    some.append(Measurement(("b", "c"), residue(coarse), 2.0, groups=groups, beyond=True))
-    assert some[1].of_cells(table.sum(axis=0)) == pytest.approx(residue(coarse).ravel())
+    some = [Measurement(("a", "c"), residual(table.sum(axis=1)), 2.0, beyond=True)]
+    some.append(Measurement(("b", "c"), residual(coarse), 2.0, groups=groups, beyond=True))
+    assert some[1].of_cells(table.sum(axis=0)) == pytest.approx(residual(coarse).ravel())
     given = [*ones, *(Measurement(m.clique, m.values, m.sigma, groups=m.groups, beyond=True) for m in some)]
     found = completed(axes, merge(axes, given), float(table.sum()))
     whole = [*ones, Measurement(("a", "c"), table.sum(axis=1), 2.0)]
@@ -104,14 +103,14 @@ def test_merged_apart_from_counts_and_silent_about_the_total() -> None:
     some = [Measurement(("a", "b"), counts, 1.0), Measurement(("a", "b"), counts, 2.0, beyond=True)]
     plain, beyond = merge(axes, some)
     assert (plain.beyond, plain.noisy, beyond.beyond, beyond.noisy) == (False, 6, True, 2)
-    assert beyond.values.ravel() == pytest.approx(residue(counts).ravel())
+    assert beyond.values.ravel() == pytest.approx(residual(counts).ravel())
     assert least_variance_total([plain, beyond]) == least_variance_total([plain])
-    with pytest.raises(ValueError, match="residue"):
+    with pytest.raises(ValueError, match="residual"):
         merge(axes, [Measurement(("a",), np.ones(2), 1.0, beyond=True)])
 
 
 def test_least_squares_of_effects_agree_with_those_of_a_matrix() -> None:
-    """One-way marginals and residues of overlapping cliques: the unbiased tables, against the pseudo-inverse."""
+    """One-way marginals and residuals of overlapping cliques: the unbiased tables, against the pseudo-inverse."""
     rng, axes = np.random.default_rng(4), axes_of(DOMAIN)
     total, cells = 100.0, 24
     given = [
@@ -131,7 +130,8 @@ def test_least_squares_of_effects_agree_with_those_of_a_matrix() -> None:
             if m.beyond:
                 back = np.asarray(np.broadcast_to(varied(unit.reshape(np.shape(m.values)), kept), DOMAIN.shape))
             rows.append(back.reshape(1, -1) / m.sigma)
-            right.append(np.array([unit @ (residue(np.asarray(m.values)) if m.beyond else m.values).ravel() / m.sigma]))
+            values = residual(np.asarray(m.values)) if m.beyond else m.values
+            right.append(np.array([unit @ values.ravel() / m.sigma]))
     solved = np.linalg.lstsq(np.concatenate(rows), np.concatenate(right), rcond=None)[0].reshape(DOMAIN.shape)
     tables, _ = Effects([Grid.of(axes, m) for m in merged]).tables([m.values for m in merged], total)
     for m, table in zip(merged, tables, strict=True):
@@ -141,17 +141,17 @@ def test_least_squares_of_effects_agree_with_those_of_a_matrix() -> None:
 
 
 def varied(unit: np.ndarray, kept: list[int]) -> np.ndarray:
-    return residue(unit).reshape([DOMAIN.shape[axis] if axis in kept else 1 for axis in range(3)])
+    return residual(unit).reshape([DOMAIN.shape[axis] if axis in kept else 1 for axis in range(3)])
 
 
-def test_residues_alone_have_no_least_squares() -> None:
+def test_residuals_alone_have_no_least_squares() -> None:
     (merged,) = merge(axes_of(DOMAIN), [Measurement(("a", "b"), np.zeros((2, 3)), 1.0, beyond=True)])
     with pytest.raises(ValueError, match="own counts"):
         Effects([Grid.of(axes_of(DOMAIN), merged)])
 
 
-def test_evidence_keeps_what_is_a_residue_and_smoothing_leaves_it_out() -> None:
-    part = Measurement(("a", "b"), residue(np.arange(6.0).reshape(2, 3)), 2.0, beyond=True)
+def test_evidence_keeps_what_is_a_residual_and_smoothing_leaves_it_out() -> None:
+    part = Measurement(("a", "b"), residual(np.arange(6.0).reshape(2, 3)), 2.0, beyond=True)
     own = Measurement(("a",), np.array([3.0, 4.0]), 1.0)
     kept = Evidence.from_arrays(DOMAIN, Evidence((own, part), 7.0).to_arrays())
     assert [m.beyond for m in kept.measurements] == [False, True]

@@ -1,7 +1,9 @@
-"""The reference engine: Private-PGM's `mbi` package behind the interface of the native one. Imported nowhere else.
+"""The reference of `fedsyn.inference`: fits by Private-PGM's `mbi` package, and mechanisms whose fits are mbi's.
 
 Only the fit is mbi's: its potentials become an ordinary `Model`. JAX compiles for every new clique set, which takes
-seconds to minutes; use this engine to check the native one, not to work with.
+seconds to minutes: this is to check fedsyn's own fits with, not to work with. It needs `pip install mbi`.
+
+    mechanism: {name: "experiments.mbi_engine:Aim"}
 """
 
 from __future__ import annotations
@@ -10,20 +12,22 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
-from fedsyn.inference.measurements import Merged
+from fedsyn.inference import Measurement
+from fedsyn.inference.estimation import completed, start_potentials
+from fedsyn.inference.measurements import Merged, least_variance_total, merge
 from fedsyn.inference.model import FitInfo, Model, from_rank_order, to_rank_order
 from fedsyn.inference.triangulation import axes_of, maximal
+from fedsyn.plugins.strategies.aim import Aim as NativeAim
+from fedsyn.plugins.strategies.distributed_aim import DistributedAim as NativeDistributedAim
+from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.table.counting.groups import sums_of_groups
-
-if TYPE_CHECKING:
-    from fedsyn.inference.fitting import EstimateConfig
 
 
 @contextmanager
@@ -35,9 +39,7 @@ def _mbi() -> Iterator[Any]:
             import jax
             import mbi
     except ImportError as error:
-        raise ConfigError(
-            "inference.engine 'mbi' needs the mbi package: pip install fedsyn[pgm], or use 'native'"
-        ) from error
+        raise ConfigError("fits by mbi need the mbi package: pip install mbi") from error
     with jax.enable_x64(True):
         yield mbi
 
@@ -48,8 +50,6 @@ def _potential_cliques(domain: Domain, masks: Sequence[int]) -> list[Clique]:
 
 def _clique_vector(mbi: Any, domain: Domain, cliques: Sequence[Clique], model: Model | None) -> Any:
     """mbi's form of a model's potentials on the given cliques."""
-    from fedsyn.inference.fitting import start_potentials
-
     axes = axes_of(domain)
     tables = start_potentials(domain, [axes.mask(clique) for clique in cliques], model)
     theirs = mbi.Domain(domain.attributes, domain.shape)
@@ -62,24 +62,28 @@ def _clique_vector(mbi: Any, domain: Domain, cliques: Sequence[Clique], model: M
 
 def estimate_with_mbi(
     domain: Domain,
-    merged: Sequence[Merged],
-    total: float,
-    config: EstimateConfig,
-    warm_start: Model | None,
+    measurements: Sequence[Measurement],
+    *,
+    total: float | None = None,
+    iterations: int = 100,
+    tolerance: float = 1e-4,
+    solver: str = "accelerated",
+    warm_start: Model | None = None,
 ) -> Model:
-    """Fits with mbi; arguments as the native engine takes them.
+    """Fits with mbi; arguments as `fedsyn.inference.estimate` takes them, structural zeros excepted.
 
     `iterations` is rounded up to a multiple of mbi's block of 50; `tolerance` applies to the decrease over one block.
-    "accelerated" is mbi's UniversalAcceleratedMethod, whose step is fixed.
-
-    Raises:
-        ConfigError: mbi is not installed, or the domain has structural zeros.
+    "accelerated" is mbi's UniversalAcceleratedMethod, whose step is fixed; the other is "mirror_descent".
     """
     if domain.zeros:
-        raise ConfigError("inference.engine 'mbi' cannot honour the schema's constraints; use 'native'")
+        raise ConfigError("mbi cannot honour structural zeros: estimate with fedsyn's own fit")
+    found = merge(axes_of(domain), measurements)
+    total = least_variance_total(found) if total is None else total
+    merged = completed(axes_of(domain), found, total)
     started = time.perf_counter()
     with _mbi() as mbi:
-        potentials = _fitted_potentials(mbi, domain, [m for m in merged if m.mask], total, config, warm_start)
+        measured = [m for m in merged if m.mask]
+        potentials = _fitted_potentials(mbi, domain, measured, total, (solver, iterations, tolerance), warm_start)
     model = Model(domain, potentials, total)
     loss = sum(m.disagreement for m in merged)
     for m in merged:
@@ -87,16 +91,31 @@ def estimate_with_mbi(
         found = to_rank_order(domain, clique, model.project(clique)).ravel()
         seen = found if m.index is None else sums_of_groups(m.index, found, m.values.size)
         loss += 0.5 * float(np.add.reduce(((seen - m.values.ravel()) / m.sigma) ** 2, None))
-    model.info = FitInfo(
-        engine="mbi",
-        solver=config.solver,
-        iterations=config.iterations,
-        passes=0,
-        loss=loss,
-        converged=False,
-        seconds=time.perf_counter() - started,
-    )
+    model.info = FitInfo(iterations, 0, loss, False, time.perf_counter() - started)
     return model
+
+
+class _ByMbi(MechanismStrategy):
+    """A mechanism whose models mbi fits, with as many iterations, and no shrinkage."""
+
+    def estimate(self, measurements: Sequence[Measurement], last: bool = False, shrinkage: float | None = None) -> None:
+        if measurements:
+            self.measured = tuple(measurements)
+            name = "final_iterations" if last else "iterations"
+            iterations = getattr(self.config.inference, name) or getattr(self.options, name)
+            with self.timed("estimate"):
+                total = self.rows_known(measurements)
+                self.model = estimate_with_mbi(
+                    self.domain, measurements, total=total, iterations=iterations, warm_start=self.model
+                )
+
+
+class Aim(_ByMbi, NativeAim):
+    """Central AIM, fitted by mbi."""
+
+
+class DistributedAim(_ByMbi, NativeDistributedAim):
+    """Distributed AIM, fitted by mbi."""
 
 
 def _fitted_potentials(
@@ -104,16 +123,17 @@ def _fitted_potentials(
     domain: Domain,
     measured: Sequence[Merged],
     total: float,
-    config: EstimateConfig,
+    settings: tuple[str, int, float],
     warm_start: Model | None,
 ) -> dict[Clique, np.ndarray]:
     """Clique -> potential, of the cliques that mbi's solver keeps."""
     cliques = _potential_cliques(domain, [m.mask for m in measured])
     fitted = _clique_vector(mbi, domain, cliques, warm_start)
-    if config.iterations and cliques:
+    solver, iterations, tolerance = settings
+    if iterations and cliques:
         estimation = mbi.estimation
-        mirror = config.solver == "mirror_descent"
-        solver = estimation.MirrorDescent() if mirror else estimation.UniversalAcceleratedMethod()
+        mirror = solver == "mirror_descent"
+        method = estimation.MirrorDescent() if mirror else estimation.UniversalAcceleratedMethod()
         measurements = []
         for m in measured:
             clique = axes_of(domain).clique(m.mask)
@@ -123,12 +143,12 @@ def _fitted_potentials(
                 continue
             values = np.ascontiguousarray(from_rank_order(domain, clique, m.values)).ravel()
             measurements.append(mbi.LinearMeasurement(values, clique, m.sigma))
-        fitted = solver.estimate(
+        fitted = method.estimate(
             mbi.Domain(domain.attributes, domain.shape),
             measurements,
             known_total=total,
-            iters=config.iterations,
-            tol=config.tolerance or None,
+            iters=iterations,
+            tol=tolerance or None,
             warm_start=fitted,
         ).potentials
     return {
