@@ -27,7 +27,6 @@ _DISTRIBUTED = {"aggregation": {"noise": "distributed"}}
 SETTINGS: Mapping[str, Nodes] = {
     "as configured": {},
     "sampled cohorts": {"federation": {"participation": 0.6}},
-    "one round a client": {"federation": {"participation": 0.5, "participations": 1}},
     "private sizes": _PRIVATE,
     "local noise": _LOCAL,
     "distributed noise": _DISTRIBUTED,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,10 +127,14 @@ def mechanism_checks(
     given = awkward_names() if tables is None else tables
     all_tables = [awkward_table(table) if isinstance(table, str) else table for table in given]
     for number, table in enumerate(all_tables):
-        bench = Bench(name, table, options)
-        for run in (ONCE if number == 0 else ()) + PER_TABLE:
-            for setting in getattr(run, "settings", (None,)):
-                yield ConformanceCheck(run.__name__.removeprefix("check_"), bench, run, setting)
+        yield from checks_on(Bench(name, table, options), (ONCE if number == 0 else ()) + PER_TABLE)
+
+
+def checks_on(bench: Bench, checks: Sequence[Callable[..., None]]) -> Iterator[ConformanceCheck]:
+    """Return each check for one table, once for each of its settings."""
+    for check in checks:
+        for setting in getattr(check, "settings", (None,)):
+            yield ConformanceCheck(check.__name__.removeprefix("check_"), bench, check, setting)
 
 
 @dataclass(frozen=True)

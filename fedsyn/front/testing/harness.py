@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,7 @@ class WatchedRandomness(Randomness):
 
     def generator(self, *key: int | str) -> RandomSource:
         source = super().generator(*key)
-        return _WatchedSource(source, key, self.tape) if self.seeded else source
+        return cast(RandomSource, _WatchedSource(source, key, self.tape)) if self.seeded else source
 
 
 class _WatchedSource:
@@ -72,24 +72,16 @@ class _WatchedSource:
         self._tape.streams.add(self._key)
         self._fresh = False
 
-    def standard_normal(self, size: Any = None) -> Any:
-        self._watch()
-        return self._source.standard_normal(size)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._source, name)
+        if name == "permutation":  # of rows and clients, and never noise
+            return method
 
-    def random(self, size: Any = None) -> Any:
-        self._watch()
-        return self._source.random(size)
+        def watched(*arguments: Any, **named: Any) -> Any:
+            self._watch()
+            return method(*arguments, **named)
 
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        self._watch()
-        return self._source.gumbel(loc, scale, size)
-
-    def integers(self, low: Any, high: Any = None, size: Any = None) -> Any:
-        self._watch()
-        return self._source.integers(low, high, size)
-
-    def permutation(self, x: Any) -> Any:
-        return self._source.permutation(x)
+        return watched
 
 
 # The federation's two sides ----------------------------------------------------------------------------------------

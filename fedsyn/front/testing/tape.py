@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +63,15 @@ class Tape:
     streams: set[tuple[Any, ...]] = field(default_factory=set)
     inside: int = 0
 
+    @contextmanager
+    def entry(self) -> Iterator[None]:
+        """While a ledger makes a release, and may draw noise."""
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+
     def enter(self, party: str, draw: Draw) -> Any:
         """Records a release and returns what its caller sees."""
         mine = self.draws.setdefault(party, [])
@@ -94,11 +104,8 @@ class TapedLedger(Ledger):
         return wrapped
 
     def gaussian(self, values: Any, **arguments: Any) -> Any:
-        self.tape.inside += 1
-        try:
+        with self.tape.entry():
             output = super().gaussian(values, **arguments)
-        finally:
-            self.tape.inside -= 1
         single = isinstance(values, np.ndarray)
         inputs = tuple(np.array(array) for array in ([values] if single else values))
         release = self.releases[-1]
@@ -106,20 +113,14 @@ class TapedLedger(Ledger):
 
     def sampled_gaussian(self, total: Any, **arguments: Any) -> Any:
         """What enters is the sum over ALL rows: by whichever of them is sampled, one moves it no farther."""
-        self.tape.inside += 1
-        try:
+        with self.tape.entry():
             output = super().sampled_gaussian(total, **arguments)
-        finally:
-            self.tape.inside -= 1
         inputs = (np.array(total(np.arange(arguments["rows"]))),)
         return self.tape.enter(self.party, _draw("sampled gaussian", self.releases[-1], inputs, output))
 
     def distributed(self, values: Any, **arguments: Any) -> Any:
-        self.tape.inside += 1
-        try:
+        with self.tape.entry():
             output = super().distributed(values, **arguments)
-        finally:
-            self.tape.inside -= 1
         # One vector of all the sum's arrays: a row that touches `count` of them moves it by sqrt(count) as much.
         count = int(arguments["count"])
         moves = float(self.unit.rows * arguments["sensitivity"] * np.sqrt(count))
@@ -128,21 +129,15 @@ class TapedLedger(Ledger):
         return self.tape.enter(self.party, draw)
 
     def selection_share(self, scores: Any, **arguments: Any) -> Any:
-        self.tape.inside += 1
-        try:
+        with self.tape.entry():
             output = super().selection_share(scores, **arguments)
-        finally:
-            self.tape.inside -= 1
         moved = float(arguments["noise"].moved)
         facts = (arguments["name"], arguments["round"], (np.array(scores, np.float64),), moved, 1, TWICE, output)
         return self.tape.enter(self.party, Draw("exponential", *facts))
 
     def exponential(self, scores: Any, **arguments: Any) -> int:
-        self.tape.inside += 1
-        try:
+        with self.tape.entry():
             output = super().exponential(scores, **arguments)
-        finally:
-            self.tape.inside -= 1
         release = self.releases[-1]
         inputs = (np.array(scores, dtype=np.float64),)
         return int(self.tape.enter(self.party, _draw("exponential", release, inputs, output)))
