@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -250,6 +252,20 @@ def test_every_option_and_every_code_has_its_own_cache_entry(
     changed[0, 0] += 1
     make_partitioner("clustering").split(PartitionInput(changed, data.domain), 3, rng())
     assert len(list(tmp_path.rglob("embedding-*.npy"))) == 3
+
+
+def test_processes_that_share_an_embedding_compute_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path))
+    clustering, computed = make_partitioner("clustering"), []
+
+    def compute() -> np.ndarray:
+        computed.append(time.sleep(0.3))
+        return np.arange(3)
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(clustering._cached, "embedding-x", (3,), compute) for _ in range(4)]
+        found = [one.result().tolist() for one in asked]
+    assert found == [[0, 1, 2]] * 4 and len(computed) == 1
 
 
 def test_clustering_without_a_writable_cache_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
