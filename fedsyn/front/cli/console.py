@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -164,6 +167,19 @@ def writing(path: Path) -> Iterator[None]:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
-@contextmanager
-def nothing() -> Iterator[None]:
-    yield
+def confirm(question: str, yes: bool, unasked: str) -> None:
+    """Ask a person unless `yes`; end the command if the answer is no. Raises ConfigError if nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(unasked)
+    if not typer.confirm(question):
+        raise typer.Exit(1)
+
+
+def stop_event() -> threading.Event:
+    """Return an event that SIGTERM and Ctrl-C set."""
+    stopping = threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: stopping.set())
+    return stopping

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import SetOption, err_console, out_console
+from fedsyn.front.cli.console import SetOption, confirm, err_console, out_console, stop_event
 from fedsyn.front.cli.runs import ForceOption, OutOption, ResumeOption, carry_out
 from fedsyn.output import log_handler, say
 
@@ -90,8 +89,6 @@ def init(
 def link(folder: FolderArgument = HERE) -> None:
     """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
     import logging
-    import signal
-    import threading
 
     from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.link import Link, only_one
@@ -100,9 +97,7 @@ def link(folder: FolderArgument = HERE) -> None:
     log = logging.getLogger("fedsyn.link")
     log.addHandler(log_handler("%(asctime)s %(message)s"))
     log.setLevel(logging.INFO)
-    stopping = threading.Event()
-    for kind in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(kind, lambda *_: stopping.set())
+    stopping = stop_event()
     with only_one(place):
         made = Link(place, log.info)
         facts = made.federation.superlink
@@ -338,14 +333,8 @@ def _room(plan: Plan) -> str:
 
 def _compared(name: str, fingerprint: str, yes: bool) -> None:
     """Asks whether the holder has told this fingerprint; ends if not."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"there is nobody to ask: has {name} told you, by telephone, the fingerprint {fingerprint}? Then add --yes"
-        )
-    if not typer.confirm(f"Has {name} told you, by telephone, the fingerprint {fingerprint}?"):
-        raise typer.Exit(1)
+    told = f"as {name} told you, by telephone, the fingerprint {fingerprint}?"
+    confirm(f"H{told}", yes, f"there is nobody to ask: h{told} Then add --yes")
 
 
 def _say_change(changed: Change) -> None:

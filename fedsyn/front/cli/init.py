@@ -23,6 +23,7 @@ from fedsyn.front.cli.schemas import (
     refuse_to_overwrite,
     schema_of,
 )
+from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.table.data.cells import Cells
@@ -58,14 +59,11 @@ def init(
             path.write_text(content, encoding="utf-8")
     show_draft(out_console, guesses, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
     data = " ".join(f"--data {shlex.quote(file)}" for file in files)
-    out_console.print(
+    say(
         f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
         f"and look at epsilon and delta in run.yaml. Then:\n"
         f"  fedsyn schema review schema.yaml {data}\n"
-        f"  fedsyn run run.yaml",
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
+        f"  fedsyn run run.yaml"
     )
 
 

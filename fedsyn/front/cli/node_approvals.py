@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import out_console
+from fedsyn.front.cli.console import confirm, out_console
 from fedsyn.output import say
 
 if TYPE_CHECKING:
@@ -24,6 +23,7 @@ FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _HERE = Path("node.yaml")
+_UNASKED = "there is nobody to ask: add --yes once you have read what the run wants"
 
 
 def pending(
@@ -66,7 +66,7 @@ def approve(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False
     for room in _rooms(entry, node):
         say(f"  {room}")
     _require_allowed(entry, node)
-    _confirm("Take part in this run?", yes)
+    confirm("Take part in this run?", yes, _UNASKED)
     approvals.decide(entry.key, approve=True)
     say(f"approved: {entry.subject.run}; a run of another name, configuration or schema is asked about anew")
 
@@ -88,7 +88,7 @@ def reject(
     _, approvals = _opened(file)
     entry = approvals.find(run)
     say(f"run {entry.subject.run}: {entry.state}, {_facts(entry)}")
-    _confirm("Take no (further) part in this run?", yes)
+    confirm("Take no (further) part in this run?", yes, _UNASKED)
     approvals.decide(entry.key, approve=False)
     say(f"rejected: {entry.subject.run}")
 
@@ -98,7 +98,7 @@ def _reject_all(approvals: Approvals, yes: bool) -> None:
     for entry in waiting:
         say(f"run {entry.subject.run}: {_facts(entry)}")
     if waiting:
-        _confirm(f"Take part in none of these {len(waiting)} runs?", yes)
+        confirm(f"Take part in none of these {len(waiting)} runs?", yes, _UNASKED)
     for entry in waiting:
         approvals.decide(entry.key, approve=False)
     say(f"rejected: {len(waiting)}")
@@ -180,12 +180,3 @@ def _facts(entry: Entry) -> str:
     budget = f"epsilon {privacy.get('epsilon')} at delta {privacy.get('delta')}"
     operator = f"signed by operator {entry.operator}" if entry.operator else "signed by nobody"
     return f"asked {asked}, {budget}, {operator}, config-sha256 {entry.subject.config}"
-
-
-def _confirm(question: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError("there is nobody to ask: add --yes once you have read what the run wants")
-    if not typer.confirm(question):
-        raise typer.Exit(1)

@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import out_console
+from fedsyn.front.cli.console import stop_event
 from fedsyn.output import log_to_stderr, say
 
 app = typer.Typer(
-    help="Run a computing party (protocol 'mpc') or a crypto party ('fhe'): keys, service, ledger.",
+    help="Run a computing party (protocol 'mpc') or a crypto party ('fhe'): keys and service.",
     no_args_is_help=True,
 )
 
@@ -92,8 +92,6 @@ def rotate(
 def serve(file: FileArgument) -> None:
     """Run a party's service until it is stopped."""
     import logging
-    import signal
-    import threading
 
     from fedsyn.nodes.parties.crypto_service import CryptoService
     from fedsyn.nodes.parties.policy import load_party_file
@@ -105,10 +103,7 @@ def serve(file: FileArgument) -> None:
     _one_arena()
     loaded = load_party_file(file)
     service: Serving[Any] = (CryptoService if loaded.role == "crypto" else Service)(loaded)
-
-    stopping = threading.Event()
-    for kind in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(kind, lambda *_: stopping.set())
+    stopping = stop_event()
     service.start()
     own, budget = service.cards[0], service.book.budget
     say(f"party '{own.name}' listens on port {service.port}; fingerprints:")
@@ -118,35 +113,6 @@ def serve(file: FileArgument) -> None:
     stopping.wait()
     say("stopping")
     service.stop()
-
-
-@app.command()
-def ledger(file: FileArgument) -> None:
-    """Print what a party has released in its life, and what its limits leave."""
-    from rich.table import Table
-
-    from fedsyn.nodes.lifetime.party_ledger import called, read_party_lines
-    from fedsyn.nodes.parties.policy import load_party_file
-    from fedsyn.privacy import zcdp_epsilon
-
-    loaded = load_party_file(file)
-    reading, budget = read_party_lines(Path(loaded.ledger)), loaded.policy.total_budget
-    table = Table("run", "announced rho", "spent rho", "epsilon")
-    for run, (announced, spent) in reading.runs.items():
-        table.add_row(
-            called(run, reading.names.get(run)),
-            f"{announced:.6g}",
-            f"{spent:.6g}",
-            f"{zcdp_epsilon(spent, budget.delta):.4g}",
-        )
-    out_console.print(table)
-    spent = reading.spent + (reading.worst if reading.torn else 0.0)
-    say(
-        f"spent: rho {spent:.6g} of {budget.rho:.6g}; epsilon {zcdp_epsilon(spent, budget.delta):.4g} of "
-        f"{budget.epsilon:g} at delta {budget.delta:g}"
-    )
-    if reading.torn:
-        say("the last line is torn: it counts as the rest of the run before it")
 
 
 def _one_arena() -> None:

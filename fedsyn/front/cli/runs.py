@@ -15,7 +15,6 @@ from fedsyn.front.cli.console import (
     ConfigArgument,
     SetOption,
     err_console,
-    nothing,
     out_console,
     round_progress,
     writing,
@@ -64,7 +63,7 @@ def demo(
     folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
     page = (folder / "report.html").resolve()
     if open_ and not webbrowser.open(page.as_uri()):
-        err_console.print(f"no browser was found; open {page}", soft_wrap=True, highlight=False)
+        say(f"no browser was found; open {page}", error=True)
 
 
 def _shipped(name: str) -> Path:
@@ -117,7 +116,7 @@ def partition(
         with writing(folder):
             folder.mkdir(parents=True, exist_ok=True)
         picture = folder / f"partition-{loaded.federation.partition.name}.png"
-    with err_console.status("partitioning") if err_console.is_terminal else nothing():
+    with err_console.status("partitioning"):  # shown on a terminal alone
         facts = describe_partition(loaded, picture)
     table = Table(title=f"{loaded.federation.partition.name}, {loaded.federation.clients} clients", show_header=False)
     for name, value in facts.items():

@@ -66,12 +66,9 @@ def draft_command(
     with writing(out):
         schema.save(out)
     show_draft(out_console, guesses, cells.notes, len(cells.frame), file)
-    out_console.print(
+    say(
         f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
-        f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}",
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
+        f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}"
     )
 
 
@@ -133,30 +130,18 @@ def check_command(
     found = _findings(schema, data, few)
     for name, finding in found.items() if found is not None else ():
         for sentence in _shown(name, finding):
-            out_console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+            say(sentence)
     for sentence in _broken(schema, data) if data and schema.constraints else ():
-        out_console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        say(sentence)
     waiting = left(schema, found, few)
     for name, words in waiting.items():
-        out_console.print(
-            f"{name}: read from the data: {'; '.join(words)}", markup=False, highlight=False, soft_wrap=True
-        )
+        say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
         command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
-        out_console.print(
-            f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        say(f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}")
         raise typer.Exit(1)
     apart = ", ".join(schema.aside)
-    out_console.print(
-        f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""),
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""))
 
 
 @app.command("review")
@@ -196,12 +181,9 @@ def review_command(
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
-    out_console.print(
+    say(
         f"{file}: approved {len(names)} column{'s' if len(names) != 1 else ''}"
-        + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve"),
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve")
     )
 
 

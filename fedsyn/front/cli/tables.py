@@ -74,7 +74,7 @@ def sample(
             made = Path(folder) / f"rows{out.suffix.lower()}"
             write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False)
             made.replace(out)
-        err_console.print(f"{wanted:,} rows in {out}", soft_wrap=True, highlight=False)
+        say(f"{wanted:,} rows in {out}", error=True)
     _warn(release, "this table")
 
 
@@ -135,7 +135,7 @@ def evaluate(
     else:
         _show(found)
         if out is not None:
-            out_console.print(f"page: {out}", soft_wrap=True, highlight=False)
+            say(f"page: {out}")
 
 
 def _ask_holders(
@@ -158,7 +158,7 @@ def _ask_holders(
     _show(found)
     paid = read_facts(folder / "ledger.json")
     cost = f"epsilon {paid['epsilon']:.4g} at delta {paid['delta']:g}" if paid["private"] else "not private"
-    out_console.print(f"what it cost: {cost} ({folder / 'ledger.json'})", soft_wrap=True, highlight=False)
+    say(f"what it cost: {cost} ({folder / 'ledger.json'})")
 
 
 @contextmanager
@@ -205,7 +205,7 @@ def _several(
         if out.exists():
             out.rename(Path(folder) / "before")
         made.replace(out)
-    err_console.print(f"{count} tables of {size:,} rows in {out}", soft_wrap=True, highlight=False)
+    say(f"{count} tables of {size:,} rows in {out}", error=True)
     _warn(release, "these tables")
 
 

@@ -214,7 +214,6 @@ CASES: list[Bad] = [
     bad("party keygen keys --name a --address nowhere", "HOST:PORT"),
     bad("party card absent", "absent"),
     bad("party serve absent.yaml", "absent.yaml"),
-    bad("party ledger rows.csv", "rows.csv"),
 ]  # fmt: skip
 
 
