@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from fedsyn import yamlio
-from fedsyn.bounded import MOST_BYTES, MOST_ROUND_BYTES, Archive, json_lines, json_of, open_file, read_bytes
+from fedsyn.bounded import MOST_BYTES, MOST_ROUND_BYTES, Archive, json_lines, open_file, read_bytes
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.errors import DataError
 from fedsyn.evaluation.predicted import PredictedQuality
@@ -27,6 +27,7 @@ from fedsyn.loading import released_config
 from fedsyn.runs.directory import (
     MOST_MODEL_BYTES,
     OLD_NAMES,
+    parse_facts,
     read_evidence,
     read_released_model,
     save_evidence,
@@ -166,8 +167,8 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
     if absent:
         raise DataError(f"{where} is not a whole model: it lacks {absent[0]}")
     if "fedsyn.json" in members:
-        _json(members["fedsyn.json"], "fedsyn.json", where)
-    ledger = _json(members["ledger.json"], "ledger.json", where)
+        parse_facts(members["fedsyn.json"], f"{where}: fedsyn.json")
+    ledger = parse_facts(members["ledger.json"], f"{where}: ledger.json")
     for key, kind in _LEDGER.items():
         if not isinstance(ledger.get(key), kind) or (kind is not bool and isinstance(ledger[key], bool)):
             raise DataError(f"{where}: ledger.json is damaged: it has no usable '{key}'")
@@ -190,22 +191,13 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
 def _predicted(members: Mapping[str, bytes], where: str) -> PredictedQuality | None:
     """Return what is predicted of the table; an old quality.json may hold scores against real rows instead: None."""
     name = PREDICTED_FILE if PREDICTED_FILE in members else OLD_NAMES[PREDICTED_FILE]
-    facts = _json(members[name], name, where) if name in members else {"private": ""}
+    facts = parse_facts(members[name], f"{where}: {name}") if name in members else {"private": ""}
     if "private" in facts:
         return None
     try:
         return PredictedQuality.from_dict(facts)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise DataError(f"{where}: {name} is damaged") from None
-
-
-def _json(content: bytes, name: str, where: str) -> dict[str, Any]:
-    facts = json_of(content, f"{where}: {name}")
-    if not isinstance(facts, dict):
-        raise DataError(f"{where}: {name} is damaged: expected a mapping of keys")
-    check_format(facts, f"{where}: {name}")
-    facts.pop("format", None)
-    return facts
 
 
 def _yaml(content: bytes, name: str, where: str) -> Any:

@@ -20,6 +20,7 @@ from fedsyn.inference import AnyModel
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
+from fedsyn.runs.synthesis import expected_rows
 from fedsyn.table.schema import Schema
 
 if TYPE_CHECKING:
@@ -373,11 +374,6 @@ def load(path: str | Path) -> Synthesizer:
     )
     loaded._take(release)
     return loaded
-
-
-def expected_rows(model: AnyModel) -> int:
-    """As many rows as the model stands for, at least one."""
-    return max(1, round(model.total))
 
 
 def _count(n: Any) -> int:

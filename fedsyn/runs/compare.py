@@ -12,6 +12,7 @@ from typing import Any
 from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.loading import flattened
 from fedsyn.runs.directory import read_facts
 
 _NEEDED = ("config.yaml", "ledger.json", "metrics.json")
@@ -73,7 +74,7 @@ def _read(folder: Path, name: str) -> RunFacts:
         return RunFacts(
             name,
             folder,
-            dict(_flat(yamlio.read_mapping(folder / "config.yaml"))),
+            flattened(yamlio.read_mapping(folder / "config.yaml")),
             float(ledger["epsilon"]),
             float(ledger["delta"]),
             bool(ledger["private"]),
@@ -103,16 +104,6 @@ def _names(folders: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [str(folder) for folder in folders]
-
-
-def _flat(node: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in node.items():
-        if isinstance(value, Mapping) and value:
-            found += _flat(value, f"{prefix}{key}.")
-        else:
-            found.append((f"{prefix}{key}", value))
-    return found
 
 
 Rows = list[tuple[str, list[str]]]

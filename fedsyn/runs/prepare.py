@@ -121,16 +121,12 @@ class Prepared:
 
 def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
     """A deployment's server needs the schema only: the rows stay with their holders."""
-    if config.data.schema_file is not None:
-        require_files(config.data, source=False)
-        schema = Schema.load(config.data.schema_file)
-    else:
-        from fedsyn.table.data import dataset_names, describe
+    from fedsyn.table.data import dataset_names
 
-        if config.data.source not in dataset_names():
-            raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
-        schema = describe(config.data.source).schema_
-    schema = schema.adjusted(config.data.bins, config.data.label)
+    require_files(config.data, source=False)
+    if config.data.schema_file is None and config.data.source not in dataset_names():
+        raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
+    schema = public_schema(config)
     schema.require_approved()
     open_tables.check_before(config, schema)
     if config.evaluation.metrics:

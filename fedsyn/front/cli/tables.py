@@ -54,7 +54,7 @@ def sample(
     from fedsyn.front.archive import read_release
     from fedsyn.front.conditions import read_conditions, restrict
     from fedsyn.randomness import Randomness
-    from fedsyn.runs.synthesis import write_synthetic
+    from fedsyn.runs.synthesis import expected_rows, write_synthetic
 
     if tables is not None:
         _several(source, out, tables, rows, where or (), seed, force)
@@ -65,7 +65,7 @@ def sample(
         may_write(out, force)
     release = read_release(source)
     schema, model = restrict(release.schema, release.model, read_conditions(release.schema, where or ()))
-    wanted = rows if rows is not None else max(1, round(model.total))
+    wanted = rows if rows is not None else expected_rows(model)
     if out is None:
         _to_standard_output(schema, model, wanted, Randomness(seed))
     else:
