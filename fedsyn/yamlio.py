@@ -82,7 +82,7 @@ def loads(text: str, where: str) -> Any:
     """
     if len(text) > MOST_BYTES:
         raise ConfigError(f"{where}: longer than {MOST_BYTES:,} characters, which is the most that is read")
-    reader = _Reader(yaml.parse(text, Loader=_Events))
+    reader = _DocumentReader(yaml.parse(text, Loader=_Events))
     try:
         return reader.document()
     except _Refused as error:
@@ -127,7 +127,7 @@ class _Anchored:
     done: bool = False
 
 
-class _Reader:
+class _DocumentReader:
     """Makes the document of a parser's events, and counts what it makes before it makes it.
 
     PyYAML's own composer and constructor do the same with nodes in between: they unfold merge keys before anything can

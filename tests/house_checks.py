@@ -20,16 +20,20 @@ from fedsyn.capabilities import MPC, SECAGG
 from fedsyn.config import is_node
 from fedsyn.errors import ConfigError
 from fedsyn.front.testing.bench import SETTINGS, Bench, Nodes, equal_arrays, under
+from fedsyn.front.testing.checks.contributions import sums_of
 from fedsyn.front.testing.checks.ledgers import ledger_holds, ledgers_hold
 from fedsyn.front.testing.checks.results import noise_of, same
 from fedsyn.front.testing.conformance import ConformanceCheck, checks_on, mechanism_checks
 from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.harness import Outcome, config_of, execute, finished
-from fedsyn.front.testing.tape import SERVER, Exchange
+from fedsyn.front.testing.tape import SERVER, TapedExchange
 from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.privacy import Ledger
+from fedsyn.protocol.client import Join, Sizes
+from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, Randomness
 from fedsyn.runs.directory import load_model
 from fedsyn.runs.finish import finish
@@ -62,6 +66,59 @@ def _adds_up(ledger: Ledger, outcome: Outcome) -> None:
     assert within_budget(report, privacy.epsilon, privacy.delta), "a ledger exceeds its budget"
     again = rho_of_entries(report["releases"])
     assert abs(report["rho"] - again) <= 1e-9 * max(1.0, again), "a ledger reports a total that its entries do not have"
+
+
+def check_choices(bench: Bench) -> None:
+    """A client adds to the arrays that it chose, where its layout says that a row is in some arrays only."""
+    base = bench.base()
+    for layout, asked, exchanges in sums_of(bench, base):
+        for exchange in exchanges if layout.argument and layout.cliques else ():
+            expected = _expected(base, exchange, layout, asked)
+            assert exchange.contribution is not None and expected in (None, exchange.contribution.active), (
+                f"{exchange}: the client adds to the arrays {exchange.contribution}, and chose {expected}"
+            )
+
+
+def _expected(base: Outcome, exchange: TapedExchange, layout: Layout, asked: Request) -> tuple[int, ...] | None:
+    """The arrays that a client must add to: those that everybody adds to, and its own choices.
+
+    A choice is a candidate's index in the client's reply to an `Ask` of the same round. None where the layout says that
+    a row is in some arrays only and the client chose nothing: then the reason is another one.
+    """
+    everything = tuple(range(len(layout.cliques)))
+    listed = _choosable(base.strategy.contract, layout, asked)
+    own = _chosen(base, exchange)
+    if listed is None or own is None:
+        return None
+    common = len(layout.cliques) - len(listed)
+    return everything[:common] + tuple(common + j for j, i in enumerate(listed) if i in own)
+
+
+def _choosable(contract: Contract, layout: Layout, asked: Request) -> list[int] | None:
+    """The parameter of the request that names the last cliques of the layout as candidates."""
+    cliques = contract.candidates.cliques
+    for value in asked.model_dump().values():
+        named = isinstance(value, list) and value and all(type(i) is int and 0 <= i < len(cliques) for i in value)
+        if named and [cliques[i] for i in value] == list(layout.cliques[-len(value) :]):
+            return list(value)
+    return None
+
+
+def _chosen(base: Outcome, exchange: TapedExchange) -> set[int] | None:
+    """What a client chose in the round of an exchange; None if it was not asked to choose."""
+    chosen: set[int] | None = None
+    for other in base.tape.exchanges:
+        same = other.partition == exchange.partition and other.envelope["round"] == exchange.envelope["round"]
+        asked = other.envelope["kind"] == "ask" and other.envelope["request"] not in (Join.name, Sizes.name)
+        if same and asked and other.reply["ok"]:
+            found = [i for value in other.reply["params"].values() for i in _listed(value)]
+            chosen = (chosen or set()) | set(found)
+    return chosen
+
+
+def _listed(value: Any) -> list[int]:
+    values = value if isinstance(value, list) else [value]
+    return [i for i in values if type(i) is int]
 
 
 def check_options(bench: Bench) -> None:
@@ -230,11 +287,11 @@ def check_repeated_requests(bench: Bench) -> None:
     ledger_holds(client.ledger, base.config, "a client's ledger")
 
 
-def _one_of_each_request(outcome: Outcome) -> list[Exchange]:
+def _one_of_each_request(outcome: Outcome) -> list[TapedExchange]:
     return list({e.envelope["request"]: e for e in outcome.tape.exchanges if e.partition == 0}.values())
 
 
-def _fresh_client(bench: Bench, base: Outcome, exchange: Exchange) -> Any:
+def _fresh_client(bench: Bench, base: Outcome, exchange: TapedExchange) -> Any:
     """The client of an exchange, as at the start of a run."""
     federation = bench.federation
     codes = federation.parts[exchange.partition]
@@ -254,6 +311,7 @@ def _fit(client: Any, envelope: Mapping[str, Any], arrays: Sequence[np.ndarray])
 ONCE: tuple[Callable[..., None], ...] = (check_options, check_participations)
 PER_TABLE: tuple[Callable[..., None], ...] = (
     check_second_account,
+    check_choices,
     check_private_without_a_seed,
     check_private_sizes,
     check_local_noise,

@@ -70,7 +70,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class ReleasedRun:
     """What a run releases, and all that its model needs to give rows.
 
     Attributes:
@@ -97,7 +97,7 @@ class Release:
         return readme(facts_of(self.config, self.ledger, self.model, evaluations))
 
 
-def save_release(path: Path, release: Release) -> None:
+def save_release(path: Path, release: ReleasedRun) -> None:
     """Writes the file; the caller has looked whether there is one already."""
     members = {
         "fedsyn.json": json.dumps({"format": FORMAT, "kind": "model", "fedsyn": __version__}).encode(),
@@ -124,7 +124,7 @@ def _bytes_of(save: Callable[[BinaryIO, T], None], what: T) -> bytes:
     return buffer.getvalue()
 
 
-def read_release(path: str | Path) -> Release:
+def read_release(path: str | Path) -> ReleasedRun:
     """What `save_release` wrote, or what a run left in its directory.
 
     Raises:
@@ -159,7 +159,7 @@ def _members_of_folder(folder: Path) -> dict[str, bytes]:
     return {name: read_bytes(folder / name, LIMITS[name]) for name in present}
 
 
-def _release(members: Mapping[str, bytes], where: str) -> Release:
+def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
     needed = [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json")]
     if "fedsyn.json" not in members:  # a run directory, of an older version perhaps: its configuration names the schema
         needed.remove("schema.yaml")
@@ -185,7 +185,7 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
     evidence = None
     if "measurements.npz" in members:
         evidence = read_evidence(io.BytesIO(members["measurements.npz"]), model.domain, f"{where}: measurements.npz")
-    return Release(schema, model, ledger, config, rounds, evidence, _predicted(members, where))
+    return ReleasedRun(schema, model, ledger, config, rounds, evidence, _predicted(members, where))
 
 
 def _predicted(members: Mapping[str, bytes], where: str) -> PredictedQuality | None:

@@ -29,7 +29,7 @@ _PLACES = (
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class ComparedRun:
     """One run.
 
     Attributes:
@@ -56,7 +56,7 @@ class RunFacts:
         return {**vars(self), "folder": str(self.folder)}
 
 
-def read_runs(folders: Sequence[Path]) -> list[RunFacts]:
+def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
     """Some finished runs.
 
     Raises:
@@ -65,13 +65,13 @@ def read_runs(folders: Sequence[Path]) -> list[RunFacts]:
     return [_read(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
 
 
-def _read(folder: Path, name: str) -> RunFacts:
+def _read(folder: Path, name: str) -> ComparedRun:
     absent = [file for file in _NEEDED if not (folder / file).is_file()]
     if absent:
         raise DataError(f"{folder} is not the directory of a finished run: it has no {absent[0]}")
     try:
         ledger, metrics = read_facts(folder / "ledger.json"), read_facts(folder / "metrics.json")
-        return RunFacts(
+        return ComparedRun(
             name,
             folder,
             flattened(yamlio.read_mapping(folder / "config.yaml")),
@@ -109,7 +109,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
 Rows = list[tuple[str, list[str]]]
 
 
-def rows_of(runs: Sequence[RunFacts]) -> list[tuple[str, Rows]]:
+def rows_of(runs: Sequence[ComparedRun]) -> list[tuple[str, Rows]]:
     """What a comparison shows: (group, [(what, one text a run)]). The best of each metric has a star.
 
     Settings that all runs share are left out, but for mechanism and source.
@@ -134,7 +134,7 @@ def rows_of(runs: Sequence[RunFacts]) -> list[tuple[str, Rows]]:
     return [("settings", given), ("guarantee", guarantee), ("metrics", scores + values)]
 
 
-def _differs(key: str, runs: Sequence[RunFacts]) -> bool:
+def _differs(key: str, runs: Sequence[ComparedRun]) -> bool:
     return len({json.dumps(run.settings.get(key), sort_keys=True, default=str) for run in runs}) > 1
 
 

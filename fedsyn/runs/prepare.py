@@ -180,20 +180,22 @@ class Encoded:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Tables(Encoded):
+class SplitTable(Encoded):
     """A simulation's rows, encoded and split; `parts`: row indices into `train` of each client."""
 
     parts: list[npt.NDArray[np.int64]]
 
 
-def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> Tables:
+def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> SplitTable:
     """Loads, encodes and splits a simulation's table (or the given one, by the given schema).
 
     Raises:
         InputError: bad schema or data, or a split that does not exist.
     """
     encoded = encoded_table(config.data, table, schema)
-    return Tables(**vars(encoded), parts=partition(config, encoded.train, encoded.schema, encoded.native, encoded.own))
+    return SplitTable(
+        **vars(encoded), parts=partition(config, encoded.train, encoded.schema, encoded.native, encoded.own)
+    )
 
 
 def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -26,6 +26,15 @@ FolderArgument = Annotated[
 ]
 FolderOption = Annotated[Path, typer.Option("--folder", help="Folder that 'deploy init' wrote, or its operator/.")]
 HERE = Path()
+# Said with a holder's line of the rosters.
+_SEND_LINE = "send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:"
+
+
+def _place(folder: Path) -> Place:
+    """Return where a federation's files lie."""
+    from fedsyn.nodes.deploy.federation import place_of
+
+    return place_of(folder)
 
 
 @app.command()
@@ -90,10 +99,9 @@ def link(folder: FolderArgument = HERE) -> None:
     """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
     import logging
 
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.link import Link, only_one
 
-    place = place_of(folder)
+    place = _place(folder)
     log = logging.getLogger("fedsyn.link")
     log.addHandler(log_handler("%(asctime)s %(message)s"))
     log.setLevel(logging.INFO)
@@ -118,10 +126,9 @@ def run(
     resume: ResumeOption = False,
 ) -> None:
     """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, missing, require_link
 
-    place = place_of(folder)
+    place = _place(folder)
     federation = place.load()
     loaded = configuration(place, federation, config, set_ or ())
     require_link(place, federation)
@@ -141,10 +148,9 @@ def status(
     """Show who is online and since when, and the latest runs. Exit code 1 if 'deploy link' is not running."""
     import json
 
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.status import status as look
 
-    found = look(place_of(folder))
+    found = look(_place(folder))
     if as_json:
         say(json.dumps(found.to_dict(), indent=1))
     else:
@@ -159,11 +165,10 @@ def log(
     folder: FolderArgument = HERE,
 ) -> None:
     """Print the log of a run's server until the run has finished."""
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.ordering import connected
     from fedsyn.nodes.deploy.status import follow_log
 
-    place = place_of(folder)
+    place = _place(folder)
     with connected(place, place.load()):
         follow_log(place, run_name, say)
 
@@ -176,10 +181,9 @@ def stop(
     ] = None,
 ) -> None:
     """Stop the SuperLink or, with --run, one run. What was released stays charged."""
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.stopping import stop_link, stop_run
 
-    place = place_of(folder)
+    place = _place(folder)
     if run_id is not None:
         say(f"run {stop_run(place, run_id)} is stopped; what holders released stays charged")
         return
@@ -198,20 +202,16 @@ def add(
     """Add a holder that joins late: write a folder to send to it, and a line for the other holders' rosters."""
     from fedsyn.config import load_options
     from fedsyn.nodes.deploy.changes import add
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.service.holder_keys import HolderCard
 
-    place = place_of(folder)
+    place = _place(folder)
     _compared(name, load_options(HolderCard, card).fingerprint, yes)
     changed = add(place, name, card, runs)
     holder = changed.holder
     say(f"{name} takes part as number {holder.partition}: {holder.card.fingerprint}")
     _say_change(changed)
     say(f"send all of {place.handed_out / name} to {name}, which puts its own keys beside node.yaml; delete it here")
-    if holder.identity is not None:
-        others = ", ".join(other.name for other in changed.federation.present if other.name != name)
-        say(f"send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:")
-        say(f"{holder.partition}: {holder.identity}")
+    _say_line(changed, _SEND_LINE)
 
 
 @app.command()
@@ -225,10 +225,9 @@ def rotate_keys(
     """Replace the public keys of a holder or a party by those of a card; with --link, renew the certificate."""
     from fedsyn.config import load_options
     from fedsyn.nodes.deploy.changes import renew_link, rotate_keys
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.service.holder_keys import HolderCard
 
-    place = place_of(folder)
+    place = _place(folder)
     if link_ == (name is not None) or (name is None) != (card is None):
         raise ConfigError(
             "expected NAME --card FILE for a holder's or a party's new keys, or --link for the SuperLink's; see --help"
@@ -242,15 +241,9 @@ def rotate_keys(
         return
     _compared(name, load_options(HolderCard, card).fingerprint, yes)
     changed = rotate_keys(place, name, card)
-    holder = changed.holder
-    say(f"{name} has new keys: {holder.card.fingerprint}")
+    say(f"{name} has new keys: {changed.holder.card.fingerprint}")
     _say_change(changed)
-    if holder.identity is not None:
-        others = ", ".join(other.name for other in changed.federation.present if other.name != name)
-        say(
-            f"send the new line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:"
-        )
-        say(f"{holder.partition}: {holder.identity}")
+    _say_line(changed, _SEND_LINE)
 
 
 @app.command()
@@ -260,16 +253,12 @@ def remove(
 ) -> None:
     """Remove a holder for good: its node is refused from now on, and its roster line goes."""
     from fedsyn.nodes.deploy.changes import remove
-    from fedsyn.nodes.deploy.federation import place_of
 
-    place = place_of(folder)
+    place = _place(folder)
     changed = remove(place, name)
     say(f"{name} is out, for good")
     _say_change(changed)
-    if changed.holder.identity is not None:
-        others = ", ".join(other.name for other in changed.federation.present)
-        say(f"tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
-        say(f"{changed.holder.partition}: {changed.holder.identity}")
+    _say_line(changed, "tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
     say("holders who demand a larger minimum_cohort lower it in node.yaml, or take part no more")
 
 
@@ -346,6 +335,15 @@ def _say_change(changed: Change) -> None:
         clients = len(changed.federation.present)
         say(f"run.yaml asks for {clients} holders now; whose policy pins configurations writes this hash there:")
         say(changed.run)
+
+
+def _say_line(changed: Change, what: str) -> None:
+    """Says what the other holders do with a holder's line of their rosters, if it has one."""
+    holder = changed.holder
+    if holder.identity is not None:
+        others = ", ".join(other.name for other in changed.federation.present if other.name != holder.name)
+        say(what.format(others=others, name=holder.name))
+        say(f"{holder.partition}: {holder.identity}")
 
 
 def _show_status(found: Status) -> None:

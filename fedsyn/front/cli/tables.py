@@ -19,7 +19,7 @@ from fedsyn.output import no_more_output, say, table_stream
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
     from fedsyn.evaluation.record import Evaluation
-    from fedsyn.front.archive import Release
+    from fedsyn.front.archive import ReleasedRun
     from fedsyn.inference import AnyModel
     from fedsyn.randomness import Randomness
     from fedsyn.table.schema import Schema
@@ -209,7 +209,7 @@ def _several(
     _warn(release, "these tables")
 
 
-def _warn(release: Release, what: str) -> None:
+def _warn(release: ReleasedRun, what: str) -> None:
     if not release.ledger.get("private", False):
         reasons = (
             "; ".join(release.ledger.get("not_private_because", ())) or "its ledger does not say that it is private"

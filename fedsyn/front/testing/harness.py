@@ -26,7 +26,7 @@ from fedsyn.errors import FedsynError
 from fedsyn.front.testing.failures import ProvokedError, described, errors_kept
 from fedsyn.front.testing.faults import Fault, ScriptedGrid
 from fedsyn.front.testing.schemas import AwkwardTable
-from fedsyn.front.testing.tape import SERVER, Draw, Exchange, Tape, TapedLedger
+from fedsyn.front.testing.tape import SERVER, Tape, TapedExchange, TapedLedger, TapedRelease
 from fedsyn.loading import parse_config
 from fedsyn.nodes.flower import ClientApp, Context
 from fedsyn.nodes.flower.bridge import bridge, read_state, write_state
@@ -140,7 +140,7 @@ def _watch(client: TableClient, partition: int, tape: Tape) -> None:
         reply = {**json.loads(metrics[ANSWER]), "num_examples": examples}
         envelope = json.loads(config[ENVELOPE])
         part = parts[-1] if parts else None
-        tape.exchanges.append(Exchange(partition, envelope, given, tuple(reply_arrays), reply, part))
+        tape.exchanges.append(TapedExchange(partition, envelope, given, tuple(reply_arrays), reply, part))
         return reply_arrays, examples, metrics
 
     client.fit = fit  # type: ignore[method-assign]
@@ -219,7 +219,7 @@ def execute(
     config: RunConfig,
     federation: Federation,
     *,
-    script: Mapping[str, Sequence[Draw]] | None = None,
+    script: Mapping[str, Sequence[TapedRelease]] | None = None,
     faults: Mapping[int, Fault] | None = None,
     raising: Iterable[int] = (),
     reverse: bool = False,

@@ -18,7 +18,7 @@ SERVER = "server"
 
 
 @dataclass(frozen=True)
-class Draw:
+class TapedRelease:
     """One release: what went into a ledger and what came out; `sensitivity`, `count` and `replaced` as in `Release`."""
 
     kind: str
@@ -32,7 +32,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class TapedExchange:
     """One request as a client got it, and its reply; of a sum also the exact part that the client computed for it."""
 
     partition: int
@@ -55,9 +55,9 @@ class Exchange:
 class Tape:
     """Everything that was watched in one run; with a script, the releases that the ledgers must repeat."""
 
-    script: Mapping[str, Sequence[Draw]] | None = None
-    draws: dict[str, list[Draw]] = field(default_factory=dict)
-    exchanges: list[Exchange] = field(default_factory=list)
+    script: Mapping[str, Sequence[TapedRelease]] | None = None
+    draws: dict[str, list[TapedRelease]] = field(default_factory=dict)
+    exchanges: list[TapedExchange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     streams: set[tuple[Any, ...]] = field(default_factory=set)
@@ -72,7 +72,7 @@ class Tape:
         finally:
             self.inside -= 1
 
-    def enter(self, party: str, draw: Draw) -> Any:
+    def enter(self, party: str, draw: TapedRelease) -> Any:
         """Records a release and returns what its caller sees."""
         mine = self.draws.setdefault(party, [])
         mine.append(draw)
@@ -125,7 +125,7 @@ class TapedLedger(Ledger):
         count = int(arguments["count"])
         moves = float(self.unit.rows * arguments["sensitivity"] * np.sqrt(count))
         facts = (arguments["name"], arguments["round"], (np.array(values),), moves, min(1, count))
-        draw = Draw("distributed", *facts, arguments.get("replaced", TWICE), output)
+        draw = TapedRelease("distributed", *facts, arguments.get("replaced", TWICE), output)
         return self.tape.enter(self.party, draw)
 
     def selection_share(self, scores: Any, **arguments: Any) -> Any:
@@ -133,7 +133,7 @@ class TapedLedger(Ledger):
             output = super().selection_share(scores, **arguments)
         moved = float(arguments["noise"].moved)
         facts = (arguments["name"], arguments["round"], (np.array(scores, np.float64),), moved, 1, TWICE, output)
-        return self.tape.enter(self.party, Draw("exponential", *facts))
+        return self.tape.enter(self.party, TapedRelease("exponential", *facts))
 
     def exponential(self, scores: Any, **arguments: Any) -> int:
         with self.tape.entry():
@@ -143,6 +143,6 @@ class TapedLedger(Ledger):
         return int(self.tape.enter(self.party, _draw("exponential", release, inputs, output)))
 
 
-def _draw(kind: str, release: Release, inputs: tuple[npt.NDArray[Any], ...], output: Any) -> Draw:
+def _draw(kind: str, release: Release, inputs: tuple[npt.NDArray[Any], ...], output: Any) -> TapedRelease:
     facts = (release.sensitivity, release.count, release.replaced)
-    return Draw(kind, release.name, release.round, inputs, *facts, output)
+    return TapedRelease(kind, release.name, release.round, inputs, *facts, output)

@@ -36,7 +36,7 @@ CellDone = Callable[[Cell, Facts], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class CellTask:
     """What a worker needs to run a cell; it can be pickled."""
 
     cell: Cell
@@ -52,7 +52,7 @@ class Task:
 # What a worker does ------------------------------------------------------------------------------------------------
 
 
-def run_cell(task: Task) -> Facts:
+def run_cell(task: CellTask) -> Facts:
     """Runs one cell into an emptied folder; returns and leaves its cell.json. A failure is a result, not an exception.
 
     An unexpected error leaves its type and where it was raised, not its text: that might quote a value of the table.
@@ -102,7 +102,7 @@ class Workers(Protocol):
 
     capacity: int
 
-    def submit(self, task: Task) -> None: ...
+    def submit(self, task: CellTask) -> None: ...
 
     def finished(self) -> list[tuple[str, Facts]]:
         """Waits for at least one submitted cell; (id, facts) of each that has ended."""
@@ -117,9 +117,9 @@ class ThisProcess:
     capacity = 1
 
     def __init__(self) -> None:
-        self._task: Task | None = None
+        self._task: CellTask | None = None
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: CellTask) -> None:
         self._task = task
 
     def finished(self) -> list[tuple[str, Facts]]:
@@ -130,12 +130,12 @@ class ThisProcess:
         pass
 
 
-class Pool:
+class ProcessPool:
     """Processes of this machine. One that dies, killed for its memory, say, costs its own cell only."""
 
     def __init__(self, workers: int) -> None:
         self.capacity = workers
-        self._running: dict[futures.Future[Facts], Task] = {}
+        self._running: dict[futures.Future[Facts], CellTask] = {}
         self._pool = self._start(workers)
 
     @staticmethod
@@ -143,7 +143,7 @@ class Pool:
         context = multiprocessing.get_context("spawn")
         return futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: CellTask) -> None:
         try:
             self._running[self._pool.submit(run_cell, task)] = task
         except futures.process.BrokenProcessPool as error:
@@ -170,7 +170,7 @@ class Pool:
         self._pool = self._start(self.capacity)
         return ended
 
-    def _run_alone(self, task: Task) -> Facts:
+    def _run_alone(self, task: CellTask) -> Facts:
         alone = self._start(1)
         try:
             return alone.submit(run_cell, task).result()
@@ -202,12 +202,12 @@ def _die_with_parent() -> None:
 class _Submitted:
     """A cell on Ray, what a machine must have free for it, and how often it was lost with its machine."""
 
-    task: Task
+    task: CellTask
     needs: Needs
     losses: int = 0
 
     @classmethod
-    def of(cls, task: Task) -> _Submitted:
+    def of(cls, task: CellTask) -> _Submitted:
         """As `runtime.ray` of its configuration says; else a CPU for each process that it starts."""
         runtime = task.cell.config.runtime
         settings = runtime.ray or RayNode()
@@ -228,7 +228,7 @@ class RayTasks:
         self._cluster = Cluster(None if address == "local" else address, f"--ray {address}")
         self._running: dict[Any, _Submitted] = {}
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: CellTask) -> None:
         self._submit(_Submitted.of(task))
 
     def _submit(self, cell: _Submitted) -> None:
@@ -266,7 +266,7 @@ class RayTasks:
         self._cluster.close()
 
 
-def record_death(task: Task, message: str) -> Facts:
+def record_death(task: CellTask, message: str) -> Facts:
     """cell.json of a cell whose process could not write one itself."""
     facts = task.facts | failure("RunError", message, 1)
     write_facts(task.folder / CELL_FILE, facts)
@@ -318,7 +318,7 @@ def run_sweep(
     if not waiting:
         return 0
     cells = {cell.id: cell for cell in waiting}
-    place: Workers = RayTasks(ray) if ray else (Pool(workers) if workers > 1 else ThisProcess())
+    place: Workers = RayTasks(ray) if ray else (ProcessPool(workers) if workers > 1 else ThisProcess())
     with contextlib.closing(place):
         for cell_id, facts in _results(waiting, place, out, sweep.keep):
             failed += facts["status"] != "done"
@@ -347,7 +347,7 @@ def _results(cells: Sequence[Cell], place: Workers, out: Path, keep: str) -> Ite
     while waiting or running:
         while waiting and running < place.capacity:
             cell = waiting.popleft()
-            place.submit(Task(cell, out / "cells" / cell.id, keep))
+            place.submit(CellTask(cell, out / "cells" / cell.id, keep))
             running += 1
         for ended in place.finished():
             running -= 1

@@ -27,7 +27,7 @@ from fedsyn.runs.sweep.results import (
     short_names,
     text,
 )
-from fedsyn.runs.sweep.tables import Layout, failures, is_geometric, labelled, summary_table, values_of, write_tables
+from fedsyn.runs.sweep.tables import AxisRoles, failures, is_geometric, labelled, summary_table, values_of, write_tables
 
 # A run directory without one of these is not that of a finished run.
 _NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")
@@ -102,7 +102,7 @@ def _first_sentence(results: Results) -> str:
 
 
 def _best(results: Results) -> str:
-    compared = Layout.of(results).compared or Layout.of(results).main
+    compared = AxisRoles.of(results).compared or AxisRoles.of(results).main
     return "" if compared is None else f"Bold: the best {_name(results, compared)} where all else is equal."
 
 
@@ -111,7 +111,7 @@ def _name(results: Results, key: str) -> str:
 
 
 def _main_name(results: Results) -> str:
-    main = Layout.of(results).main
+    main = AxisRoles.of(results).main
     assert main is not None
     return _name(results, main)
 
@@ -130,7 +130,7 @@ def _directions(metrics: Sequence[str]) -> list[Part]:
 def figures(results: Results) -> list[Figure]:
     """One figure a metric, costs left out: against the main axis, a line for what is compared, panels for the rest."""
     metrics = [name for name in results.metrics if is_quality(name)] or [n for n in results.metrics if n == "seconds"]
-    summaries, layout = [summary for summary in results.summaries if summary.done], Layout.of(results)
+    summaries, layout = [summary for summary in results.summaries if summary.done], AxisRoles.of(results)
     if not metrics or not summaries or layout.main is None:
         return []
     values, known = [summary.axes[layout.main] for summary in summaries], all_metrics()

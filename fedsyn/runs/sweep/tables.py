@@ -1,7 +1,7 @@
 """Tables of a sweep: as CSV and LaTeX files, and for people, with the best of what is compared in bold.
 
-`Layout` lays out the axes of a sweep: which one a plot runs along, what is compared, what makes panels. The main axis
-is the numeric one with most values, at least three, otherwise the one with most values. What is compared are
+`AxisRoles` says of the axes of a sweep which one a plot runs along, what is compared, and what makes panels. The main
+axis is the numeric one with most values, at least three, otherwise the one with most values. What is compared are
 mechanisms, or else the other axis with most values; every further axis makes panels.
 """
 
@@ -24,7 +24,7 @@ _MECHANISM = "mechanism.name"
 
 
 @dataclass(frozen=True)
-class Layout:
+class AxisRoles:
     """Roles of the main axes of a sweep.
 
     Attributes:
@@ -38,7 +38,7 @@ class Layout:
     facets: tuple[str, ...]
 
     @classmethod
-    def of(cls, results: Results) -> Layout:
+    def of(cls, results: Results) -> AxisRoles:
         if not results.main_axes:
             return cls(None, None, ())
         main = main_axis(results)
@@ -79,7 +79,7 @@ def best(results: Results, metric: str) -> set[int]:
     known = all_metrics()
     if metric not in known or metric == "heterogeneity":
         return set()
-    layout = Layout.of(results)
+    layout = AxisRoles.of(results)
     compared = layout.compared or layout.main
     groups: dict[tuple[str, ...], list[tuple[float, int]]] = {}
     for position, summary in enumerate(results.summaries):

@@ -12,7 +12,7 @@ from fedsyn.evaluation.record import FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.front.testing.bench import Bench, Nodes, under
 from fedsyn.front.testing.checks.replay import neighbours
 from fedsyn.front.testing.harness import Federation, watched_grid, watched_server
-from fedsyn.front.testing.tape import Draw, Tape
+from fedsyn.front.testing.tape import Tape, TapedRelease
 from fedsyn.runs.directory import README_FILE
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared
@@ -39,7 +39,7 @@ def check_released_files(bench: Bench, nodes: Nodes) -> None:
     first, files = _left_behind(config, bench.federation)
     assert files[FEDERATED_FILE] and files[README_FILE], "nothing was said of how good the table is"
     tables = list(neighbours(bench.federation, True))
-    for what, neighbour in (*islice(tables, 1, 2), tables[-1]):  # a row where there was none, and a row less
+    for what, neighbour, _ in (*islice(tables, 1, 2), tables[-1]):  # a row where there was none, and a row less
         again, others = _left_behind(config, neighbour, first.draws)
         assert not again.problems, f"{what}, with every release held fixed: {again.problems[0]}"
         for name in PUBLIC:
@@ -49,7 +49,7 @@ def check_released_files(bench: Bench, nodes: Nodes) -> None:
 
 
 def _left_behind(
-    config: RunConfig, federation: Federation, script: Mapping[str, Sequence[Draw]] | None = None
+    config: RunConfig, federation: Federation, script: Mapping[str, Sequence[TapedRelease]] | None = None
 ) -> tuple[Tape, dict[str, bytes]]:
     """A watched run with a run directory: the tape, and the bytes of the public files."""
     tape = Tape(script)

@@ -20,7 +20,7 @@ from fedsyn.errors import ConfigError, DataError
 from fedsyn.front import cli
 from fedsyn.nodes.flower.ray_cluster import Needs
 from fedsyn.runs.sweep import load_results, load_sweep, run_sweep, write_tables
-from fedsyn.runs.sweep.execute import RayTasks, Task, _Submitted, run_cell
+from fedsyn.runs.sweep.execute import CellTask, RayTasks, _Submitted, run_cell
 from fedsyn.runs.sweep.results import CELL_FILE, read_cell
 
 BASE: dict[str, Any] = {
@@ -239,7 +239,7 @@ def test_an_unexpected_error_leaves_its_place_and_not_its_text(tmp_path: Path, m
 
     monkeypatch.setattr(fedsyn.runs.engines, "prepare", explode)
     cell = load_sweep(write(tmp_path)).cells[0]
-    facts = run_cell(Task(cell, tmp_path / "cell"))
+    facts = run_cell(CellTask(cell, tmp_path / "cell"))
     assert facts["status"] == "failed" and facts["error"]["exit"] == 1 and "explode" in facts["error"]["message"]
     assert "4711" not in (tmp_path / "cell" / CELL_FILE).read_text(encoding="utf-8")
 
@@ -388,7 +388,7 @@ def test_ray_gives_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_a_cell_needs_of_ray(tmp_path: Path) -> None:
     axes = [{"runtime.workers": 3}, {"runtime.ray": {"cpus": 2, "memory": 4.5, "retries": 1, "wait": 9}}]
     cells = load_sweep(write(tmp_path, list=axes)).cells
-    found = [_Submitted.of(Task(cell, tmp_path)).needs for cell in cells]
+    found = [_Submitted.of(CellTask(cell, tmp_path)).needs for cell in cells]
     assert found == [Needs(3, None, 5, 300.0), Needs(2, 4.5, 1, 9.0)]
 
 
