@@ -7,6 +7,10 @@ PyYAML follows YAML 1.1, where `yes` and `no` are booleans, `12:30` is the numbe
 Everything that a person writes is read here: configurations and `--set`, sweeps, schemas, rosters, the registry. So the
 module stands below all of them. Much of it comes from others, so a document is bounded while it is read: its bytes, its
 depth, its values, an alias counted as all that it stands for. Merge keys (`<<`) are refused.
+
+ruamel.yaml (0.19.1) would not do: it reads YAML 1.2 and refuses a doubled key, but bounds neither depth (20,000
+brackets end in a RecursionError) nor aliases (nine lines that stand for 10^9 values are read), takes merge keys, reads
+010 as 10 and 2020-01-01 as a date, and needs seven times as long (100,000 lines: 5.6 s, here 0.8 s).
 """
 
 from __future__ import annotations

@@ -242,7 +242,8 @@ def _others_draw(outcome: Outcome, noise: str) -> None:
     drawn = [draw.name for draw in outcome.tape.draws.get(SERVER, [])]
     assert not drawn, f"with {noise} noise the server drew noise of its own: {', '.join(sorted(set(drawn)))}"
     # The parties of a store have ledgers of their own, which no tape watches.
-    problems = [] if outcome.config.aggregation.capabilities.parties_draw else outcome.tape.problems
+    protocol = outcome.config.aggregation.capabilities
+    problems = outcome.tape.problems if protocol.parties is None or protocol.deals_noise else []
     assert not problems, "; ".join(problems)
 
 

@@ -34,7 +34,7 @@ from fedsyn.runs.directory import (
     save_model,
 )
 from fedsyn.runs.prepare import public_schema
-from fedsyn.runs.report import facts_of
+from fedsyn.runs.report import evaluation_of, facts_of
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
 from fedsyn.version import __version__
@@ -189,15 +189,12 @@ def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
 
 
 def _predicted(members: Mapping[str, bytes], where: str) -> PredictedQuality | None:
-    """Return what is predicted of the table; an old quality.json may hold scores against real rows instead: None."""
-    name = PREDICTED_FILE if PREDICTED_FILE in members else OLD_NAMES[PREDICTED_FILE]
-    facts = parse_facts(members[name], f"{where}: {name}") if name in members else {"private": ""}
-    if "private" in facts:
+    """Return what is predicted of the table, if anything is."""
+    name = next((name for name in (PREDICTED_FILE, OLD_NAMES[PREDICTED_FILE]) if name in members), None)
+    if name is None:
         return None
-    try:
-        return PredictedQuality.from_dict(facts)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise DataError(f"{where}: {name} is damaged") from None
+    facts = parse_facts(members[name], f"{where}: {name}")
+    return evaluation_of(PredictedQuality, facts, f"{where}: {name} is damaged")
 
 
 def _yaml(content: bytes, name: str, where: str) -> Any:

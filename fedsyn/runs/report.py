@@ -67,13 +67,21 @@ def load_evaluation(out: Path, way: type[Found]) -> Found | None:
     file = evaluation_file(out, way.FILE)
     if not file.is_file():
         return None
-    facts = read_facts(file)
-    if way.PUBLIC and "private" in facts:  # an old quality.json may hold scores against real rows
+    return evaluation_of(way, read_facts(file), f"{file} is damaged: remove it, or evaluate the table again")
+
+
+def evaluation_of(way: type[Found], facts: Mapping[str, Any], damaged: str) -> Found | None:
+    """Return what a file says in one of the `WAYS`; None of an old quality.json with scores against real rows.
+
+    Raises:
+        DataError: with the sentence `damaged`.
+    """
+    if way.PUBLIC and "private" in facts:
         return None
     try:
         return way.of_document(facts)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise DataError(f"{file} is damaged: remove it, or evaluate the table again") from None
+        raise DataError(damaged) from None
 
 
 def load_evaluations(out: Path, *, public: bool = False) -> list[Evaluation]:

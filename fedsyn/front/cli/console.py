@@ -37,6 +37,11 @@ SetOption = Annotated[
 ]
 
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+
 class _Said(logging.Handler):
     """Prints what is logged, such as how a file was found to be written."""
 
@@ -161,6 +166,20 @@ def writing(path: Path) -> Iterator[None]:
         raise ConfigError(f"cannot write {path}: there is no folder {path.absolute().parent}") from None
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+def may_write(path: Path, force: bool, *, folder: bool = False) -> None:
+    """Refuse to replace a file (or a folder) unless that was asked for: somebody may have edited it.
+
+    Raises:
+        ConfigError: the file exists, or there is no such folder.
+    """
+    if path.is_dir() and not folder:
+        raise ConfigError(f"{path} is a folder: name a file in it")
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; choose another name, or add --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def confirm(question: str, yes: bool, unasked: str) -> None:

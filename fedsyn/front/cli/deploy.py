@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import SetOption, confirm, err_console, out_console, stop_event
-from fedsyn.front.cli.runs import ForceOption, OutOption, ResumeOption, carry_out
+from fedsyn.front.cli.console import (
+    ForceOption,
+    JsonOption,
+    SetOption,
+    YesOption,
+    confirm,
+    err_console,
+    out_console,
+    stop_event,
+)
+from fedsyn.front.cli.runs import OutOption, ResumeOption, carry_out
 from fedsyn.output import log_handler, say
 
 if TYPE_CHECKING:
@@ -143,7 +152,7 @@ def run(
 @app.command()
 def status(
     folder: FolderArgument = HERE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show who is online and since when, and the latest runs. Exit code 1 if 'deploy link' is not running."""
     import json
@@ -197,7 +206,7 @@ def add(
     card: Annotated[Path, typer.Option(help="Card that 'fedsyn node new-keys --name NAME' wrote at the holder.")],
     runs: Annotated[int, typer.Option(help="Number of runs that its lifetime limit allows.", min=1, max=1000)] = 2,
     folder: FolderOption = HERE,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you compared the card's fingerprint.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Add a holder that joins late: write a folder to send to it, and a line for the other holders' rosters."""
     from fedsyn.config import load_options
@@ -220,7 +229,7 @@ def rotate_keys(
     card: Annotated[Path | None, typer.Option(help="Card that 'node new-keys' or 'party rotate' wrote.")] = None,
     link_: Annotated[bool, typer.Option("--link", help="Create a new key and certificate for the SuperLink.")] = False,
     folder: FolderOption = HERE,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you compared the card's fingerprint.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Replace the public keys of a holder or a party by those of a card; with --link, renew the certificate."""
     from fedsyn.config import load_options

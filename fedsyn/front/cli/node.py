@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsyn.front.cli.console import JsonOption
 from fedsyn.front.cli.node_approvals import approve, pending, reject
 from fedsyn.output import log_to_stderr, say
 
@@ -40,7 +41,7 @@ def serve(
 @app.command()
 def status(
     file: FileArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a node's status: its connection, the requests it answered, the budget its table has spent."""
     import json

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import confirm, out_console
+from fedsyn.front.cli.console import JsonOption, YesOption, confirm, out_console
 from fedsyn.output import say
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _HERE = Path("node.yaml")
 _UNASKED = "there is nobody to ask: add --yes once you have read what the run wants"
 
@@ -29,7 +28,7 @@ _UNASKED = "there is nobody to ask: add --yes once you have read what the run wa
 def pending(
     file: FileArgument = _HERE,
     all_: Annotated[bool, typer.Option("--all", help="Also list the runs that were decided already.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the runs that wait for this holder's approval."""
     import json

@@ -13,11 +13,12 @@ from rich.table import Table
 from fedsyn.errors import ConfigError
 from fedsyn.front.cli.console import (
     ConfigArgument,
+    ForceOption,
+    JsonOption,
     SetOption,
     err_console,
     out_console,
     round_progress,
-    writing,
 )
 from fedsyn.output import say
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from fedsyn.config import RunConfig
 
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace the result of an earlier run.")]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Continue the unfinished deployment run in --out where it stopped.")
 ]
@@ -99,37 +99,24 @@ def carry_out(
     return folder
 
 
-def partition(
-    config: ConfigArgument,
-    set_: SetOption = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Plot client sizes and, for clustering, the embedding.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the plot; default: runs/.")] = None,
-) -> None:
+def partition(config: ConfigArgument, set_: SetOption = None) -> None:
     """Partition the table as a run would, and describe the clients."""
     from fedsyn.loading import load_config
     from fedsyn.runs.describe import describe_partition
 
     loaded = load_config(config, set_ or ())
-    picture = None
-    if plot:
-        folder = out or Path("runs")
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        picture = folder / f"partition-{loaded.federation.partition.name}.png"
     with err_console.status("partitioning"):  # shown on a terminal alone
-        facts = describe_partition(loaded, picture)
+        facts = describe_partition(loaded)
     table = Table(title=f"{loaded.federation.partition.name}, {loaded.federation.clients} clients", show_header=False)
     for name, value in facts.items():
         table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
     out_console.print(table)
-    if picture is not None:
-        out_console.print(f"plot: {picture} (drawn from the real rows: not private)")
 
 
 def explain(
     config: ConfigArgument,
     set_: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print what a run may ask of a data holder and what that may cost. Reads no rows and imports no module."""
     import json

@@ -13,7 +13,16 @@ import typer
 
 from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import SetOption, err_console, out_console, round_progress, writing
+from fedsyn.front.cli.console import (
+    ForceOption,
+    JsonOption,
+    SetOption,
+    err_console,
+    may_write,
+    out_console,
+    round_progress,
+    writing,
+)
 from fedsyn.output import no_more_output, say, table_stream
 
 if TYPE_CHECKING:
@@ -25,8 +34,6 @@ if TYPE_CHECKING:
     from fedsyn.table.schema import Schema
 
 _SHOWN_ROWS = 8  # of a table that is long
-
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def sample(
@@ -98,7 +105,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Also write a page to this file; with --federated: a folder.", metavar="PAGE.html"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every score as JSON.")] = False,
+    as_json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
     """Compare a synthetic table with real rows (not private), or with its holders' rows (private: noisy answers)."""
@@ -193,7 +200,7 @@ def _several(
 
     if out is None or out.suffix:
         raise ConfigError("--tables needs a folder for them: --out DIR")
-    may_write(out, force)
+    may_write(out, force, folder=True)
     if out.exists() and not (out / "tables.json").is_file():
         raise ConfigError(f"{out} is something else than a folder of tables; choose another name")
     release = read_release(source)
@@ -215,18 +222,6 @@ def _warn(release: ReleasedRun, what: str) -> None:
             "; ".join(release.ledger.get("not_private_because", ())) or "its ledger does not say that it is private"
         )
         err_console.print(f"do not release {what}: {reasons}", soft_wrap=True, highlight=False, style="yellow")
-
-
-def may_write(path: Path, force: bool) -> None:
-    """Refuses to replace a file unless that was asked for, before anything is done.
-
-    Raises:
-        ConfigError: the file exists, or there is no such folder.
-    """
-    if path.exists() and not force:
-        raise ConfigError(f"{path} exists; choose another name, or add --force to replace it")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def _to_standard_output(schema: Schema, model: AnyModel, rows: int, randomness: Randomness) -> None:

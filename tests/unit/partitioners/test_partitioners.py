@@ -313,22 +313,3 @@ def test_umap_embedding_is_repeated_bit_for_bit_and_separates_groups() -> None:
     assert np.mean(group[distance.argmin(axis=1)] == group) > 0.95
     other = make_partitioner("clustering", cache=False, seed=1).embedding(data)
     assert not np.array_equal(embedding, other)
-
-
-def test_plot_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("altair")
-    pytest.importorskip("vl_convert")
-    from fedsyn.evaluation.report.plots import plot_partition
-
-    data = blobs(600)
-    label = data.codes[:, 0] // 10
-    plane = data.codes[:, :2].astype(np.float32)
-    for clients, embedding, labels in [
-        (5, plane, label),
-        (500, None, label),
-        (1, plane, None),
-        (600, None, None),
-    ]:
-        parts = make_partitioner("quantity", alpha=0.2).split(data, clients, rng())
-        path = plot_partition(parts, embedding, tmp_path / "deep" / f"{clients}.png", labels=labels, title="t")
-        assert path.read_bytes().startswith(b"\x89PNG")
