@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, nearest
 from fedsyn.front.cli.console import (
     ForceOption,
     JsonOption,
@@ -77,7 +79,6 @@ def init(
     ] = None,
 ) -> None:
     """Write one folder each for the operator, every data holder and every party, with its keys and instructions."""
-    from fedsyn.errors import nearest
     from fedsyn.nodes.deploy.init import init as write
     from fedsyn.nodes.deploy.plan import APPROVALS, Plan, split_names, split_parties
 
@@ -106,8 +107,6 @@ def init(
 @app.command()
 def link(folder: FolderArgument = HERE) -> None:
     """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
-    import logging
-
     from fedsyn.nodes.deploy.link import Link, only_one
 
     place = _place(folder)
@@ -155,8 +154,6 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show who is online and since when, and the latest runs. Exit code 1 if 'deploy link' is not running."""
-    import json
-
     from fedsyn.nodes.deploy.status import status as look
 
     found = look(_place(folder))

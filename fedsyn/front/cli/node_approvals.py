@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn.errors import ConfigError
+from fedsyn.errors import BudgetExceeded, ConfigError, NodeError
 from fedsyn.front.cli.console import JsonOption, YesOption, confirm, out_console
 from fedsyn.output import say
 
@@ -31,8 +32,6 @@ def pending(
     as_json: JsonOption = False,
 ) -> None:
     """List the runs that wait for this holder's approval."""
-    import json
-
     node, approvals = _opened(file)
     found = []
     for entry in approvals.entries() if all_ else approvals.pending():
@@ -128,7 +127,6 @@ def _rooms(entry: Entry, node: NodeFile) -> list[Room]:
 
 def _require_allowed(entry: Entry, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
-    from fedsyn.errors import BudgetExceeded, NodeError
     from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.room import require_room
     from fedsyn.nodes.node.policy import Policy

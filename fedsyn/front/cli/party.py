@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import logging
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -91,8 +94,6 @@ def rotate(
 @app.command()
 def serve(file: FileArgument) -> None:
     """Run a party's service until it is stopped."""
-    import logging
-
     from fedsyn.nodes.parties.crypto_service import CryptoService
     from fedsyn.nodes.parties.policy import load_party_file
     from fedsyn.nodes.parties.service import Service
@@ -118,8 +119,5 @@ def serve(file: FileArgument) -> None:
 def _one_arena() -> None:
     """Has glibc keep one pool of memory instead of one a thread: shares are large, and freed in another thread than the
     one that took them, so that each run would leave more behind (`benchmarks/bench_parties.py --repeats 12`)."""
-    import contextlib
-    import ctypes
-
     with contextlib.suppress(AttributeError, OSError):  # another C library
         ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX

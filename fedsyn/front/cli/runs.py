@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import textwrap
+import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -42,8 +45,6 @@ def run(
     ] = None,
 ) -> None:
     """Run a configuration and write the synthetic table, the model, the ledger and the metrics to a directory."""
-    import json
-
     from fedsyn.loading import load_config
 
     signed = [] if operator_key is None else [f"runtime.operator_key={json.dumps(str(operator_key))}"]
@@ -56,8 +57,6 @@ def demo(
     open_: Annotated[bool, typer.Option("--open", help="Open the run's page in a browser.")] = False,
 ) -> None:
     """Run an example: twelve holders of a real table, secure sums, and a synthetic table that may be released."""
-    import webbrowser
-
     from fedsyn.loading import load_config
 
     folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
@@ -119,8 +118,6 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Print what a run may ask of a data holder and what that may cost. Reads no rows and imports no module."""
-    import json
-
     from fedsyn.loading import load_config
     from fedsyn.protocol.explain import explain as explained
     from fedsyn.registry import client_class, installed_only
@@ -167,8 +164,6 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
 
 def _say(what: str, text: str, style: str | None = None) -> None:
     """A line `what: text`; a sentence goes on below itself, a path or a command stays whole."""
-    import textwrap
-
     head, whole = f"{what + ':':<17}", what in ("synthetic table", "ledger", "page", "more rows")
     lines = [text] if whole else textwrap.wrap(text, max(40, min(out_console.width, 100) - len(head)))
     for number, line in enumerate(lines):
