@@ -58,7 +58,7 @@ def measure(file: str, mechanism: str, sets: list[str]) -> None:
             first, seconds = run(journal, prepared.clients)
         finally:
             journals._append = real
-        size = journal.size
+        size = sum(file.stat().st_size for file in journal.folder.iterdir())
         journal.close()
         journal = RunJournal.resume(out, **named)
         second, replayed = run(journal, 0)  # there is nobody to ask

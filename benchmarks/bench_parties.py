@@ -42,7 +42,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class, strategy_class
-from fedsyn.runs.prepare import Tables, split_tables
+from fedsyn.runs.prepare import SplitTable, split_tables
 from fedsyn.selection.terms import Terms
 from fedsyn.table.counting.marginals import count
 
@@ -157,7 +157,7 @@ def adult(clients: int, rounds: int, aggregation: dict[str, Any], runtime: dict[
     return parse_config(document)
 
 
-def grid_of(config: RunConfig, tables: Tables) -> InProcessGrid:
+def grid_of(config: RunConfig, tables: SplitTable) -> InProcessGrid:
     """Clients with rows, as a deployment has them: real noise, keys of the parties from their own configuration."""
     schema_hash, clients = tables.schema.sha256, config.federation.clients
 
@@ -179,7 +179,7 @@ def grid_of(config: RunConfig, tables: Tables) -> InProcessGrid:
     return InProcessGrid(ClientApp(client_fn=client_fn, mods=[bridge]), nodes, {})
 
 
-def whole(config: RunConfig, tables: Tables) -> tuple[float, MechanismStrategy]:
+def whole(config: RunConfig, tables: SplitTable) -> tuple[float, MechanismStrategy]:
     """Wall seconds of a run, and its strategy."""
     strategy: MechanismStrategy = strategy_class("distaim")(
         config, tables.schema.domain, tables.schema.sha256, randomness=Randomness(None)

@@ -79,11 +79,6 @@ class Capabilities:
         """Whether no server reads a single client's numbers."""
         return self.masks or self.parties is not None
 
-    @property
-    def parties_draw(self) -> bool:
-        """Whether parties draw the noise, each with a ledger of its own."""
-        return self.parties is not None and not self.deals_noise
-
     def require(self, noise: str, threat: str, *, store: bool) -> None:
         """Raise ConfigError for a noise or a threat that this protocol does not have.
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest, plainly
-from fedsyn.settings import AggregationNode, FheNode, RayNode
+from fedsyn.settings import AggregationNode, FheNode, NamedNode, RayNode
 from fedsyn.settings import FederationNode as FederationNode
 from fedsyn.settings import InferenceNode as InferenceNode
 from fedsyn.settings import Node as Node  # plug-ins import it from here
@@ -44,20 +44,14 @@ def check_format(facts: Mapping[str, Any], what: str) -> None:
         raise DataError(f"{what} has a format that this fedsyn does not know; it reads formats up to {FORMAT}")
 
 
-class MechanismNode(BaseModel):
+class MechanismNode(NamedNode):
     """The mechanism's name; the other keys are that mechanism's own options.
 
     Attributes:
         name: as `fedsyn mechanisms` lists it, or package.module:Strategy. `mechanism: NAME` is short for it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
-
     name: str = DEFAULT_MECHANISM
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
 
 
 class DataNode(Node):
@@ -216,11 +210,6 @@ class RunConfig(Node):
     synthesis: SynthesisNode = Field(default_factory=SynthesisNode)
     evaluation: EvaluationNode = Field(default_factory=lambda: EvaluationNode(metrics=("workload_error",)))
     runtime: RuntimeNode = Field(default_factory=RuntimeNode)
-
-    @field_validator("mechanism", mode="before")
-    @classmethod
-    def _mechanism_name_alone(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
 
     @field_validator("data", mode="before")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -201,6 +201,17 @@ def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
         node[part] = child
         node = child
     node[keys[-1]] = value
+
+
+def flattened(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the values of nested keys by their dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in document.items():
+        if isinstance(value, Mapping) and value:
+            found |= flattened(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found
 
 
 def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:

@@ -24,7 +24,7 @@ _installed_only: ContextVar[bool] = ContextVar("installed_only", default=False)
 
 
 @dataclass(frozen=True)
-class Entry:
+class MechanismEntry:
     """A mechanism: its two halves as `module:class`, and one line for `fedsyn mechanisms`.
 
     Attributes:
@@ -40,98 +40,98 @@ class Entry:
     source: str = ""
 
 
-MECHANISMS: dict[str, Entry] = {
-    "aim": Entry(
+MECHANISMS: dict[str, MechanismEntry] = {
+    "aim": MechanismEntry(
         "fedsyn.plugins.strategies.aim:Aim",
         "fedsyn.plugins.clients.aim:AimClient",
         "central AIM, the yardstick: one data holder holds every row",
         "FLAIM Algorithm 2 (McKenna et al. 2022)",
     ),
-    "distaim": Entry(
+    "distaim": MechanismEntry(
         "fedsyn.plugins.strategies.aim:DistAim",
         "fedsyn.plugins.clients.aim:DistAimClient",
         "DistAIM: clients deal exact answers into a store once; the store selects and measures; best with protocol mpc",
         "Maddock et al. 2024, Algorithm 3",
     ),
-    "fhaim": Entry(
+    "fhaim": MechanismEntry(
         "fedsyn.plugins.strategies.aim:FhAim",
         "fedsyn.plugins.clients.aim:FhAimClient",
         "FHAIM: AIM with a squared L2 score; the server computes on ciphertexts whose key a crypto party holds",
         "Kumar et al. 2025",
     ),
-    "naive_flaim": Entry(
+    "naive_flaim": MechanismEntry(
         "fedsyn.plugins.strategies.flaim:NaiveFlaim",
         "fedsyn.plugins.clients.flaim:FlaimClient",
         "NaiveFLAIM: every client selects by AIM's score on its own rows",
         "Maddock et al. 2024, Algorithm 1",
     ),
-    "augflaim_oracle": Entry(
+    "augflaim_oracle": MechanismEntry(
         "fedsyn.plugins.strategies.flaim:AugFlaimOracle",
         "fedsyn.plugins.clients.flaim:AugFlaimOracleClient",
         "AugFLAIM (Oracle), not private: penalises by the true heterogeneity; simulations only",
         "Maddock et al. 2024, Algorithm 1",
     ),
-    "augflaim": Entry(
+    "augflaim": MechanismEntry(
         "fedsyn.plugins.strategies.flaim:AugFlaim",
         "fedsyn.plugins.clients.flaim:AugFlaimClient",
         "AugFLAIM (Private): clients select locally, penalised by a private proxy of heterogeneity",
         "Maddock et al. 2024, Algorithm 1",
     ),
-    "flaim_random": Entry(
+    "flaim_random": MechanismEntry(
         "fedsyn.plugins.strategies.flaim:FlaimRandom",
         "fedsyn.plugins.clients.flaim:FlaimRandomClient",
         "FLAIM (Random): uniformly chosen cliques, the whole budget measures",
         "Maddock et al. 2024, Table 1",
     ),
-    "fed_naive_bayes": Entry(
+    "fed_naive_bayes": MechanismEntry(
         "fedsyn.plugins.strategies.flaim:FedNaiveBayes",
         "fedsyn.plugins.clients.flaim:FedNaiveBayesClient",
         "FedNaiveBayes: one-way marginals only, in every round",
         "Maddock et al. 2024, Table 1",
     ),
-    "fed_dp_ctgan": Entry(
+    "fed_dp_ctgan": MechanismEntry(
         "fedsyn.plugins.strategies.fed_dp_ctgan:FedDpCtgan",
         "fedsyn.plugins.clients.fed_dp_ctgan:CtganClient",
         "Fed DP-CTGAN, a deep baseline: clients take steps of DP-SGD, the server averages; needs the extra 'deep'",
         "Maddock et al. 2024, Table 1",
     ),
-    "distributed_aim": Entry(
+    "distributed_aim": MechanismEntry(
         "fedsyn.plugins.strategies.distributed_aim:DistributedAim",
         "fedsyn.plugins.clients.distributed_aim:DistributedAimClient",
         "Distributed AIM: noisy sums of local scores select, noisy sums measure; best with secure sums",
         "Sedimo & Near, Protocols 1 and 2",
     ),
-    "sketch_aim": Entry(
+    "sketch_aim": MechanismEntry(
         "fedsyn.plugins.strategies.sketch_aim:SketchAim",
         "fedsyn.plugins.clients.sketch_aim:SketchAimClient",
         "ours: one noisy sum of sketches selects for every round, noisy sums measure; best with secure sums",
         "fedsyn (docs/mechanisms/sketch_aim.md)",
     ),
-    "mst": Entry(
+    "mst": MechanismEntry(
         "fedsyn.plugins.strategies.mst:Mst",
         "fedsyn.plugins.clients.mst:MstClient",
         "central MST: one data holder's spanning tree of pairs, by the exponential mechanism",
         "McKenna, Miklau & Sheldon 2021",
     ),
-    "fed_mst": Entry(
+    "fed_mst": MechanismEntry(
         "fedsyn.plugins.strategies.mst:FedMst",
         "fedsyn.plugins.clients.mst:FedMstClient",
         "MST over many holders: one noisy sum of sketches gives the tree, another its pairs; best with secure sums",
         "fedsyn, after McKenna, Miklau & Sheldon 2021",
     ),
-    "privsyn": Entry(
+    "privsyn": MechanismEntry(
         "fedsyn.plugins.strategies.privsyn:PrivSyn",
         "fedsyn.plugins.clients.privsyn:PrivSynClient",
         "central PrivSyn, the yardstick of its family: pairs by InDif, rows by GUM",
         "Zhang et al. 2021",
     ),
-    "fed_privsyn": Entry(
+    "fed_privsyn": MechanismEntry(
         "fedsyn.plugins.strategies.heterofedsyn:FedPrivSyn",
         "fedsyn.plugins.clients.heterofedsyn:FedPrivSynClient",
         "FedPrivSyn: projected two-way marginals estimate all InDifs at once, the chosen pairs follow",
         "HeteroFedSyn, Algorithms 1 and 2",
     ),
-    "ada_fed_privsyn": Entry(
+    "ada_fed_privsyn": MechanismEntry(
         "fedsyn.plugins.strategies.heterofedsyn:AdaFedPrivSyn",
         "fedsyn.plugins.clients.heterofedsyn:AdaFedPrivSynClient",
         "AdaFedPrivSyn: the same estimates, and pairs one after the other against the table so far",
@@ -154,13 +154,13 @@ def register(name: str, strategy: str, client: str = "", summary: str = "", sour
     """Adds a mechanism under `name` in this process; both halves as 'module:class' (docs/adding_a_mechanism.md)."""
     if name in mechanisms():
         raise ConfigError(f"mechanism '{name}' is registered already")
-    MECHANISMS[name] = Entry(strategy, client, summary, source)
+    MECHANISMS[name] = MechanismEntry(strategy, client, summary, source)
 
 
-def mechanisms() -> dict[str, Entry]:
+def mechanisms() -> dict[str, MechanismEntry]:
     """Every mechanism by name: this repository's, those registered, and those of installed packages."""
     foreign = {
-        name: Entry(point.value, summary=f"from the package {_package(point)}", source=_package(point))
+        name: MechanismEntry(point.value, summary=f"from the package {_package(point)}", source=_package(point))
         for name, point in entry_points("fedsyn.mechanisms").items()
     }
     return {**foreign, **MECHANISMS}
@@ -232,10 +232,10 @@ def _require_importable(name: str, where: str) -> None:
         )
 
 
-def _entry(name: str) -> Entry:
+def _entry(name: str) -> MechanismEntry:
     _require_importable(name, "mechanism.name")
     if ":" in name:
-        return Entry(name)
+        return MechanismEntry(name)
     known = mechanisms()
     if name not in known:
         raise ConfigError(

@@ -17,7 +17,7 @@ from fedsyn.nodes.flower import Context, Grid, ServerApp
 from fedsyn.nodes.flower.patient import patient
 from fedsyn.nodes.flower.watching import add_to_log
 from fedsyn.output import no_tracebacks, reason, say
-from fedsyn.runs.directory import default_out, new_out, record_error
+from fedsyn.runs.directory import record_error
 from fedsyn.runs.finish import finish
 from fedsyn.runs.given_table import ask, received
 from fedsyn.runs.journal import RunJournal
@@ -25,7 +25,7 @@ from fedsyn.runs.prepare import Prepared, deployed, prepare
 from fedsyn.runs.returned import lines_of, packed
 from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.runs.serve import serve, told_what_was_spent
-from fedsyn.runs.submitted import Place, can_resume, has_finished, require_resumable
+from fedsyn.runs.submitted import RunFolder, can_resume, has_finished, require_resumable
 from fedsyn.table.schema import Schema
 
 no_tracebacks()  # only Flower's own process for a ServerApp imports this module
@@ -41,10 +41,10 @@ def main(grid: Grid, context: Context) -> None:
     store, or with a deployment's schema (as `fedsyn run` does).
     """
     started = time.perf_counter()
-    run_config, place = context.run_config, Place.of(context.run_config)
-    with _told_and_sent(place, grid, context) as told:
+    run_config, folder = context.run_config, RunFolder.of(context.run_config)
+    with _told_and_sent(folder, grid, context):
         config = config_of(run_config, len(list(grid.get_node_ids())))
-        told.out = out = told.made(config)
+        out = folder.made(config)
         if run_config.get("resume") and has_finished(out):  # and its starter never heard of it
             return
         with _prepared(config, run_config, out) as prepared, _journal(config, prepared, run_config, out) as journal:
@@ -67,44 +67,30 @@ def main(grid: Grid, context: Context) -> None:
             say(f"fedsyn: {name} = {value:.6g}")
 
 
-class _Told:
-    """Where a run's files are, for the processes that learn how it ended."""
-
-    def __init__(self, place: Place) -> None:
-        self.place, self.out = place, place.out
-
-    def made(self, config: RunConfig | None) -> Path:
-        """The run directory, made; by the configuration where nobody named one, if there is a valid one."""
-        out = self.out or (new_out() if config is None else default_out(config))
-        out.mkdir(parents=True, exist_ok=True, mode=0o700 if self.place.sends else 0o777)
-        return out.resolve()
-
-
 @contextmanager
-def _told_and_sent(place: Place, grid: Grid, context: Context) -> Iterator[_Told]:
+def _told_and_sent(folder: RunFolder, grid: Grid, context: Context) -> Iterator[None]:
     """However a run ends, its starter hears why, and gets its files; a process that is told to end sends nothing."""
-    told, reply = _Told(place), str(context.run_config.get("reply") or "")
     try:
-        yield told
+        yield
     except Exception as error:
         with contextlib.suppress(OSError):  # the first error counts
-            told.out = told.made(None)
-            record_error(told.out, error)
+            record_error(folder.made(None), error)
         if isinstance(error, FedsynError):  # the text of any other may quote anything
             say(f"fedsyn: error: {error}", error=True)
-        if place.sends and reply and told.out is not None:
-            _send(told.out, grid, context, reply)
+        _send(folder, grid, context)
         raise
-    if place.sends and reply and told.out is not None:
-        _send(told.out, grid, context, reply)
+    _send(folder, grid, context)
 
 
-def _send(out: Path, grid: Grid, context: Context, reply: str) -> None:
+def _send(folder: RunFolder, grid: Grid, context: Context) -> None:
+    reply = str(context.run_config.get("reply") or "")
+    if not folder.sends or not reply or folder.out is None:
+        return
     try:
-        lines = lines_of(packed(out), str(context.run_config["run"]), bytes.fromhex(reply))
+        lines = lines_of(packed(folder.out), str(context.run_config["run"]), bytes.fromhex(reply))
         add_to_log(grid, context.run_id, lines)
     except Exception as error:  # what became of the run counts; its files are here
-        say(f"fedsyn: {out} could not be sent back ({reason(error)})", error=True)
+        say(f"fedsyn: {folder.out} could not be sent back ({reason(error)})", error=True)
 
 
 @contextmanager

@@ -63,20 +63,31 @@ class Node(BaseModel):
         return data
 
 
-class PartitionNode(BaseModel):
+class NamedNode(BaseModel):
+    """A name, and the options of what has it: other keys. The name alone is short for it."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class PartitionNode(NamedNode):
     """Name of a partitioner; the other keys are its options.
 
     Attributes:
         name: 'native' keeps the data's own holders; the others split the rows. `partition: NAME` is short for it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
-
     name: str = "iid"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
 
 
 class FederationNode(Node):
@@ -115,11 +126,6 @@ class FederationNode(Node):
     on_loss: Literal["stop", "go_on"] = "stop"
     partition: PartitionNode = Field(default_factory=PartitionNode)
     columns: tuple[tuple[str, ...], ...] | None = None
-
-    @field_validator("partition", mode="before")
-    @classmethod
-    def _name_alone(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _columns_fit(self) -> FederationNode:

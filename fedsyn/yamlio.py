@@ -7,6 +7,10 @@ PyYAML follows YAML 1.1, where `yes` and `no` are booleans, `12:30` is the numbe
 Everything that a person writes is read here: configurations and `--set`, sweeps, schemas, rosters, the registry. So the
 module stands below all of them. Much of it comes from others, so a document is bounded while it is read: its bytes, its
 depth, its values, an alias counted as all that it stands for. Merge keys (`<<`) are refused.
+
+ruamel.yaml (0.19.1) would not do: it reads YAML 1.2 and refuses a doubled key, but bounds neither depth (20,000
+brackets end in a RecursionError) nor aliases (nine lines that stand for 10^9 values are read), takes merge keys, reads
+010 as 10 and 2020-01-01 as a date, and needs seven times as long (100,000 lines: 5.6 s, here 0.8 s).
 """
 
 from __future__ import annotations
@@ -82,7 +86,7 @@ def loads(text: str, where: str) -> Any:
     """
     if len(text) > MOST_BYTES:
         raise ConfigError(f"{where}: longer than {MOST_BYTES:,} characters, which is the most that is read")
-    reader = _Reader(yaml.parse(text, Loader=_Events))
+    reader = _DocumentReader(yaml.parse(text, Loader=_Events))
     try:
         return reader.document()
     except _Refused as error:
@@ -127,7 +131,7 @@ class _Anchored:
     done: bool = False
 
 
-class _Reader:
+class _DocumentReader:
     """Makes the document of a parser's events, and counts what it makes before it makes it.
 
     PyYAML's own composer and constructor do the same with nodes in between: they unfold merge keys before anything can

@@ -8,6 +8,7 @@ under the hash of everything that they depend on; another K reuses the embedding
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import importlib
 import importlib.metadata
@@ -141,15 +142,26 @@ class Clustering(Partitioner):
         if not self.cache:
             return compute()
         path = cache_dir() / "partitions" / f"{name}.npy"
-        try:
-            kept: np.ndarray = np.load(path, allow_pickle=False)
-            if kept.shape == shape:
-                return kept
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
-            pass  # absent or damaged: compute it and write it again
-        computed = compute()
-        _write_atomically(path, computed)
+        with _alone(path):
+            try:
+                kept: np.ndarray = np.load(path, allow_pickle=False)
+                if kept.shape == shape:
+                    return kept
+            except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+                pass  # absent or damaged: compute it and write it again
+            computed = compute()
+            _write_atomically(path, computed)
         return computed
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """While one process computes a file, another that wants it waits; where no lock can be had, both compute it."""
+    with contextlib.ExitStack() as held:
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(held.enter_context(path.with_suffix(".lock").open("w")), fcntl.LOCK_EX)
+        yield
 
 
 def _write_atomically(path: Path, array: np.ndarray) -> None:

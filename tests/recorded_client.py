@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from fedsyn.front.testing.harness import Outcome
-from fedsyn.front.testing.tape import Exchange
+from fedsyn.front.testing.tape import TapedExchange
 from fedsyn.nodes.service.identities import simulated_identities
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.protocol.wire.holder import Holder
@@ -40,6 +40,6 @@ class Client:
         return {**answer, "arrays": sent}
 
 
-def changed(exchange: Exchange, part: str, **facts: Any) -> dict[str, Any]:
+def changed(exchange: TapedExchange, part: str, **facts: Any) -> dict[str, Any]:
     """The envelope with other facts of its `sum` or `stage`."""
     return {**exchange.envelope, part: {**exchange.envelope[part], **facts}}

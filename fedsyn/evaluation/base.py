@@ -88,7 +88,7 @@ class EvaluationInput:
         test: (m, d) codes of the held-out rows, or None.
         model: the estimated distribution, or None for a mechanism that has none.
         synthetic: (s, d) codes of the synthetic table, or None.
-        partition: row indices (into `train`) of each client, or None.
+        partition: row indices (into `train`) of each client, an array or a range, or None.
         label: the attribute that classifiers predict, or None.
         label_values: (cardinality of the label,) number that each label code stands for, NaN for a missing
             value; None where the label is not numeric. See `label_values`.
@@ -104,7 +104,7 @@ class EvaluationInput:
     test: np.ndarray | None = None
     model: EvaluatedModel | None = None
     synthetic: np.ndarray | None = None
-    partition: Sequence[np.ndarray] | None = None
+    partition: Sequence[np.ndarray | range] | None = None
     label: str | None = None
     label_values: np.ndarray | None = None
     ranges: Mapping[str, ColumnRange] = field(default_factory=dict)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 from fedsyn import yamlio
-from fedsyn.bounded import MOST_BYTES, MOST_ROUND_BYTES, Archive, json_lines, json_of, open_file, read_bytes
+from fedsyn.bounded import MOST_BYTES, MOST_ROUND_BYTES, Archive, json_lines, open_file, read_bytes
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.errors import DataError
 from fedsyn.evaluation.predicted import PredictedQuality
@@ -27,13 +27,14 @@ from fedsyn.loading import released_config
 from fedsyn.runs.directory import (
     MOST_MODEL_BYTES,
     OLD_NAMES,
+    parse_facts,
     read_evidence,
     read_released_model,
     save_evidence,
     save_model,
 )
 from fedsyn.runs.prepare import public_schema
-from fedsyn.runs.report import facts_of
+from fedsyn.runs.report import evaluation_of, facts_of
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
 from fedsyn.version import __version__
@@ -69,7 +70,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
-class Release:
+class ReleasedRun:
     """What a run releases, and all that its model needs to give rows.
 
     Attributes:
@@ -96,7 +97,7 @@ class Release:
         return readme(facts_of(self.config, self.ledger, self.model, evaluations))
 
 
-def save_release(path: Path, release: Release) -> None:
+def save_release(path: Path, release: ReleasedRun) -> None:
     """Writes the file; the caller has looked whether there is one already."""
     members = {
         "fedsyn.json": json.dumps({"format": FORMAT, "kind": "model", "fedsyn": __version__}).encode(),
@@ -123,7 +124,7 @@ def _bytes_of(save: Callable[[BinaryIO, T], None], what: T) -> bytes:
     return buffer.getvalue()
 
 
-def read_release(path: str | Path) -> Release:
+def read_release(path: str | Path) -> ReleasedRun:
     """What `save_release` wrote, or what a run left in its directory.
 
     Raises:
@@ -158,7 +159,7 @@ def _members_of_folder(folder: Path) -> dict[str, bytes]:
     return {name: read_bytes(folder / name, LIMITS[name]) for name in present}
 
 
-def _release(members: Mapping[str, bytes], where: str) -> Release:
+def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
     needed = [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json")]
     if "fedsyn.json" not in members:  # a run directory, of an older version perhaps: its configuration names the schema
         needed.remove("schema.yaml")
@@ -166,8 +167,8 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
     if absent:
         raise DataError(f"{where} is not a whole model: it lacks {absent[0]}")
     if "fedsyn.json" in members:
-        _json(members["fedsyn.json"], "fedsyn.json", where)
-    ledger = _json(members["ledger.json"], "ledger.json", where)
+        parse_facts(members["fedsyn.json"], f"{where}: fedsyn.json")
+    ledger = parse_facts(members["ledger.json"], f"{where}: ledger.json")
     for key, kind in _LEDGER.items():
         if not isinstance(ledger.get(key), kind) or (kind is not bool and isinstance(ledger[key], bool)):
             raise DataError(f"{where}: ledger.json is damaged: it has no usable '{key}'")
@@ -184,28 +185,16 @@ def _release(members: Mapping[str, bytes], where: str) -> Release:
     evidence = None
     if "measurements.npz" in members:
         evidence = read_evidence(io.BytesIO(members["measurements.npz"]), model.domain, f"{where}: measurements.npz")
-    return Release(schema, model, ledger, config, rounds, evidence, _predicted(members, where))
+    return ReleasedRun(schema, model, ledger, config, rounds, evidence, _predicted(members, where))
 
 
 def _predicted(members: Mapping[str, bytes], where: str) -> PredictedQuality | None:
-    """Return what is predicted of the table; an old quality.json may hold scores against real rows instead: None."""
-    name = PREDICTED_FILE if PREDICTED_FILE in members else OLD_NAMES[PREDICTED_FILE]
-    facts = _json(members[name], name, where) if name in members else {"private": ""}
-    if "private" in facts:
+    """Return what is predicted of the table, if anything is."""
+    name = next((name for name in (PREDICTED_FILE, OLD_NAMES[PREDICTED_FILE]) if name in members), None)
+    if name is None:
         return None
-    try:
-        return PredictedQuality.from_dict(facts)
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise DataError(f"{where}: {name} is damaged") from None
-
-
-def _json(content: bytes, name: str, where: str) -> dict[str, Any]:
-    facts = json_of(content, f"{where}: {name}")
-    if not isinstance(facts, dict):
-        raise DataError(f"{where}: {name} is damaged: expected a mapping of keys")
-    check_format(facts, f"{where}: {name}")
-    facts.pop("format", None)
-    return facts
+    facts = parse_facts(members[name], f"{where}: {name}")
+    return evaluation_of(PredictedQuality, facts, f"{where}: {name} is damaged")
 
 
 def _yaml(content: bytes, name: str, where: str) -> Any:

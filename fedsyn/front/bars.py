@@ -1,4 +1,4 @@
-"""A bar while a model is fitted: tqdm's where it is installed (notebooks, too), else rich's in a terminal."""
+"""A bar while a model is fitted, in a terminal or a notebook."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from fedsyn.config import RunConfig
-from fedsyn.output import console, plain
+from fedsyn.output import console
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
 
@@ -27,26 +27,13 @@ def fitting_bar(wanted: bool | None, config: RunConfig) -> Iterator[Callable[[Ro
         wanted: None: where somebody watches, in a notebook or a terminal.
         config: of the run.
     """
-    notebook = "ipykernel" in sys.modules
+    # In a notebook, rich draws with ipywidgets.
+    notebook = "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
     if wanted is False or (wanted is None and not notebook and not sys.stderr.isatty()):
         yield None
-        return
-    total = planned_rounds(config)
-    title = f"fitting {config.mechanism.name}"
-    if importlib.util.find_spec("tqdm") is not None:
-        # The notebook's own widget needs ipywidgets; without it, text does.
-        widget = notebook and importlib.util.find_spec("ipywidgets") is not None
-        tqdm = getattr(importlib.import_module("tqdm.auto" if widget else "tqdm"), "tqdm")  # noqa: B009
-        with tqdm(total=total, desc=title, unit="round", leave=False) as bar:
-            yield lambda record: _to(bar, record)
         return
     from rich.progress import Progress
 
     with Progress(console=console(error=True), transient=True) as progress:
-        task = progress.add_task(title, total=total)
+        task = progress.add_task(f"fitting {config.mechanism.name}", total=planned_rounds(config))
         yield lambda record: progress.update(task, completed=record.round)
-
-
-def _to(bar: object, record: RoundRecord) -> None:
-    bar.n = record.round  # type: ignore[attr-defined]
-    bar.set_postfix_str(plain(record.selected[0], keep="") if record.selected else "")  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fedsyn.config import FORMAT
 from fedsyn.errors import InputError
 from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE
-from fedsyn.front.archive import Release
+from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
 from fedsyn.randomness import Randomness
@@ -27,7 +27,7 @@ MOST_TABLES = 1000
 _LARGER = 5
 
 
-def posterior_of(release: Release) -> Posterior:
+def posterior_of(release: ReleasedRun) -> Posterior:
     """Reads the posterior from a run's files.
 
     Raises:
@@ -41,7 +41,7 @@ def posterior_of(release: Release) -> Posterior:
     return Posterior(release.model, release.evidence)
 
 
-def real_rows(release: Release, posterior: Posterior, where: Mapping[str, Any]) -> float:
+def real_rows(release: ReleasedRun, posterior: Posterior, where: Mapping[str, Any]) -> float:
     """How many real ones there are that meet the conditions, as released."""
     return restrict(release.schema, posterior.centre, where)[1].total
 
@@ -52,7 +52,7 @@ def table_rows(rows: int | None, real: float) -> int:
 
 
 def draws(
-    release: Release, posterior: Posterior, count: int, where: Mapping[str, Any], randomness: Randomness
+    release: ReleasedRun, posterior: Posterior, count: int, where: Mapping[str, Any], randomness: Randomness
 ) -> Iterator[tuple[Schema, Model, Randomness]]:
     """Schema, model and randomness of each table."""
     for number in range(1, count + 1):
@@ -77,7 +77,7 @@ def frame_of(
 
 
 def frames_of_posterior(
-    release: Release, count: int, rows: int | None, where: Mapping[str, Any], randomness: Randomness
+    release: ReleasedRun, count: int, rows: int | None, where: Mapping[str, Any], randomness: Randomness
 ) -> Iterator[pd.DataFrame]:
     """One table per draw of the posterior.
 
@@ -108,7 +108,7 @@ def held_of(schema: Schema, posterior: Posterior) -> list[list[str]]:
 
 
 def write_tables(
-    out: Path, release: Release, count: int, rows: int | None, where: Mapping[str, Any], seed: int | None
+    out: Path, release: ReleasedRun, count: int, rows: int | None, where: Mapping[str, Any], seed: int | None
 ) -> int:
     """table_01.csv and so on, schema.yaml, and tables.json, into a folder that exists. Returns the rows of each."""
     posterior = posterior_of(release)

@@ -14,12 +14,13 @@ import numpy.typing as npt
 from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
 from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, nearest
 from fedsyn.evaluation.predicted import PredictedQuality
-from fedsyn.front.archive import Release, read_release, save_release
+from fedsyn.front.archive import ReleasedRun, read_release, save_release
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel
 from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
+from fedsyn.runs.synthesis import expected_rows
 from fedsyn.table.schema import Schema
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Synthesizer:
             )
         return parse_config(document, "Synthesizer")
 
-    def _take(self, release: Release) -> None:
+    def _take(self, release: ReleasedRun) -> None:
         """Becomes fitted with what a run released."""
         self._release = release
         self.schema_, self.model_, self.config_ = release.schema, release.model, release.config
@@ -214,7 +215,7 @@ class Synthesizer:
         self.feature_names_in_ = np.array(release.schema.order, dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
 
-    def _fitted(self, what: str) -> Release:
+    def _fitted(self, what: str) -> ReleasedRun:
         if "_release" not in self.__dict__:
             raise NotFittedError(f"this Synthesizer is not fitted yet: call fit(table) before {what}")
         return self._release
@@ -294,7 +295,7 @@ class Synthesizer:
         return self._compared(self._fitted("evaluate()"), real, label)[1]
 
     def _compared(
-        self, release: Release, real: Any, label: str | None = None
+        self, release: ReleasedRun, real: Any, label: str | None = None
     ) -> tuple[npt.NDArray[Any], TableComparison]:
         """As many synthetic rows as there are real ones, and their scores."""
         from fedsyn.evaluation.real.comparison import compare_tables
@@ -375,11 +376,6 @@ def load(path: str | Path) -> Synthesizer:
     return loaded
 
 
-def expected_rows(model: AnyModel) -> int:
-    """As many rows as the model stands for, at least one."""
-    return max(1, round(model.total))
-
-
 def _count(n: Any) -> int:
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or not 1 <= n <= MOST_ROWS:
         raise ConfigError(f"n: expected a number of rows from 1 to {MOST_ROWS:,}, found {n!r}")
@@ -418,7 +414,7 @@ class LedgerFacts(dict[str, Any]):
         return f"LedgerFacts({self.summary}; {len(self.releases)} releases; unit: {self['unit']})"
 
 
-def page_of(release: Release, codes: npt.NDArray[Any], found: TableComparison | None = None) -> str:
+def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableComparison | None = None) -> str:
     """HTML, self-contained.
 
     Args:

@@ -12,6 +12,7 @@ from typing import Any
 from fedsyn import yamlio
 from fedsyn.errors import DataError
 from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.loading import flattened
 from fedsyn.runs.directory import read_facts
 
 _NEEDED = ("config.yaml", "ledger.json", "metrics.json")
@@ -28,7 +29,7 @@ _PLACES = (
 
 
 @dataclass(frozen=True)
-class RunFacts:
+class ComparedRun:
     """One run.
 
     Attributes:
@@ -55,7 +56,7 @@ class RunFacts:
         return {**vars(self), "folder": str(self.folder)}
 
 
-def read_runs(folders: Sequence[Path]) -> list[RunFacts]:
+def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
     """Some finished runs.
 
     Raises:
@@ -64,16 +65,16 @@ def read_runs(folders: Sequence[Path]) -> list[RunFacts]:
     return [_read(folder, name) for folder, name in zip(folders, _names(folders), strict=True)]
 
 
-def _read(folder: Path, name: str) -> RunFacts:
+def _read(folder: Path, name: str) -> ComparedRun:
     absent = [file for file in _NEEDED if not (folder / file).is_file()]
     if absent:
         raise DataError(f"{folder} is not the directory of a finished run: it has no {absent[0]}")
     try:
         ledger, metrics = read_facts(folder / "ledger.json"), read_facts(folder / "metrics.json")
-        return RunFacts(
+        return ComparedRun(
             name,
             folder,
-            dict(_flat(yamlio.read_mapping(folder / "config.yaml"))),
+            flattened(yamlio.read_mapping(folder / "config.yaml")),
             float(ledger["epsilon"]),
             float(ledger["delta"]),
             bool(ledger["private"]),
@@ -105,20 +106,10 @@ def _names(folders: Sequence[Path]) -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def _flat(node: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in node.items():
-        if isinstance(value, Mapping) and value:
-            found += _flat(value, f"{prefix}{key}.")
-        else:
-            found.append((f"{prefix}{key}", value))
-    return found
-
-
 Rows = list[tuple[str, list[str]]]
 
 
-def rows_of(runs: Sequence[RunFacts]) -> list[tuple[str, Rows]]:
+def rows_of(runs: Sequence[ComparedRun]) -> list[tuple[str, Rows]]:
     """What a comparison shows: (group, [(what, one text a run)]). The best of each metric has a star.
 
     Settings that all runs share are left out, but for mechanism and source.
@@ -143,7 +134,7 @@ def rows_of(runs: Sequence[RunFacts]) -> list[tuple[str, Rows]]:
     return [("settings", given), ("guarantee", guarantee), ("metrics", scores + values)]
 
 
-def _differs(key: str, runs: Sequence[RunFacts]) -> bool:
+def _differs(key: str, runs: Sequence[ComparedRun]) -> bool:
     return len({json.dumps(run.settings.get(key), sort_keys=True, default=str) for run in runs}) > 1
 
 

@@ -244,10 +244,15 @@ def is_complete(out: Path) -> bool:
 
 def read_facts(path: Path) -> dict[str, Any]:
     """A JSON file of a run. Raises DataError if it is damaged, or of a later format."""
-    facts = json_of(read_bytes(path), str(path))
+    return parse_facts(read_bytes(path), str(path))
+
+
+def parse_facts(content: bytes, where: str) -> dict[str, Any]:
+    """The mapping in a JSON document, without its format. Raises DataError as `read_facts`."""
+    facts = json_of(content, where)
     if not isinstance(facts, dict):
-        raise DataError(f"{path} is damaged: expected a mapping of keys")
-    check_format(facts, str(path))
+        raise DataError(f"{where} is damaged: expected a mapping of keys")
+    check_format(facts, where)
     facts.pop("format", None)
     return facts
 

@@ -5,6 +5,7 @@ A simulation keeps its encoded rows in a folder (`run_store`) while it runs, whi
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import shutil
@@ -269,10 +270,6 @@ def _remove_stale(out: Path) -> None:
 
 def _locked(file: int) -> bool:
     """Takes the lock of an open file; False where a living process has it."""
-    try:
-        import fcntl
-    except ImportError:  # a system without such locks: the folder of a living run cannot be removed there either
-        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

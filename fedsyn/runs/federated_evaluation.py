@@ -22,7 +22,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import write_json
 from fedsyn.runs.prepare import Prepared
-from fedsyn.runs.synthesis import write_synthetic
+from fedsyn.runs.synthesis import expected_rows, write_synthetic
 from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
@@ -34,7 +34,7 @@ def table_file(config: RunConfig, out: Path) -> Path:
 
 
 def table_rows(config: RunConfig, model: AnyModel) -> int:
-    return config.synthesis.rows or max(1, round(model.total))
+    return config.synthesis.rows or expected_rows(model)
 
 
 class FederatedEvaluation:

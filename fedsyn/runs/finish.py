@@ -5,10 +5,9 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -104,34 +103,12 @@ def evaluation_input(
         workload=strategy.workload,
         model=model,
         synthetic=synthetic,
-        partition=_Runs(table.offsets),
+        partition=[range(a, b) for a, b in pairwise(map(int, table.offsets))],
         label=schema.label,
         label_values=None if schema.label is None else label_values(schema, schema.label),
         ranges=column_ranges(schema),
         test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
     )
-
-
-class _Runs(Sequence[npt.NDArray[np.int64]]):
-    """The rows of each client, which stand one after the other: made when they are asked for."""
-
-    def __init__(self, offsets: npt.NDArray[np.int64]) -> None:
-        self._offsets = offsets
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    @overload
-    def __getitem__(self, at: int) -> npt.NDArray[np.int64]: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> list[npt.NDArray[np.int64]]: ...
-
-    def __getitem__(self, at: int | slice) -> npt.NDArray[np.int64] | list[npt.NDArray[np.int64]]:
-        if isinstance(at, slice):
-            return [self[client] for client in range(*at.indices(len(self)))]
-        client = range(len(self))[at]
-        return np.arange(self._offsets[client], self._offsets[client + 1])
 
 
 def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:

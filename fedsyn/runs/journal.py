@@ -131,11 +131,6 @@ class RunJournal:
     def key(self) -> bytes:
         return bytes.fromhex(self.facts["key"])
 
-    @property
-    def size(self) -> int:
-        """Bytes on the disk."""
-        return sum(file.stat().st_size for file in self.folder.iterdir())
-
     def close(self) -> None:
         """Lets go of the journal, for another process to resume."""
         for file in (self._answers, self._open, self._lock):
@@ -197,7 +192,13 @@ class RunJournal:
 
 def unfinished(out: Path) -> Mapping[str, Any] | None:
     """What the journal of an unfinished run in this directory says; None without such a run."""
-    return _begun(out / FOLDER) if (out / FOLDER).is_dir() else None
+    folder = out / FOLDER
+    if not (folder / "answers").is_file():
+        return None
+    _, facts = next(_records(folder / "answers"), (0, None))
+    if facts is not None and facts.get("format") != _FORMAT:
+        raise RunError(f"the journal in {folder} is of another version of fedsyn; resume with the one that wrote it")
+    return facts
 
 
 def spent(out: Path) -> Ledger | None:
@@ -233,15 +234,6 @@ def held(out: Path) -> Iterator[None]:
 def remove(out: Path) -> None:
     """Removes the journal of a run directory."""
     shutil.rmtree(out / FOLDER, ignore_errors=True)
-
-
-def _begun(folder: Path) -> Mapping[str, Any] | None:
-    if not (folder / "answers").is_file():
-        return None
-    _, facts = next(_records(folder / "answers"), (0, None))
-    if facts is not None and facts.get("format") != _FORMAT:
-        raise RunError(f"the journal in {folder} is of another version of fedsyn; resume with the one that wrote it")
-    return facts
 
 
 def _locked(folder: Path) -> IO[bytes]:

@@ -121,16 +121,12 @@ class Prepared:
 
 def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
     """A deployment's server needs the schema only: the rows stay with their holders."""
-    if config.data.schema_file is not None:
-        require_files(config.data, source=False)
-        schema = Schema.load(config.data.schema_file)
-    else:
-        from fedsyn.table.data import dataset_names, describe
+    from fedsyn.table.data import dataset_names
 
-        if config.data.source not in dataset_names():
-            raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
-        schema = describe(config.data.source).schema_
-    schema = schema.adjusted(config.data.bins, config.data.label)
+    require_files(config.data, source=False)
+    if config.data.schema_file is None and config.data.source not in dataset_names():
+        raise ConfigError("data.schema: a deployment needs the schema that all data holders approved")
+    schema = public_schema(config)
     schema.require_approved()
     open_tables.check_before(config, schema)
     if config.evaluation.metrics:
@@ -184,20 +180,22 @@ class Encoded:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Tables(Encoded):
+class SplitTable(Encoded):
     """A simulation's rows, encoded and split; `parts`: row indices into `train` of each client."""
 
     parts: list[npt.NDArray[np.int64]]
 
 
-def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> Tables:
+def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> SplitTable:
     """Loads, encodes and splits a simulation's table (or the given one, by the given schema).
 
     Raises:
         InputError: bad schema or data, or a split that does not exist.
     """
     encoded = encoded_table(config.data, table, schema)
-    return Tables(**vars(encoded), parts=partition(config, encoded.train, encoded.schema, encoded.native, encoded.own))
+    return SplitTable(
+        **vars(encoded), parts=partition(config, encoded.train, encoded.schema, encoded.native, encoded.own)
+    )
 
 
 def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -36,6 +36,7 @@ from fedsyn.runs.directory import (
     synthetic_file,
     write_json,
 )
+from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.run_config import published_config
@@ -66,13 +67,21 @@ def load_evaluation(out: Path, way: type[Found]) -> Found | None:
     file = evaluation_file(out, way.FILE)
     if not file.is_file():
         return None
-    facts = read_facts(file)
-    if way.PUBLIC and "private" in facts:  # an old quality.json may hold scores against real rows
+    return evaluation_of(way, read_facts(file), f"{file} is damaged: remove it, or evaluate the table again")
+
+
+def evaluation_of(way: type[Found], facts: Mapping[str, Any], damaged: str) -> Found | None:
+    """Return what a file says in one of the `WAYS`; None of an old quality.json with scores against real rows.
+
+    Raises:
+        DataError: with the sentence `damaged`.
+    """
+    if way.PUBLIC and "private" in facts:
         return None
     try:
         return way.of_document(facts)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise DataError(f"{file} is damaged: remove it, or evaluate the table again") from None
+        raise DataError(damaged) from None
 
 
 def load_evaluations(out: Path, *, public: bool = False) -> list[Evaluation]:
@@ -151,7 +160,7 @@ def write_run_page(
         config=_shown_config(config, out, public),
         metrics={} if public else read_facts(out / "metrics.json"),
         rounds=read_rounds(out, measured=not public),
-        rows=_rows(config, model),
+        rows=config.synthesis.rows if model is None else table_rows(config, model),
         edges=None if model is None else _edges(model, schema, _measured(out, model)),
         marginals=drawn[0],
         links=drawn[1],
@@ -212,12 +221,6 @@ def _schema(config: RunConfig, out: Path) -> Schema:
     return Schema.load(kept) if kept.is_file() else public_schema(config)
 
 
-def _rows(config: RunConfig, model: AnyModel | None) -> int | None:
-    if config.synthesis.rows is not None or model is None:
-        return config.synthesis.rows
-    return max(1, round(model.total))
-
-
 def _shown_config(config: RunConfig, out: Path, public: bool) -> str:
     """The configuration as it stands; for publication, without the folders and machines of the run."""
     if public:
@@ -274,17 +277,16 @@ def _edges(model: AnyModel, schema: Schema | None, cliques: Sequence[Clique]) ->
     if not pairs:
         return []
     names = sorted({name for pair in pairs for name in pair}, key=model.domain.attributes.index)
-    singles = {name: table / model.total for name, table in _projected(model, [(name,) for name in names])}
+    singles = {
+        name: table / model.total
+        for name, table in zip(names, model.project_many([(name,) for name in names]), strict=True)
+    }
     groups = _groups(schema, model, singles, names)
     rows = max(2, round(model.total))
     return [
         (a, b, association(_folded(model.project((a, b)) / model.total, groups.get(a), groups.get(b)), rows))
         for a, b in pairs
     ]
-
-
-def _projected(model: Model, cliques: list[tuple[str, ...]]) -> list[tuple[str, npt.NDArray[Any]]]:
-    return [(clique[0], table) for clique, table in zip(cliques, model.project_many(cliques), strict=True)]
 
 
 def _groups(

@@ -22,7 +22,7 @@ from fedsyn.errors import ConfigError, RunError
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.registry import contract_class
 from fedsyn.runs import journal
-from fedsyn.runs.directory import is_complete, write_json
+from fedsyn.runs.directory import default_out, is_complete, new_out, write_json
 from fedsyn.runs.orders import is_run_name
 from fedsyn.table.schema import Schema
 
@@ -175,12 +175,12 @@ def runs_folder() -> Path:
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "fedsyn" / "runs"
 
 
-@dataclass(frozen=True)
-class Place:
+@dataclass
+class RunFolder:
     """Where a ServerApp works.
 
     Attributes:
-        out: the run directory; None: a new one, as the configuration says.
+        out: the run directory; None: a new one, as the configuration says, once it is `made`.
         sends: whether its starter has to be sent what is in it.
     """
 
@@ -188,7 +188,7 @@ class Place:
     sends: bool = False
 
     @classmethod
-    def of(cls, run_config: Mapping[str, Any]) -> Place:
+    def of(cls, run_config: Mapping[str, Any]) -> RunFolder:
         """By the run's configuration.
 
         Raises:
@@ -202,6 +202,13 @@ class Place:
         if named and _is_started(Path(named), run):
             return cls(Path(named).resolve())
         return cls(runs_folder() / run, True)
+
+    def made(self, config: RunConfig | None) -> Path:
+        """The run directory, made; by the configuration where nobody named one, if there is a valid one."""
+        out = self.out or (new_out() if config is None else default_out(config))
+        out.mkdir(parents=True, exist_ok=True, mode=0o700 if self.sends else 0o777)
+        self.out = out.resolve()
+        return self.out
 
 
 def _is_started(out: Path, run: str) -> bool:

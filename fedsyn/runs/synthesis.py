@@ -69,6 +69,11 @@ def write_synthetic(
     return None if spool is None else spool.rows()
 
 
+def expected_rows(model: AnyModel) -> int:
+    """As many rows as the model stands for, at least one."""
+    return max(1, round(model.total))
+
+
 def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -> None:
     """Refuses a table that cannot be written, before anything is spent on it.
 

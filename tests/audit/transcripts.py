@@ -38,7 +38,7 @@ import pytest
 from fedsyn.config import RunConfig
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import AwkwardTable
-from fedsyn.front.testing.tape import Draw
+from fedsyn.front.testing.tape import TapedRelease
 from fedsyn.privacy import Release
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.randomness import OsRandom, Randomness
@@ -198,7 +198,7 @@ def transcript(config: RunConfig, federations: Sequence[Federation], world: int)
 
 def _add_releases(result: Transcript, config: RunConfig, run: Outcome, replay: Outcome) -> None:
     claims = {party: _Claims(run.strategy.ledger.releases) for party in run.tape.draws}
-    shares: list[list[tuple[Draw, Draw]]] = []  # of each opened sum, one pair from each client
+    shares: list[list[tuple[TapedRelease, TapedRelease]]] = []  # of each opened sum, one pair from each client
     for party in sorted(run.tape.draws):
         sums = 0
         for one, two in zip(run.tape.draws[party], replay.tape.draws[party], strict=True):
@@ -235,7 +235,7 @@ class _Claims:
             copies = release.count if release.mechanism == "exponential" else 1
             self.left[release.name, release.round] += [release] * copies
 
-    def of(self, draw: Draw) -> Release:
+    def of(self, draw: TapedRelease) -> Release:
         left = self.left[draw.name, draw.round]
         assert left, f"'{draw.name}' of round {draw.round} was released, but the server's ledger does not have it"
         return left.pop(0)

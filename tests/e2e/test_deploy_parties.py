@@ -64,7 +64,7 @@ def test_what_init_wrote_runs_to_its_table(tmp_path: Path, places: Namespaces, p
         for name in parties:
             file = federation.root / "parties" / name / "party.yaml"
             assert f"run {run_name} (" in federation.log(name)
-            assert run_name in federation.call("party", "ledger", str(file)).stdout
+            assert run_name in federation.call("ledger", "show", str(file)).stdout
         assert run_name in federation.call("deploy", "status", "study").stdout
         assert federation.call("deploy", "log", run_name[:5], "study").returncode == 0
     finally:

@@ -167,5 +167,5 @@ def test_a_partys_files_of_the_last_version_serve_this_one_and_new_keys_are_refu
     with file.open("a", encoding="utf-8") as text:
         text.write("listen_health: 127.0.0.1:9102\n")
     assert load_party_file(file).listen_health == "127.0.0.1:9102"
-    refused = typed(last, "party", "ledger", file)
+    refused = typed(last, "ledger", "show", file)
     assert refused.returncode == 2 and "listen_health" in refused.stderr and len(refused.stderr.splitlines()) == 1

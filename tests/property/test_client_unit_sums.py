@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pair_runs import table_of
 
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
-from fedsyn.front.testing.tape import Draw
+from fedsyn.front.testing.tape import TapedRelease
 
 # Every mechanism that only sums, and one with choices of each client's own.
 MECHANISMS = ("sketch_aim", "fed_naive_bayes", "flaim_random", "fed_privsyn", "distributed_aim", "augflaim")
@@ -60,7 +60,7 @@ def test_a_whole_client_moves_no_release_farther_where_its_rows_are_found(
 
 def assert_bounded(
     name: str, shape: list[int], tables: tuple[np.ndarray, np.ndarray], capped: int | dict[str, Any], noise: str
-) -> dict[str, list[Draw]]:
+) -> dict[str, list[TapedRelease]]:
     own, others = tables
     rest = rows_of(shape, (9, 2.0, 1))
     cap = {"rows_per_client": capped} if isinstance(capped, int) else capped

@@ -18,7 +18,7 @@ from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import Federation, config_of, execute
 from fedsyn.front.testing.schemas import AwkwardTable, awkward_table
 from fedsyn.plugins.strategies.heterofedsyn import FedPrivSyn
-from fedsyn.registry import MECHANISMS, Entry
+from fedsyn.registry import MECHANISMS, MechanismEntry
 from fedsyn.selection.indif import Noisy, Projection, all_pairs, distance_squared, indif_squared
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
@@ -143,7 +143,7 @@ def test_the_scores_of_a_run_are_unbiased(made, noise, monkeypatch):
     Integers are summed, divided by their scale, and debiased with the sums' own sigmas: one noise for `server`, sqrt(c)
     times as much for `local`, and whatever the shares add up to for `distributed`.
     """
-    entry = Entry(f"{__name__}:ScoresOnly", "fedsyn.plugins.clients.heterofedsyn:FedPrivSynClient", "", "")
+    entry = MechanismEntry(f"{__name__}:ScoresOnly", "fedsyn.plugins.clients.heterofedsyn:FedPrivSynClient", "", "")
     monkeypatch.setitem(MECHANISMS, "scores_only", entry)
     table = made()
     codes, domain = table.encode(), table.schema.domain

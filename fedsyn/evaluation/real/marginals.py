@@ -79,7 +79,7 @@ def heterogeneity(data: EvaluationInput) -> float:
 
 
 def client_heterogeneity(
-    codes: np.ndarray, domain: Domain, workload: Workload, parts: Sequence[np.ndarray]
+    codes: np.ndarray, domain: Domain, workload: Workload, parts: Sequence[np.ndarray | range]
 ) -> np.ndarray:
     """How far each client's table is from the pooled one: the workload mean of tau_k(q).
 
@@ -96,7 +96,7 @@ def client_heterogeneity(
     Returns:
         (K,) float64, in the order of `parts`, between 0 and 2.
     """
-    sizes = np.array([part.size for part in parts], dtype=np.int64)
+    sizes = np.array([len(part) for part in parts], dtype=np.int64)
     rows = np.concatenate([np.asarray(part, dtype=np.int64) for part in parts])
     client = np.repeat(np.arange(len(parts)), sizes)
     ordered = codes[rows]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedsyn.front.cli.console import JsonOption
 from fedsyn.output import say
 
 
@@ -22,7 +23,7 @@ def analyse(
         str | None, typer.Option(help="ols or logit; default: logit for an outcome of two values.", metavar="NAME")
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every figure as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Estimate means, proportions and regressions, with intervals that include the noise. This costs no privacy."""
     from fedsyn.evaluation.analysis import analyse as analysed

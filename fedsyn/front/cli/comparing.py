@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedsyn.front.cli.console import out_console
+from fedsyn.front.cli.console import JsonOption, out_console
 from fedsyn.output import plain, say
 
 # Widest cell of a run; longer texts keep their two ends.
@@ -17,7 +17,7 @@ _WIDEST = 26
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(help="Directories of two or more runs.", metavar="RUN RUN...")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show runs side by side: how their settings, guarantees and metrics differ."""
     from fedsyn.runs.compare import read_runs, rows_of

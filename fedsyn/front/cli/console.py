@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +25,7 @@ from rich.progress import (
 )
 
 from fedsyn.errors import ConfigError
-from fedsyn.output import console
+from fedsyn.output import console, say
 
 out_console = console()
 err_console = console(error=True)
@@ -34,13 +37,18 @@ SetOption = Annotated[
 ]
 
 
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is there already.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+
 class _Said(logging.Handler):
     """Prints what is logged, such as how a file was found to be written."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "fedsyn.run":  # the progress bar shows it
             return
-        err_console.print(record.getMessage(), markup=False, highlight=False, soft_wrap=True)
+        say(record.getMessage(), error=True)
 
 
 def say_what_is_logged() -> None:
@@ -106,7 +114,7 @@ def round_progress(title: str, rounds: int | None, names: Mapping[int, str] | No
 def cell_progress(title: str, cells: int) -> Iterator[Any]:
     """A callback for finished cells: a bar with the time left on a terminal, a line now and then elsewhere."""
     if not err_console.is_terminal:
-        yield _Lines(title, cells)
+        yield _Cells(title, cells, None)
         return
     columns = (
         TextColumn("{task.description}"),
@@ -117,33 +125,29 @@ def cell_progress(title: str, cells: int) -> Iterator[Any]:
         TimeRemainingColumn(elapsed_when_finished=False),
     )
     with Progress(*columns, console=err_console, transient=True) as bar:
-        task = bar.add_task(title, total=cells)
-        failed = 0
-
-        def advance(cell: Any, facts: dict[str, Any]) -> None:
-            nonlocal failed
-            failed += facts["status"] != "done"
-            bar.update(task, advance=1, description=f"{title}, {failed} failed" if failed else title)
-
-        yield advance
+        yield _Cells(title, cells, (bar, bar.add_task(title, total=cells)))
 
 
-class _Lines:
-    """Says how far a sweep is, about ten times in all: what a log shows."""
+class _Cells:
+    """Says how far a sweep is: on a terminal in a bar, elsewhere about ten times in all, which a log shows."""
 
-    def __init__(self, title: str, cells: int) -> None:
-        self.title, self.cells, self.done, self.failed, self.started = title, cells, 0, 0, time.monotonic()
+    def __init__(self, title: str, cells: int, bar: tuple[Progress, TaskID] | None) -> None:
+        self._title, self._cells, self._bar = title, cells, bar
+        self._done, self._failed, self._started = 0, 0, time.monotonic()
 
     def __call__(self, cell: Any, facts: dict[str, Any]) -> None:
-        self.done += 1
-        self.failed += facts["status"] != "done"
-        step = max(1, self.cells // 10)
-        if self.done % step and self.done < self.cells:
+        self._done += 1
+        self._failed += facts["status"] != "done"
+        failed = f", {self._failed} failed" if self._failed else ""
+        if self._bar is not None:
+            bar, task = self._bar
+            bar.update(task, advance=1, description=f"{self._title}{failed}")
             return
-        left = (time.monotonic() - self.started) / self.done * (self.cells - self.done)
-        failed = f", {self.failed} failed" if self.failed else ""
-        ahead = f", about {_duration(left)} left" if self.done < self.cells else ""
-        err_console.print(f"{self.title}: {self.done} of {self.cells} cells{failed}{ahead}", highlight=False)
+        if self._done % max(1, self._cells // 10) and self._done < self._cells:
+            return
+        left = (time.monotonic() - self._started) / self._done * (self._cells - self._done)
+        ahead = f", about {_duration(left)} left" if self._done < self._cells else ""
+        say(f"{self._title}: {self._done} of {self._cells} cells{failed}{ahead}", error=True)
 
 
 def _duration(seconds: float) -> str:
@@ -164,6 +168,33 @@ def writing(path: Path) -> Iterator[None]:
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 
-@contextmanager
-def nothing() -> Iterator[None]:
-    yield
+def may_write(path: Path, force: bool, *, folder: bool = False) -> None:
+    """Refuse to replace a file (or a folder) unless that was asked for: somebody may have edited it.
+
+    Raises:
+        ConfigError: the file exists, or there is no such folder.
+    """
+    if path.is_dir() and not folder:
+        raise ConfigError(f"{path} is a folder: name a file in it")
+    if path.exists() and not force:
+        raise ConfigError(f"{path} exists; choose another name, or add --force to replace it")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
+
+
+def confirm(question: str, yes: bool, unasked: str) -> None:
+    """Ask a person unless `yes`; end the command if the answer is no. Raises ConfigError if nobody can be asked."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise ConfigError(unasked)
+    if not typer.confirm(question):
+        raise typer.Exit(1)
+
+
+def stop_event() -> threading.Event:
+    """Return an event that SIGTERM and Ctrl-C set."""
+    stopping = threading.Event()
+    for kind in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(kind, lambda *_: stopping.set())
+    return stopping

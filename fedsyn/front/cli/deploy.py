@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import sys
+import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import SetOption, err_console, out_console
-from fedsyn.front.cli.runs import ForceOption, OutOption, ResumeOption, carry_out
+from fedsyn.errors import ConfigError, nearest
+from fedsyn.front.cli.console import (
+    ForceOption,
+    JsonOption,
+    SetOption,
+    YesOption,
+    confirm,
+    err_console,
+    out_console,
+    stop_event,
+)
+from fedsyn.front.cli.runs import OutOption, ResumeOption, carry_out
 from fedsyn.output import log_handler, say
 
 if TYPE_CHECKING:
@@ -27,6 +37,15 @@ FolderArgument = Annotated[
 ]
 FolderOption = Annotated[Path, typer.Option("--folder", help="Folder that 'deploy init' wrote, or its operator/.")]
 HERE = Path()
+# Said with a holder's line of the rosters.
+_SEND_LINE = "send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:"
+
+
+def _place(folder: Path) -> Place:
+    """Return where a federation's files lie."""
+    from fedsyn.nodes.deploy.federation import place_of
+
+    return place_of(folder)
 
 
 @app.command()
@@ -60,7 +79,6 @@ def init(
     ] = None,
 ) -> None:
     """Write one folder each for the operator, every data holder and every party, with its keys and instructions."""
-    from fedsyn.errors import nearest
     from fedsyn.nodes.deploy.init import init as write
     from fedsyn.nodes.deploy.plan import APPROVALS, Plan, split_names, split_parties
 
@@ -89,20 +107,13 @@ def init(
 @app.command()
 def link(folder: FolderArgument = HERE) -> None:
     """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
-    import logging
-    import signal
-    import threading
-
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.link import Link, only_one
 
-    place = place_of(folder)
+    place = _place(folder)
     log = logging.getLogger("fedsyn.link")
     log.addHandler(log_handler("%(asctime)s %(message)s"))
     log.setLevel(logging.INFO)
-    stopping = threading.Event()
-    for kind in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(kind, lambda *_: stopping.set())
+    stopping = stop_event()
     with only_one(place):
         made = Link(place, log.info)
         facts = made.federation.superlink
@@ -123,10 +134,9 @@ def run(
     resume: ResumeOption = False,
 ) -> None:
     """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, missing, require_link
 
-    place = place_of(folder)
+    place = _place(folder)
     federation = place.load()
     loaded = configuration(place, federation, config, set_ or ())
     require_link(place, federation)
@@ -141,15 +151,12 @@ def run(
 @app.command()
 def status(
     folder: FolderArgument = HERE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show who is online and since when, and the latest runs. Exit code 1 if 'deploy link' is not running."""
-    import json
-
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.status import status as look
 
-    found = look(place_of(folder))
+    found = look(_place(folder))
     if as_json:
         say(json.dumps(found.to_dict(), indent=1))
     else:
@@ -164,11 +171,10 @@ def log(
     folder: FolderArgument = HERE,
 ) -> None:
     """Print the log of a run's server until the run has finished."""
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.ordering import connected
     from fedsyn.nodes.deploy.status import follow_log
 
-    place = place_of(folder)
+    place = _place(folder)
     with connected(place, place.load()):
         follow_log(place, run_name, say)
 
@@ -181,10 +187,9 @@ def stop(
     ] = None,
 ) -> None:
     """Stop the SuperLink or, with --run, one run. What was released stays charged."""
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.deploy.stopping import stop_link, stop_run
 
-    place = place_of(folder)
+    place = _place(folder)
     if run_id is not None:
         say(f"run {stop_run(place, run_id)} is stopped; what holders released stays charged")
         return
@@ -198,25 +203,21 @@ def add(
     card: Annotated[Path, typer.Option(help="Card that 'fedsyn node new-keys --name NAME' wrote at the holder.")],
     runs: Annotated[int, typer.Option(help="Number of runs that its lifetime limit allows.", min=1, max=1000)] = 2,
     folder: FolderOption = HERE,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you compared the card's fingerprint.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Add a holder that joins late: write a folder to send to it, and a line for the other holders' rosters."""
     from fedsyn.config import load_options
     from fedsyn.nodes.deploy.changes import add
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.service.holder_keys import HolderCard
 
-    place = place_of(folder)
+    place = _place(folder)
     _compared(name, load_options(HolderCard, card).fingerprint, yes)
     changed = add(place, name, card, runs)
     holder = changed.holder
     say(f"{name} takes part as number {holder.partition}: {holder.card.fingerprint}")
     _say_change(changed)
     say(f"send all of {place.handed_out / name} to {name}, which puts its own keys beside node.yaml; delete it here")
-    if holder.identity is not None:
-        others = ", ".join(other.name for other in changed.federation.present if other.name != name)
-        say(f"send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:")
-        say(f"{holder.partition}: {holder.identity}")
+    _say_line(changed, _SEND_LINE)
 
 
 @app.command()
@@ -225,15 +226,14 @@ def rotate_keys(
     card: Annotated[Path | None, typer.Option(help="Card that 'node new-keys' or 'party rotate' wrote.")] = None,
     link_: Annotated[bool, typer.Option("--link", help="Create a new key and certificate for the SuperLink.")] = False,
     folder: FolderOption = HERE,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask: you compared the card's fingerprint.")] = False,
+    yes: YesOption = False,
 ) -> None:
     """Replace the public keys of a holder or a party by those of a card; with --link, renew the certificate."""
     from fedsyn.config import load_options
     from fedsyn.nodes.deploy.changes import renew_link, rotate_keys
-    from fedsyn.nodes.deploy.federation import place_of
     from fedsyn.nodes.service.holder_keys import HolderCard
 
-    place = place_of(folder)
+    place = _place(folder)
     if link_ == (name is not None) or (name is None) != (card is None):
         raise ConfigError(
             "expected NAME --card FILE for a holder's or a party's new keys, or --link for the SuperLink's; see --help"
@@ -247,15 +247,9 @@ def rotate_keys(
         return
     _compared(name, load_options(HolderCard, card).fingerprint, yes)
     changed = rotate_keys(place, name, card)
-    holder = changed.holder
-    say(f"{name} has new keys: {holder.card.fingerprint}")
+    say(f"{name} has new keys: {changed.holder.card.fingerprint}")
     _say_change(changed)
-    if holder.identity is not None:
-        others = ", ".join(other.name for other in changed.federation.present if other.name != name)
-        say(
-            f"send the new line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:"
-        )
-        say(f"{holder.partition}: {holder.identity}")
+    _say_line(changed, _SEND_LINE)
 
 
 @app.command()
@@ -265,16 +259,12 @@ def remove(
 ) -> None:
     """Remove a holder for good: its node is refused from now on, and its roster line goes."""
     from fedsyn.nodes.deploy.changes import remove
-    from fedsyn.nodes.deploy.federation import place_of
 
-    place = place_of(folder)
+    place = _place(folder)
     changed = remove(place, name)
     say(f"{name} is out, for good")
     _say_change(changed)
-    if changed.holder.identity is not None:
-        others = ", ".join(other.name for other in changed.federation.present)
-        say(f"tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
-        say(f"{changed.holder.partition}: {changed.holder.identity}")
+    _say_line(changed, "tell {others} to delete this line of their roster.yaml, and to restart their nodes:")
     say("holders who demand a larger minimum_cohort lower it in node.yaml, or take part no more")
 
 
@@ -338,14 +328,8 @@ def _room(plan: Plan) -> str:
 
 def _compared(name: str, fingerprint: str, yes: bool) -> None:
     """Asks whether the holder has told this fingerprint; ends if not."""
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            f"there is nobody to ask: has {name} told you, by telephone, the fingerprint {fingerprint}? Then add --yes"
-        )
-    if not typer.confirm(f"Has {name} told you, by telephone, the fingerprint {fingerprint}?"):
-        raise typer.Exit(1)
+    told = f"as {name} told you, by telephone, the fingerprint {fingerprint}?"
+    confirm(f"H{told}", yes, f"there is nobody to ask: h{told} Then add --yes")
 
 
 def _say_change(changed: Change) -> None:
@@ -357,6 +341,15 @@ def _say_change(changed: Change) -> None:
         clients = len(changed.federation.present)
         say(f"run.yaml asks for {clients} holders now; whose policy pins configurations writes this hash there:")
         say(changed.run)
+
+
+def _say_line(changed: Change, what: str) -> None:
+    """Says what the other holders do with a holder's line of their rosters, if it has one."""
+    holder = changed.holder
+    if holder.identity is not None:
+        others = ", ".join(other.name for other in changed.federation.present if other.name != holder.name)
+        say(what.format(others=others, name=holder.name))
+        say(f"{holder.partition}: {holder.identity}")
 
 
 def _show_status(found: Status) -> None:

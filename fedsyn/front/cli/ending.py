@@ -13,8 +13,7 @@ from typing import Any
 import click
 
 from fedsyn.errors import FedsynError, InputError, nearest
-from fedsyn.front.cli.console import err_console
-from fedsyn.output import DEBUG, no_more_output, reason, wants_tracebacks
+from fedsyn.output import DEBUG, no_more_output, reason, say, wants_tracebacks
 from fedsyn.version import __version__
 
 OK, FAILED, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 0, 1, 2, 70, 130, 143
@@ -32,14 +31,14 @@ def ended(command: Callable[[], Any]) -> int:
     try:
         code = command()
         if code == INTERRUPTED:
-            _say("interrupted")
+            say("interrupted", error=True)
         return code if type(code) is int else OK
     except BaseException as error:
         if wants_tracebacks():
             traceback.print_exc()
         sentence, code = verdict(error)
         if sentence:
-            _say(sentence)
+            say(sentence, error=True)
         return code
 
 
@@ -87,7 +86,3 @@ def _bug(error: BaseException) -> str:
         f"this is a bug of fedsyn {__version__}: {reason(error)}; please report it with what you typed "
         f"and, if it holds no value of your table, the traceback that {DEBUG}=1 prints"
     )
-
-
-def _say(sentence: str) -> None:
-    err_console.print(sentence, markup=False, highlight=False, soft_wrap=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from fedsyn.errors import DataError, nearest
-from fedsyn.front.cli.console import out_console, writing
+from fedsyn.front.cli.console import ForceOption, may_write, out_console, writing
 from fedsyn.front.cli.schemas import (
     BinsOption,
     DecimalOption,
@@ -19,13 +18,10 @@ from fedsyn.front.cli.schemas import (
     LabelOption,
     SeparatorOption,
     SheetOption,
+    drafted,
     file_options,
-    refuse_to_overwrite,
-    schema_of,
 )
-
-if TYPE_CHECKING:
-    from fedsyn.table.data.cells import Cells
+from fedsyn.output import say
 
 # Digits of 1 / delta, until somebody says otherwise: fewer rows than that are in most tables of people.
 _DELTA = "1.0e-6"
@@ -40,62 +36,28 @@ def init(
     encoding: EncodingOption = None,
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite run.yaml and schema.yaml.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Write run.yaml and a draft schema.yaml for your own table to this folder, and print the next steps."""
     from fedsyn.front.cli.drafts import show_draft
-    from fedsyn.table.schema.draft import draft_columns
 
     config, described = Path("run.yaml"), Path("schema.yaml")
     for path in (config, described):
-        refuse_to_overwrite(path, force)
-    cells = _together(files, file_options(separator, encoding, decimal, sheet))
-    guesses = draft_columns(cells.frame, bins, label, keep or (), decimal=decimal, text=cells.text)
-    schema = schema_of(guesses, label, files[0])
+        may_write(path, force)
+    options = file_options(separator, encoding, decimal, sheet)
+    cells, guesses, schema = drafted(files, options, bins, label, keep or ())
     text = config_text(files, cells.options.said())
     for path, content in ((described, schema.dumps()), (config, text)):
         with writing(path):
             path.write_text(content, encoding="utf-8")
     show_draft(out_console, guesses, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
     data = " ".join(f"--data {shlex.quote(file)}" for file in files)
-    out_console.print(
+    say(
         f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
         f"and look at epsilon and delta in run.yaml. Then:\n"
         f"  fedsyn schema review schema.yaml {data}\n"
-        f"  fedsyn run run.yaml",
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
+        f"  fedsyn run run.yaml"
     )
-
-
-def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:
-    """The cells of all files under one another.
-
-    Raises:
-        DataError: a file has other columns than the first one.
-    """
-    import pandas as pd
-
-    from fedsyn.table.data.cells import Cells
-    from fedsyn.table.data.sources import source_cells
-
-    parts = [source_cells(file, options) for file in files]
-    names = list(parts[0].frame.columns)
-    for file, part in zip(files, parts, strict=True):
-        others = [str(name) for name in part.frame.columns if name not in names]
-        lacking = [str(name) for name in names if name not in list(part.frame.columns)]
-        if others or lacking:
-            wrong = f"has no column '{lacking[0]}'{nearest(lacking[0], others)}" if lacking else f"has '{others[0]}'"
-            raise DataError(f"{file} {wrong}, unlike {files[0]}: all holders have the same columns")
-        if part.text != parts[0].text:
-            raise DataError(f"{file} and {files[0]} are files of different kinds: convert one of them")
-    if len(parts) == 1:
-        return parts[0]
-    notes = tuple(f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.notes)
-    same = all(part.options == parts[0].options for part in parts)
-    frame = pd.concat([part.frame[names] for part in parts], ignore_index=True)
-    return Cells(frame, parts[0].options if same else type(parts[0].options).of(options), notes, parts[0].text)
 
 
 def config_text(files: Sequence[str], options: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ def identity(file: Annotated[Path, typer.Argument(help="New file for the private
     """Create a data holder's signing key and print its public key, which goes into every holder's roster."""
     from fedsyn.nodes.service.identities import new_identity
 
-    out_console.print(new_identity(file), soft_wrap=True, highlight=False)
+    say(new_identity(file))
 
 
 def mechanisms(
@@ -45,11 +45,7 @@ def datasets() -> None:
 
     table = Table("name", "rows", "label", "from")
     for name in dataset_names():
-        entry = describe(name)
-        table.add_row(name, *_dataset_facts(entry))
+        entry: Any = describe(name)
+        table.add_row(name, str(getattr(entry, "rows", "")), str(entry.schema_.label or ""), str(entry.origin))
     table.add_row("synthfs", "any", "", "generated (Maddock et al. 2024, appendix B.1.1)")
     out_console.print(table)
-
-
-def _dataset_facts(entry: Any) -> tuple[str, str, str]:
-    return str(getattr(entry, "rows", "")), str(entry.schema_.label or ""), str(entry.origin)

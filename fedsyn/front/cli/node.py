@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsyn.errors import ConfigError
+from fedsyn.front.cli.console import JsonOption
 from fedsyn.front.cli.node_approvals import approve, pending, reject
 from fedsyn.output import log_to_stderr, say
 
@@ -40,11 +43,9 @@ def serve(
 @app.command()
 def status(
     file: FileArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Show a node's status: its connection, the requests it answered, the budget its table has spent."""
-    import json
-
     from fedsyn.nodes.node.file import load_node_file
     from fedsyn.nodes.node.status import look, said
 
@@ -86,8 +87,6 @@ def new_keys(
     ] = True,
 ) -> None:
     """Create new keys for this node, and a card with the public keys for the operator and the other holders."""
-    from fedsyn.errors import ConfigError
-
     if (file is None) == (name is None):
         raise ConfigError("expected NODE.yaml of the node whose keys are replaced, or --name of a holder who joins")
     said = _replaced(file, card) if file is not None else _first(str(name), card, identity)
@@ -96,7 +95,6 @@ def new_keys(
 
 def _replaced(file: Path, card: Path | None) -> list[str]:
     """New keys in place of a node's old ones; what is said."""
-    from fedsyn.errors import ConfigError
     from fedsyn.nodes.node.file import load_node_file
     from fedsyn.nodes.service.holder_keys import replace_keys
 
@@ -145,7 +143,6 @@ def _tell(out: Path, made: HolderCard) -> str:
 
 
 def _write(made: HolderCard, out: Path) -> None:
-    from fedsyn.errors import ConfigError
     from fedsyn.nodes.service.files import write_text
 
     try:

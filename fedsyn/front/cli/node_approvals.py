@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import sys
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import out_console
+from fedsyn.errors import BudgetExceeded, ConfigError, NodeError
+from fedsyn.front.cli.console import JsonOption, YesOption, confirm, out_console
 from fedsyn.output import say
 
 if TYPE_CHECKING:
@@ -22,18 +22,16 @@ if TYPE_CHECKING:
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")]
 RunArgument = Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 _HERE = Path("node.yaml")
+_UNASKED = "there is nobody to ask: add --yes once you have read what the run wants"
 
 
 def pending(
     file: FileArgument = _HERE,
     all_: Annotated[bool, typer.Option("--all", help="Also list the runs that were decided already.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """List the runs that wait for this holder's approval."""
-    import json
-
     node, approvals = _opened(file)
     found = []
     for entry in approvals.entries() if all_ else approvals.pending():
@@ -66,7 +64,7 @@ def approve(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False
     for room in _rooms(entry, node):
         say(f"  {room}")
     _require_allowed(entry, node)
-    _confirm("Take part in this run?", yes)
+    confirm("Take part in this run?", yes, _UNASKED)
     approvals.decide(entry.key, approve=True)
     say(f"approved: {entry.subject.run}; a run of another name, configuration or schema is asked about anew")
 
@@ -88,7 +86,7 @@ def reject(
     _, approvals = _opened(file)
     entry = approvals.find(run)
     say(f"run {entry.subject.run}: {entry.state}, {_facts(entry)}")
-    _confirm("Take no (further) part in this run?", yes)
+    confirm("Take no (further) part in this run?", yes, _UNASKED)
     approvals.decide(entry.key, approve=False)
     say(f"rejected: {entry.subject.run}")
 
@@ -98,7 +96,7 @@ def _reject_all(approvals: Approvals, yes: bool) -> None:
     for entry in waiting:
         say(f"run {entry.subject.run}: {_facts(entry)}")
     if waiting:
-        _confirm(f"Take part in none of these {len(waiting)} runs?", yes)
+        confirm(f"Take part in none of these {len(waiting)} runs?", yes, _UNASKED)
     for entry in waiting:
         approvals.decide(entry.key, approve=False)
     say(f"rejected: {len(waiting)}")
@@ -129,7 +127,6 @@ def _rooms(entry: Entry, node: NodeFile) -> list[Room]:
 
 def _require_allowed(entry: Entry, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
-    from fedsyn.errors import BudgetExceeded, NodeError
     from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.room import require_room
     from fedsyn.nodes.node.policy import Policy
@@ -180,12 +177,3 @@ def _facts(entry: Entry) -> str:
     budget = f"epsilon {privacy.get('epsilon')} at delta {privacy.get('delta')}"
     operator = f"signed by operator {entry.operator}" if entry.operator else "signed by nobody"
     return f"asked {asked}, {budget}, {operator}, config-sha256 {entry.subject.config}"
-
-
-def _confirm(question: str, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise ConfigError("there is nobody to ask: add --yes once you have read what the run wants")
-    if not typer.confirm(question):
-        raise typer.Exit(1)

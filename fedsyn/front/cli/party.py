@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import out_console
+from fedsyn.front.cli.console import stop_event
 from fedsyn.output import log_to_stderr, say
 
 app = typer.Typer(
-    help="Run a computing party (protocol 'mpc') or a crypto party ('fhe'): keys, service, ledger.",
+    help="Run a computing party (protocol 'mpc') or a crypto party ('fhe'): keys and service.",
     no_args_is_help=True,
 )
 
@@ -91,10 +94,6 @@ def rotate(
 @app.command()
 def serve(file: FileArgument) -> None:
     """Run a party's service until it is stopped."""
-    import logging
-    import signal
-    import threading
-
     from fedsyn.nodes.parties.policy import load_party_file
     from fedsyn.nodes.parties.service import service_of
 
@@ -102,10 +101,7 @@ def serve(file: FileArgument) -> None:
     logging.getLogger("fedsyn.party").setLevel(logging.INFO)
     _one_arena()
     service = service_of(load_party_file(file))
-
-    stopping = threading.Event()
-    for kind in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(kind, lambda *_: stopping.set())
+    stopping = stop_event()
     service.start()
     own, budget = service.cards[0], service.book.budget
     say(f"party '{own.name}' listens on port {service.port}; fingerprints:")
@@ -117,40 +113,8 @@ def serve(file: FileArgument) -> None:
     service.stop()
 
 
-@app.command()
-def ledger(file: FileArgument) -> None:
-    """Print what a party has released in its life, and what its limits leave."""
-    from rich.table import Table
-
-    from fedsyn.nodes.lifetime.party_ledger import called, read_party_lines
-    from fedsyn.nodes.parties.policy import load_party_file
-    from fedsyn.privacy import zcdp_epsilon
-
-    loaded = load_party_file(file)
-    reading, budget = read_party_lines(Path(loaded.ledger)), loaded.policy.total_budget
-    table = Table("run", "announced rho", "spent rho", "epsilon")
-    for run, (announced, spent) in reading.runs.items():
-        table.add_row(
-            called(run, reading.begun.get(run, {}).get("name")),
-            f"{announced:.6g}",
-            f"{spent:.6g}",
-            f"{zcdp_epsilon(spent, budget.delta):.4g}",
-        )
-    out_console.print(table)
-    spent = reading.spent + reading.torn_rho
-    say(
-        f"spent: rho {spent:.6g} of {budget.rho:.6g}; epsilon {zcdp_epsilon(spent, budget.delta):.4g} of "
-        f"{budget.epsilon:g} at delta {budget.delta:g}"
-    )
-    if reading.torn:
-        say("the last line is torn: it counts as the rest of the run before it")
-
-
 def _one_arena() -> None:
     """Has glibc keep one pool of memory instead of one a thread: shares are large, and freed in another thread than the
     one that took them, so that each run would leave more behind (`benchmarks/bench_parties.py --repeats 12`)."""
-    import contextlib
-    import ctypes
-
     with contextlib.suppress(AttributeError, OSError):  # another C library
         ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX

@@ -9,7 +9,8 @@ import typer
 
 from fedsyn import yamlio
 from fedsyn.errors import InputError
-from fedsyn.front.cli.console import out_console, writing
+from fedsyn.front.cli.console import writing
+from fedsyn.output import say
 from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.approval import Finding, How, left
 from fedsyn.table.schema.review import approve, with_column
@@ -34,9 +35,9 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             waiting = left(schema, found, few)
             if name not in waiting:
                 break
-            _say(f"\n{number} of {len(names)}: {name}")
-            _say(yamlio.dumps(schema.to_dict()["columns"][name]).rstrip())
-            _say(f"read from the data: {'; '.join(waiting[name])}")
+            say(f"\n{number} of {len(names)}: {name}")
+            say(yamlio.dumps(schema.to_dict()["columns"][name]).rstrip())
+            say(f"read from the data: {'; '.join(waiting[name])}")
             listed = isinstance(schema.columns[name], CategoricalColumn)
             keys = f"{_KEYS}{_KEYS_OF_CATEGORIES if listed else ''}\n"
             answer = typer.prompt(keys, default="n", show_default=False).strip().lower()[:1]
@@ -45,7 +46,7 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             if answer == "n" or (answer in "yfpeb" and _answered(file, name, answer, found, few)):
                 break
     waiting = left(Schema.load(file), found, few)
-    _say(f"{file}: {'still to approve: ' + ', '.join(waiting) if waiting else 'nothing is left to approve'}")
+    say(f"{file}: {'still to approve: ' + ', '.join(waiting) if waiting else 'nothing is left to approve'}")
 
 
 def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] | None, few: int) -> bool:
@@ -58,7 +59,7 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
             public = typer.prompt("public because").strip() if answer == "p" else None
             text = approve(text, [name], How(few, public, answer == "f", answer == "b"), found, str(file))
     except InputError as error:
-        _say(f"error: {error}")
+        say(f"error: {error}")
         return False
     with writing(file):
         file.write_text(text, encoding="utf-8")
@@ -76,7 +77,3 @@ def _edited(text: str, name: str, where: str) -> str:
     new = with_column(text, name, yamlio.loads(changed, name), where)
     Schema.loads(new, where)
     return new
-
-
-def _say(text: str) -> None:
-    out_console.print(text, markup=False, highlight=False, soft_wrap=True)

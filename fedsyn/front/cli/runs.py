@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import textwrap
+import webbrowser
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +16,12 @@ from rich.table import Table
 from fedsyn.errors import ConfigError
 from fedsyn.front.cli.console import (
     ConfigArgument,
+    ForceOption,
+    JsonOption,
     SetOption,
     err_console,
-    nothing,
     out_console,
     round_progress,
-    writing,
 )
 from fedsyn.output import say
 
@@ -26,7 +29,6 @@ if TYPE_CHECKING:
     from fedsyn.config import RunConfig
 
 OutOption = Annotated[Path | None, typer.Option(help="Run directory; default: a new one under runs/.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace the result of an earlier run.")]
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Continue the unfinished deployment run in --out where it stopped.")
 ]
@@ -43,8 +45,6 @@ def run(
     ] = None,
 ) -> None:
     """Run a configuration and write the synthetic table, the model, the ledger and the metrics to a directory."""
-    import json
-
     from fedsyn.loading import load_config
 
     signed = [] if operator_key is None else [f"runtime.operator_key={json.dumps(str(operator_key))}"]
@@ -57,14 +57,12 @@ def demo(
     open_: Annotated[bool, typer.Option("--open", help="Open the run's page in a browser.")] = False,
 ) -> None:
     """Run an example: twelve holders of a real table, secure sums, and a synthetic table that may be released."""
-    import webbrowser
-
     from fedsyn.loading import load_config
 
     folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
     page = (folder / "report.html").resolve()
     if open_ and not webbrowser.open(page.as_uri()):
-        err_console.print(f"no browser was found; open {page}", soft_wrap=True, highlight=False)
+        say(f"no browser was found; open {page}", error=True)
 
 
 def _shipped(name: str) -> Path:
@@ -100,41 +98,26 @@ def carry_out(
     return folder
 
 
-def partition(
-    config: ConfigArgument,
-    set_: SetOption = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Plot client sizes and, for clustering, the embedding.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the plot; default: runs/.")] = None,
-) -> None:
+def partition(config: ConfigArgument, set_: SetOption = None) -> None:
     """Partition the table as a run would, and describe the clients."""
     from fedsyn.loading import load_config
     from fedsyn.runs.describe import describe_partition
 
     loaded = load_config(config, set_ or ())
-    picture = None
-    if plot:
-        folder = out or Path("runs")
-        with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        picture = folder / f"partition-{loaded.federation.partition.name}.png"
-    with err_console.status("partitioning") if err_console.is_terminal else nothing():
-        facts = describe_partition(loaded, picture)
+    with err_console.status("partitioning"):  # shown on a terminal alone
+        facts = describe_partition(loaded)
     table = Table(title=f"{loaded.federation.partition.name}, {loaded.federation.clients} clients", show_header=False)
     for name, value in facts.items():
         table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
     out_console.print(table)
-    if picture is not None:
-        out_console.print(f"plot: {picture} (drawn from the real rows: not private)")
 
 
 def explain(
     config: ConfigArgument,
     set_: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Print what a run may ask of a data holder and what that may cost. Reads no rows and imports no module."""
-    import json
-
     from fedsyn.loading import load_config
     from fedsyn.protocol.explain import explain as explained
     from fedsyn.registry import client_class, installed_only
@@ -181,8 +164,6 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
 
 def _say(what: str, text: str, style: str | None = None) -> None:
     """A line `what: text`; a sentence goes on below itself, a path or a command stays whole."""
-    import textwrap
-
     head, whole = f"{what + ':':<17}", what in ("synthetic table", "ledger", "page", "more rows")
     lines = [text] if whole else textwrap.wrap(text, max(40, min(out_console.width, 100) - len(head)))
     for number, line in enumerate(lines):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsyn.errors import ConfigError, DataError
-from fedsyn.front.cli.console import err_console, out_console, writing
+from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, writing
 from fedsyn.output import say
 
 if TYPE_CHECKING:
@@ -50,15 +50,15 @@ def draft_command(
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
     out: Annotated[Path | None, typer.Option(help="File for the draft; default: standard output.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing schema.")] = False,
+    force: ForceOption = False,
 ) -> None:
     """Draft a schema from a file. Values read from the data are marked; a run refuses them until they are approved."""
     from fedsyn.front.cli.drafts import show_draft
 
     if out is not None:
-        refuse_to_overwrite(out, force)
+        may_write(out, force)
     options = file_options(separator, encoding, decimal, sheet)
-    cells, guesses, schema = drafted(file, options, bins, label, keep or ())
+    cells, guesses, schema = drafted([file], options, bins, label, keep or ())
     if out is None:
         show_draft(err_console, guesses, cells.notes, len(cells.frame), file)
         say(schema.dumps().rstrip("\n"))
@@ -66,12 +66,9 @@ def draft_command(
     with writing(out):
         schema.save(out)
     show_draft(out_console, guesses, cells.notes, len(cells.frame), file)
-    out_console.print(
+    say(
         f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
-        f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}",
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
+        f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}"
     )
 
 
@@ -82,41 +79,54 @@ def file_options(separator: str | None, encoding: str | None, decimal: str | Non
 
 
 def drafted(
-    file: str, options: Mapping[str, Any], bins: int, label: str | None, keep: Any
+    files: Sequence[str], options: dict[str, Any], bins: int, label: str | None, keep: Sequence[str]
 ) -> tuple[Cells, dict[str, Guess], Schema]:
-    """A file's cells, what its columns were guessed to be, and the schema of these."""
-    from fedsyn.table.data.sources import source_cells
-    from fedsyn.table.schema.draft import draft_columns
-
-    cells = source_cells(file, options)
-    guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
-    return cells, guesses, schema_of(guesses, label, file)
-
-
-def schema_of(guesses: Mapping[str, Guess], label: str | None, file: str) -> Schema:
-    """The schema of a file whose columns were guessed.
+    """The cells of all files under one another, what their columns were guessed to be, and the schema of these.
 
     Raises:
-        DataError: none of them is modelled.
+        DataError: files of different columns, or no column is modelled.
     """
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.columns import KINDS
-    from fedsyn.table.schema.draft import drafted_schema
+    from fedsyn.table.schema.draft import draft_columns, drafted_schema
 
+    cells = _together(files, options)
+    guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
     if not any(guess.column.kind in KINDS for guess in guesses.values()):
         raise DataError(
-            f"no column of {file} is left to synthesise: each is empty, personal, free text, or different in every "
+            f"no column of {files[0]} is left to synthesise: each is empty, personal, free text, or different in every "
             "row; --keep NAME keeps one that is not empty"
         )
-    return Schema.from_dict(drafted_schema(guesses, label), file)
+    return cells, guesses, Schema.from_dict(drafted_schema(guesses, label), files[0])
 
 
-def refuse_to_overwrite(path: Path, force: bool = False) -> None:
-    """ConfigError if a file is there already: somebody may have edited it."""
-    if path.is_dir():
-        raise ConfigError(f"{path} is a folder: name a file in it")
-    if path.exists() and not force:
-        raise ConfigError(f"{path} is there already and is not written over: say --force, or another name")
+def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:
+    """The cells of all files under one another.
+
+    Raises:
+        DataError: a file has other columns than the first one.
+    """
+    import pandas as pd
+
+    from fedsyn.table.data.cells import Cells
+    from fedsyn.table.data.sources import source_cells
+
+    parts = [source_cells(file, options) for file in files]
+    names = list(parts[0].frame.columns)
+    for file, part in zip(files, parts, strict=True):
+        others = [str(name) for name in part.frame.columns if name not in names]
+        lacking = [str(name) for name in names if name not in list(part.frame.columns)]
+        if others or lacking:
+            wrong = f"has no column '{lacking[0]}'{nearest(lacking[0], others)}" if lacking else f"has '{others[0]}'"
+            raise DataError(f"{file} {wrong}, unlike {files[0]}: all holders have the same columns")
+        if part.text != parts[0].text:
+            raise DataError(f"{file} and {files[0]} are files of different kinds: convert one of them")
+    if len(parts) == 1:
+        return parts[0]
+    notes = tuple(f"{file}: {note}" for file, part in zip(files, parts, strict=True) for note in part.notes)
+    same = all(part.options == parts[0].options for part in parts)
+    frame = pd.concat([part.frame[names] for part in parts], ignore_index=True)
+    return Cells(frame, parts[0].options if same else type(parts[0].options).of(options), notes, parts[0].text)
 
 
 @app.command("check")
@@ -133,30 +143,18 @@ def check_command(
     found = _findings(schema, data, few)
     for name, finding in found.items() if found is not None else ():
         for sentence in _shown(name, finding):
-            out_console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+            say(sentence)
     for sentence in _broken(schema, data) if data and schema.constraints else ():
-        out_console.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        say(sentence)
     waiting = left(schema, found, few)
     for name, words in waiting.items():
-        out_console.print(
-            f"{name}: read from the data: {'; '.join(words)}", markup=False, highlight=False, soft_wrap=True
-        )
+        say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
         command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
-        out_console.print(
-            f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        say(f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}")
         raise typer.Exit(1)
     apart = ", ".join(schema.aside)
-    out_console.print(
-        f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""),
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
-    )
+    say(f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""))
 
 
 @app.command("review")
@@ -196,12 +194,9 @@ def review_command(
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
-    out_console.print(
+    say(
         f"{file}: approved {len(names)} column{'s' if len(names) != 1 else ''}"
-        + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve"),
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve")
     )
 
 

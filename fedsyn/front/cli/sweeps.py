@@ -11,8 +11,8 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fedsyn.front.cli.console import cell_progress, err_console, out_console, writing
-from fedsyn.output import plain
+from fedsyn.front.cli.console import cell_progress, out_console, writing
+from fedsyn.output import plain, say
 
 if TYPE_CHECKING:
     from fedsyn.runs.sweep import Results
@@ -40,16 +40,11 @@ def sweep(
     _show(results)
     for failure in failures(results):
         message = f"failed: {failure.kind}: {failure.message} [{failure.where}]"
-        err_console.print(message, markup=False, highlight=False, soft_wrap=True)
-    out_console.print(f"tables: {', '.join(str(path) for path in paths)}", soft_wrap=True)
-    out_console.print(
-        f"the page with figures: fedsyn report {shlex.quote(str(folder))}",
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
-    )
+        say(message, error=True)
+    say(f"tables: {', '.join(str(path) for path in paths)}")
+    say(f"the page with figures: fedsyn report {shlex.quote(str(folder))}")
     if failed:
-        err_console.print(f"{failed} of {len(loaded.cells)} cells failed; --resume runs them again", soft_wrap=True)
+        say(f"{failed} of {len(loaded.cells)} cells failed; --resume runs them again", error=True)
         raise typer.Exit(1)
 
 
@@ -100,8 +95,8 @@ def report(
     with writing(folder):
         paths = report_folder(folder, real=real, formats=formats)
     for path in paths:
-        out_console.print(str(path), soft_wrap=True, highlight=False)
+        say(str(path))
     private = [] if real else not_for_publication(folder, paths)
     if private:
         names = ", ".join(str(path.relative_to(folder)) for path in private)
-        out_console.print(f"not for publication: {names} (of real rows)", soft_wrap=True, highlight=False)
+        say(f"not for publication: {names} (of real rows)")

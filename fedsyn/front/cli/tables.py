@@ -13,20 +13,27 @@ import typer
 
 from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
-from fedsyn.front.cli.console import SetOption, err_console, out_console, round_progress, writing
+from fedsyn.front.cli.console import (
+    ForceOption,
+    JsonOption,
+    SetOption,
+    err_console,
+    may_write,
+    out_console,
+    round_progress,
+    writing,
+)
 from fedsyn.output import no_more_output, say, table_stream
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
     from fedsyn.evaluation.record import Evaluation
-    from fedsyn.front.archive import Release
+    from fedsyn.front.archive import ReleasedRun
     from fedsyn.inference import AnyModel
     from fedsyn.randomness import Randomness
     from fedsyn.table.schema import Schema
 
 _SHOWN_ROWS = 8  # of a table that is long
-
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")]
 
 
 def sample(
@@ -54,7 +61,7 @@ def sample(
     from fedsyn.front.archive import read_release
     from fedsyn.front.conditions import read_conditions, restrict
     from fedsyn.randomness import Randomness
-    from fedsyn.runs.synthesis import write_synthetic
+    from fedsyn.runs.synthesis import expected_rows, write_synthetic
 
     if tables is not None:
         _several(source, out, tables, rows, where or (), seed, force)
@@ -65,7 +72,7 @@ def sample(
         may_write(out, force)
     release = read_release(source)
     schema, model = restrict(release.schema, release.model, read_conditions(release.schema, where or ()))
-    wanted = rows if rows is not None else max(1, round(model.total))
+    wanted = rows if rows is not None else expected_rows(model)
     if out is None:
         _to_standard_output(schema, model, wanted, Randomness(seed))
     else:
@@ -74,7 +81,7 @@ def sample(
             made = Path(folder) / f"rows{out.suffix.lower()}"
             write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False)
             made.replace(out)
-        err_console.print(f"{wanted:,} rows in {out}", soft_wrap=True, highlight=False)
+        say(f"{wanted:,} rows in {out}", error=True)
     _warn(release, "this table")
 
 
@@ -98,7 +105,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Also write a page to this file; with --federated: a folder.", metavar="PAGE.html"),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every score as JSON.")] = False,
+    as_json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
     """Compare a synthetic table with real rows (not private), or with its holders' rows (private: noisy answers)."""
@@ -135,7 +142,7 @@ def evaluate(
     else:
         _show(found)
         if out is not None:
-            out_console.print(f"page: {out}", soft_wrap=True, highlight=False)
+            say(f"page: {out}")
 
 
 def _ask_holders(
@@ -158,7 +165,7 @@ def _ask_holders(
     _show(found)
     paid = read_facts(folder / "ledger.json")
     cost = f"epsilon {paid['epsilon']:.4g} at delta {paid['delta']:g}" if paid["private"] else "not private"
-    out_console.print(f"what it cost: {cost} ({folder / 'ledger.json'})", soft_wrap=True, highlight=False)
+    say(f"what it cost: {cost} ({folder / 'ledger.json'})")
 
 
 @contextmanager
@@ -193,7 +200,7 @@ def _several(
 
     if out is None or out.suffix:
         raise ConfigError("--tables needs a folder for them: --out DIR")
-    may_write(out, force)
+    may_write(out, force, folder=True)
     if out.exists() and not (out / "tables.json").is_file():
         raise ConfigError(f"{out} is something else than a folder of tables; choose another name")
     release = read_release(source)
@@ -205,28 +212,16 @@ def _several(
         if out.exists():
             out.rename(Path(folder) / "before")
         made.replace(out)
-    err_console.print(f"{count} tables of {size:,} rows in {out}", soft_wrap=True, highlight=False)
+    say(f"{count} tables of {size:,} rows in {out}", error=True)
     _warn(release, "these tables")
 
 
-def _warn(release: Release, what: str) -> None:
+def _warn(release: ReleasedRun, what: str) -> None:
     if not release.ledger.get("private", False):
         reasons = (
             "; ".join(release.ledger.get("not_private_because", ())) or "its ledger does not say that it is private"
         )
         err_console.print(f"do not release {what}: {reasons}", soft_wrap=True, highlight=False, style="yellow")
-
-
-def may_write(path: Path, force: bool) -> None:
-    """Refuses to replace a file unless that was asked for, before anything is done.
-
-    Raises:
-        ConfigError: the file exists, or there is no such folder.
-    """
-    if path.exists() and not force:
-        raise ConfigError(f"{path} exists; choose another name, or add --force to replace it")
-    if not path.absolute().parent.is_dir():
-        raise ConfigError(f"cannot write {path}: there is no folder {path.parent}")
 
 
 def _to_standard_output(schema: Schema, model: AnyModel, rows: int, randomness: Randomness) -> None:

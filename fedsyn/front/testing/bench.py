@@ -27,7 +27,6 @@ _DISTRIBUTED = {"aggregation": {"noise": "distributed"}}
 SETTINGS: Mapping[str, Nodes] = {
     "as configured": {},
     "sampled cohorts": {"federation": {"sampling_rate": 0.6}},
-    "one round a client": {"federation": {"sampling_rate": 0.5, "max_participations": 1}},
     "private sizes": _PRIVATE,
     "local noise": _LOCAL,
     "distributed noise": _DISTRIBUTED,

@@ -16,8 +16,7 @@ is evidence.
 from __future__ import annotations
 
 import textwrap
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,6 @@ class ConformanceReport:
         passed: check -> the tables on which it held.
         skipped: reason -> check -> the tables on which it did not apply.
         failed: what was found -> check -> the tables on which it was found; empty in a report that is returned.
-        seconds: that it took.
     """
 
     mechanism: str
@@ -51,7 +49,6 @@ class ConformanceReport:
     passed: Seen = field(default_factory=dict)
     skipped: dict[str, Seen] = field(default_factory=dict)
     failed: dict[str, Seen] = field(default_factory=dict)
-    seconds: float = 0.0
 
     def render(self, width: int = 80) -> str:
         """Plain text, at most `width` columns wide."""
@@ -94,10 +91,8 @@ def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, A
         AssertionError: something was found; the message lists it, each finding with the checks and tables it is from.
         ConfigError: no such mechanism, or options that it refuses.
     """
-    started = time.perf_counter()
-    checks = mechanism_checks(name, tables=tables, options=options)
     report = ConformanceReport(name, ())
-    for check in checks:
+    for check in mechanism_checks(name, tables=tables, options=options):
         table = check.bench.table.name
         report.tables = tuple(dict.fromkeys([*report.tables, table]))
         try:
@@ -109,7 +104,6 @@ def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, A
         else:
             seen = report.passed
         seen.setdefault(check.title, []).append(table)
-    report.seconds = round(time.perf_counter() - started, 1)
     if report.failed:
         raise AssertionError(report.findings())
     say(report.render())
@@ -127,10 +121,14 @@ def mechanism_checks(
     given = awkward_names() if tables is None else tables
     all_tables = [awkward_table(table) if isinstance(table, str) else table for table in given]
     for number, table in enumerate(all_tables):
-        bench = Bench(name, table, options)
-        for run in (ONCE if number == 0 else ()) + PER_TABLE:
-            for setting in getattr(run, "settings", (None,)):
-                yield ConformanceCheck(run.__name__.removeprefix("check_"), bench, run, setting)
+        yield from checks_on(Bench(name, table, options), (ONCE if number == 0 else ()) + PER_TABLE)
+
+
+def checks_on(bench: Bench, checks: Sequence[Callable[..., None]]) -> Iterator[ConformanceCheck]:
+    """Return each check for one table, once for each of its settings."""
+    for check in checks:
+        for setting in getattr(check, "settings", (None,)):
+            yield ConformanceCheck(check.__name__.removeprefix("check_"), bench, check, setting)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from fedsyn.errors import FedsynError
 from fedsyn.front.testing.failures import ProvokedError, described, errors_kept
 from fedsyn.front.testing.faults import Fault, ScriptedGrid
 from fedsyn.front.testing.schemas import AwkwardTable
-from fedsyn.front.testing.tape import SERVER, Draw, Exchange, Tape, TapedLedger
+from fedsyn.front.testing.tape import SERVER, Tape, TapedExchange, TapedLedger, TapedRelease
 from fedsyn.loading import parse_config
 from fedsyn.nodes.flower import ClientApp, Context
 from fedsyn.nodes.flower.bridge import bridge, read_state, write_state
@@ -54,7 +54,7 @@ class WatchedRandomness(Randomness):
 
     def generator(self, *key: int | str) -> RandomSource:
         source = super().generator(*key)
-        return _WatchedSource(source, key, self.tape) if self.seeded else source
+        return cast(RandomSource, _WatchedSource(source, key, self.tape)) if self.seeded else source
 
 
 class _WatchedSource:
@@ -72,24 +72,16 @@ class _WatchedSource:
         self._tape.streams.add(self._key)
         self._fresh = False
 
-    def standard_normal(self, size: Any = None) -> Any:
-        self._watch()
-        return self._source.standard_normal(size)
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._source, name)
+        if name == "permutation":  # of rows and clients, and never noise
+            return method
 
-    def random(self, size: Any = None) -> Any:
-        self._watch()
-        return self._source.random(size)
+        def watched(*arguments: Any, **named: Any) -> Any:
+            self._watch()
+            return method(*arguments, **named)
 
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        self._watch()
-        return self._source.gumbel(loc, scale, size)
-
-    def integers(self, low: Any, high: Any = None, size: Any = None) -> Any:
-        self._watch()
-        return self._source.integers(low, high, size)
-
-    def permutation(self, x: Any) -> Any:
-        return self._source.permutation(x)
+        return watched
 
 
 # The federation's two sides ----------------------------------------------------------------------------------------
@@ -148,7 +140,7 @@ def _watch(client: TableClient, partition: int, tape: Tape) -> None:
         reply = {**json.loads(metrics[ANSWER]), "num_examples": examples}
         envelope = json.loads(config[ENVELOPE])
         part = parts[-1] if parts else None
-        tape.exchanges.append(Exchange(partition, envelope, given, tuple(reply_arrays), reply, part))
+        tape.exchanges.append(TapedExchange(partition, envelope, given, tuple(reply_arrays), reply, part))
         return reply_arrays, examples, metrics
 
     client.fit = fit  # type: ignore[method-assign]
@@ -227,7 +219,7 @@ def execute(
     config: RunConfig,
     federation: Federation,
     *,
-    script: Mapping[str, Sequence[Draw]] | None = None,
+    script: Mapping[str, Sequence[TapedRelease]] | None = None,
     faults: Mapping[int, Fault] | None = None,
     raising: Iterable[int] = (),
     reverse: bool = False,

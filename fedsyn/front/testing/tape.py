@@ -19,7 +19,7 @@ SERVER = "server"
 
 
 @dataclass(frozen=True)
-class Draw:
+class TapedRelease:
     """One release: what went into a ledger and what came out; `sensitivity`, `count` and `replaced` as in `Release`."""
 
     kind: str
@@ -33,7 +33,7 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class TapedExchange:
     """One request as a client got it, and its reply; of a sum also the exact part that the client computed for it."""
 
     partition: int
@@ -56,9 +56,9 @@ class Exchange:
 class Tape:
     """Everything that was watched in one run; with a script, the releases that the ledgers must repeat."""
 
-    script: Mapping[str, Sequence[Draw]] | None = None
-    draws: dict[str, list[Draw]] = field(default_factory=dict)
-    exchanges: list[Exchange] = field(default_factory=list)
+    script: Mapping[str, Sequence[TapedRelease]] | None = None
+    draws: dict[str, list[TapedRelease]] = field(default_factory=dict)
+    exchanges: list[TapedExchange] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     errors: list[BaseException] = field(default_factory=list)
     streams: set[tuple[Any, ...]] = field(default_factory=set)
@@ -73,7 +73,7 @@ class Tape:
         finally:
             self.inside -= 1
 
-    def enter(self, party: str, draw: Draw) -> Any:
+    def enter(self, party: str, draw: TapedRelease) -> Any:
         """Records a release and returns what its caller sees."""
         mine = self.draws.setdefault(party, [])
         mine.append(draw)
@@ -124,7 +124,7 @@ class TapedLedger(Ledger):
         # One vector of all the sum's arrays: a row that touches `count` of them moves it by sqrt(count) as much.
         moves = float(self.unit.rows * entry.sensitivity * np.sqrt(entry.count)) if takes_part else 0.0
         facts = (entry.name, entry.round, (np.array(values),), moves, int(takes_part), entry.replaced)
-        return self.tape.enter(self.party, Draw("distributed", *facts, output))
+        return self.tape.enter(self.party, TapedRelease("distributed", *facts, output))
 
     def selection_share(
         self, scores: Any, noise: SelectionNoise, entry: Release, source: RandomSource, *, draws: bool
@@ -132,7 +132,7 @@ class TapedLedger(Ledger):
         with self.tape.drawing():
             output = super().selection_share(scores, noise, entry, source, draws=draws)
         facts = (entry.name, entry.round, (np.array(scores, np.float64),), float(noise.moved), 1, TWICE, output)
-        return self.tape.enter(self.party, Draw("exponential", *facts))
+        return self.tape.enter(self.party, TapedRelease("exponential", *facts))
 
     def exponential(self, scores: Any, entry: Release, source: RandomSource) -> int:
         with self.tape.drawing():
@@ -141,6 +141,6 @@ class TapedLedger(Ledger):
         return int(self.tape.enter(self.party, _draw("exponential", self.releases[-1], inputs, output)))
 
 
-def _draw(kind: str, release: Release, inputs: tuple[npt.NDArray[Any], ...], output: Any) -> Draw:
+def _draw(kind: str, release: Release, inputs: tuple[npt.NDArray[Any], ...], output: Any) -> TapedRelease:
     facts = (release.sensitivity, release.count, release.replaced)
-    return Draw(kind, release.name, release.round, inputs, *facts, output)
+    return TapedRelease(kind, release.name, release.round, inputs, *facts, output)

@@ -16,17 +16,17 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedsyn.config import FORMAT, RunConfig
+from fedsyn.config import FORMAT
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
 from fedsyn.nodes.flower.ray_cluster import Cluster, Lost, Needs
+from fedsyn.nodes.service.files import write_text
 from fedsyn.output import no_tracebacks
-from fedsyn.registry import contract_class, partitioner
 from fedsyn.runs.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
 from fedsyn.runs.sweep.spec import Cell, Sweep
 from fedsyn.settings import RayNode
@@ -36,20 +36,23 @@ CellDone = Callable[[Cell, Facts], None]
 
 
 @dataclass(frozen=True)
-class Task:
+class CellTask:
     """What a worker needs to run a cell; it can be pickled."""
 
-    id: str
-    config: Facts
-    axes: Facts
-    folder: str
+    cell: Cell
+    folder: Path
     keep: str = "all"
+
+    @property
+    def facts(self) -> Facts:
+        """What every cell.json says."""
+        return {"id": self.cell.id, "axes": self.cell.axes, "seed": self.cell.seed, "fedsyn": __version__}
 
 
 # What a worker does ------------------------------------------------------------------------------------------------
 
 
-def run_cell(task: Task) -> Facts:
+def run_cell(task: CellTask) -> Facts:
     """Runs one cell into an emptied folder; returns and leaves its cell.json. A failure is a result, not an exception.
 
     An unexpected error leaves its type and where it was raised, not its text: that might quote a value of the table.
@@ -57,12 +60,11 @@ def run_cell(task: Task) -> Facts:
     from fedsyn.runs.directory import drop_tables
     from fedsyn.runs.engines import run
 
-    folder = Path(task.folder)
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(task.folder, ignore_errors=True)
     started = time.perf_counter()
-    facts: Facts = {"id": task.id, "status": "done", "axes": task.axes, "seed": task.config["runtime"]["seed"]}
+    facts: Facts = {**task.facts, "status": "done"}
     try:
-        metrics = run(RunConfig(**task.config), folder, full_page=False)
+        metrics = run(task.cell.config, task.folder, full_page=False)
         facts["metrics"] = {name: _finite(value) for name, value in metrics.items()}
     except FedsynError as error:
         facts |= failure(type(error).__name__, str(error), 2 if isinstance(error, InputError) else 1)
@@ -71,9 +73,9 @@ def run_cell(task: Task) -> Facts:
         facts |= failure(type(error).__name__, f"unexpected {type(error).__name__} in {frames[-1].name}", 1)
         facts["error"]["traceback"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
     if task.keep == "metrics":
-        drop_tables(folder)
-    facts |= {"seconds": round(time.perf_counter() - started, 3), "fedsyn": __version__}
-    write_atomically(folder / CELL_FILE, facts)
+        drop_tables(task.folder)
+    facts["seconds"] = round(time.perf_counter() - started, 3)
+    write_facts(task.folder / CELL_FILE, facts)
     return facts
 
 
@@ -86,15 +88,10 @@ def _finite(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def write_atomically(path: Path, facts: Facts) -> None:
+def write_facts(path: Path, facts: Facts) -> None:
     """Readers see no file or a whole one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        json.dump(facts, file, indent=1, ensure_ascii=False, default=str)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_text(path, json.dumps(facts, indent=1, ensure_ascii=False, default=str))
 
 
 # Where workers run -------------------------------------------------------------------------------------------------
@@ -105,7 +102,7 @@ class Workers(Protocol):
 
     capacity: int
 
-    def submit(self, task: Task) -> None: ...
+    def submit(self, task: CellTask) -> None: ...
 
     def finished(self) -> list[tuple[str, Facts]]:
         """Waits for at least one submitted cell; (id, facts) of each that has ended."""
@@ -120,25 +117,25 @@ class ThisProcess:
     capacity = 1
 
     def __init__(self) -> None:
-        self._task: Task | None = None
+        self._task: CellTask | None = None
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: CellTask) -> None:
         self._task = task
 
     def finished(self) -> list[tuple[str, Facts]]:
         assert self._task is not None
-        return [(self._task.id, run_cell(self._task))]
+        return [(self._task.cell.id, run_cell(self._task))]
 
     def close(self) -> None:
         pass
 
 
-class Pool:
+class ProcessPool:
     """Processes of this machine. One that dies, killed for its memory, say, costs its own cell only."""
 
     def __init__(self, workers: int) -> None:
         self.capacity = workers
-        self._running: dict[futures.Future[Facts], Task] = {}
+        self._running: dict[futures.Future[Facts], CellTask] = {}
         self._pool = self._start(workers)
 
     @staticmethod
@@ -146,7 +143,7 @@ class Pool:
         context = multiprocessing.get_context("spawn")
         return futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent)
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: CellTask) -> None:
         try:
             self._running[self._pool.submit(run_cell, task)] = task
         except futures.process.BrokenProcessPool as error:
@@ -159,7 +156,7 @@ class Pool:
         done, _ = futures.wait(self._running, return_when=futures.FIRST_COMPLETED)
         if any(isinstance(future.exception(), futures.process.BrokenProcessPool) for future in done):
             return self._after_a_death()
-        return [(self._running.pop(future).id, future.result()) for future in done]
+        return [(self._running.pop(future).cell.id, future.result()) for future in done]
 
     def _after_a_death(self) -> list[tuple[str, Facts]]:
         """Runs the cells that were under way again, each in a process of its own: that shows which of them kills it."""
@@ -168,12 +165,12 @@ class Pool:
         self._running.clear()
         ended = []
         for task in tasks:
-            facts = read_cell(Path(task.folder))  # it may have ended just before
-            ended.append((task.id, facts or self._run_alone(task)))
+            facts = read_cell(task.folder)  # it may have ended just before
+            ended.append((task.cell.id, facts or self._run_alone(task)))
         self._pool = self._start(self.capacity)
         return ended
 
-    def _run_alone(self, task: Task) -> Facts:
+    def _run_alone(self, task: CellTask) -> Facts:
         alone = self._start(1)
         try:
             return alone.submit(run_cell, task).result()
@@ -205,14 +202,14 @@ def _die_with_parent() -> None:
 class _Submitted:
     """A cell on Ray, what a machine must have free for it, and how often it was lost with its machine."""
 
-    task: Task
+    task: CellTask
     needs: Needs
     losses: int = 0
 
     @classmethod
-    def of(cls, task: Task) -> _Submitted:
+    def of(cls, task: CellTask) -> _Submitted:
         """As `runtime.ray` of its configuration says; else a CPU for each process that it starts."""
-        runtime = RunConfig(**task.config).runtime
+        runtime = task.cell.config.runtime
         settings = runtime.ray or RayNode()
         cpus = settings.cpus or max(runtime.workers, runtime.client_cpus)
         return cls(task, Needs(cpus, settings.memory, settings.retries, settings.wait))
@@ -231,7 +228,7 @@ class RayTasks:
         self._cluster = Cluster(None if address == "local" else address, f"--ray {address}")
         self._running: dict[Any, _Submitted] = {}
 
-    def submit(self, task: Task) -> None:
+    def submit(self, task: CellTask) -> None:
         self._submit(_Submitted.of(task))
 
     def _submit(self, cell: _Submitted) -> None:
@@ -245,7 +242,7 @@ class RayTasks:
                 cell = self._running.pop(reference)
                 facts = self._facts(reference, cell)
                 if facts is not None:
-                    ended.append((cell.task.id, facts))
+                    ended.append((cell.task.cell.id, facts))
         return ended
 
     def _facts(self, reference: Any, cell: _Submitted) -> Facts | None:
@@ -253,7 +250,7 @@ class RayTasks:
         try:
             found: Facts = self._cluster.result(reference)
         except Lost as lost:
-            ended = read_cell(Path(cell.task.folder))  # perhaps just before its machine did
+            ended = read_cell(cell.task.folder)  # perhaps just before its machine did
             if ended is not None:
                 return ended
             if cell.losses < cell.needs.retries:
@@ -269,11 +266,10 @@ class RayTasks:
         self._cluster.close()
 
 
-def record_death(task: Task, message: str) -> Facts:
+def record_death(task: CellTask, message: str) -> Facts:
     """cell.json of a cell whose process could not write one itself."""
-    facts = {"id": task.id, "axes": task.axes, "seed": task.config["runtime"]["seed"], "fedsyn": __version__}
-    facts |= failure("RunError", message, 1)
-    write_atomically(Path(task.folder) / CELL_FILE, facts)
+    facts = task.facts | failure("RunError", message, 1)
+    write_facts(task.folder / CELL_FILE, facts)
     return facts
 
 
@@ -310,7 +306,7 @@ def run_sweep(
         "document": sweep.document,
         "cells": [{"id": cell.id, "axes": cell.axes, "seed": cell.seed} for cell in sweep.cells],
     }
-    write_atomically(out / SWEEP_FILE, record)
+    write_facts(out / SWEEP_FILE, record)
     failed, waiting = 0, []
     for cell in sweep.cells:
         facts = read_cell(out / "cells" / cell.id)
@@ -322,9 +318,9 @@ def run_sweep(
     if not waiting:
         return 0
     cells = {cell.id: cell for cell in waiting}
-    place: Workers = RayTasks(ray) if ray else (Pool(workers) if workers > 1 else ThisProcess())
+    place: Workers = RayTasks(ray) if ray else (ProcessPool(workers) if workers > 1 else ThisProcess())
     with contextlib.closing(place):
-        for cell_id, facts in _schedule(waiting, place, out, sweep.keep):
+        for cell_id, facts in _results(waiting, place, out, sweep.keep):
             failed += facts["status"] != "done"
             if on_done is not None:
                 on_done(cells[cell_id], facts)
@@ -345,51 +341,14 @@ def _open_folder(out: Path, resume: bool) -> None:
         raise ConfigError(f"the folder {out} cannot be made: {error.strerror}") from None
 
 
-def _schedule(cells: Sequence[Cell], place: Workers, out: Path, keep: str = "all") -> Iterable[tuple[str, Facts]]:
-    """Hands out cells so that no two at a time compute the same cached partition.
-
-    The first cell that needs an embedding computes and caches it; the others that need it start after that. Those
-    first cells are handed out before all others, because the rest waits for them.
-    """
-    waiting = collections.deque(cells)
-    running: dict[str, str | None] = {}
-    keys = {cell.id: shared_partition(cell.config) for cell in cells}
-    cached: set[str] = set()
+def _results(cells: Sequence[Cell], place: Workers, out: Path, keep: str) -> Iterator[tuple[str, Facts]]:
+    """Hands out cells, as many at a time as the place takes; (id, facts) of each as it ends."""
+    waiting, running = collections.deque(cells), 0
     while waiting or running:
-        while waiting and len(running) < place.capacity:
-            cell = _next(waiting, keys, cached, {key for key in running.values() if key is not None})
-            if cell is None:
-                break
-            waiting.remove(cell)
-            running[cell.id] = keys[cell.id]
-            place.submit(Task(cell.id, cell.config.to_dict(), cell.axes, str(out / "cells" / cell.id), keep))
-        for cell_id, facts in place.finished():
-            key = running.pop(cell_id)
-            if key is not None and facts["status"] == "done":
-                cached.add(key)
-            yield cell_id, facts
-
-
-def _next(waiting: Iterable[Cell], keys: dict[str, str | None], cached: set[str], underway: set[str]) -> Cell | None:
-    first = None
-    for cell in waiting:
-        key = keys[cell.id]
-        if key is None or key in cached:
-            first = first or cell
-        elif key not in underway:
-            return cell
-    return first
-
-
-def shared_partition(config: RunConfig) -> str | None:
-    """What a cached, expensive partition depends on besides the number of clients; None where nothing is cached."""
-    if contract_class(config.mechanism.name).central:
-        return None
-    node = config.federation.partition
-    chosen = partitioner(node.name, **node.options)
-    if not getattr(chosen, "cache", False):
-        return None
-    facts: Facts = {"data": config.to_dict()["data"], "partition": chosen.model_dump(mode="json")}
-    if getattr(chosen, "seed", 0) is None:
-        facts["seed"] = config.runtime.seed
-    return json.dumps(facts, sort_keys=True)
+        while waiting and running < place.capacity:
+            cell = waiting.popleft()
+            place.submit(CellTask(cell, out / "cells" / cell.id, keep))
+            running += 1
+        for ended in place.finished():
+            running -= 1
+            yield ended

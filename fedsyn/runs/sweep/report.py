@@ -5,9 +5,8 @@ A folder that holds a single run is passed on to `fedsyn.runs.report`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from fedsyn import yamlio
 from fedsyn.errors import DataError
@@ -22,14 +21,13 @@ from fedsyn.runs.sweep.results import (
     UNSET,
     Results,
     is_number,
-    is_quality,
     load_results,
-    short_names,
     text,
 )
-from fedsyn.runs.sweep.tables import Layout, failures, is_geometric, labelled, summary_table, values_of, write_tables
+from fedsyn.runs.sweep.tables import AxisRoles, failures, is_geometric, labelled, summary_table, values_of, write_tables
 
 # A run directory without one of these is not that of a finished run.
+_MOST_SETTINGS = 100_000  # characters that the page shows
 _NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")
 
 
@@ -79,41 +77,30 @@ def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
     shown = summary_table(results)
     best = [Part("soft", text) for text in (_best(results),) if text]
     page.section(shown.caption, *best, shown, *_directions(shown.head[shown.axes :]))
-    if found := figures(results):
-        page.section(f"Against {_main_name(results)}", *found)
+    main = AxisRoles.of(results).main
+    if main is not None and (found := figures(results)):
+        page.section(f"Against {results.names[main]}", *found)
     ended = failures(results)
     if ended:
         rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]
         page.section("Failed cells", Table(("message", "error", "cells"), rows))
     page.section("Cells", _cells(results, out))
-    page.section("Settings", Part("verbatim", _document(results.document)))
+    document = yamlio.dumps(results.document)
+    page.section("Settings", Part("verbatim", document[:_MOST_SETTINGS] + "\n..." * (len(document) > _MOST_SETTINGS)))
     paths = [page.write(out / "report.html"), *write_tables(results, out)]
     return [*paths, *page.save_figures(out / "figures", tuple(formats))]
 
 
 def _first_sentence(results: Results) -> str:
-    axes = [
-        f"{name} ({len(values_of(results, key))})"
-        for key, name in zip(results.main_axes, short_names(results.main_axes), strict=True)
-    ]
+    axes = [f"{name} ({len(values_of(results, key))})" for key, name in results.names.items()]
     seeds = len({row.seed for row in results.rows})
     over = f" over {', '.join(axes)}" if axes else ""
     return f"{len(results.rows)} cells{over}, {seeds} seed{'s' if seeds > 1 else ''}"
 
 
 def _best(results: Results) -> str:
-    compared = Layout.of(results).compared or Layout.of(results).main
-    return "" if compared is None else f"Bold: the best {_name(results, compared)} where all else is equal."
-
-
-def _name(results: Results, key: str) -> str:
-    return dict(zip(results.main_axes, short_names(results.main_axes), strict=True))[key]
-
-
-def _main_name(results: Results) -> str:
-    main = Layout.of(results).main
-    assert main is not None
-    return _name(results, main)
+    compared = AxisRoles.of(results).compared or AxisRoles.of(results).main
+    return "" if compared is None else f"Bold: the best {results.names[compared]} where all else is equal."
 
 
 def _directions(metrics: Sequence[str]) -> list[Part]:
@@ -129,8 +116,8 @@ def _directions(metrics: Sequence[str]) -> list[Part]:
 
 def figures(results: Results) -> list[Figure]:
     """One figure a metric, costs left out: against the main axis, a line for what is compared, panels for the rest."""
-    metrics = [name for name in results.metrics if is_quality(name)] or [n for n in results.metrics if n == "seconds"]
-    summaries, layout = [summary for summary in results.summaries if summary.done], Layout.of(results)
+    metrics = results.shown_metrics
+    summaries, layout = [summary for summary in results.summaries if summary.done], AxisRoles.of(results)
     if not metrics or not summaries or layout.main is None:
         return []
     values, known = [summary.axes[layout.main] for summary in summaries], all_metrics()
@@ -160,7 +147,7 @@ def figures(results: Results) -> list[Figure]:
                 metric,
                 f"{what}; {direction} is better",
                 points,
-                _main_name(results),
+                results.names[layout.main],
                 lines=lines,
                 numeric=numeric,
                 log=numeric and is_geometric([float(value) for value in values]),
@@ -170,7 +157,7 @@ def figures(results: Results) -> list[Figure]:
 
 
 def _cells(results: Results, out: Path) -> Table:
-    head = ["run", *short_names(results.main_axes), "seed", "status", *results.metrics]
+    head = ["run", *results.names.values(), "seed", "status", *results.metrics]
     body, links = [], {}
     for row in results.rows:
         values = [number(row.metrics[name]) if name in row.metrics else "" for name in results.metrics]
@@ -179,8 +166,3 @@ def _cells(results: Results, out: Path) -> Table:
         if (out / "cells" / row.id / "report.html").is_file():
             links[row.id] = f"cells/{row.id}/report.html"
     return Table(head, body, "Every cell, with a link to its own page", links=links)
-
-
-def _document(document: Mapping[str, Any]) -> str:
-    dumped = yamlio.dumps(dict(document))
-    return dumped if len(dumped) < 100_000 else dumped[:100_000] + "\n..."

@@ -113,6 +113,16 @@ class Results:
         return {tuple(text(row.axes.get(key, UNSET)) for key in keys) for row in self.rows}
 
     @cached_property
+    def names(self) -> dict[str, str]:
+        """The main axes by the names that people see."""
+        return dict(zip(self.main_axes, short_names(self.main_axes), strict=True))
+
+    @property
+    def shown_metrics(self) -> list[str]:
+        """The metrics that say how good a table is; seconds where there is no such metric."""
+        return [name for name in self.metrics if is_quality(name)] or [n for n in self.metrics if n == "seconds"]
+
+    @cached_property
     def metrics(self) -> list[str]:
         """Metric names: what was evaluated first, costs last."""
         names = list(dict.fromkeys(name for row in self.rows for name in row.metrics))

@@ -8,7 +8,7 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from fedsyn import yamlio
 from fedsyn.config import DEFAULT_CLIQUES, DEFAULT_MECHANISM, RunConfig, explain
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.loading import anchor_files, assign, names_file, parse_config, require_files, written_out
+from fedsyn.loading import anchor_files, assign, flattened, names_file, parse_config, require_files, written_out
 from fedsyn.settings import Node
 
 Combination = dict[str, Any]  # dotted key -> value
@@ -240,10 +240,7 @@ def _cell(combination: Combination, seed: int | None, base: dict[str, Any], fold
             "runtime.engine: a sweep is for simulations: on real data holders every cell would spend their budget anew"
         )
     check_source(config)
-    axes: Combination = {}
-    for key, value in combination.items():
-        axes |= _flat(key, value)
-    return Cell(cell_id(config, folder), axes, config.runtime.seed, config)
+    return Cell(cell_id(config, folder), flattened(combination), config.runtime.seed, config)
 
 
 def check_source(config: RunConfig) -> None:
@@ -275,16 +272,6 @@ def cell_id(config: RunConfig, folder: Path) -> str:
     seed = "" if config.runtime.seed is None else f"-s{config.runtime.seed}"
     words = re.sub(r"[^A-Za-z0-9_-]+", "-", f"{config.mechanism.name[:24]}-{source[:24]}{seed}")
     return f"{words}-{digest}"
-
-
-def _flat(key: str, value: Any) -> Combination:
-    """A group of keys as dotted keys: what tables show."""
-    if isinstance(value, Mapping) and value:
-        flat: Combination = {}
-        for name, item in value.items():
-            flat |= _flat(f"{key}.{name}", item)
-        return flat
-    return {key: value}
 
 
 def _describe(combination: Combination, seed: int | None) -> str:

@@ -1,7 +1,7 @@
 """Tables of a sweep: as CSV and LaTeX files, and for people, with the best of what is compared in bold.
 
-`Layout` lays out the axes of a sweep: which one a plot runs along, what is compared, what makes panels. The main axis
-is the numeric one with most values, at least three, otherwise the one with most values. What is compared are
+`AxisRoles` says of the axes of a sweep which one a plot runs along, what is compared, and what makes panels. The main
+axis is the numeric one with most values, at least three, otherwise the one with most values. What is compared are
 mechanisms, or else the other axis with most values; every further axis makes panels.
 """
 
@@ -17,14 +17,14 @@ from typing import Any
 
 from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.evaluation.report.tables import Table, plus_minus
-from fedsyn.runs.sweep.results import UNSET, Results, Row, Summary, is_number, is_quality, short_names, text
+from fedsyn.runs.sweep.results import UNSET, Results, Row, Summary, is_number, text
 
 _SMALLEST_NUMERIC_AXIS = 3
 _MECHANISM = "mechanism.name"
 
 
 @dataclass(frozen=True)
-class Layout:
+class AxisRoles:
     """Roles of the main axes of a sweep.
 
     Attributes:
@@ -38,7 +38,7 @@ class Layout:
     facets: tuple[str, ...]
 
     @classmethod
-    def of(cls, results: Results) -> Layout:
+    def of(cls, results: Results) -> AxisRoles:
         if not results.main_axes:
             return cls(None, None, ())
         main = main_axis(results)
@@ -64,13 +64,12 @@ def values_of(results: Results, key: str) -> list[Any]:
 
 def labelled(results: Results, summary: Summary, keys: Sequence[str]) -> str:
     """`clients 10, dirichlet`: the values of some axes for people; numbers with their name."""
-    names = dict(zip(results.main_axes, short_names(results.main_axes), strict=True))
     parts = []
     for key in keys:
         value = text(summary.axes[key])
         if value:
             plain = is_number(summary.axes[key]) or value in ("true", "false", "null")
-            parts.append(f"{names[key]} {value}" if plain else value)
+            parts.append(f"{results.names[key]} {value}" if plain else value)
     return ", ".join(parts)
 
 
@@ -79,7 +78,7 @@ def best(results: Results, metric: str) -> set[int]:
     known = all_metrics()
     if metric not in known or metric == "heterogeneity":
         return set()
-    layout = Layout.of(results)
+    layout = AxisRoles.of(results)
     compared = layout.compared or layout.main
     groups: dict[tuple[str, ...], list[tuple[float, int]]] = {}
     for position, summary in enumerate(results.summaries):
@@ -147,9 +146,9 @@ class SummaryTable(Table):
 
 
 def summary_table(results: Results) -> SummaryTable:
-    """The metrics that say how good a table is; seconds if there is no such metric (costs are in summary.csv)."""
-    metrics = [name for name in results.metrics if is_quality(name)] or [n for n in results.metrics if n == "seconds"]
-    head = [*short_names(results.main_axes), "seeds"]
+    """The metrics that people look at; costs are in summary.csv."""
+    metrics = results.shown_metrics
+    head = [*results.names.values(), "seeds"]
     rows = []
     for summary in results.summaries:
         seeds = f"{summary.done}" if summary.done == summary.cells else f"{summary.done} of {summary.cells}"

@@ -15,7 +15,7 @@ from fedsyn.errors import ConfigError, Lost
 from fedsyn.front.testing.faults import Fault, vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.front.testing.tape import Exchange
+from fedsyn.front.testing.tape import TapedExchange
 from fedsyn.nodes.flower import Message
 from fedsyn.nodes.service.identities import simulated_identities
 from fedsyn.settings import AggregationNode
@@ -36,7 +36,7 @@ def run(clients: int = 6, faults: Any = None, rounds: int = 2, **aggregation: An
     return execute(config, federation(clients), faults=faults)
 
 
-def sums(outcome: Outcome) -> list[Exchange]:
+def sums(outcome: Outcome) -> list[TapedExchange]:
     return [e for e in outcome.tape.exchanges if e.envelope["kind"] == "sum"]
 
 
@@ -172,7 +172,7 @@ def recorded() -> Outcome:
     return finished(run())
 
 
-def of(recorded: Outcome, stage: str, client: int = 0) -> list[Exchange]:
+def of(recorded: Outcome, stage: str, client: int = 0) -> list[TapedExchange]:
     return [e for e in sums(recorded) if e.partition == client and e.envelope["stage"]["name"] == stage]
 
 

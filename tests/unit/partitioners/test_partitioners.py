@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -252,6 +254,20 @@ def test_every_option_and_every_code_has_its_own_cache_entry(
     assert len(list(tmp_path.rglob("embedding-*.npy"))) == 3
 
 
+def test_processes_that_share_an_embedding_compute_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path))
+    clustering, computed = make_partitioner("clustering"), []
+
+    def compute() -> np.ndarray:
+        computed.append(time.sleep(0.3))
+        return np.arange(3)
+
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(clustering._cached, "embedding-x", (3,), compute) for _ in range(4)]
+        found = [one.result().tolist() for one in asked]
+    assert found == [[0, 1, 2]] * 4 and len(computed) == 1
+
+
 def test_clustering_without_a_writable_cache_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path / "file"))
@@ -297,22 +313,3 @@ def test_umap_embedding_is_repeated_bit_for_bit_and_separates_groups() -> None:
     assert np.mean(group[distance.argmin(axis=1)] == group) > 0.95
     other = make_partitioner("clustering", cache=False, seed=1).embedding(data)
     assert not np.array_equal(embedding, other)
-
-
-def test_plot_is_written(tmp_path: Path) -> None:
-    pytest.importorskip("altair")
-    pytest.importorskip("vl_convert")
-    from fedsyn.evaluation.report.plots import plot_partition
-
-    data = blobs(600)
-    label = data.codes[:, 0] // 10
-    plane = data.codes[:, :2].astype(np.float32)
-    for clients, embedding, labels in [
-        (5, plane, label),
-        (500, None, label),
-        (1, plane, None),
-        (600, None, None),
-    ]:
-        parts = make_partitioner("quantity", alpha=0.2).split(data, clients, rng())
-        path = plot_partition(parts, embedding, tmp_path / "deep" / f"{clients}.png", labels=labels, title="t")
-        assert path.read_bytes().startswith(b"\x89PNG")

@@ -12,7 +12,7 @@ import pytest
 from pair_runs import table_of
 
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.front.testing.tape import Draw
+from fedsyn.front.testing.tape import TapedRelease
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for, epsilon_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.privacy.statement import ADJACENCY
@@ -133,7 +133,7 @@ def exchanged(which: range, step: int) -> Iterator[np.ndarray]:
                 yield np.concatenate([CODES[:position], [row], CODES[position + 1 :]])
 
 
-def moved(one: Draw, two: Draw) -> float:
+def moved(one: TapedRelease, two: TapedRelease) -> float:
     """How far what entered a ledger moved, in units of what the entry allows for one row added or removed."""
     if one.kind == "exponential":
         both = np.isfinite(one.inputs[0]) & np.isfinite(two.inputs[0])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from second_account import rho_of_entries, within_budget
 
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
-from fedsyn.front.testing.accounting import rho_of_entries, within_budget
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished
 from fedsyn.front.testing.schemas import awkward_table

@@ -19,7 +19,7 @@ from fedsyn import registry
 from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import Outcome, config_of, execute, federation_of, finished
 from fedsyn.front.testing.schemas import AwkwardTable
-from fedsyn.front.testing.tape import Exchange
+from fedsyn.front.testing.tape import TapedExchange
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import KEPT, TableClient
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
@@ -85,13 +85,13 @@ def recorded_with(name: str, client_sizes: str, max_participations: int | None) 
 
 
 @cache
-def exchange(name: str, request: str) -> Exchange:
+def exchange(name: str, request: str) -> TapedExchange:
     """The last request of this name to the first client."""
     outcome = recorded(name, request)
     return [e for e in outcome.tape.exchanges if e.partition == 0 and e.envelope["request"] == request][-1]
 
 
-def before(name: str, request: str, sent: Exchange) -> list[Exchange]:
+def before(name: str, request: str, sent: TapedExchange) -> list[TapedExchange]:
     """What the same client was asked earlier in the same round."""
     tape = recorded(name, request).tape.exchanges
     mine = [e for e in tape if e.partition == 0 and e.envelope["round"] == sent.envelope["round"]]
@@ -109,7 +109,7 @@ def fresh(name: str, request: str = "join") -> TableClient:
     return client
 
 
-def asked(client: TableClient, sent: Exchange, **fields: Any) -> dict[str, Any]:
+def asked(client: TableClient, sent: TapedExchange, **fields: Any) -> dict[str, Any]:
     """The answer to a request with other fields in its envelope."""
     arrays, examples, scalars = client.fit(list(sent.arrays), {ENVELOPE: to_json({**sent.envelope, **fields})})
     assert examples == 0

@@ -24,7 +24,7 @@ from fedsyn.runs.directory import record_error
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.returned import lines_of, packed, unpacked
 from fedsyn.runs.run_config import run_config_of
-from fedsyn.runs.submitted import FILE, Place, Submitted, give_up, is_unfinished, runs_folder
+from fedsyn.runs.submitted import FILE, RunFolder, Submitted, give_up, is_unfinished, runs_folder
 from fedsyn.table.schema import Schema
 
 SCHEMA = "columns:\n  age: {kind: integer, lower: 0, upper: 9}\n  sex: {kind: categorical, categories: [f, m]}\n"
@@ -350,18 +350,20 @@ def test_a_table_that_is_too_large_stays_behind_and_says_where(tmp_path: Path) -
 def test_where_a_server_app_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDSYN_RUNS", str(tmp_path / "runs"))
     assert runs_folder() == tmp_path / "runs"
-    assert Place.of({"out": ""}) == Place(None) and Place.of({"out": str(tmp_path)}) == Place(tmp_path.resolve())
-    elsewhere = Place(tmp_path / "runs" / "abc", True)
+    assert RunFolder.of({"out": ""}) == RunFolder(None) and RunFolder.of({"out": str(tmp_path)}) == RunFolder(
+        tmp_path.resolve()
+    )
+    elsewhere = RunFolder(tmp_path / "runs" / "abc", True)
     facts = {"out": str(tmp_path / "out"), "run": "abc"}
-    assert Place.of(facts) == elsewhere, "the starter's disk is not here"
+    assert RunFolder.of(facts) == elsewhere, "the starter's disk is not here"
     (tmp_path / "out").mkdir()
-    assert Place.of(facts) == elsewhere, "a folder of the same name is not its own"
+    assert RunFolder.of(facts) == elsewhere, "a folder of the same name is not its own"
     kept = Submitted.new(config_of(tmp_path), Schema.loads(SCHEMA), "north")
     kept.save(tmp_path / "out")
-    assert Place.of(facts) == elsewhere
-    assert Place.of({"out": str(tmp_path / "out"), "run": kept.run}) == Place((tmp_path / "out").resolve())
+    assert RunFolder.of(facts) == elsewhere
+    assert RunFolder.of({"out": str(tmp_path / "out"), "run": kept.run}) == RunFolder((tmp_path / "out").resolve())
     with pytest.raises(RunError, match="a run's name has"):
-        Place.of({"out": "", "run": "../../etc"})
+        RunFolder.of({"out": "", "run": "../../etc"})
 
 
 def test_what_no_journal_may_hold_is_not_resumed(flower: Path, tmp_path: Path) -> None:

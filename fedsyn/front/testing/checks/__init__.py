@@ -6,32 +6,25 @@ and `Skipped` where there is nothing that it could look at.
 
 from collections.abc import Callable
 
-from fedsyn.front.testing.checks.contract import check_options, check_statement
+from fedsyn.front.testing.checks.contract import check_statement
 from fedsyn.front.testing.checks.contributions import check_contributions
-from fedsyn.front.testing.checks.files import check_released_files, check_run_directory
+from fedsyn.front.testing.checks.files import check_released_files
 from fedsyn.front.testing.checks.ledgers import (
-    check_distributed_noise,
     check_ledger,
-    check_local_noise,
     check_noise_comes_through_the_ledger,
-    check_participations,
-    check_private_sizes,
-    check_private_without_a_seed,
 )
 from fedsyn.front.testing.checks.parties import (
-    check_client_refuses,
     check_everybody_answers,
     check_everyone_vanishes,
     check_failing_client,
     check_malformed_client,
-    check_repeated_requests,
     check_vanishing_client,
 )
 from fedsyn.front.testing.checks.replay import check_client_unit, check_released_values_only, check_sensitivity
 from fedsyn.front.testing.checks.results import check_order_of_replies, check_reproducible, check_synthetic_table
 
 #: On the first table only.
-ONCE: tuple[Callable[..., None], ...] = (check_statement, check_options, check_participations)
+ONCE: tuple[Callable[..., None], ...] = (check_statement,)
 PER_TABLE: tuple[Callable[..., None], ...] = (
     check_everybody_answers,
     check_ledger,
@@ -44,15 +37,8 @@ PER_TABLE: tuple[Callable[..., None], ...] = (
     check_everyone_vanishes,
     check_malformed_client,
     check_synthetic_table,
-    check_private_without_a_seed,
-    check_private_sizes,
-    check_local_noise,
-    check_distributed_noise,
     check_released_values_only,
     check_sensitivity,
     check_client_unit,
-    check_client_refuses,
-    check_repeated_requests,
-    check_run_directory,
     check_released_files,
 )

@@ -109,15 +109,3 @@ def _others(annotation: Any, default: Any) -> list[Any]:
     if annotation is int:
         return [default + 1] if isinstance(default, int) else [2]
     return []
-
-
-def check_options(bench: Bench) -> None:
-    """An unknown option is refused with a ConfigError, at every level."""
-    nodes = [name for name, field in bench.contract.Options.model_fields.items() if is_node(field.annotation)]
-    unknown: dict[str, Any] = {"no_such_option_anywhere": 1}
-    for options in (unknown, *({name: unknown} for name in nodes)):
-        try:
-            config_of(bench.name, len(bench.federation.parts), options)
-        except ConfigError:
-            continue
-        raise AssertionError(f"an unknown option is accepted: {options}")

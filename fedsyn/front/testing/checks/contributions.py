@@ -6,7 +6,6 @@ In the ordinary run the server draws the noise, so that the exact parts of all c
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +13,7 @@ import numpy.typing as npt
 from fedsyn.front.testing.bench import Bench
 from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.harness import Codes, Federation, Outcome
-from fedsyn.front.testing.tape import Exchange
-from fedsyn.protocol.client import Join, Sizes
-from fedsyn.protocol.contract import Contract
+from fedsyn.front.testing.tape import TapedExchange
 from fedsyn.protocol.wire.requests import DealRequest, Layout, Request, SumRequest
 from fedsyn.protocol.wire.sparse import decode_sparse, split_vector
 
@@ -30,11 +27,11 @@ def check_contributions(bench: Bench) -> None:
     """
     base = bench.base()
     seen = False
-    for layout, asked, exchanges in _sums(bench, base):
+    for layout, _, exchanges in sums_of(bench, base):
         vectors = {e.partition: _vectors(e, layout) for e in exchanges}
         if layout.cliques:
             for exchange in exchanges:
-                _counts_hold(base, exchange, layout, asked, vectors[exchange.partition])
+                _counts_hold(bench.federation, exchange, layout, vectors[exchange.partition])
         seen = seen or len(layout.shapes) > 1 or bool(layout.cliques)
         if len(layout.shapes) > 1:
             _nothing_idle(bench.federation, exchanges, layout, vectors)
@@ -42,9 +39,9 @@ def check_contributions(bench: Bench) -> None:
         raise Skipped("every sum of the run is one vector, which only the mechanism can compute")
 
 
-def _sums(bench: Bench, base: Outcome) -> Iterator[tuple[Layout, Request, list[Exchange]]]:
+def sums_of(bench: Bench, base: Outcome) -> Iterator[tuple[Layout, Request, list[TapedExchange]]]:
     """Each sum of the run, or deal into a store: its layout as the server has it, its request, and what was sent."""
-    grouped: dict[int, list[Exchange]] = {}
+    grouped: dict[int, list[TapedExchange]] = {}
     for exchange in base.tape.exchanges:
         if exchange.envelope["kind"] in ("sum", "deal") and exchange.reply["ok"]:
             grouped.setdefault(exchange.envelope["sequence"], []).append(exchange)
@@ -58,7 +55,7 @@ def _sums(bench: Bench, base: Outcome) -> Iterator[tuple[Layout, Request, list[E
             yield record.layout(contract), record, exchanges
 
 
-def _vectors(exchange: Exchange, layout: Layout) -> list[npt.NDArray[np.int64]]:
+def _vectors(exchange: TapedExchange, layout: Layout) -> list[npt.NDArray[np.int64]]:
     """The arrays of a sum as one client sent them."""
     length = sum(int(np.prod(shape)) for shape in layout.shapes)
     cells, values = decode_sparse(exchange.reply_arrays, length, signed=layout.signed)
@@ -68,21 +65,18 @@ def _vectors(exchange: Exchange, layout: Layout) -> list[npt.NDArray[np.int64]]:
 
 
 def _counts_hold(
-    base: Outcome, exchange: Exchange, layout: Layout, asked: Request, sent: Sequence[npt.NDArray[np.int64]]
+    federation: Federation, exchange: TapedExchange, layout: Layout, sent: Sequence[npt.NDArray[np.int64]]
 ) -> None:
     contribution = exchange.contribution
     assert contribution is not None, f"{exchange}: no contribution was computed"
-    expected = _expected(base, exchange, layout, asked)
-    if expected is None:  # who adds to what is the mechanism's own public rule
-        expected = contribution.active
-    assert contribution.active == expected, (
-        f"{exchange}: the client adds to the arrays {list(contribution.active)}, but was asked for, or chose, "
-        f"{list(expected)}"
+    everything = tuple(range(len(layout.cliques)))
+    assert layout.argument or contribution.active == everything, (
+        f"{exchange}: the client adds to the arrays {list(contribution.active)}, but was asked for {list(everything)}"
     )
-    codes, domain = base.federation.parts[exchange.partition], base.federation.domain
+    codes, domain = federation.parts[exchange.partition], federation.domain
     for j, (clique, values) in enumerate(zip(layout.cliques, sent, strict=True)):
         counts = _counted(codes, domain.axes(clique), layout.shapes[j])
-        right = counts if j in expected else 0 * counts
+        right = counts if j in contribution.active else 0 * counts
         assert np.array_equal(values, right), (
             f"{exchange}: what the client adds for the marginal of {' × '.join(clique)} are not the counts of its rows "
             f"(they sum to {values.sum()}, its rows to {right.sum()})"
@@ -96,51 +90,7 @@ def _counted(codes: Codes, axes: Sequence[int], shape: tuple[int, ...]) -> npt.N
     return table
 
 
-def _expected(base: Outcome, exchange: Exchange, layout: Layout, asked: Request) -> tuple[int, ...] | None:
-    """The arrays that a client must add to: all; or those that everybody adds to, and its own choices.
-
-    A choice is a candidate's index in the client's reply to an `Ask` of the same round. None where the layout says that
-    a row is in some arrays only and the client chose nothing: then the reason is another one.
-    """
-    everything = tuple(range(len(layout.cliques)))
-    if not layout.argument:
-        return everything
-    listed = _choosable(base.strategy.contract, layout, asked)
-    own = _chosen(base, exchange)
-    if listed is None or own is None:
-        return None
-    common = len(layout.cliques) - len(listed)
-    return everything[:common] + tuple(common + j for j, i in enumerate(listed) if i in own)
-
-
-def _choosable(contract: Contract, layout: Layout, asked: Request) -> list[int] | None:
-    """The parameter of the request that names the last cliques of the layout as candidates."""
-    cliques = contract.candidates.cliques
-    for value in asked.model_dump().values():
-        named = isinstance(value, list) and value and all(type(i) is int and 0 <= i < len(cliques) for i in value)
-        if named and [cliques[i] for i in value] == list(layout.cliques[-len(value) :]):
-            return list(value)
-    return None
-
-
-def _chosen(base: Outcome, exchange: Exchange) -> set[int] | None:
-    """What a client chose in the round of an exchange; None if it was not asked to choose."""
-    chosen: set[int] | None = None
-    for other in base.tape.exchanges:
-        same = other.partition == exchange.partition and other.envelope["round"] == exchange.envelope["round"]
-        asked = other.envelope["kind"] == "ask" and other.envelope["request"] not in (Join.name, Sizes.name)
-        if same and asked and other.reply["ok"]:
-            found = [i for value in other.reply["params"].values() for i in _listed(value)]
-            chosen = (chosen or set()) | set(found)
-    return chosen
-
-
-def _listed(value: Any) -> list[int]:
-    values = value if isinstance(value, list) else [value]
-    return [i for i in values if type(i) is int]
-
-
-def _nothing_idle(federation: Federation, exchanges: Sequence[Exchange], layout: Layout, vectors: Vectors) -> None:
+def _nothing_idle(federation: Federation, exchanges: Sequence[TapedExchange], layout: Layout, vectors: Vectors) -> None:
     """No array that a row pays for stays zero on every client that has rows and adds to it."""
     for j in range(len(layout.shapes)):
         adding = [

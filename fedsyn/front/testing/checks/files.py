@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-import numpy as np
-
 from fedsyn.config import RunConfig
 from fedsyn.evaluation.record import FEDERATED_FILE, PREDICTED_FILE
-from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
+from fedsyn.front.testing.bench import Bench, Nodes, under
 from fedsyn.front.testing.checks.replay import neighbours
 from fedsyn.front.testing.harness import Federation, watched_grid, watched_server
-from fedsyn.front.testing.tape import Draw, Tape
-from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.runs.directory import README_FILE, load_model
+from fedsyn.front.testing.tape import Tape, TapedRelease
+from fedsyn.runs.directory import README_FILE
 from fedsyn.runs.finish import finish
-from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import Prepared
-from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import serve
-from fedsyn.table.data import write_encoded
-from fedsyn.table.data.row_files import RowFiles
 
 #: What the README calls public (`synthetic.csv`, `model.npz` and `measurements.npz` if the run is private).
 PUBLIC = (
@@ -33,38 +25,6 @@ PUBLIC = (
 )
 # Its holders are asked how good the table is, half of them by rows that they kept out.
 _JUDGED = {"evaluation": {"federated": True, "share": 0.2, "held_out": 0.5, "metrics": []}}
-
-
-def check_run_directory(bench: Bench) -> None:
-    """The real client app and `fedsyn.runs` give the result of the other checks, and a complete run directory."""
-    import pandas as pd
-
-    base, schema = bench.base(), bench.table.schema
-    clients = len(bench.federation.parts)
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder)
-        bounds = np.cumsum([0, *(len(part) for part in bench.federation.parts)])
-        rows = [np.arange(bounds[k], bounds[k + 1]) for k in range(clients)]
-        files = RowFiles()
-        write_encoded(out, np.concatenate(bench.federation.parts), schema.domain, rows, files)
-        prepared = Prepared(out, schema, True, clients, bench.table.name, files).save()
-        base.config.save(out / "config.yaml")
-        nodes = [{"partition-id": k, "num-partitions": clients} for k in range(clients)]
-        grid = InProcessGrid(app, nodes, run_config_of(base.config, store=out))
-        strategy = serve(base.config, prepared, grid, out, None)
-        finish(base.config, prepared, strategy, out, 0.0, full_page=False)
-        assert strategy.model is not None
-        assert equal_arrays(strategy.model.to_arrays(), base.arrays), "the real client app gives another model"
-        loaded = load_model(out / "model.npz").to_arrays()
-        assert equal_arrays(loaded, base.arrays), "model.npz does not hold the model"
-        frame = pd.read_csv(out / "synthetic.csv", keep_default_na=False, dtype=str)
-        assert list(frame.columns) == list(schema.order) and len(frame) == len(base.synthetic), (
-            "synthetic.csv must have the synthetic table's columns and number of rows"
-        )
-        ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-        assert ledger["releases"] == json.loads(json.dumps(base.strategy.ledger.report()["releases"])), (
-            "ledger.json does not hold the run's releases"
-        )
 
 
 @under("private sizes", "private sizes and local noise", "private sizes and distributed noise")
@@ -79,7 +39,7 @@ def check_released_files(bench: Bench, nodes: Nodes) -> None:
     first, files = _left_behind(config, bench.federation)
     assert files[FEDERATED_FILE] and files[README_FILE], "nothing was said of how good the table is"
     tables = list(neighbours(bench.federation, True))
-    for what, neighbour in (*islice(tables, 1, 2), tables[-1]):  # a row where there was none, and a row less
+    for what, neighbour, _ in (*islice(tables, 1, 2), tables[-1]):  # a row where there was none, and a row less
         again, others = _left_behind(config, neighbour, first.draws)
         assert not again.problems, f"{what}, with every release held fixed: {again.problems[0]}"
         for name in PUBLIC:
@@ -89,7 +49,7 @@ def check_released_files(bench: Bench, nodes: Nodes) -> None:
 
 
 def _left_behind(
-    config: RunConfig, federation: Federation, script: Mapping[str, Sequence[Draw]] | None = None
+    config: RunConfig, federation: Federation, script: Mapping[str, Sequence[TapedRelease]] | None = None
 ) -> tuple[Tape, dict[str, bytes]]:
     """A watched run with a run directory: the tape, and the bytes of the public files."""
     tape = Tape(script)

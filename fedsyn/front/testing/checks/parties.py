@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
-
 from fedsyn.front.testing.bench import Bench, equal_arrays
-from fedsyn.front.testing.checks.ledgers import ledgers_hold, report_holds
+from fedsyn.front.testing.checks.ledgers import ledgers_hold
 from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.faults import GARBAGE_KINDS, garble, vanish
 from fedsyn.front.testing.harness import Outcome, execute, finished
-from fedsyn.front.testing.tape import Exchange
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.randomness import Randomness
 
 # Clients that fail -------------------------------------------------------------------------------------------------
 
@@ -83,57 +73,3 @@ def _survived(bench: Bench, outcome: Outcome, what: str) -> None:
     assert 0 in outcome.dropped, f"{what} is not recorded as dropped"
     if outcome.strategy.ledger.releases:
         ledgers_hold(outcome)
-
-
-# Servers that are not to be trusted ----------------------------------------------------------------------------------
-
-
-def check_client_refuses(bench: Bench) -> None:
-    """A client refuses another configuration, unknown requests and nonsense, and never raises."""
-    base = bench.base()
-    for original in _one_of_each_request(base):
-        client = _fresh_client(bench, base, original)
-        for change in ({"config": "0" * 64}, {"request": "give me the table"}, {"version": 99}, {"kind": "order"}):
-            reply = _fit(client, {**original.envelope, **change}, original.arrays)
-            assert reply["ok"] is False, f"{original}: a request with {next(iter(change))} changed is answered"
-            assert not client.ledger.releases, f"{original}: a request with {next(iter(change))} changed is charged"
-        swapped = "sum" if original.envelope["kind"] == "ask" else "ask"
-        reply = _fit(client, {**original.envelope, "kind": swapped}, original.arrays)
-        assert reply["ok"] is False, f"{original}: answered as '{swapped}', it would skip the protection of its kind"
-        for params in ({}, dict.fromkeys(original.envelope["params"], "nonsense")):
-            for arrays in ((), (np.full(3, np.nan), np.array([2**62]))):
-                _fit(client, {**original.envelope, "params": params}, arrays)
-        report_holds(
-            client.ledger.report(), base.config.privacy.epsilon, base.config.privacy.delta, "a client's ledger"
-        )
-
-
-def check_repeated_requests(bench: Bench) -> None:
-    """A server that repeats its requests cannot make a client spend more than the budget."""
-    base = bench.base()
-    requests = [exchange for exchange in base.tape.exchanges if exchange.partition == 0]
-    client = _fresh_client(bench, base, requests[0])
-    for _ in range(6):
-        for exchange in requests:
-            _fit(client, exchange.envelope, exchange.arrays)
-    report_holds(client.ledger.report(), base.config.privacy.epsilon, base.config.privacy.delta, "a client's ledger")
-
-
-def _one_of_each_request(outcome: Outcome) -> list[Exchange]:
-    return list({e.envelope["request"]: e for e in outcome.tape.exchanges if e.partition == 0}.values())
-
-
-def _fresh_client(bench: Bench, base: Outcome, exchange: Exchange) -> Any:
-    """The client of an exchange, as at the start of a run."""
-    federation = bench.federation
-    codes = federation.parts[exchange.partition]
-    schema_hash = federation.table.schema.sha256
-    holder = Holder(exchange.partition, codes, federation.domain, schema_hash, Randomness(0))
-    return bench.client(base.config, holder)
-
-
-def _fit(client: Any, envelope: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> dict[str, Any]:
-    _, examples, metrics = client.fit(list(arrays), {ENVELOPE: to_json(envelope)})
-    assert examples == 0, "a reply states a number of examples: row counts travel only where they may"
-    reply: dict[str, Any] = json.loads(metrics[ANSWER])
-    return reply

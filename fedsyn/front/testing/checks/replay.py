@@ -6,13 +6,13 @@ sensitivity.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from fedsyn.front.testing.bench import Bench, Nodes, equal_arrays, under
 from fedsyn.front.testing.harness import Federation, Outcome, execute
-from fedsyn.front.testing.tape import Draw, Exchange
+from fedsyn.front.testing.tape import TapedExchange, TapedRelease
 
 
 @under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
@@ -33,13 +33,7 @@ def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
     """
     bench.require_private()
     first = bench.base(**nodes)
-    private = first.config.privacy.client_sizes == "private"
-    for what, neighbour in neighbours(bench.federation, private):
-        again = execute(first.config, neighbour, script=first.tape.draws)
-        _post_processed(first, again, what)
-        for party in sorted(first.tape.draws):
-            for one, two in zip(first.tape.draws[party], again.tape.draws.get(party, []), strict=True):
-                _moved_at_most(one, two, f"{party}, {what}", exchanged=not private)
+    _moves_within_entries(first, neighbours(bench.federation, first.config.privacy.client_sizes == "private"))
 
 
 @under("a client as the unit")
@@ -48,7 +42,12 @@ def check_client_unit(bench: Bench, nodes: Nodes) -> None:
     bench.require_private()
     first = bench.base(**nodes)
     assert first.strategy.ledger.unit.rows == 3, "the ledger's unit is another one than the configuration's"
-    for what, neighbour, exchanged in whole_clients(bench.federation):
+    _moves_within_entries(first, whole_clients(bench.federation))
+
+
+def _moves_within_entries(first: Outcome, others: Iterable[tuple[str, Federation, bool]]) -> None:
+    """Replays a run on other federations: each entry's inputs move by no more than it says, and nothing else does."""
+    for what, neighbour, exchanged in others:
         again = execute(first.config, neighbour, script=first.tape.draws)
         _post_processed(first, again, what)
         for party in sorted(first.tape.draws):
@@ -65,21 +64,25 @@ def whole_clients(federation: Federation) -> Iterator[tuple[str, Federation, boo
     yield "client 0 with five rows in the last cell", federation.with_part(0, equal), True
 
 
-def neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation]]:
-    """Federations that differ in one row: of the client with most rows, and of the one with none."""
+def neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation, bool]]:
+    """Federations that differ in one row of the client with most rows or with none; whether it is exchanged."""
     shape = np.array(federation.domain.shape)
     last = len(federation.parts) - 1
     for row_name, row in (("the last cell", shape - 1), ("the first cell", shape * 0)):
         new = row[None, :].astype(federation.parts[0].dtype)
         part = federation.parts[0]
         if private:
-            yield f"a row in {row_name} added to client 0", federation.with_part(0, np.concatenate([part, new]))
+            yield f"a row in {row_name} added to client 0", federation.with_part(0, np.concatenate([part, new])), False
             grown = np.concatenate([federation.parts[last], new])
-            yield f"a row in {row_name} added to client {last}", federation.with_part(last, grown)
+            yield f"a row in {row_name} added to client {last}", federation.with_part(last, grown), False
         else:
-            yield f"a row of client 0 moved to {row_name}", federation.with_part(0, np.concatenate([part[1:], new]))
+            yield (
+                f"a row of client 0 moved to {row_name}",
+                federation.with_part(0, np.concatenate([part[1:], new])),
+                True,
+            )
     if private:
-        yield "a row of client 0 removed", federation.with_part(0, federation.parts[0][1:])
+        yield "a row of client 0 removed", federation.with_part(0, federation.parts[0][1:]), False
 
 
 def _post_processed(first: Outcome, again: Outcome, what: str) -> None:
@@ -107,8 +110,8 @@ def _post_processed(first: Outcome, again: Outcome, what: str) -> None:
     assert equal_arrays(first.arrays, again.arrays), f"{what}, with every release held fixed, change the model"
 
 
-def _by_client(outcome: Outcome) -> dict[int, list[Exchange]]:
-    grouped: dict[int, list[Exchange]] = {}
+def _by_client(outcome: Outcome) -> dict[int, list[TapedExchange]]:
+    grouped: dict[int, list[TapedExchange]] = {}
     for exchange in outcome.tape.exchanges:
         grouped.setdefault(exchange.partition, []).append(exchange)
     return grouped
@@ -119,7 +122,7 @@ def _equal(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
     return len(one) == len(two) and all(a.dtype == b.dtype and np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
-def _moved_at_most(one: Draw, two: Draw, where: str, *, exchanged: bool) -> None:
+def _moved_at_most(one: TapedRelease, two: TapedRelease, where: str, *, exchanged: bool) -> None:
     """Asserts that the inputs of two releases differ by at most what the entry allows for one row."""
     what = f"'{one.name}' of round {one.round} ({where})"
     allowed = (one.replaced if exchanged else 1.0) * one.sensitivity * (1 + 1e-9)

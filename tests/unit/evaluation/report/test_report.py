@@ -39,7 +39,7 @@ from fedsyn.runs.report import load_evaluation, load_evaluations, write_run_page
 from fedsyn.runs.sweep import load_results, load_sweep, run_sweep
 from fedsyn.runs.sweep.report import figures, report_folder
 from fedsyn.runs.sweep.results import CELL_FILE, Results, Row
-from fedsyn.runs.sweep.tables import Layout, best, failures, is_geometric, main_axis
+from fedsyn.runs.sweep.tables import AxisRoles, best, failures, is_geometric, main_axis
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 pytestmark = pytest.mark.thorough
@@ -449,9 +449,9 @@ def test_the_main_axis_is_the_numeric_one_if_it_has_points_enough() -> None:
 
 def test_axes_get_a_role_each() -> None:
     grid = results_over(**{"data.bins": [8, 16, 32], "mechanism.name": ["a", "b"], "federation.clients": [4, 9]})
-    assert Layout.of(grid) == Layout("data.bins", "mechanism.name", ("federation.clients",))
-    assert Layout.of(results_over(epsilon=[1, 2, 3])) == Layout("epsilon", None, ())
-    assert Layout.of(results_over(a=["x", "y", "z"], b=["p", "q"])) == Layout("a", "b", ())
+    assert AxisRoles.of(grid) == AxisRoles("data.bins", "mechanism.name", ("federation.clients",))
+    assert AxisRoles.of(results_over(epsilon=[1, 2, 3])) == AxisRoles("epsilon", None, ())
+    assert AxisRoles.of(results_over(a=["x", "y", "z"], b=["p", "q"])) == AxisRoles("a", "b", ())
 
 
 def test_the_best_is_that_of_equal_settings_in_the_metrics_direction() -> None:

@@ -172,7 +172,7 @@ CASES: list[Bad] = [
     bad("report done --figures gif", "gif", "svg"),
     bad("report broken", "broken", files={"broken": damaged("ledger.json", lambda b: b"{")}),
     # init
-    bad("init rows.csv", "run.yaml is there already", "--force"),
+    bad("init rows.csv", "run.yaml exists", "--force"),
     bad("init absent.csv --force", "no such file: absent.csv"),
     bad("init rows.csv other.csv --force", "other.csv", "'job'",
         files={"other.csv": "age,jbo,cost,smokes\n1,a,2,no\n"}),
@@ -214,7 +214,6 @@ CASES: list[Bad] = [
     bad("party keygen keys --name a --address nowhere", "HOST:PORT"),
     bad("party card absent", "absent"),
     bad("party serve absent.yaml", "absent.yaml"),
-    bad("party ledger rows.csv", "rows.csv"),
 ]  # fmt: skip
 
 

@@ -126,7 +126,7 @@ OPTIONS = [
     ("rows.csv --bins 99999999", "bins"),
     ("rows.csv --label smoke", "did you mean 'smokes'"),
     ("rows.csv --keep jobs", "did you mean 'job'"),
-    ("rows.csv --out schema.yaml", "schema.yaml is there already", "--force"),
+    ("rows.csv --out schema.yaml", "schema.yaml exists", "--force"),
     ("rows.csv --out no/such/folder.yaml", "there is no folder"),
     ("rows.csv --out .", "is a folder"),
     ("row.csv", "no such file", "did you mean 'rows.csv'"),

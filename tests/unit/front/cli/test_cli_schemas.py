@@ -76,7 +76,7 @@ def test_a_draft_to_standard_output_is_yaml_alone(fedsyn: Fedsyn, folder: Path) 
 def test_a_schema_that_is_there_is_never_written_over(fedsyn: Fedsyn, folder: Path) -> None:
     (folder / "schema.yaml").write_text("edited", encoding="utf-8")
     result = fedsyn("schema", "draft", "patients.csv", "--out", "schema.yaml")
-    assert_one_message(result, "schema.yaml is there already", "--force")
+    assert_one_message(result, "schema.yaml exists", "--force")
     assert (folder / "schema.yaml").read_text(encoding="utf-8") == "edited"
     assert fedsyn("schema", "draft", "patients.csv", "--out", "schema.yaml", "--force").code == 0
     assert Schema.load(folder / "schema.yaml").columns
@@ -221,7 +221,7 @@ def test_init_writes_two_files_that_are_ready_to_edit(fedsyn: Fedsyn, folder: Pa
             folder=folder,
         ).to_dict()
     )
-    assert_one_message(fedsyn("init", "patients.csv"), "run.yaml is there already", "--force")
+    assert_one_message(fedsyn("init", "patients.csv"), "run.yaml exists", "--force")
 
 
 def test_every_key_of_a_configuration_is_shown_with_its_default() -> None:

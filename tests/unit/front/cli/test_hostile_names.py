@@ -63,7 +63,6 @@ TYPED: dict[str, list[str] | None] = {
     "party card": ["party", "card", "schema.yaml"],
     "party rotate": None,
     "party serve": ["party", "serve", "schema.yaml"],
-    "party ledger": ["party", "ledger", "schema.yaml"],
     "deploy init": ["deploy", "init", "federation", "--holders", f"north,{TURNED}", "--schema", "schema.yaml"],
     "deploy link": ["deploy", "link", "out"],
     "deploy run": ["deploy", "run", "out"],

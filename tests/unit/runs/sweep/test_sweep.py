@@ -16,12 +16,11 @@ import numpy as np
 import pytest
 import yaml
 
-from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.front import cli
 from fedsyn.nodes.flower.ray_cluster import Needs
 from fedsyn.runs.sweep import load_results, load_sweep, run_sweep, write_tables
-from fedsyn.runs.sweep.execute import RayTasks, Task, _Submitted, run_cell, shared_partition
+from fedsyn.runs.sweep.execute import CellTask, RayTasks, _Submitted, run_cell
 from fedsyn.runs.sweep.results import CELL_FILE, read_cell
 
 BASE: dict[str, Any] = {
@@ -240,7 +239,7 @@ def test_an_unexpected_error_leaves_its_place_and_not_its_text(tmp_path: Path, m
 
     monkeypatch.setattr(fedsyn.runs.engines, "prepare", explode)
     cell = load_sweep(write(tmp_path)).cells[0]
-    facts = run_cell(Task(cell.id, cell.config.to_dict(), cell.axes, str(tmp_path / "cell")))
+    facts = run_cell(CellTask(cell, tmp_path / "cell"))
     assert facts["status"] == "failed" and facts["error"]["exit"] == 1 and "explode" in facts["error"]["message"]
     assert "4711" not in (tmp_path / "cell" / CELL_FILE).read_text(encoding="utf-8")
 
@@ -346,66 +345,6 @@ def test_a_cell_that_kills_its_process_costs_itself_only(tmp_path: Path) -> None
     assert "died" in rows[cells[0].id].error["message"]
 
 
-# What cells share ----------------------------------------------------------------------------------------------------
-
-
-class Recorder:
-    """Workers that finish a cell only when asked, and note what ran together."""
-
-    def __init__(self, outcomes: dict[str, str] | None = None, capacity: int = 4) -> None:
-        self.capacity = capacity
-        self.running: list[str] = []
-        self.together: list[list[str]] = []
-        self.outcomes = outcomes or {}
-
-    def submit(self, task: Task) -> None:
-        self.running.append(task.id)
-
-    def finished(self) -> list[tuple[str, dict[str, Any]]]:
-        self.together.append(list(self.running))
-        done = self.running.pop(0)
-        return [(done, {"status": self.outcomes.get(done, "done")})]
-
-    def close(self) -> None: ...
-
-
-def test_cells_that_share_an_embedding_wait_for_the_first(tmp_path: Path) -> None:
-    from fedsyn.runs.sweep.execute import _schedule
-
-    file = write(
-        tmp_path,
-        set={"federation.partition": {"name": "clustering"}},
-        grid={"data.options.rows": [200, 300], "federation.clients": [3, 4]},
-        seeds=[0, 1],
-    )
-    cells = load_sweep(file).cells
-    keys = {cell.id: shared_partition(cell.config) for cell in cells}
-    assert len(set(keys.values())) == 2  # the number of clients and the run's seed do not change the embedding
-    recorder = Recorder({cells[0].id: "failed"})
-    ended = [name for name, _ in _schedule(cells, recorder, tmp_path)]
-    assert sorted(ended) == sorted(keys)
-    warm: set[str | None] = set()
-    for running, first in zip(recorder.together, ended, strict=True):
-        cold = [keys[name] for name in running if keys[name] not in warm]
-        assert len(cold) == len(set(cold)), "two cells at a time would compute the same embedding"
-        if first != cells[0].id:  # a failed cell cached nothing
-            warm.add(keys[first])
-    alone = Recorder(capacity=1)
-    order = [keys[name] for name, _ in _schedule(cells, alone, tmp_path)]
-    assert len(set(order[:2])) == 2, "first cells go before the rest"
-
-
-def test_what_caches_nothing_waits_for_nothing(tmp_path: Path) -> None:
-    def key(**changes: Any) -> str | None:
-        return shared_partition(RunConfig(**{**BASE, **changes}))
-
-    assert key() is None
-    assert key(federation={"clients": 4, "partition": {"name": "clustering", "cache": False}}) is None
-    assert key(mechanism="aim", federation={"clients": 4, "partition": "clustering"}) is None
-    own = {"clients": 4, "partition": {"name": "clustering", "seed": None}}
-    assert key(federation=own, runtime={"seed": 1}) != key(federation=own, runtime={"seed": 2})
-
-
 # Tables --------------------------------------------------------------------------------------------------------------
 
 
@@ -449,7 +388,7 @@ def test_ray_gives_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_a_cell_needs_of_ray(tmp_path: Path) -> None:
     axes = [{"runtime.workers": 3}, {"runtime.ray": {"cpus": 2, "memory": 4.5, "retries": 1, "wait": 9}}]
     cells = load_sweep(write(tmp_path, list=axes)).cells
-    found = [_Submitted.of(Task(cell.id, cell.config.to_dict(), cell.axes, "")).needs for cell in cells]
+    found = [_Submitted.of(CellTask(cell, tmp_path)).needs for cell in cells]
     assert found == [Needs(3, None, 5, 300.0), Needs(2, 4.5, 1, 9.0)]
 
 
