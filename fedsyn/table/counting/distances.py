@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.table.counting.marginals import cell_strides, count
+from fedsyn.table.counting.marginals import cell_strides, count, runs_of
 
 # Cell numbers that are held at a time, 8 bytes each.
 _AT_ONCE = 1 << 20
@@ -45,7 +45,7 @@ def touched_distances(
         return np.full(len(cliques), float(size))
     distances = np.empty(len(cliques))
     columns = codes.T.astype(np.float64)  # BLAS is fast, and exact up to 2^53 in any order of addition
-    strides = _strides(domain, tuple(cliques))
+    strides = cell_strides(domain, tuple(domain.axes(clique) for clique in cliques))
     step = max(1, _AT_ONCE // n)
     for start in range(0, len(cliques), step):
         block = slice(start, start + step)
@@ -58,27 +58,12 @@ def _of_cells(
     cells: npt.NDArray[np.int64], marginals: Sequence[npt.NDArray[np.float64]], size: float
 ) -> npt.NDArray[np.float64]:
     """Distances from (m, n) flat cells, those of each row of the table in each of m marginals."""
-    m, n = cells.shape
-    cells.sort(axis=1)
-    begins = np.ones((m, n), bool)
-    np.not_equal(cells[:, 1:], cells[:, :-1], out=begins[:, 1:])
-    first = np.flatnonzero(begins)
-    counts = _gaps(first, m * n)
-    distinct = cells.ravel()[first]
-    starts = np.searchsorted(first, np.arange(m) * n)
-    bounds = [*starts.tolist(), len(first)]
+    distinct, counts, bounds = runs_of(cells)
+    starts = bounds[:-1]
     touched = np.concatenate([p[distinct[bounds[i] : bounds[i + 1]]] for i, p in enumerate(marginals)])
     inside = np.add.reduceat(np.abs(counts - size * touched), starts)
     outside = np.maximum(0.0, 1.0 - np.add.reduceat(touched, starts))
     return np.asarray(inside + size * outside)
-
-
-def _gaps(first: npt.NDArray[np.int64], end: int) -> npt.NDArray[np.int64]:
-    """Lengths of runs that begin at `first` and fill up to `end`; np.diff costs a few runs several times as much."""
-    lengths = np.empty_like(first)
-    np.subtract(first[1:], first[:-1], out=lengths[:-1])
-    lengths[-1:] = end - first[-1:]
-    return lengths
 
 
 # Distances of very many marginals ---------------------------------------------------------------------------------
@@ -176,9 +161,3 @@ def flat_counts(codes: npt.NDArray[np.integer], layout: FlatLayout) -> npt.NDArr
     while sum(kept.nbytes for _, kept in _kept.values()) > _KEPT_BYTES and len(_kept) > 1:
         _kept.popitem(last=False)
     return flat
-
-
-@lru_cache(maxsize=8)
-def _strides(domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.float64]:
-    """(m, d) what a step in each attribute moves the flat cell of each clique's marginal by."""
-    return cell_strides(domain, [domain.axes(clique) for clique in cliques]).astype(np.float64)

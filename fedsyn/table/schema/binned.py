@@ -305,41 +305,9 @@ class BinnedColumn(ColumnBase):
     def codes_of(self, numbers: np.ndarray) -> np.ndarray:
         """(n,) codes of (n,) float64 numbers, NaN where missing; an integer type."""
         absent = np.isnan(numbers)
-        some_absent = bool(absent.any())
-        guess = self._even_bins
-        if guess is None:
-            codes = np.searchsorted(self.edges[1:-1], numbers, side="right")
-        else:
-            lower, scale, open_edges = guess
-            with np.errstate(over="ignore"):
-                place = (np.where(absent, lower, numbers) if some_absent else numbers) - lower
-                place *= scale
-            np.clip(place, 0, len(open_edges) - 2, out=place)
-            codes = place.astype(np.int32)
-            codes += numbers >= open_edges[codes + 1]
-            codes -= numbers < open_edges[codes]
-        if some_absent:
-            codes[absent] = self.size - 1 if self.missing else 0
+        codes = np.searchsorted(self.edges[1:-1], numbers, side="right")
+        codes[absent] = self.size - 1 if self.missing else 0
         return codes
-
-    @cached_property
-    def _even_bins(self) -> tuple[float, float, np.ndarray] | None:
-        """How to guess a number's bin to within one bin: (lower, bins per unit, edges open to both sides), or None.
-
-        The guess never falls as the number grows, so it is enough to look at the edges. It is much faster than a search
-        and, after its check against two edges, as exact.
-        """
-        bins = len(self.edges) - 1
-        width = float(self.edges[-1] - self.edges[0])
-        if bins < 4 or not 0 < width < math.inf or not math.isfinite(bins / width):
-            return None
-        lower, scale = float(self.edges[0]), bins / width
-        place = np.clip((self.edges - lower) * scale, 0, bins - 1).astype(np.int64)
-        at_start, at_end = place[:-1], place[1:]
-        here = np.arange(bins)
-        if (at_start < here - 1).any() or (at_end > here + 1).any():
-            return None
-        return lower, scale, np.concatenate([[math.nan], self.edges[1:-1], [math.nan]])  # no number is beyond NaN
 
     # And back ---------------------------------------------------------------------------------------------------------
 

@@ -41,22 +41,9 @@ if TYPE_CHECKING:
 
     from fedsyn.table.schema.profile import Profile
 
-_CODE_WORDS = frozenset(
-    (
-        "zip",
-        "plz",
-        "postcode",
-        "postal",
-        "code",
-        "codes",
-        "kode",
-        "icd",
-        "icd10",
-        "ops",
-        "drg",
-        "atc",
-    )
-)
+# Words of the names of columns of codes.
+_CODE_WORDS = "zip plz postcode postal code codes kode icd icd10 ops drg atc"
+# How no and yes are written.
 _YES = (
     ("false", "true"),
     ("no", "yes"),
@@ -285,7 +272,7 @@ class CodeColumn(CategoricalColumn):
             return Reading({}, "text of digits that starts with 0")
         widths = pc.min_max(pc.utf8_length(profile.tried))
         one_width = widths["min"].as_py() == widths["max"].as_py() >= 3
-        named = _CODE_WORDS & set(persons.words_of(profile.name))
+        named = set(_CODE_WORDS.split()) & set(persons.words_of(profile.name))
         return Reading({}, "named like a code") if one_width and named else None
 
     def _padded(self, value: Any) -> Any:
