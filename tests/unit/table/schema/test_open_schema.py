@@ -204,7 +204,7 @@ def test_blocks_and_several_tables_give_the_same_own_rows() -> None:
     schema, frame = Schema.loads(ROWS), pd.DataFrame(FRAMES | {"z": ["01007", "00099", "01007", "00005", "00005"]})
     whole = schema.block(frame).own
     encoder = schema.encoder()
-    parts = [encoder.block({name: part[name] for name in frame}) for part in (frame[:2], frame[2:])]
+    parts = [encoder.block(part) for part in (frame[:2], frame[2:])]
     blocks = type(whole).joined([part.own for part in parts])
     apart = type(whole).joined([schema.block(frame[:2]).own, schema.block(frame[2:]).own])
     for other in (blocks, apart):
