@@ -22,11 +22,10 @@ import numpy.typing as npt
 from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.table.schema.base import ColumnBase
-from fedsyn.table.schema.values import MISSING_TEXT, parse_number
+from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 
 Floats = npt.NDArray[np.float64]
@@ -341,14 +340,13 @@ class BinnedColumn(ColumnBase):
         other._within = within
         return other
 
-    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pa.Array:
-        """(n,) numbers as the cells of a CSV file, empty where missing."""
+    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        """(n,) numbers as they are written to a CSV file, None where missing."""
         import pandas as pd
-        import pyarrow as pa
 
-        inverse, uniques = pd.factorize(numbers)
-        table = pa.array([*self.texts(uniques), ""], pa.string())
-        return table.take(pa.array(np.where(absent, len(uniques), inverse)))
+        index, distinct = pd.factorize(numbers)
+        table = pd.Series([*self.texts(distinct), None], dtype=text_dtype())
+        return table.take(np.where(absent, len(distinct), index)).reset_index(drop=True)
 
     def labels(self) -> list[str]:
         """What each bin starts at, in words; not the missing category."""
@@ -406,20 +404,8 @@ class NumericColumn(BinnedColumn):
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [f"{number:.4g}" if not self.whole else str(int(number)) for number in numbers.tolist()]
 
-    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        cells = pc.cast(pa.array(numbers), pa.string())
-        if numbers.dtype.kind == "f":
-            # Like Python, Arrow writes the shortest text that reads back as the number; but "2" where Python writes
-            # "2.0", and exponents elsewhere.
-            size = np.abs(numbers)
-            plain = (size >= 1e-4) & (size < 1e10) & (np.floor(numbers) != numbers)
-            if not plain.all():
-                odd = pa.array([repr(number) for number in numbers[~plain].tolist()], pa.string())
-                cells = pc.replace_with_mask(cells, pa.array(~plain), odd)
-        return pc.if_else(pa.array(absent), "", cells) if absent.any() else cells
+    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        return restored_numbers(numbers, absent, self.whole, self.missing, None)
 
 
 def numbers_of(parsed: Iterable[float | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

@@ -34,7 +34,7 @@ from fedsyn.table.schema.base import ColumnBase, Reading, Value
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
-from fedsyn.table.schema.values import MISSING_TEXT, key, keys, parse_number, same, written
+from fedsyn.table.schema.values import MISSING_TEXT, key, keys, parse_number, same, text_dtype, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,37 +178,37 @@ class CategoricalColumn(ColumnBase):
             at -= 1
         return int(order[at])
 
-    def decode(self, codes: np.ndarray) -> pd.Series:
-        """The values of (n,) codes, in the dtype of the categories (nullable where there is a missing
-        category).
-        """
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether the categories are of several types, of which no dtype is."""
+        texts = {isinstance(value, str) for value in self.values}
+        flags = {isinstance(value, bool) for value in self.values}
+        return len(texts) > 1 or len(flags) > 1
+
+    def cells(self, codes: np.ndarray) -> pd.Series:
+        """The values of (n,) codes, in the dtype of the categories (nullable where there is a missing category)."""
         import pandas as pd
 
         table: list[Any] = [*self.values, None] if self.missing else list(self.values)
-        dtype: str
-        if all(isinstance(value, bool) for value in self.values):
-            dtype = "boolean" if self.missing else "bool"
-        elif all(isinstance(value, int) and not isinstance(value, bool) for value in self.values):
-            dtype = "Int64" if self.missing else "int64"
-        elif not any(isinstance(value, bool | str) for value in self.values):
-            dtype = "float64"
-        elif all(isinstance(value, str) for value in self.values):
-            dtype = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
-        else:
+        dtype = "float64"
+        if self.mixed:
             dtype = "object"
-        series = (
-            pd.Series(pd.array(table, dtype=dtype), dtype=dtype)
-            .take(np.asarray(codes, dtype=np.intp))
-            .reset_index(drop=True)
-        )
-        return self._as_came(series)
+        elif isinstance(self.values[0], str):
+            dtype = text_dtype()
+        elif isinstance(self.values[0], bool):
+            dtype = "boolean" if self.missing else "bool"
+        elif all(isinstance(value, int) for value in self.values):
+            dtype = "Int64" if self.missing else "int64"
+        values = pd.Series(pd.array(table, dtype=dtype), dtype=dtype)
+        return values.take(np.asarray(codes, dtype=np.intp)).reset_index(drop=True)
 
-    def _as_came(self, series: pd.Series) -> pd.Series:
+    def decode(self, codes: np.ndarray) -> pd.Series:
+        """The values of (n,) codes in the dtype as it came, or that of `cells`."""
         import pandas as pd
 
         if self.stored == "category":
-            return series.astype(pd.CategoricalDtype(list(self.values), ordered=self.ordered))
-        return as_stored(series, self.stored)
+            return self.cells(codes).astype(pd.CategoricalDtype(list(self.values), ordered=self.ordered))
+        return as_stored(self.cells(codes), self.stored)
 
     def labels(self) -> list[str]:
         """Each value in words; not the missing category."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -23,9 +23,6 @@ from fedsyn.table.schema.conditions import Condition, Literal, Rows
 from fedsyn.table.schema.feasible import MOST_CELLS, Clause, Constraint, Group, Order, groups_of, open_codes
 from fedsyn.table.schema.grids import Flags, grid_of
 from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Impossible, Sum, When
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # How often rows whose numbers break a constraint are drawn anew before they are placed one column after the other.
 _DRAWS = 8
@@ -269,13 +266,6 @@ class Compiled:
         for step in self.steps:
             step.add(rows)
         return rows
-
-    def restored(self, rows: Rows) -> dict[str, pd.Series]:
-        """The values of modelled and computed columns."""
-        return {
-            name: column.restored(*rows.drawn[name]) if name in rows.drawn else column.decode(rows.codes[name])
-            for name, column in {**self.columns, **self.derived}.items()
-        }
 
     def settle(self, rows: Rows, rng: np.random.Generator) -> None:
         """Draws numbers anew, in place, until all constraints hold in every row whose codes are possible.

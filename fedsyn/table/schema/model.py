@@ -455,24 +455,30 @@ class Schema(BaseModel):
         Raises:
             ValueError: codes of another shape, or outside the domain.
         """
-        import pandas as pd
-
         codes = np.asarray(codes)
         if codes.ndim != 2 or codes.shape[1] != len(self.columns):
             raise ValueError(f"codes of shape {codes.shape} do not fit a schema of {len(self.columns)} columns")
         if codes.size and ((codes < 0).any() or (codes >= np.array(self.domain.shape)).any()):
             raise ValueError("codes outside the domain of the schema")
-        decoded = self.compiled.restored(self.drawn(codes, rng))
-        decoded |= self.fresh(start, len(codes), rng)
-        return pd.DataFrame({name: decoded[name] for name in self.order})
+        return self._table(codes, rng, start, dtypes=True)
 
-    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> Rows:
-        """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others."""
-        return self.compiled.drawn(codes, rng)
+    def cells(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
+        """What `decode` gives, as it is written to a CSV file: the dtypes as they came do not count there."""
+        return self._table(codes, rng, start, dtypes=False)
 
-    def fresh(self, start: int, rows: int, rng: np.random.Generator) -> dict[str, pd.Series]:
-        """The columns that are made afresh, of the rows from number `start` on; drawn after everything else."""
-        return {name: self.aside[name].fresh(start, rows, rng) for name in self.order if name in self.aside}  # type: ignore[union-attr]
+    def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
+        import pandas as pd
+
+        rows, table = self.compiled.drawn(codes, rng), {}
+        for name in self.order:
+            column: Any = self.every_column[name]
+            if name in self.aside:
+                table[name] = column.fresh(start, len(codes), rng)
+            elif name in rows.drawn:
+                table[name] = (column.restored if dtypes else column.cells)(*rows.drawn[name])
+            else:
+                table[name] = (column.decode if dtypes else column.cells)(rows.codes[name])
+        return pd.DataFrame(table)
 
 
 #: Keys of a schema in YAML.

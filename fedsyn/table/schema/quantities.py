@@ -111,15 +111,13 @@ class WrittenNumber(BinnedColumn):
         return parse_number(sign + body.replace(self.mark, "."))
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-        import pandas as pd
 
         if self.stored is not None and self.stored.startswith("decimal"):
             import pyarrow as pa
 
             return self._as_decimals(numbers, absent, pa)
         if not self.reads_numbers and (self.stored is None or self.stored in ("object", "str", "string")):
-            texts = self.cells(numbers, absent).to_pandas()
-            return as_stored(pd.Series(texts).mask(absent, None), self.stored)
+            return as_stored(self.cells(numbers, absent), self.stored)
         if self.decimals == 0:
             return restored_numbers(numbers, absent, True, self.missing, self.stored)
         return restored_numbers(numbers / 10**self.decimals, absent, False, self.missing, self.stored)

@@ -131,10 +131,9 @@ class TemporalColumn(BinnedColumn):
         """timedelta64[us] since the kind's zero, as pandas has such values."""
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-        import pandas as pd
 
         if self.stored is None or self.stored in ("object", "str", "string"):
-            return as_stored(pd.Series(self.cells(numbers, absent).to_pandas()).mask(absent, None), self.stored)
+            return as_stored(self.cells(numbers, absent), self.stored)
         values = self._values(self._moments(numbers))
         return as_stored(values.mask(absent) if absent.any() else values, self.stored)
 
