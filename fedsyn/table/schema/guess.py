@@ -144,13 +144,11 @@ def _reads(guess: Guess, profile: Profile) -> bool:
 
 def _aside(profile: Profile, stored: str | None) -> Guess | None:
     """A proposal to leave the column out, where its name or its values point at persons."""
-    why = persons.personal_by_values(profile) or persons.personal_by_name(profile)
+    why = persons.personal_by_values(profile) or persons.personal_by_name(profile) or persons.numbers_the_rows(profile)
+    if why is None and persons.nearly_unique(profile) and CodeColumn.reading(profile) is not None:
+        why = persons.shown_share(profile)
     if why is not None:
         return set_aside(profile, IdentifierColumn, why, stored)
-    if persons.numbers_the_rows(profile):
-        return set_aside(profile, IdentifierColumn, "numbers the rows", stored)
-    if persons.nearly_unique(profile) and CodeColumn.reading(profile) is not None:
-        return set_aside(profile, IdentifierColumn, persons.shown_share(profile), stored)
     if persons.is_free_text(profile):
         return set_aside(profile, TextColumn, "free text", stored)
     return None

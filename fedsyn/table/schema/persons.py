@@ -74,14 +74,15 @@ def nearly_unique(profile: Profile) -> bool:
     return profile.present >= _ENOUGH and profile.unlike > _NEARLY_UNIQUE
 
 
-def numbers_the_rows(profile: Profile) -> bool:
-    """Whether a column of whole numbers counts: as many in a row as there are rows, each once."""
+def numbers_the_rows(profile: Profile) -> str | None:
+    """Why a column of whole numbers is a count of the rows (as many in a row as there are rows, each once), or None."""
     import pyarrow.compute as pc
 
     if profile.present < _ENOUGH or profile.values != profile.present or not profile.all_match(r"^\d{1,15}$"):
-        return False
+        return None
     ends = pc.min_max(profile.texts.cast("int64"))
-    return int(ends["max"].as_py()) - int(ends["min"].as_py()) == profile.values - 1
+    counts = int(ends["max"].as_py()) - int(ends["min"].as_py()) == profile.values - 1
+    return "numbers the rows" if counts else None
 
 
 def shown_share(profile: Profile) -> str:
