@@ -45,7 +45,8 @@ def typed_guess(series: pd.Series, asked: Asked) -> Guess | None:
     import pandas as pd
 
     dtype, present = series.dtype, series.dropna()
-    types = {type(value) for value in present.iloc[:1000].tolist()} if dtype.kind == "O" else set()
+    objects = dtype.kind == "O" or (isinstance(dtype, pd.ArrowDtype) and dtype.type in (dt.date, dt.time))
+    types = {type(value) for value in present.iloc[:1000].tolist()} if objects else set()
     keys: dict[str, Any] = {"stored": str(dtype)}
     if isinstance(dtype, pd.CategoricalDtype):
         return _category(series, asked, keys)
@@ -61,13 +62,13 @@ def typed_guess(series: pd.Series, asked: Asked) -> Guess | None:
         return None if dtype.kind == "O" else set_aside(profile, DropColumn, "no row has a value", str(dtype))
     if pd.api.types.is_numeric_dtype(dtype) or (types and types <= {int, float}):
         return _numbers(pd.to_numeric(series), asked, keys)
-    if pd.api.types.is_datetime64_any_dtype(dtype):
+    if types == {dt.date}:
+        keys = keys if isinstance(dtype, pd.ArrowDtype) else {"stored": "date32[day]"}
+        reading = Reading(_days(min(present), max(present)), "dates")
+    elif pd.api.types.is_datetime64_any_dtype(dtype):
         kind, reading = _moments(present)
     elif pd.api.types.is_timedelta64_dtype(dtype):
         kind, reading = DurationColumn, span_of(present, {})
-    elif types == {dt.date}:
-        keys = keys if isinstance(dtype, pd.ArrowDtype) else {"stored": "date32[day]"}
-        reading = Reading(_days(min(present), max(present)), "dates")
     elif types == {dt.time}:
         finer = any(value.microsecond for value in present.tolist())
         kind, keys = TimeColumn, {"stored": "time64[us]"}
