@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import DataError
-from fedsyn.table.data.layout import Layout, layout_of, require_names
+from fedsyn.table.data.layout import TextLayout, layout_of, require_names
 from fedsyn.table.data.opening import source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import (
@@ -78,7 +78,7 @@ def read_cells(
     return cells
 
 
-def _text(layout: Layout, most: int, strict: bool) -> Cells:
+def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
     header = layout.header
     if strict:
         require_names(layout.path, header)

@@ -26,7 +26,7 @@ _SHOWN = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """A text file, and how it is read.
 
     Attributes:
@@ -65,7 +65,7 @@ def shown(separator: str) -> str:
     return _SHOWN.get(separator, f"'{separator}'")
 
 
-def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = None) -> Layout:
+def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = None) -> TextLayout:
     """Finds out how a text file is read.
 
     Args:
@@ -89,7 +89,7 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
     header = _first_cells(head, separator)
     if not sheet:
         _require_divided(path, head, header, separator, columns)
-    return Layout(file, separator, options.decimal or ".", header, tuple(_notes(file, separator, options)))
+    return TextLayout(file, separator, options.decimal or ".", header, tuple(_notes(file, separator, options)))
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:

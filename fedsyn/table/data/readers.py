@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.errors import ConfigError, DataError, nearest
-from fedsyn.table.data.layout import Layout, layout_of
+from fedsyn.table.data.layout import TextLayout, layout_of
 from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS, source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.sealed import is_sealed, plain_name
@@ -223,7 +223,7 @@ def _reads_numbers(column: Column) -> bool:
     return isinstance(column, BinnedColumn) and column.reads_numbers
 
 
-def say(layout: Layout) -> None:
+def say(layout: TextLayout) -> None:
     """Logs what was found out about a text file and is not said in its options."""
     found = list(layout.notes)
     if layout.file.fell_back:
@@ -232,7 +232,7 @@ def say(layout: Layout) -> None:
         log.info("%s: %s", layout.path, "; ".join(found))
 
 
-def csv_options(layout: Layout, schema: Schema) -> dict[str, Any]:
+def csv_options(layout: TextLayout, schema: Schema) -> dict[str, Any]:
     """The options of `read_csv` by which the columns of a text file are what the schema says.
 
     Raises:
@@ -263,7 +263,7 @@ def exact_floats() -> dict[str, Any]:
     return {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
 
 
-def csv_blocks(layout: Layout, rows: int, options: Mapping[str, Any]) -> Generator[pd.DataFrame]:
+def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Generator[pd.DataFrame]:
     """The cells of a text file under its own header (pandas renames doubled names), `rows` at a time.
 
     Raises:
@@ -290,7 +290,7 @@ def csv_blocks(layout: Layout, rows: int, options: Mapping[str, Any]) -> Generat
             yield frame
 
 
-def first_rows(layout: Layout, rows: int, options: Mapping[str, Any]) -> pd.DataFrame:
+def first_rows(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> pd.DataFrame:
     """The first rows of a text file; raises what `csv_blocks` raises."""
     import pandas as pd
 

@@ -21,8 +21,8 @@ from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn
 from fedsyn.table.schema.guess import (
     FEW_ROWS,
     MOST_BINS,
-    Asked,
     Guess,
+    GuessOptions,
     Written,
     made,
     places_of,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def typed_guess(series: pd.Series, asked: Asked) -> Guess | None:
+def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
     """A guess from a dtype, or from the types of Python's objects; None for what has to be looked at like text."""
     import pandas as pd
 
@@ -91,7 +91,7 @@ def _counted(series: pd.Series) -> Profile:
     return Profile(str(series.name), len(series), int(series.isna().sum()), texts, counts)
 
 
-def _category(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess | None:
+def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
     """A categorical dtype lists its categories; text of them may still be names."""
     profile = Profile.of(series)
     if not profile.values:
@@ -111,7 +111,7 @@ def _category(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess | 
     return made(profile, CategoricalColumn, keys, why, "categories", rare)
 
 
-def _numbers(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess:
+def _numbers(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Guess:
     import pandas as pd
 
     numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -212,7 +212,7 @@ def draft_columns(
     guesses = {}
     for j, name in enumerate(names):
         is_label = name == label
-        asked = Asked(bins, is_label, is_label or name in keep, decimal, stored=not text)
+        asked = GuessOptions(bins, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
     return guesses
 
@@ -224,7 +224,7 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
     return data | ({"missing_values": words} if words else {})
 
 
-def _guess(series: pd.Series, asked: Asked) -> Guess:
+def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
     found = typed_guess(series, asked)
     if found is not None:
         return found

@@ -24,8 +24,8 @@ from math import prod
 import numpy as np
 
 from fedsyn.errors import SchemaError
-from fedsyn.table.schema.conditions import Literal, Rows
-from fedsyn.table.schema.grids import Flags, Floats, Grid
+from fedsyn.table.schema.conditions import DrawnRows, Literal
+from fedsyn.table.schema.grids import Flags, Floats, NumberGrid
 
 # Ways to satisfy all clauses of a group that are tried, and cells of codes that are looked at together.
 MOST_WAYS, MOST_CELLS = 1024, 1 << 22
@@ -51,7 +51,7 @@ class Clause:
         """Whether all numbers in the codes do."""
         return _any([literal.sure[codes[literal.name]] for literal in self.literals])
 
-    def holds(self, rows: Rows) -> Flags:
+    def holds(self, rows: DrawnRows) -> Flags:
         """(n,) whether it holds for rows."""
         return _any([literal.holds(rows) for literal in self.literals])
 
@@ -70,13 +70,13 @@ class Clause:
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class ColumnOrder:
     """The first column is at most the second, or less."""
 
     first: str
     second: str
     strict: bool
-    grids: Mapping[str, Grid]
+    grids: Mapping[str, NumberGrid]
     text: str
 
     @property
@@ -112,7 +112,7 @@ class Order:
     def _compared(self, first: Floats, second: Floats) -> Flags:
         return np.asarray(first < second if self.strict else first <= second)
 
-    def holds(self, rows: Rows) -> Flags:
+    def holds(self, rows: DrawnRows) -> Flags:
         """(n,) whether it holds for rows."""
         (a, no_a), (b, no_b) = (rows.numbers(name, self.grids[name]) for name in self.columns)
         first, second = (self.grids[name].value(own) for name, own in zip(self.columns, (a, b), strict=True))
@@ -125,7 +125,7 @@ class Order:
         return {name for name in self.columns if self.grids[name].drawn}
 
 
-Constraint = Clause | Order
+Constraint = Clause | ColumnOrder
 
 
 def open_codes(constraint_columns: Sequence[str], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
@@ -135,7 +135,7 @@ def open_codes(constraint_columns: Sequence[str], sizes: Mapping[str, int]) -> d
 
 
 def _sizes(constraint: Constraint) -> dict[str, int]:
-    if isinstance(constraint, Order):
+    if isinstance(constraint, ColumnOrder):
         return {name: len(constraint.grids[name].low) for name in constraint.columns}
     return {literal.name: len(literal.possible) for literal in constraint.literals}
 
@@ -168,13 +168,15 @@ class Group:
         SchemaError: too many codes or ways to be looked at together.
     """
 
-    def __init__(self, constraints: Sequence[Constraint], grids: Mapping[str, Grid], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, constraints: Sequence[Constraint], grids: Mapping[str, NumberGrid], sizes: Mapping[str, int]
+    ) -> None:
         self.constraints = tuple(constraints)
         named = {name for constraint in constraints for name in constraint.columns}
         self.columns = tuple(name for name in sizes if name in named)
         self.sizes = {name: sizes[name] for name in self.columns}
         self.clauses = [c for c in constraints if isinstance(c, Clause)]
-        self.orders = [c for c in constraints if isinstance(c, Order)]
+        self.orders = [c for c in constraints if isinstance(c, ColumnOrder)]
         self.grids = {name: grids[name] for name in self.columns if name in grids}
         undecided = {name for constraint in constraints for name in constraint.undecided}
         self.undecided = tuple(name for name in self.columns if name in undecided)
@@ -190,7 +192,7 @@ class Group:
             out |= self._tightened(codes, way)[0]
         return out
 
-    def holds(self, rows: Rows) -> Flags:
+    def holds(self, rows: DrawnRows) -> Flags:
         """(n,) whether all of the constraints hold for rows."""
         return np.asarray(np.logical_and.reduce([constraint.holds(rows) for constraint in self.constraints]))
 
@@ -257,7 +259,7 @@ class Group:
 
 
 def groups_of(
-    constraints: Sequence[Constraint], grids: Mapping[str, Grid], sizes: Mapping[str, int]
+    constraints: Sequence[Constraint], grids: Mapping[str, NumberGrid], sizes: Mapping[str, int]
 ) -> Iterator[Group]:
     """The groups of the constraints that codes alone do not decide."""
     left = [(constraint, constraint.undecided) for constraint in constraints]

@@ -21,8 +21,8 @@ from fedsyn.table.schema.aside import ASIDE, Aside
 from fedsyn.table.schema.base import REMARKS, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, Column
-from fedsyn.table.schema.compiled import Compiled, computed_columns
-from fedsyn.table.schema.conditions import Rows
+from fedsyn.table.schema.compiled import CompiledRules, computed_columns
+from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
@@ -346,13 +346,13 @@ class Schema(BaseModel):
         return schema if label is None else schema.with_label(label)
 
     @cached_property
-    def compiled(self) -> Compiled:
+    def compiled(self) -> CompiledRules:
         """What the constraints come to; those on columns that are still to be found are left for later.
 
         Raises:
             SchemaError: constraints that cannot be, in one sentence.
         """
-        return Compiled(self.constraints, self.columns, self.derived, self.open_columns)
+        return CompiledRules(self.constraints, self.columns, self.derived, self.open_columns)
 
     @cached_property
     def domain(self) -> Domain:
@@ -436,7 +436,7 @@ class Schema(BaseModel):
         block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(frame)
         drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
         codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
-        return self.compiled.violations(Rows(codes, drawn))
+        return self.compiled.violations(DrawnRows(codes, drawn))
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.

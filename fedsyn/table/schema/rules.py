@@ -69,7 +69,7 @@ class Comparison(Rule):
         return self.text
 
 
-class Sum(Rule):
+class SumRule(Rule):
     """A column that is the sum of others, some of them with a minus. It is missing where one of them is.
 
     Attributes:
@@ -146,7 +146,7 @@ class When(Rule):
         return f"when {_listed(self.when)}: {_listed(self.then)}"
 
 
-AnyRule = Comparison | Sum | Determined | Impossible | When
+AnyRule = Comparison | SumRule | Determined | Impossible | When
 _KEYS: dict[str, type[AnyRule]] = {"determines": Determined, "impossible": Impossible, "when": When}
 Rules = Annotated[tuple[AnyRule, ...], Field(default=())]
 
@@ -258,7 +258,7 @@ def _parsed_line(line: str, where: str) -> AnyRule:
     terms = [(sign, _name(name)) for sign, name in zip(signs, pieces[::2], strict=True)]
     if any(not name for _, name in terms):
         raise ValueError(f"{where}: expected 'total = a + b', with spaces around + and -")
-    return Sum(column=_name(left), terms=tuple(terms))  # type: ignore[arg-type]
+    return SumRule(column=_name(left), terms=tuple(terms))  # type: ignore[arg-type]
 
 
 def _split(pattern: re.Pattern[str], text: str) -> list[str]:

@@ -29,7 +29,7 @@ from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import deployed
 from fedsyn.runs.report import write_full_report
 from fedsyn.runs.serve import serve
-from fedsyn.table.finding.facts import Finding
+from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 
 SCHEMA = """
@@ -320,7 +320,7 @@ class Asked:
             own=self.schema.block(frame).own,
             open_schema=self.schema,
         )
-        self.finding = Finding(self.schema)
+        self.finding = PrivateColumns(self.schema)
         self.cells = []
         for column in self.finding.ranges:
             last = len(column.edges) - 2

@@ -12,7 +12,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class NoisyGrid:
     """A grid and what was released of it.
 
     Attributes:
@@ -39,7 +39,7 @@ class Cells:
         return 2.0 * np.minimum(alone, self.noise)
 
 
-def cuts(cells: Cells, most: int, *, trim_low: bool, trim_high: bool) -> list[int]:
+def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> list[int]:
     """Indices of the grid's edges that become the edges of the bins, ascending; at most `most` bins.
 
     1. A cell with a bin's share of the rows, one in `most`, is a bin of its own: an atom (a zero that stands for "no"),
@@ -81,7 +81,7 @@ def cuts(cells: Cells, most: int, *, trim_low: bool, trim_high: bool) -> list[in
     return [parts[0][0], *(high for _, high in parts)]
 
 
-def _outermost(cells: Cells, trim_low: bool, trim_high: bool) -> tuple[int, int]:
+def _outermost(cells: NoisyGrid, trim_low: bool, trim_high: bool) -> tuple[int, int]:
     """The range without its ends, as far as they hold no more than the noise of a range: a longer tail is data."""
     total = len(cells.counts)
     least = np.minimum(cells.least(np.arange(1, total + 1)), cells.noise)
@@ -91,7 +91,7 @@ def _outermost(cells: Cells, trim_low: bool, trim_high: bool) -> tuple[int, int]
     return (low, high) if low < high else (0, total)
 
 
-def _joined(cells: Cells, parts: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
+def _joined(cells: NoisyGrid, parts: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
     """No more than `most` parts: the lightest neighbours are put together."""
     while len(parts) > most:
         together = [cells.mass(a, d) for (a, _), (_, d) in itertools.pairwise(parts)]
@@ -100,7 +100,7 @@ def _joined(cells: Cells, parts: list[tuple[int, int]], most: int) -> list[tuple
     return parts
 
 
-def _median(cells: Cells, start: int, end: int) -> tuple[float, int]:
+def _median(cells: NoisyGrid, start: int, end: int) -> tuple[float, int]:
     """(rows of the part, where it is cut into halves of equal mass); no gain where a half would not stand out."""
     if end - start < 2:
         return 0.0, start
@@ -111,7 +111,7 @@ def _median(cells: Cells, start: int, end: int) -> tuple[float, int]:
     return (cells.mass(start, end) if stands_out else 0.0), at
 
 
-def _best(cells: Cells, start: int, end: int) -> tuple[float, int]:
+def _best(cells: NoisyGrid, start: int, end: int) -> tuple[float, int]:
     """(how much the best cut lowers rows times width, beyond what noise alone does, and where it is).
 
     Cutting takes the rows of each part off the width of the other one.
