@@ -67,8 +67,8 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
         DataError: the table lacks a column of the schema.
     """
     schema.require_columns(frame.columns)
-    opened = schema.open_columns  # nothing of them stands in the schema yet
-    columns = {name: column for name, column in schema.columns.items() if name not in opened}
+    # Of open columns nothing stands in the schema yet.
+    columns = {name: column for name, column in schema.columns.items() if name not in schema.open}
     return {name: _finding(schema, column, frame[name], few) for name, column in columns.items()}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -19,7 +20,30 @@ from fedsyn.table.schema.rules import Determined, SumRule
 _DAY = Fraction(86_400_000_000)
 
 
-class Computed:
+class Step(ABC):
+    """How one column is computed from others."""
+
+    name: str
+
+    @abstractmethod
+    def add(self, rows: DrawnRows) -> None:
+        """Computes the column."""
+
+    def equal(self, own: np.ndarray, expected: np.ndarray) -> Flags:
+        """(n,) whether numbers of the column are those that are computed."""
+        return np.asarray(own == expected)
+
+    def broken(self, rows: DrawnRows) -> Flags:
+        """(n,) where a column that is there already differs from what it should be."""
+        made = DrawnRows(dict(rows.codes), dict(rows.drawn))
+        self.add(made)
+        if self.name not in made.drawn:
+            return np.asarray(rows.codes[self.name] != made.codes[self.name])
+        (own, absent), (expected, missing) = rows.drawn[self.name], made.drawn[self.name]
+        return np.asarray(np.where(absent | missing, absent != missing, ~self.equal(own, expected)))
+
+
+class Computed(Step):
     """A sum, ready to be computed exactly: in whole steps of its column where all terms are whole.
 
     Args:
@@ -86,7 +110,6 @@ class Computed:
                 )
 
     def add(self, rows: DrawnRows) -> None:
-        """Computes the column."""
         found = [rows.numbers(name, self.grids[name]) for name in self.sources]
         absent = np.zeros(len(found[0][1]), dtype=bool)
         for _, missing in found:
@@ -106,17 +129,12 @@ class Computed:
             summed = summed + sign * value
         return summed
 
-    def broken(self, rows: DrawnRows) -> Flags:
-        """(n,) where a column that is there already differs from the sum."""
-        own, absent = rows.drawn[self.name]
-        made = DrawnRows(rows.codes, dict(rows.drawn))
-        self.add(made)
-        expected, missing = made.drawn[self.name]
-        equal = np.rint(own) == expected if self.whole else np.isclose(own, expected, rtol=1e-9, atol=1e-9)
-        return np.asarray(np.where(absent | missing, absent != missing, ~equal))
+    def equal(self, own: np.ndarray, expected: np.ndarray) -> Flags:
+        close = np.rint(own) == expected if self.whole else np.isclose(own, expected, rtol=1e-9, atol=1e-9)
+        return np.asarray(close)
 
 
-class Mapped:
+class Mapped(Step):
     """A column that another one determines, by a public map.
 
     Args:
@@ -207,12 +225,3 @@ class Mapped:
         self.add(rows)
         holds = literal.holds(rows)
         return Literal(self.rule.determines, holds, holds)
-
-    def broken(self, rows: DrawnRows) -> Flags:
-        """(n,) where a column that is there already differs from what it should be."""
-        made = DrawnRows(dict(rows.codes), dict(rows.drawn))
-        self.add(made)
-        if isinstance(self.target, CategoricalColumn):
-            return np.asarray(rows.codes[self.name] != made.codes[self.name])
-        (own, absent), (expected, missing) = rows.drawn[self.name], made.drawn[self.name]
-        return np.asarray(np.where(absent | missing, absent != missing, own != expected))

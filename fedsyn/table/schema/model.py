@@ -213,11 +213,6 @@ class Schema(BaseModel):
         """Names of the synthetic table's columns: those that are modelled, computed, or made afresh."""
         return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
 
-    @property
-    def open_columns(self) -> tuple[str, ...]:
-        """Columns of which something is private, and has to be found before their values have codes."""
-        return tuple(self.open)
-
     def closed(self, found: Mapping[str, Sequence[Any]]) -> Schema:
         """The schema with what was found of each open column (see `fedsyn.table.schema.open.filled_in`)."""
         data = self.to_dict()
@@ -313,37 +308,22 @@ class Schema(BaseModel):
             data["columns"][name] = approved_column(self.every_column[name], old, found.get(name), asked, name)
         return Schema.from_dict(data)
 
-    def with_bins(self, bins: int) -> Schema:
-        """The schema with this number of equal-width bins in every numeric column that names a number of
-        bins.
-
-        Explicit edges and `bins: values` are the schema author's own choice and stay.
-
-        Raises:
-            SchemaError: a number of bins out of range.
-        """
-        data = self.to_dict()
-        for name, column in self.columns.items():
-            if isinstance(column, BinnedColumn) and isinstance(column.bins, int):
-                data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
-        return Schema.from_dict(data)
-
-    def with_label(self, label: str) -> Schema:
-        """The schema with another label.
-
-        Raises:
-            SchemaError: not a column.
-        """
-        return Schema.from_dict({**self.to_dict(), "label": label})
-
     def adjusted(self, bins: int | None = None, label: str | None = None) -> Schema:
         """The schema with a run's `data.bins` and `data.label`, where it sets them.
 
+        Args:
+            bins: equal-width bins of every ordered column that names a number of bins. Explicit edges and
+                `bins: values` are the schema author's own choice and stay.
+            label: another label.
+
         Raises:
-            SchemaError: as `with_bins` and `with_label`.
+            SchemaError: a number of bins out of range, or no such column.
         """
-        schema = self if bins is None else self.with_bins(bins)
-        return schema if label is None else schema.with_label(label)
+        data = self.to_dict() | ({} if label is None else {"label": label})
+        for name, column in self.columns.items():
+            if bins is not None and isinstance(column, BinnedColumn) and isinstance(column.bins, int):
+                data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
+        return self if bins is None and label is None else Schema.from_dict(data)
 
     @cached_property
     def compiled(self) -> CompiledRules:
@@ -352,7 +332,7 @@ class Schema(BaseModel):
         Raises:
             SchemaError: constraints that cannot be, in one sentence.
         """
-        return CompiledRules(self.constraints, self.columns, self.derived, self.open_columns)
+        return CompiledRules(self.constraints, self.columns, self.derived, self.open)
 
     @cached_property
     def domain(self) -> Domain:

@@ -73,7 +73,7 @@ def test_more_clients_than_rows_is_an_error_that_names_both(name: str) -> None:
         ([[0, 1], []], "client 1 of the partition has no rows"),
         ([[0, 1], [1, 2]], "1 are at several clients"),
         ([[0], [2]], "1 are missing"),
-        ([[1, 0], [2]], "not sorted"),
+        ([[0, 0, 1], [2]], "1 are at several clients, or twice at one"),
         ([[0, 1], [3]], "outside the 3 rows"),
         ([[0, 1, 2]], "has 1 parts"),
     ],

@@ -36,7 +36,7 @@ def column(text: str) -> Schema:
 
 def test_what_is_private_is_known_by_column() -> None:
     schema = Schema.loads(ALL_KINDS)
-    assert schema.open_columns == tuple(name for name in schema.columns if name != "sex")
+    assert list(schema.open) == [name for name in schema.columns if name != "sex"]
     assert schema.open["cost"] == OpenRange(False, True, 32)
     assert schema.open["beds"] == OpenRange(True, True, 4)
     assert schema.open["salary"] == OpenRange(True, False, 32)
@@ -58,8 +58,8 @@ def test_an_open_schema_is_written_and_read_again() -> None:
 
 
 def test_a_runs_own_number_of_bins_is_the_most_that_are_found() -> None:
-    assert column("kind: integer, bounds: private").with_bins(7).open["x"] == OpenRange(True, True, 7)
-    assert column("kind: integer, bounds: private, bins: 9").with_bins(7).open["x"] == OpenRange(True, True, None)
+    assert column("kind: integer, bounds: private").adjusted(7).open["x"] == OpenRange(True, True, 7)
+    assert column("kind: integer, bounds: private, bins: 9").adjusted(7).open["x"] == OpenRange(True, True, None)
 
 
 def test_what_is_private_now_needs_no_approval_as_public() -> None:
@@ -127,7 +127,7 @@ def closed_by_hand(schema: Schema) -> Schema:
 def test_a_closed_schema_is_an_ordinary_one_with_the_edges_that_were_found() -> None:
     schema = Schema.loads(ALL_KINDS)
     closed = closed_by_hand(schema)
-    assert closed.open_columns == () and "private" not in closed.dumps()
+    assert not closed.open and "private" not in closed.dumps()
     assert Schema.loads(closed.dumps()) == closed
     assert list(closed.columns) == list(schema.columns) and closed.columns["sex"] == schema.columns["sex"]
     for one in PrivateColumns(schema).ranges:
