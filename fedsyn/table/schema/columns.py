@@ -34,7 +34,7 @@ from fedsyn.table.schema.base import ColumnBase, Reading, Value
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
-from fedsyn.table.schema.values import MISSING_TEXT, key, keys, parse_number, same, text_dtype, written
+from fedsyn.table.schema.values import MISSING_TEXT, is_missing, key, keys, parse_number, same, text_dtype, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,7 +145,7 @@ class CategoricalColumn(ColumnBase):
 
     def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
         """The code of one value of any type."""
-        if value is None or value != value or type(value).__name__ == "NAType":
+        if is_missing(value):
             return len(self.values) if self.missing else self._fallback
         for form in keys(value):
             if form in self._codes:
@@ -159,7 +159,7 @@ class CategoricalColumn(ColumnBase):
 
     def word_of(self, value: Any) -> str | None:
         """How a value is written, as far as categories that nobody knows yet are concerned; None: it is missing."""
-        if value is None or value != value or type(value).__name__ == "NAType":
+        if is_missing(value):
             return None
         return written(value).strip() or None
 
