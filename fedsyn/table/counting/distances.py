@@ -82,7 +82,6 @@ class FlatLayout:
         self.domain, self.cliques = domain, cliques
         self.sizes = np.array([domain.size(q) for q in cliques], np.int64)
         self.bounds = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
-        self._places: tuple[FlatLayout, npt.NDArray[np.int64] | None] | None = None
 
     @cached_property
     def groups(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -104,18 +103,6 @@ class FlatLayout:
             out[which] = values[places].sum(axis=1)
         return out
 
-    def among(self, other: FlatLayout) -> npt.NDArray[np.int64] | None:
-        """Where these cells are in the vector of another layout; None if that lacks one of the marginals."""
-        if self._places is None or self._places[0] is not other:
-            position = {clique: i for i, clique in enumerate(other.cliques)}
-            places = None
-            if all(clique in position for clique in self.cliques):
-                which = np.array([position[clique] for clique in self.cliques])
-                shift = other.bounds[which] - self.bounds[:-1]
-                places = np.repeat(shift, self.sizes) + np.arange(int(self.bounds[-1]))
-            self._places = (other, places)
-        return self._places[1]
-
 
 _layouts: deque[FlatLayout] = deque(maxlen=8)
 
@@ -135,7 +122,7 @@ def flat_layout(domain: Domain, cliques: Sequence[Clique]) -> FlatLayout:
 
 # Counts of tables of this process that may be asked for again: those of a simulation's clients, round after round.
 _KEPT_BYTES = 1 << 28
-_kept: OrderedDict[tuple[bytes, Domain], tuple[FlatLayout, npt.NDArray[np.int32]]] = OrderedDict()
+_kept: OrderedDict[tuple[bytes, Domain], dict[Clique, npt.NDArray[np.int32]]] = OrderedDict()
 
 
 def flat_counts(codes: npt.NDArray[np.integer], layout: FlatLayout) -> npt.NDArray[np.int32]:
@@ -149,15 +136,12 @@ def flat_counts(codes: npt.NDArray[np.integer], layout: FlatLayout) -> npt.NDArr
     digest = hashlib.blake2b(np.ascontiguousarray(codes).data, digest_size=32)
     digest.update(repr((codes.dtype.str, codes.shape)).encode())
     key = (digest.digest(), layout.domain)
-    if key in _kept:
-        _kept.move_to_end(key)
-        before, counts = _kept[key]
-        places = None if before is layout else layout.among(before)
-        if before is layout or places is not None:
-            return counts if places is None else counts[places]
-    parts = [part.ravel() for part in count(codes, layout.domain, layout.cliques)]
-    flat = np.concatenate(parts).astype(np.int32)
-    _kept[key] = (layout, flat)
-    while sum(kept.nbytes for _, kept in _kept.values()) > _KEPT_BYTES and len(_kept) > 1:
-        _kept.popitem(last=False)
-    return flat
+    known = _kept.setdefault(key, {})
+    _kept.move_to_end(key)
+    new = [clique for clique in layout.cliques if clique not in known]
+    if new:
+        for clique, counts in zip(new, count(codes, layout.domain, new), strict=True):
+            known[clique] = counts.ravel().astype(np.int32)
+        while sum(kept.nbytes for table in _kept.values() for kept in table.values()) > _KEPT_BYTES and len(_kept) > 1:
+            _kept.popitem(last=False)
+    return np.concatenate([np.zeros(0, np.int32), *(known[clique] for clique in layout.cliques)])
