@@ -17,15 +17,13 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.table.data.layout import TextLayout, layout_of
-from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS, source_of
+from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.sealed import is_sealed, plain_name
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import CategoricalColumn, Column
+from fedsyn.table.schema.columns import Column
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import MISSING_TEXT
 
@@ -58,31 +56,6 @@ _STARTS = {
 Options = FileOptions | Mapping[str, Any] | None
 #: More rows than any file has.
 ALL_ROWS = 1 << 48
-
-
-def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
-    """Reads a table from a file.
-
-    Args:
-        path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
-        schema: reads only its columns, in its order, as it defines them.
-        options: see `FileOptions`; what they leave out is found in the file.
-
-    Returns:
-        The table with at least one row; missing cells are None or NaN.
-
-    Raises:
-        ConfigError: an option that cannot be used, or that means nothing for this kind of file.
-        DataError: no such file, an unknown format, a damaged or empty file, no rows, or columns of the schema
-            are missing. The message never quotes a cell.
-    """
-    path = require_table(path)
-    chosen = options_for(path, options)
-    with readable(path):
-        frame = (_read_parquet if is_parquet(path) else _read_text)(path, schema, chosen)
-    if len(frame) == 0:
-        raise DataError(f"{path} has no rows")
-    return frame
 
 
 def read_guessed(path: Path) -> pd.DataFrame:
@@ -178,14 +151,6 @@ def readable(path: Path) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
 
 
-def _read_parquet(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:
-    import pandas as pd
-    import pyarrow.parquet as pq
-
-    schema.require_columns(pq.read_schema(source_of(path, chosen)).names, where=str(path))
-    return pd.read_parquet(source_of(path, chosen), columns=list(schema.columns))
-
-
 def series_of(column: pa.Array | pa.ChunkedArray) -> pd.Series:
     """A column of Arrow as pandas has it; whole numbers and booleans stay such beside missing values."""
     return column.to_pandas(types_mapper=_nullable if is_whole(column.type) and column.null_count else None)
@@ -203,19 +168,6 @@ def _nullable(kind: pa.DataType) -> Any:
 
     names = {"bool": "boolean"}
     return pd.api.types.pandas_dtype(names.get(str(kind), str(kind).replace("uint", "UInt").replace("int", "Int")))
-
-
-def _read_text(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:
-    import pandas as pd
-
-    layout = layout_of(path, chosen, list(schema.columns))
-    frame = first_rows(layout, ALL_ROWS, csv_options(layout, schema))
-    columns = {}
-    for name, column in schema.columns.items():
-        series = frame[name]
-        columns[name] = _own_values(series, column, schema) if isinstance(column, CategoricalColumn) else series
-    say(layout)
-    return pd.DataFrame(columns)
 
 
 def _reads_numbers(column: Column) -> bool:
@@ -296,14 +248,3 @@ def first_rows(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> pd.
 
     with closing(csv_blocks(layout, rows, options)) as blocks:
         return next(blocks, pd.DataFrame(columns=layout.header))
-
-
-def _own_values(series: pd.Series, column: CategoricalColumn, schema: Schema) -> pd.Series:
-    """Turns text into the values of the schema's categories; unknown text stays, missing becomes None."""
-    import pandas as pd
-
-    inverse, texts = pd.factorize(series)
-    values: list[Any] = [column.value_of(text, schema.missing_text) for text in texts.tolist()]
-    table = np.empty(len(values) + 1, dtype=object)
-    table[:-1] = values
-    return pd.Series(table[inverse], name=series.name).infer_objects()

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.values import written
+from fedsyn.table.schema.values import MISSING_TEXT, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -113,8 +113,9 @@ class DatasetEntry(BaseModel):
         rename = {a: b for a, b in self.rename.items() if a in frame.columns and b not in frame.columns}
         frame = frame.rename(columns=rename)
         for name, text in self.fill.items():
-            if name in frame.columns and frame[name].isna().any():
-                frame[name] = frame[name].astype(object).where(frame[name].notna(), text)
+            if name in frame.columns:
+                absent = frame[name].isna() | frame[name].isin(MISSING_TEXT)
+                frame[name] = frame[name].astype(object).mask(absent, text) if absent.any() else frame[name]
         for name, mapping in self.recode.items():
             if name in frame.columns:
                 values = frame[name].dropna().unique().tolist()

@@ -24,9 +24,9 @@ from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
 from fedsyn.table.data.cells import Cells, read_cells
 from fedsyn.table.data.opening import SUFFIXES
 from fedsyn.table.data.options import FileOptions
-from fedsyn.table.data.readers import options_for, read_guessed, read_table, require_table
+from fedsyn.table.data.readers import options_for, read_guessed, require_table
 from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
-from fedsyn.table.data.stream import encoded_blocks
+from fedsyn.table.data.stream import encoded_blocks, read_table
 from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import Block

@@ -19,6 +19,7 @@ from fedsyn.table.data.layout import layout_of
 from fedsyn.table.data.opening import source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import (
+    ALL_ROWS,
     Options,
     csv_blocks,
     csv_options,
@@ -57,15 +58,43 @@ def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, ro
             damaged Parquet file the message says which row group cannot be read.
     """
     path = require_table(path)
-    parquet = is_parquet(path)
-    encoder = schema.encoder(csv=not parquet)
-    frames = (_parquet_blocks if parquet else _text_blocks)(path, schema, options_for(path, options), rows)
+    encoder = schema.encoder(csv=not is_parquet(path))
+    frames = _frames(path, schema, options_for(path, options), rows)
     while (block := _next_block(path, frames, encoder)) is not None:
         if len(block.codes):
             yield block
     if encoder.rows == 0:
         raise DataError(f"{path} has no rows")
     encoder.finish()
+
+
+def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
+    """Reads a table from a file, whole and not encoded: the cells of a text file's categories as they stand.
+
+    Args:
+        path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
+        schema: reads only its columns, in its order, as it defines them.
+        options: see `FileOptions`; what they leave out is found in the file.
+
+    Returns:
+        The table with at least one row.
+
+    Raises:
+        ConfigError: an option that cannot be used, or that means nothing for this kind of file.
+        DataError: no such file, an unknown format, a damaged or empty file, no rows, or columns of the schema
+            are missing. The message never quotes a cell.
+    """
+    import pandas as pd
+
+    path = require_table(path)
+    frames = list(_frames(path, schema, options_for(path, options), ALL_ROWS))
+    if not sum(map(len, frames)):
+        raise DataError(f"{path} has no rows")
+    return pd.concat(frames, ignore_index=True)[list(schema.columns)]
+
+
+def _frames(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
+    return (_parquet_blocks if is_parquet(path) else _text_blocks)(path, schema, options, rows)
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> npt.NDArray[np.integer]:
