@@ -34,7 +34,7 @@ from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import AskRequest, Layout, Request, SumRequest
 from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.private_bins.prefixes import SYMBOLS, level_counts
-from fedsyn.table.private_bins.universe import histogram
+from fedsyn.table.private_bins.ranges import histogram
 from fedsyn.table.schema.encoding import OwnRows
 
 #: Of the holder's state: what it was asked of its open columns, the prefixes that it was asked about last, and what was

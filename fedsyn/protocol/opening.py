@@ -28,11 +28,17 @@ from fedsyn.protocol.record import Observer
 from fedsyn.protocol.recorder import Journal
 from fedsyn.protocol.wire.requests import Ask, Sum, Summed, SumRequest, Yielded
 from fedsyn.randomness import Randomness
-from fedsyn.table.private_bins.bins import NoisyGrid, cuts
 from fedsyn.table.private_bins.facts import PrivateRange
-from fedsyn.table.private_bins.grid import allot, range_noise
 from fedsyn.table.private_bins.prefixes import SYMBOLS, PrefixTree
-from fedsyn.table.private_bins.universe import FALSE_ALARM, significant_range, threshold
+from fedsyn.table.private_bins.ranges import (
+    FALSE_ALARM,
+    NoisyGrid,
+    allot,
+    cuts,
+    range_noise,
+    significant_range,
+    threshold,
+)
 from fedsyn.table.schema import Schema
 
 # Of the budget for columns of numbers: ranges are four numbers a column at most, bins are the rest.

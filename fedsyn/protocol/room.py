@@ -25,8 +25,8 @@ from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, Fore
 from fedsyn.protocol.wire.envelope import check_message
 from fedsyn.protocol.wire.requests import Layout
 from fedsyn.table.private_bins.facts import PrivateColumns
-from fedsyn.table.private_bins.grid import MOST_CELLS, tree
 from fedsyn.table.private_bins.prefixes import FOLLOWED, SYMBOLS
+from fedsyn.table.private_bins.ranges import MOST_CELLS, tree
 
 # Standard deviations of a cohort's size that chance never makes (2^-100).
 _FAR = 12.0

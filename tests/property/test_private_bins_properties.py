@@ -9,11 +9,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.table.private_bins.bins import NoisyGrid, cuts
 from fedsyn.table.private_bins.facts import PrivateColumns
-from fedsyn.table.private_bins.grid import allot, divisible, grid, tree
 from fedsyn.table.private_bins.prefixes import PrefixTree, is_word, level_counts
-from fedsyn.table.private_bins.universe import histogram, significant_range, universe
+from fedsyn.table.private_bins.ranges import (
+    NoisyGrid,
+    allot,
+    cuts,
+    divisible,
+    grid,
+    histogram,
+    significant_range,
+    tree,
+    universe,
+)
 from fedsyn.table.schema import BinnedColumn, Schema
 
 whole_numbers = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=30)

@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedsyn.inference.hierarchy import Hierarchy
-from fedsyn.table.private_bins.grid import allot, divisible, grid, tree
 from fedsyn.table.private_bins.prefixes import FOLLOWED, is_word
-from fedsyn.table.private_bins.universe import Floats, universe
+from fedsyn.table.private_bins.ranges import Floats, allot, divisible, grid, tree, universe
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.open import OpenCategories, OpenRange
 from fedsyn.table.schema.rules import named_categories

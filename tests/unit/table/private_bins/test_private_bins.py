@@ -8,10 +8,21 @@ import math
 import numpy as np
 import pytest
 
-from fedsyn.table.private_bins.bins import NoisyGrid, cuts
-from fedsyn.table.private_bins.grid import MOST_CELLS, allot, divisible, grid, range_noise, tree
 from fedsyn.table.private_bins.prefixes import SYMBOLS, PrefixTree, level_counts
-from fedsyn.table.private_bins.universe import histogram, significant_range, threshold, universe
+from fedsyn.table.private_bins.ranges import (
+    MOST_CELLS,
+    NoisyGrid,
+    allot,
+    cuts,
+    divisible,
+    grid,
+    histogram,
+    range_noise,
+    significant_range,
+    threshold,
+    tree,
+    universe,
+)
 
 # The universe --------------------------------------------------------------------------------------------------------
 
