@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
+from fedsyn.config import parse_options
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, nearest
 
@@ -100,19 +101,7 @@ class Partitioner(BaseModel, ABC):
     @classmethod
     def with_options(cls, name: str, options: Mapping[str, Any]) -> Self:
         """The partitioner with these options; ConfigError names a wrong one, with the nearest valid key."""
-        unknown = [key for key in options if key not in cls.model_fields]
-        if unknown:
-            allowed = ", ".join(cls.model_fields) or "none"
-            raise ConfigError(
-                f"federation.partition.{unknown[0]}: no such option of '{name}'"
-                f"{nearest(unknown[0], cls.model_fields)}; options: {allowed}"
-            )
-        try:
-            return cls(**options)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"federation.partition.{where}: {first['msg']}") from None
+        return parse_options(cls, dict(options), f"federation.partition ({name})")
 
     @abstractmethod
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
+from fedsyn.config import parse_options
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.table.data.cells import Cells, read_cells
 from fedsyn.table.data.opening import SUFFIXES
 from fedsyn.table.data.options import FileOptions
@@ -219,13 +219,7 @@ def _read_registered(path: Path, entry: DatasetEntry, schema: Schema) -> pd.Data
 
 
 def _load_synthfs(schema: Schema | None, options: dict[str, Any]) -> Dataset:
-    _only(options, *SynthFSOptions.model_fields)
-    try:
-        chosen = SynthFSOptions(**options)
-    except ValidationError as error:
-        item = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in item["loc"])
-        raise ConfigError(f"synthfs: {place + ': ' if place else ''}{plainly(item)}") from None
+    chosen = parse_options(SynthFSOptions, options, "synthfs")
     frame, client = synthfs(chosen)
     return Dataset(frame, schema or synthfs_schema(chosen), "synthfs", client)
 
