@@ -29,8 +29,14 @@ SHEETS = (".xlsx", ".xlsm")
 _OPEN = (*TEXTS, *(text + packed for text in TEXTS for packed in PACKED), *SHEETS, ".parquet")
 SUFFIXES = (*_OPEN, *(suffix + SEALED for suffix in _OPEN))
 
-_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"))
-_BOMS_16 = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+# Marks of byte order; that of UTF-32 begins with that of UTF-16.
+_BOMS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 _HEAD = 1 << 16
 
 
@@ -136,7 +142,7 @@ def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:
 
 def encoding_of(head: bytes) -> str:
     """The encoding that the first bytes of a file speak of: a byte order mark, or zeros where UTF-16 has them."""
-    for mark, name in (*_BOMS, *_BOMS_16):
+    for mark, name in _BOMS.items():
         if head.startswith(mark):
             return name
     line = head[:64]

@@ -82,30 +82,6 @@ class OwnRows:
 NOTHING_OWN = OwnRows({}, {}, {})
 
 
-class WordBook:
-    """The different texts of one column of a table, numbered as they come."""
-
-    def __init__(self, column: CategoricalColumn, missing_text: frozenset[str]) -> None:
-        self._column, self._missing = column, missing_text
-        self._places: dict[str, int] = {}
-
-    @property
-    def words(self) -> list[str]:
-        return list(self._places)
-
-    def places(self, values: Sequence[Any]) -> npt.NDArray[np.int32]:
-        """(m + 1,) the number of each value's text, -1 where it is missing; the last entry is that of a missing value.
-
-        A text that stands for a missing value is none, and neither is a blank one.
-        """
-        words = [self._column.word_of(value) for value in values]
-        found = [
-            -1 if word is None or word in self._missing else self._places.setdefault(word, len(self._places))
-            for word in words
-        ]
-        return np.array([*found, -1], np.int32)
-
-
 class Block(NamedTuple):
     """Some rows of a table, encoded.
 
@@ -155,10 +131,9 @@ class Encoder:
         self._texts = dict.fromkeys(self.numeric, 0)  # rows that hold what the column's kind cannot read
         self._flags = dict.fromkeys(self.numeric, 0)  # rows of a CSV file's blocks that hold true and false only
         self._numbers = dict.fromkeys(self.numeric, 0)  # rows with a number, of a CSV file
-        self._books = {
-            name: WordBook(column, missing_text)
-            for name, column in columns.items()
-            if name in kept and isinstance(column, CategoricalColumn)
+        # The different texts of each open column of categories, numbered as they come.
+        self._words: dict[str, dict[str, int]] = {
+            name: {} for name, column in columns.items() if name in kept and isinstance(column, CategoricalColumn)
         }
 
     def whole(self, frame: pd.DataFrame) -> Block:
@@ -178,8 +153,8 @@ class Encoder:
             if isinstance(column, CategoricalColumn):
                 values, places = _factorised(source[name])
                 codes[:, j] = self._categories(name, column, values)[places]
-                if name in self._books:
-                    index[name] = self._books[name].places(values)[places]
+                if name in self._words:
+                    index[name] = self._word_places(name, column, values)[places]
             else:
                 found = self._values(name, column, source[name])
                 codes[:, j] = column.codes_of(found)
@@ -188,7 +163,7 @@ class Encoder:
                 with np.errstate(over="ignore"):
                     numbers[:, self.numeric.index(name)] = found
         self.rows += size
-        return Block(codes, numbers, OwnRows(own, {name: book.words for name, book in self._books.items()}, index))
+        return Block(codes, numbers, OwnRows(own, {name: list(known) for name, known in self._words.items()}, index))
 
     def finish(self) -> None:
         """Say what only the whole table shows.
@@ -215,6 +190,16 @@ class Encoder:
                     known[value] = code
             codes.append(code)
         return np.asarray([*codes, column.code_of(None, self.missing_text)], dtype=self.dtype)
+
+    def _word_places(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.int32]:
+        """(m + 1,) the number of each value's text, -1 where it is missing; the last entry is that of a missing value.
+
+        A text that stands for a missing value is none, and neither is a blank one.
+        """
+        known, words = self._words[name], [column.word_of(value) for value in values]
+        absent = {None, *self.missing_text}
+        found = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
+        return np.array([*found, -1], np.int32)
 
     def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> npt.NDArray[np.float64]:
         """(m,) float64 numbers, NaN where missing; counts what is not of the column's kind."""
