@@ -9,8 +9,6 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr, field_validator, model_validator
 
-from fedsyn.config import parse_options
-
 #: Separators that are looked for where none is named. The first one wins where nothing tells them apart.
 SEPARATORS = (",", ";", "\t", "|")
 _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
@@ -51,6 +49,8 @@ class FileOptions(BaseModel):
         """
         if isinstance(options, FileOptions):
             return options
+        from fedsyn.config import parse_options
+
         return parse_options(cls, dict(options or {}), where)
 
     @field_validator("separator")

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from fedsyn.config import parse_options
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, nearest
 
@@ -101,6 +100,8 @@ class Partitioner(BaseModel, ABC):
     @classmethod
     def with_options(cls, name: str, options: Mapping[str, Any]) -> Self:
         """The partitioner with these options; ConfigError names a wrong one, with the nearest valid key."""
+        from fedsyn.config import parse_options
+
         return parse_options(cls, dict(options), f"federation.partition ({name})")
 
     @abstractmethod

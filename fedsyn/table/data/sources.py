@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsyn.config import parse_options
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.table.data.cells import Cells, read_cells
 from fedsyn.table.data.opening import SUFFIXES
@@ -219,6 +218,8 @@ def _read_registered(path: Path, entry: DatasetEntry, schema: Schema) -> pd.Data
 
 
 def _load_synthfs(schema: Schema | None, options: dict[str, Any]) -> Dataset:
+    from fedsyn.config import parse_options
+
     chosen = parse_options(SynthFSOptions, options, "synthfs")
     frame, client = synthfs(chosen)
     return Dataset(frame, schema or synthfs_schema(chosen), "synthfs", client)
