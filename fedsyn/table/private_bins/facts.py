@@ -84,15 +84,13 @@ class PrivateColumns:
 
     def check_cells(self, cells: Allotment) -> None:
         """ValueError unless `cells` allots some to each column of numbers, as its universe allows."""
-        if len(cells) != len(self.ranges):
-            raise ValueError("must have one list for each column whose bounds or bins are private")
+        _require_one_each(cells, self.ranges, "bounds or bins are")
         if not all(divisible(column.edges, own, column.whole) for column, own in zip(self.ranges, cells, strict=True)):
             raise ValueError("must allot cells to neighbouring buckets of each column's public universe")
 
     def check_prefixes(self, prefixes: Sequence[Sequence[str]]) -> None:
         """ValueError unless they are hexadecimal, of one length, and no more or longer than a column's tree may be."""
-        if len(prefixes) != len(self.texts):
-            raise ValueError("must have one list for each column whose categories are private")
+        _require_one_each(prefixes, self.texts, "categories are")
         if len({len(prefix) for own in prefixes for prefix in own}) > 1:
             raise ValueError("must be of one length")
         for column, own in zip(self.texts, prefixes, strict=True):
@@ -106,8 +104,7 @@ class PrivateColumns:
 
     def check_cuts(self, cells: Allotment, cuts: Sequence[Sequence[int]]) -> None:
         """ValueError unless `cuts` are edges of those grids, none where bins are not found, and no more than wanted."""
-        if len(cuts) != len(self.ranges):
-            raise ValueError("must have one list for each column whose bounds or bins are private")
+        _require_one_each(cuts, self.ranges, "bounds or bins are")
         for column, own, chosen in zip(self.ranges, cells, cuts, strict=True):
             most = column.wanted.bins
             fits = (
@@ -123,8 +120,7 @@ class PrivateColumns:
 
     def check_categories(self, categories: Sequence[Sequence[str]]) -> None:
         """ValueError unless they are words, as many, as long and as different as the schema allows."""
-        if len(categories) != len(self.texts):
-            raise ValueError("must have one list for each column whose categories are private")
+        _require_one_each(categories, self.texts, "categories are")
         for column, found in zip(self.texts, categories, strict=True):
             if not all(is_word(text, self.schema.missing_text) for text in found):
                 raise ValueError("must be texts without control characters or outer blanks that do not mean missing")
@@ -177,6 +173,11 @@ class PrivateColumns:
             if is_word(word, self.schema.missing_text) and len(word.encode()) <= column.wanted.length
         )
         return list(itertools.islice(fitting, column.wanted.most))
+
+
+def _require_one_each(given: Sequence[Any], columns: Sequence[Any], what: str) -> None:
+    if len(given) != len(columns):
+        raise ValueError(f"must have one list for each column whose {what} private")
 
 
 def _public(column: BinnedColumn, wanted: OpenRange) -> tuple[float | None, float | None]:

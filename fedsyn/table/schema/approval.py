@@ -82,7 +82,7 @@ def _finding(schema: Any, column: ColumnBase, series: pd.Series, few: int) -> Fi
         return Finding(unread=int(profile.counts[bad].sum()))
     assert isinstance(column, CategoricalColumn)
     codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
-    own = np.array([column.value_of(text, schema.missing_text) in column.values for text in texts], dtype=bool)
+    own = np.array([column.lists(text) for text in texts], dtype=bool)
     rows = np.bincount(codes[own], weights=profile.counts[own], minlength=column.size)
     listed = [code for code, value in enumerate(column.values) if value in column.categories]
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)

@@ -163,12 +163,9 @@ class CategoricalColumn(ColumnBase):
             return None
         return written(value).strip() or None
 
-    def value_of(self, text: str, missing_text: frozenset[str] = MISSING_TEXT) -> Any:
-        """The category a text stands for; None if that is a missing value; else the text itself."""
-        for form in keys(text):
-            if form in self._codes:
-                return self.values[self._codes[form]]
-        return None if text.strip() in missing_text else text
+    def lists(self, value: Any) -> bool:
+        """Whether a value is one of the categories, or of a group's members."""
+        return any(form in self._codes for form in keys(value))
 
     def _nearest(self, number: float) -> int:
         assert self._numbers is not None

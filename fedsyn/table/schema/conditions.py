@@ -206,7 +206,7 @@ class Condition:
                     raise ValueError
                 number = column.number(value)
             except (ValueError, TypeError, OverflowError):
-                raise SchemaError(f"'{value}' is not {column.expected}, as column '{self.name}' holds") from None
+                number = math.nan
             if math.isnan(number):
                 raise SchemaError(f"'{value}' is not {column.expected}, as column '{self.name}' holds")
             return number

@@ -24,7 +24,7 @@ from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, Column
 from fedsyn.table.schema.compiled import CompiledRules, computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
-from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
+from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.quantities import IntegerColumn
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
@@ -358,7 +358,15 @@ class Schema(BaseModel):
         Raises:
             DataError: columns of the schema are missing or doubled.
         """
-        require_columns(self.columns, names, where)
+        present = [str(name) for name in names]
+        absent = [name for name in self.columns if name not in present]
+        if absent:
+            hints = ", ".join(f"'{name}'{nearest(name, present)}" for name in absent[:10])
+            more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
+            raise DataError(f"{where} lacks columns of the schema: {hints}{more}")
+        doubled = [name for name in self.columns if present.count(name) > 1]
+        if doubled:
+            raise DataError(f"{where} has more than one column named '{doubled[0]}'")
 
     def encoder(self, csv: bool = False) -> Encoder:
         """Return an encoder of one table's blocks; `csv`: they are read from a CSV file."""

@@ -113,25 +113,17 @@ class WrittenNumber(BinnedColumn):
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
 
         if self.stored is not None and self.stored.startswith("decimal"):
-            import pyarrow as pa
+            import decimal
 
-            return self._as_decimals(numbers, absent, pa)
+            import pandas as pd
+
+            exact = [decimal.Decimal(int(number)).scaleb(-self.decimals) for number in numbers.tolist()]
+            return pd.Series(exact, dtype=object).mask(absent, None)
         if not self.reads_numbers and (self.stored is None or self.stored in ("object", "str", "string")):
             return as_stored(self.cells(numbers, absent), self.stored)
         if self.decimals == 0:
             return restored_numbers(numbers, absent, True, self.missing, self.stored)
         return restored_numbers(numbers / 10**self.decimals, absent, False, self.missing, self.stored)
-
-    def _as_decimals(self, numbers: np.ndarray, absent: np.ndarray, pa: Any) -> pd.Series:
-        import decimal
-
-        import pandas as pd
-
-        scaled = [
-            None if missing else decimal.Decimal(int(number)).scaleb(-self.decimals)
-            for number, missing in zip(numbers.tolist(), absent.tolist(), strict=True)
-        ]
-        return pd.Series(scaled, dtype=object)
 
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [self._written(number) for number in (np.asarray(numbers, np.float64) / 10**self.decimals).tolist()]

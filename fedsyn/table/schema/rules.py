@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -148,7 +148,6 @@ class When(Rule):
 
 AnyRule = Comparison | SumRule | Determined | Impossible | When
 _KEYS: dict[str, type[AnyRule]] = {"determines": Determined, "impossible": Impossible, "when": When}
-Rules = Annotated[tuple[AnyRule, ...], Field(default=())]
 
 
 def parse_rules(data: Any) -> tuple[AnyRule, ...]:

@@ -48,6 +48,8 @@ class TemporalColumn(BinnedColumn):
     family: ClassVar[str] = MOMENTS
     #: A bound, in a message.
     example: ClassVar[str]
+    #: What stands for a missing value among pandas' own.
+    nothing: ClassVar[Any] = np.nan
 
     lower: str | None = None
     upper: str | None = None
@@ -133,7 +135,7 @@ class TemporalColumn(BinnedColumn):
         if self.stored is None or self.stored in ("object", "str", "string"):
             return as_stored(self.cells(numbers, absent), self.stored)
         values = self._values(self._moments(numbers))
-        return as_stored(values.mask(absent, None) if absent.any() else values, self.stored)
+        return as_stored(values.mask(absent, self.nothing) if absent.any() else values, self.stored)
 
     def _moments(self, numbers: np.ndarray) -> np.ndarray:
         return (np.asarray(numbers).astype(np.int64) * self.microseconds).astype("timedelta64[us]")
@@ -262,6 +264,7 @@ class TimeColumn(TemporalColumn):
 
     origin: ClassVar[Any] = "00:00:00"
     example: ClassVar[str] = "13:45:00"
+    nothing: ClassVar[Any] = None
     family: ClassVar[str] = "times of day"
 
     kind: Literal["time"] = "time"
