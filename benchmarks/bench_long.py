@@ -41,7 +41,7 @@ from fedsyn.loading import parse_config
 from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run
 from fedsyn.runs.synthesis import write_synthetic
-from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.marginals import count, count_blocks
 from fedsyn.table.counting.workload import random_kway
 from fedsyn.table.data import encoded_blocks
 from fedsyn.table.data.spool import RowSpool
@@ -114,11 +114,8 @@ def workload() -> list[tuple[str, ...]]:
 
 def count_ours(folder: Path, rows: int, kind: str) -> int:
     described = schema()
-    parts = (
-        count(block.codes, described.domain, workload())
-        for block in encoded_blocks(folder / "table.parquet", described)
-    )
-    return _digest([sum(counts) for counts in zip(*parts, strict=True)])
+    blocks = (block.codes for block in encoded_blocks(folder / "table.parquet", described))
+    return _digest(count_blocks(blocks, described.domain, workload()))
 
 
 def count_whole(folder: Path, rows: int, kind: str) -> int:

@@ -368,6 +368,8 @@ def test_counts_of_many_rows_are_those_of_few_at_a_time(monkeypatch):
         np.testing.assert_array_equal(whole.counts, parts.counts)
         assert parts.cells.dtype == parts.counts.dtype == np.int64
     np.testing.assert_array_equal(one_way, marginals.count_one_way(codes, domain))
+    for whole, parts in zip(dense, marginals.count_blocks(np.array_split(codes, 7), domain, cliques), strict=True):
+        np.testing.assert_array_equal(whole, parts)
 
 
 # Sampling and writing -------------------------------------------------------------------------------------------------
