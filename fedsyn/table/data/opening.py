@@ -64,7 +64,7 @@ class TextStream(io.TextIOWrapper):
                 f"{self._path} holds NUL bytes, which no text has: take them out (tr -d '\\000' < FILE > CLEAN.csv), "
                 "or name the encoding if it is UTF-16 (--encoding utf-16-le, in a run data.options.encoding)"
             )
-        if _ESCAPED.search(text):
+        if not text.isascii() and _ESCAPED.search(text):
             self.fell_back, text = True, text.translate(_WINDOWS)
         return text
 

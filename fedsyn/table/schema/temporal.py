@@ -155,7 +155,7 @@ class CalendarColumn(TemporalColumn):
 
     @property
     def _zone(self) -> str | None:
-        """Of the moments; None: they have none."""
+        """The zone in which moments are written; None where they have no zone."""
         return None
 
     @property

@@ -51,7 +51,7 @@ def written(value: Any) -> str:
 
 
 def is_missing(value: Any, missing_text: frozenset[str] = frozenset()) -> bool:
-    """Whether a value of any type is none, or a text that stands for a missing one."""
+    """Whether a value of any type is missing, or a text that stands for a missing one."""
     if isinstance(value, str):
         return value.strip() in missing_text
     return value is None or value != value or type(value).__name__ in ("NAType", "NaTType")
