@@ -20,7 +20,7 @@ from fedsyn.table.schema.rules import Determined, SumRule
 _DAY = Fraction(86_400_000_000)
 
 
-class Step(ABC):
+class ComputedColumn(ABC):
     """How one column is computed from others."""
 
     name: str
@@ -43,7 +43,7 @@ class Step(ABC):
         return np.asarray(np.where(absent | missing, absent != missing, ~self.equal(own, expected)))
 
 
-class Computed(Step):
+class Computed(ComputedColumn):
     """A sum, ready to be computed exactly: in whole steps of its column where all terms are whole.
 
     Args:
@@ -134,7 +134,7 @@ class Computed(Step):
         return np.asarray(close)
 
 
-class Mapped(Step):
+class Mapped(ComputedColumn):
     """A column that another one determines, by a public map.
 
     Args:
