@@ -324,7 +324,7 @@ def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
         elif problem["type"] in ("model_type", "model_attributes_type"):
             lines.append(f"{name}: expected keys below it, found a single value or a list")
         else:
-            lines.append(f"{name}: {plainly(problem)}")
+            lines.append(f"{name}: {plainly(problem)}" if path else plainly(problem))
     for allowed_, keys in unknown.items():  # what is allowed is said once, behind them
         said = f"allowed here: {', '.join(allowed_) or 'none'}"
         lines[lines.index(said)] = "; ".join([*keys, said])
@@ -352,15 +352,15 @@ def is_node(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def parse_options(model: type[BaseModel], options: dict[str, Any], where: str) -> Any:
+M = TypeVar("M", bound=BaseModel)
+
+
+def parse_options(model: type[M], options: dict[str, Any], where: str) -> M:
     """An instance of a node model from its options, with readable errors."""
     try:
         return model(**options)
     except ValidationError as error:
         raise ConfigError(explain(error, model, where)) from None
-
-
-M = TypeVar("M", bound=BaseModel)
 
 
 def load_options(model: type[M], path: Path | str) -> M:

@@ -337,7 +337,7 @@ def schema() -> str:
     lines += ["## Constraints", ""]
     for rule in (
         constraints.Comparison,
-        constraints.Sum,
+        constraints.SumRule,
         constraints.Determined,
         constraints.Impossible,
         constraints.When,

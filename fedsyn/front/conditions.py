@@ -21,7 +21,7 @@ from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.binned import BinnedColumn, Within
 from fedsyn.table.schema.columns import CodeColumn
 from fedsyn.table.schema.compute import Mapped
-from fedsyn.table.schema.conditions import Rows
+from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.values import key, keys
 
 _OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
@@ -166,7 +166,7 @@ def _source(schema: Schema, name: Any) -> tuple[Any, Callable[[Any], npt.NDArray
     known = schema.columns.get(source)
     if not isinstance(known, CategoricalColumn) or not isinstance(target, CategoricalColumn):
         return name, None
-    rows = Rows({source: np.arange(known.size)}, {})
+    rows = DrawnRows({source: np.arange(known.size)}, {})
     step.add(rows)
     return source, lambda asked: _categories(name, target, asked)[rows.codes[name]]
 

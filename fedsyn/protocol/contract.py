@@ -36,7 +36,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.settings import Node
 from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
-from fedsyn.table.finding.facts import Finding
+from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 
 
@@ -76,7 +76,7 @@ class Contract:
         self.config = config
         self.options: Any = self.options_of(config)
         self.domain = domain
-        self.finding: Finding | None = None
+        self.finding: PrivateColumns | None = None
         self.cap: int | None = None  # where it is found: once it is
         self.workload = build_workload(config.workload, domain)
         check_columns(config, domain, self.workload)
@@ -89,7 +89,7 @@ class Contract:
         """
         if self.finding is None:
             check_open(self.config, schema)
-            self.finding = Finding(schema)
+            self.finding = PrivateColumns(schema)
         return self
 
     @property

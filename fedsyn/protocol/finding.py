@@ -1,9 +1,9 @@
 """The client's side of finding what is private in an open schema: three sums of counts, and what came out of them.
 
 Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
-may be asked follows from its own schema and configuration alone (`fedsyn.table.finding.facts`): it refuses anything
-else, anything twice or out of order, a prefix that begins with none of those that it was asked about before, and more
-than `privacy.schema_share` of the budget.
+may be asked follows from its own schema and configuration alone (`fedsyn.table.private_bins.facts`): it refuses
+anything else, anything twice or out of order, a prefix that begins with none of those that it was asked about before,
+and more than `privacy.schema_share` of the budget.
 
 Why a server gains nothing by telling a client of other pieces than it released: the pieces fix a public schema, and
 every mechanism is private under any public schema, chosen however the server likes. They are public knowledge to the
@@ -33,9 +33,9 @@ from fedsyn.protocol.sizing import CAP
 from fedsyn.protocol.wire.envelope import Arrays, Envelope
 from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import AskRequest, Layout, Request, SumRequest
-from fedsyn.table.finding.facts import Finding
-from fedsyn.table.finding.prefixes import SYMBOLS, level_counts
-from fedsyn.table.finding.universe import histogram
+from fedsyn.table.private_bins.facts import PrivateColumns
+from fedsyn.table.private_bins.prefixes import SYMBOLS, level_counts
+from fedsyn.table.private_bins.ranges import histogram
 from fedsyn.table.schema.encoding import OwnRows
 
 #: Of the holder's state: what it was asked of its open columns, the prefixes that it was asked about last, and what was
@@ -45,7 +45,7 @@ ASKED, FOLLOWED, FOUND = "find_asked", "find_followed", "found"
 _ROOM = 1.0 + 1e-6
 
 
-def finding_of(contract: Contract) -> Finding:
+def finding_of(contract: Contract) -> PrivateColumns:
     """What the contract's schema leaves to be found. Raises ProtocolError if that is nothing."""
     if contract.finding is None:
         raise ProtocolError("nothing of this schema is private: there is nothing to find")
@@ -53,7 +53,7 @@ def finding_of(contract: Contract) -> Finding:
 
 
 def _checked(check: str) -> AfterValidator:
-    """A check of `Finding`, where a contract is at hand."""
+    """A check of `PrivateColumns`, where a contract is at hand."""
 
     def validate(value: Any, info: ValidationInfo) -> Any:
         if info.context is not None:
@@ -266,7 +266,7 @@ def _contribution(parts: Sequence[npt.NDArray[np.int64]], layout: Layout) -> Con
     return Contribution(cells, vector[cells], tuple(range(len(layout.shapes))), layout)
 
 
-def requests_of(finding: Finding) -> list[type[Request]]:
+def requests_of(finding: PrivateColumns) -> list[type[Request]]:
     """What a server may ask before the schema is closed."""
     asked: list[type[Request]] = [FindRanges] if finding.ranges else []
     asked += [FindBins] if finding.binned else []

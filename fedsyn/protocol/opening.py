@@ -27,11 +27,17 @@ from fedsyn.protocol.record import Observer
 from fedsyn.protocol.recorder import Journal
 from fedsyn.protocol.wire.requests import Ask, Sum, Summed, SumRequest, Yielded
 from fedsyn.randomness import Randomness
-from fedsyn.table.finding.bins import Cells, cuts
-from fedsyn.table.finding.facts import RangeColumn
-from fedsyn.table.finding.grid import allot, range_noise
-from fedsyn.table.finding.prefixes import SYMBOLS, PrefixTree
-from fedsyn.table.finding.universe import FALSE_ALARM, significant_range, threshold
+from fedsyn.table.private_bins.facts import PrivateRange
+from fedsyn.table.private_bins.prefixes import SYMBOLS, PrefixTree
+from fedsyn.table.private_bins.ranges import (
+    FALSE_ALARM,
+    NoisyGrid,
+    allot,
+    cuts,
+    range_noise,
+    significant_range,
+    threshold,
+)
 from fedsyn.table.schema import Schema
 
 # Of the budget for columns of numbers: ranges are four numbers a column at most, bins are the rest.
@@ -121,7 +127,7 @@ class Opening(Driver):
             found[i] = self._cut(finding.ranges[i], cells[i], counts, sigma)
         return cells, found
 
-    def _allotted(self, column: RangeColumn, counts: Floats, least: float) -> list[int]:
+    def _allotted(self, column: PrivateRange, counts: Floats, least: float) -> list[int]:
         """The grid within the range that stands out: a cell for each bucket where no bins are found."""
         first, last, stands_out = significant_range(counts, least)
         if not stands_out:
@@ -134,10 +140,10 @@ class Opening(Driver):
             return [int(first <= i <= last) for i in range(len(counts))]
         return allot(column.edges, np.where(counts > least, counts, 0.0), first, last, column.whole)
 
-    def _cut(self, column: RangeColumn, cells: list[int], counts: Floats, sigma: float) -> list[int]:
+    def _cut(self, column: PrivateRange, cells: list[int], counts: Floats, sigma: float) -> list[int]:
         wanted, edges = column.wanted, column.grid(cells)
         assert wanted.bins is not None
-        grid = Cells(edges, counts, sigma, range_noise(column.tree(cells), sigma))
+        grid = NoisyGrid(edges, counts, sigma, range_noise(column.tree(cells), sigma))
         cut = cuts(grid, wanted.bins, trim_low=wanted.lower, trim_high=wanted.upper)
         self.record.notes.append(
             f"{column.name}: found from {edges[cut[0]]:g} to {edges[cut[-1]]:g}, in {len(cut) - 1} bins"

@@ -24,9 +24,9 @@ from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, ForeseenSum
 from fedsyn.protocol.wire.envelope import check_message
 from fedsyn.protocol.wire.requests import Layout
-from fedsyn.table.finding.facts import Finding
-from fedsyn.table.finding.grid import MOST_CELLS, tree
-from fedsyn.table.finding.prefixes import FOLLOWED, SYMBOLS
+from fedsyn.table.private_bins.facts import PrivateColumns
+from fedsyn.table.private_bins.prefixes import FOLLOWED, SYMBOLS
+from fedsyn.table.private_bins.ranges import MOST_CELLS, tree
 
 # Standard deviations of a cohort's size that chance never makes (2^-100).
 _FAR = 12.0
@@ -120,7 +120,7 @@ def _beside(contract: Contract) -> Iterator[ForeseenSum]:
         yield ForeseenSum.of(Evaluate.name, layout, contract.evaluation_rho)
 
 
-def _found(contract: Contract, finding: Finding) -> Iterator[ForeseenSum]:
+def _found(contract: Contract, finding: PrivateColumns) -> Iterator[ForeseenSum]:
     """The sums by which what is private of a schema is found, each as if it had all of their share."""
     rho = contract.schema_share * contract.whole_rho
     if finding.ranges:

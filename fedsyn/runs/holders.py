@@ -48,7 +48,7 @@ from fedsyn.runs.open_tables import read_own
 from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
 from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.selection.views import PooledView
-from fedsyn.table.finding.facts import Finding
+from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
 
@@ -198,7 +198,7 @@ def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
 
     stored = _store(folder)
     assert stored.schema is not None
-    schema = Finding(stored.schema).closed(**json.loads(found))
+    schema = PrivateColumns(stored.schema).closed(**json.loads(found))
     codes = schema.recoded(stored.table.pooled(), stored.own)
     return EncodedTable.of_arrays(codes, stored.table.offsets, schema.domain)
 
@@ -271,7 +271,7 @@ class LoadedRows:
 @lru_cache(maxsize=2)
 def close_rows(rows: LoadedRows, found: str) -> LoadedRows:
     """The same rows, encoded by what this holder keeps of what was found."""
-    schema = Finding(rows.schema).closed(**json.loads(found))
+    schema = PrivateColumns(rows.schema).closed(**json.loads(found))
     return LoadedRows(schema.recoded(rows.codes, rows.own), schema.domain, rows.schema_hash, schema)
 
 

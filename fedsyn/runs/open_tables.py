@@ -22,7 +22,7 @@ from fedsyn.inference.capacity import require_room
 from fedsyn.protocol.checks import check_open
 from fedsyn.protocol.room import require_feasible
 from fedsyn.registry import contract_class
-from fedsyn.table.finding.facts import Finding
+from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
 
@@ -59,7 +59,7 @@ def check_before(config: RunConfig, schema: Schema, parts: Sequence[npt.NDArray[
 def _check_constraints(config: RunConfig, schema: Schema) -> None:
     """A schema with as many bins and categories as may be found."""
     try:
-        domain = Finding(schema).largest().domain
+        domain = PrivateColumns(schema).largest().domain
     except SchemaError as error:
         why = str(error).removeprefix("the schema that was found: ")
         raise SchemaError(f"with as many bins and categories as may be found: {why}") from None

@@ -303,7 +303,7 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
 
 def _files(data: DataNode, given: Schema | None) -> _Source | None:
     """A source that is a file, or one of each client; None for every other source."""
-    from fedsyn.table.data import file_source
+    from fedsyn.table.data.sources import file_source
     from fedsyn.table.data.stream import row_count
 
     found = [file_source(path, **_described(data, given)) for path in data.holders or [data.source]]
@@ -356,7 +356,8 @@ def randomness_of(config: RunConfig) -> Randomness:
 
 def public_schema(config: RunConfig) -> Schema:
     """The run's schema, without reading a row. Raises SchemaError if only the table could tell."""
-    from fedsyn.table.data import SynthFSOptions, dataset_names, describe, synthfs_schema
+    from fedsyn.table.data import dataset_names, describe
+    from fedsyn.table.data.synthfs import SynthFSOptions, synthfs_schema
 
     data = config.data
     if data.schema_file is not None:

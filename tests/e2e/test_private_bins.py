@@ -55,7 +55,7 @@ def test_three_holders_find_what_is_private_in_their_schema(federation: Federati
     done = federation.fedsyn_run(federation.folder / "run.yaml", out, timeout=500)
     assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("holder0")
     closed = Schema.load(out / "schema.yaml")
-    assert closed.open_columns == ()
+    assert not closed.open
     assert closed.columns["ward"].values == ("A1", "B", "other")  # type: ignore[union-attr]
     edges = closed.columns["cost"].edges / 100  # type: ignore[union-attr]
     assert edges[0] == 0 and 300 < edges[-1] < 10_000 and 3 <= len(edges) <= 9

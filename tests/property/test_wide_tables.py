@@ -27,7 +27,7 @@ from fedsyn.inference.triangulation import (
 from fedsyn.plugins.strategies.privsyn import gum_config
 from fedsyn.selection.scores import contained_in, l1_distances
 from fedsyn.selection.views import ModelView
-from fedsyn.table.counting.marginals import count, count_pairs, count_sparse_many, dense_to_sparse
+from fedsyn.table.counting.marginals import count, count_sparse_many, dense_to_sparse
 from fedsyn.table.counting.stored import StoredLayout, stored_cliques
 
 seeds = st.integers(0, 2**32 - 1)
@@ -139,23 +139,20 @@ def test_what_a_test_says_does_not_change_with_later_cliques():
 
 @given(seeds)
 @settings(max_examples=20, deadline=None)
-def test_products_count_pairs(seed: int):
-    """In either order of a pair's attributes, repeated ones too, rows over several blocks, left factors too."""
+def test_cliques_of_a_small_table_are_counted_together(seed: int):
+    """Attributes in any order, repeated cliques too, in several blocks."""
     rng = np.random.default_rng(seed)
-    domain = a_domain(rng, int(rng.integers(2, 9)))
+    domain = a_domain(rng, int(rng.integers(3, 9)))
     codes = a_table(rng, domain, int(rng.integers(0, 50)))
-    pairs = [tuple(int(i) for i in rng.permutation(len(domain))[:2]) for _ in range(int(rng.integers(1, 20)))]
-    from fedsyn.table.counting import marginals as module
-
+    names = np.array(domain.attributes)
+    cliques = [tuple(rng.permutation(names)[: int(rng.integers(0, 4))].tolist()) for _ in range(20)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_ROWS", 7)
-        patch.setattr(module, "_LEFT", 4)
-        module._plan.cache_clear()
-        found = count_pairs(codes, domain, pairs)
-        module._plan.cache_clear()
-    names = domain.attributes
-    expected = count(codes, domain, [(names[a], names[b]) for a, b in pairs])
-    assert all(np.array_equal(one, two.ravel()) for one, two in zip(found, expected, strict=True))
+        patch.setattr(marginals, "_NUMBERS_AT_ONCE", 100)
+        found = count(codes, domain, cliques)
+        patch.setattr(marginals, "_FEW_ROWS", -1)
+        expected = count(codes, domain, cliques)
+    for one, two in zip(found, expected, strict=True):
+        assert one.dtype == two.dtype == np.int64 and np.array_equal(one, two)
 
 
 @given(seeds)

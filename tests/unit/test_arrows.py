@@ -35,7 +35,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.nodes.service",),
     ("fedsyn.aggregation", "fedsyn.nodes.flower"),
     ("fedsyn.protocol.wire", "fedsyn.crypto.fhe", "fedsyn.evaluation"),
-    ("fedsyn.selection", "fedsyn.table.finding"),
+    ("fedsyn.selection", "fedsyn.table.private_bins"),
     ("fedsyn.inference",),
     ("fedsyn.table.counting",),
     ("fedsyn.table.data",),
@@ -244,7 +244,7 @@ def test_functions_are_short() -> None:
         ("clients/aim.py", "import fedsyn.plugins.strategies.aim", "fedsyn.plugins.strategies.aim"),
         ("fedsyn/server_app.py", "def f():\n    from fedsyn.client_app import app", "fedsyn.client_app"),
         ("fedsyn/table/data/sources.py", "if TYPE_CHECKING:\n    from fedsyn import run", "fedsyn"),
-        ("fedsyn/table/finding/__init__.py", "from fedsyn.selection.scores import l1", "fedsyn.selection.scores"),
+        ("fedsyn/table/private_bins/__init__.py", "from fedsyn.selection.scores import l1", "fedsyn.selection.scores"),
     ],
 )
 def test_an_arrow_against_the_order_is_found(importer: str, line: str, imported: str) -> None:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.table.counting.marginals import cell_strides, count
+from fedsyn.table.counting.marginals import cell_strides, count, runs_of
 
 # Cell numbers that are held at a time, 8 bytes each.
 _AT_ONCE = 1 << 20
@@ -45,7 +45,7 @@ def touched_distances(
         return np.full(len(cliques), float(size))
     distances = np.empty(len(cliques))
     columns = codes.T.astype(np.float64)  # BLAS is fast, and exact up to 2^53 in any order of addition
-    strides = _strides(domain, tuple(cliques))
+    strides = cell_strides(domain, tuple(domain.axes(clique) for clique in cliques))
     step = max(1, _AT_ONCE // n)
     for start in range(0, len(cliques), step):
         block = slice(start, start + step)
@@ -58,27 +58,12 @@ def _of_cells(
     cells: npt.NDArray[np.int64], marginals: Sequence[npt.NDArray[np.float64]], size: float
 ) -> npt.NDArray[np.float64]:
     """Distances from (m, n) flat cells, those of each row of the table in each of m marginals."""
-    m, n = cells.shape
-    cells.sort(axis=1)
-    begins = np.ones((m, n), bool)
-    np.not_equal(cells[:, 1:], cells[:, :-1], out=begins[:, 1:])
-    first = np.flatnonzero(begins)
-    counts = _gaps(first, m * n)
-    distinct = cells.ravel()[first]
-    starts = np.searchsorted(first, np.arange(m) * n)
-    bounds = [*starts.tolist(), len(first)]
+    distinct, counts, bounds = runs_of(cells)
+    starts = bounds[:-1]
     touched = np.concatenate([p[distinct[bounds[i] : bounds[i + 1]]] for i, p in enumerate(marginals)])
     inside = np.add.reduceat(np.abs(counts - size * touched), starts)
     outside = np.maximum(0.0, 1.0 - np.add.reduceat(touched, starts))
     return np.asarray(inside + size * outside)
-
-
-def _gaps(first: npt.NDArray[np.int64], end: int) -> npt.NDArray[np.int64]:
-    """Lengths of runs that begin at `first` and fill up to `end`; np.diff costs a few runs several times as much."""
-    lengths = np.empty_like(first)
-    np.subtract(first[1:], first[:-1], out=lengths[:-1])
-    lengths[-1:] = end - first[-1:]
-    return lengths
 
 
 # Distances of very many marginals ---------------------------------------------------------------------------------
@@ -97,7 +82,6 @@ class FlatLayout:
         self.domain, self.cliques = domain, cliques
         self.sizes = np.array([domain.size(q) for q in cliques], np.int64)
         self.bounds = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
-        self._places: tuple[FlatLayout, npt.NDArray[np.int64] | None] | None = None
 
     @cached_property
     def groups(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
@@ -119,18 +103,6 @@ class FlatLayout:
             out[which] = values[places].sum(axis=1)
         return out
 
-    def among(self, other: FlatLayout) -> npt.NDArray[np.int64] | None:
-        """Where these cells are in the vector of another layout; None if that lacks one of the marginals."""
-        if self._places is None or self._places[0] is not other:
-            position = {clique: i for i, clique in enumerate(other.cliques)}
-            places = None
-            if all(clique in position for clique in self.cliques):
-                which = np.array([position[clique] for clique in self.cliques])
-                shift = other.bounds[which] - self.bounds[:-1]
-                places = np.repeat(shift, self.sizes) + np.arange(int(self.bounds[-1]))
-            self._places = (other, places)
-        return self._places[1]
-
 
 _layouts: deque[FlatLayout] = deque(maxlen=8)
 
@@ -150,7 +122,7 @@ def flat_layout(domain: Domain, cliques: Sequence[Clique]) -> FlatLayout:
 
 # Counts of tables of this process that may be asked for again: those of a simulation's clients, round after round.
 _KEPT_BYTES = 1 << 28
-_kept: OrderedDict[tuple[bytes, Domain], tuple[FlatLayout, npt.NDArray[np.int32]]] = OrderedDict()
+_kept: OrderedDict[tuple[bytes, Domain], dict[Clique, npt.NDArray[np.int32]]] = OrderedDict()
 
 
 def flat_counts(codes: npt.NDArray[np.integer], layout: FlatLayout) -> npt.NDArray[np.int32]:
@@ -164,21 +136,12 @@ def flat_counts(codes: npt.NDArray[np.integer], layout: FlatLayout) -> npt.NDArr
     digest = hashlib.blake2b(np.ascontiguousarray(codes).data, digest_size=32)
     digest.update(repr((codes.dtype.str, codes.shape)).encode())
     key = (digest.digest(), layout.domain)
-    if key in _kept:
-        _kept.move_to_end(key)
-        before, counts = _kept[key]
-        places = None if before is layout else layout.among(before)
-        if before is layout or places is not None:
-            return counts if places is None else counts[places]
-    parts = [part.ravel() for part in count(codes, layout.domain, layout.cliques)]
-    flat = np.concatenate(parts).astype(np.int32)
-    _kept[key] = (layout, flat)
-    while sum(kept.nbytes for _, kept in _kept.values()) > _KEPT_BYTES and len(_kept) > 1:
-        _kept.popitem(last=False)
-    return flat
-
-
-@lru_cache(maxsize=8)
-def _strides(domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.float64]:
-    """(m, d) what a step in each attribute moves the flat cell of each clique's marginal by."""
-    return cell_strides(domain, [domain.axes(clique) for clique in cliques]).astype(np.float64)
+    known = _kept.setdefault(key, {})
+    _kept.move_to_end(key)
+    new = [clique for clique in layout.cliques if clique not in known]
+    if new:
+        for clique, counts in zip(new, count(codes, layout.domain, new), strict=True):
+            known[clique] = counts.ravel().astype(np.int32)
+        while sum(kept.nbytes for table in _kept.values() for kept in table.values()) > _KEPT_BYTES and len(_kept) > 1:
+            _kept.popitem(last=False)
+    return np.concatenate([np.zeros(0, np.int32), *(known[clique] for clique in layout.cliques)])

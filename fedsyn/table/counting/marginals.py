@@ -12,11 +12,8 @@ All of them accept codes of any integer dtype and memory order, require `0 <= co
 (which `Schema.encode` guarantees), and treat an empty table and the empty clique `()` (one cell: the row
 count) as ordinary.
 
-Counts of very many pairs of attributes, as products of 0/1 columns.
-
-One array call per pair costs ten times what counting a few thousand rows does. Written as 0/1 columns, one for each
-value, a table X has all its two-way counts in X^T X. Sums of ones below 2^24 are exact in single precision, in whatever
-order and on however many threads a BLAS adds them.
+An array call for each clique costs as much as counting a few thousand rows does, so the cliques of a small table are
+counted together, by one bincount.
 """
 
 from __future__ import annotations
@@ -24,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -35,10 +34,15 @@ from fedsyn.domain import Domain
 _CHUNK = 1 << 16
 # Numbers of 8 bytes that are held, and sorted, of a large table at a time.
 _CELLS_AT_ONCE = 1 << 22
-# From so many cliques on it is considered to count pairs together (`fedsyn.table.counting.marginals`).
-_MANY = 64
+# A table of so many rows is small: its cliques are counted together.
+_FEW_ROWS = 1 << 12
+# Numbers that are counted together at a time: what the cache of a core holds.
+_NUMBERS_AT_ONCE = 1 << 17
 # Numbers that are sorted at once without asking whether counting would be cheaper: those of a small table.
 _FEW = 1 << 16
+
+
+Axes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -77,27 +81,47 @@ def count(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -
     _check_codes(codes, domain)
     axes = [_axes(domain, clique) for clique in cliques]
     shapes = [tuple(domain.shape[i] for i in clique) for clique in axes]
-    sizes = [_prod(shape) for shape in shapes]
+    sizes = [prod(shape) for shape in shapes]
     results: list[np.ndarray | None] = [None] * len(axes)
-    # Cliques in lexicographic order meet shared prefixes one after the other, so a prefix is computed once.
     n = codes.shape[0]
-    multiplied = worth_multiplying(domain.shape, axes, n) if len(axes) >= _MANY else []
-    if multiplied:
-        pairs = [(axes[which][0], axes[which][1]) for which in multiplied]
-        for which, flat in zip(multiplied, count_pairs(codes, domain, pairs), strict=True):
-            results[which] = flat
-    order = sorted(set(range(len(axes))).difference(multiplied), key=axes.__getitem__)
+    if n <= _FEW_ROWS:
+        _count_together(codes, domain.shape, axes, sizes, results)
+    # Cliques in lexicographic order meet shared prefixes one after the other, so a prefix is computed once.
+    order = sorted(range(len(axes)) if n > _FEW_ROWS else (), key=axes.__getitem__)
     # Chunks pay one pass over the cells each, so a clique of more cells is counted in longer ones.
     groups: dict[int, list[int]] = {}
     for which in order:
         groups.setdefault(_chunk_of(sizes[which]), []).append(which)
     for chunk, group in sorted(groups.items()):
-        for start in range(0, n if group else 0, chunk):
+        for start in range(0, n, chunk):
             _count_chunk(codes[start : start + chunk], domain.shape, axes, sizes, group, results)
     return [
         np.zeros(shape, dtype=np.int64) if flat is None else flat.reshape(shape)
         for flat, shape in zip(results, shapes, strict=True)
     ]
+
+
+def _count_together(
+    codes: np.ndarray,
+    shape: Sequence[int],
+    axes: Sequence[Axes],
+    sizes: Sequence[int],
+    results: list[np.ndarray | None],
+) -> None:
+    """Puts the flat counts of the cliques of a small table into `results`, as many at a time as there is room for."""
+    columns, width = np.ascontiguousarray(codes.T, dtype=np.int64), np.array(shape, dtype=np.int64)
+    for length in set(map(len, axes)):
+        alike = [i for i, clique in enumerate(axes) if len(clique) == length]
+        for group in groups_within(_NUMBERS_AT_ONCE, alike, lambda i: sizes[i] + len(codes)):
+            ends = np.cumsum([sizes[i] for i in group])
+            cells = np.zeros((len(group), len(codes)), dtype=np.int64)
+            for axis in np.array([axes[i] for i in group], dtype=np.intp).reshape(len(group), length).T:
+                cells *= width[axis, None]
+                cells += columns[axis]
+            cells[1:] += ends[:-1, None]
+            counts = np.bincount(cells.ravel(), minlength=int(ends[-1]))
+            for i, flat in zip(group, np.split(counts, ends[:-1]), strict=True):
+                results[i] = flat
 
 
 def count_blocks(blocks: Iterable[np.ndarray], domain: Domain, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
@@ -183,15 +207,7 @@ def count_one_way(codes: np.ndarray, domain: Domain) -> np.ndarray:
         (sum of domain.shape,) int64: the one-way counts of every attribute, concatenated in domain order.
         `split_one_way` cuts it back.
     """
-    _check_codes(codes, domain)
-    ends = np.cumsum(domain.shape, dtype=np.intp)
-    total = int(ends[-1]) if len(ends) else 0
-    if codes.shape[0] > _CHUNK:  # column by column: no (n, d) array of 8-byte indices
-        return np.concatenate(
-            [np.zeros(0, np.int64), *(c.ravel() for c in count(codes, domain, [(a,) for a in domain]))]
-        )
-    offsets = ends - np.asarray(domain.shape, dtype=np.intp)
-    return np.bincount((codes + offsets).ravel(order="K"), minlength=total).astype(np.int64, copy=False)
+    return np.concatenate([np.zeros(0, np.int64), *count(codes, domain, [(name,) for name in domain])])
 
 
 def split_one_way(vector: np.ndarray, domain: Domain) -> list[np.ndarray]:
@@ -215,7 +231,7 @@ def count_sparse_many(codes: np.ndarray, domain: Domain, cliques: Iterable[Seque
     if n * len(axes) <= _FEW:
         return _sorted_cells(codes, domain, axes) if axes else []
     found: dict[int, SparseMarginal] = {}
-    sizes = [_prod(tuple(domain.shape[i] for i in clique)) for clique in axes]
+    sizes = [prod(domain.shape[i] for i in clique) for clique in axes]
     for group in groups_within(_CELLS_AT_ONCE, [i for i, size in enumerate(sizes) if size <= n], lambda i: sizes[i]):
         dense = count(codes, domain, [cliques[i] for i in group])
         found |= {i: dense_to_sparse(marginal) for i, marginal in zip(group, dense, strict=True)}
@@ -238,22 +254,23 @@ def groups_within(most: int, which: Sequence[int], size: Callable[[int], int]) -
         yield group
 
 
-def _sorted_cells(codes: np.ndarray, domain: Domain, axes: Sequence[tuple[int, ...]]) -> list[SparseMarginal]:
+def _sorted_cells(codes: np.ndarray, domain: Domain, axes: Sequence[Axes]) -> list[SparseMarginal]:
     """The non-empty cells of some cliques, from the sorted cells of the rows."""
-    n = codes.shape[0]
-    index = np.empty((len(axes), n), dtype=np.int64)
-    # Blocks of rows bound the work space of the matrix product for large tables.
-    strides = cell_strides(domain, axes)
-    for start in range(0, n, _CHUNK):
-        stop = min(n, start + _CHUNK)
-        np.matmul(strides, codes[start:stop].T.astype(np.int64), out=index[:, start:stop])
-    index.sort(axis=1)
-    return _runs(index)
+    cells = np.empty((len(axes), len(codes)), dtype=np.int64)
+    # Blocks of rows bound the work space of the product for large tables.
+    strides = cell_strides(domain, tuple(axes))
+    for start in range(0, len(codes), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        np.matmul(strides, codes[part].T.astype(strides.dtype), out=cells[:, part], casting="unsafe")
+    distinct, counts, bounds = runs_of(cells)
+    return [SparseMarginal(distinct[a:b], counts[a:b]) for a, b in pairwise(bounds)]
 
 
-def cell_strides(domain: Domain, axes: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """(cliques, d) int64 matrix that turns a row of codes into flat cell indices."""
+@lru_cache(maxsize=8)
+def cell_strides(domain: Domain, axes: tuple[Axes, ...]) -> np.ndarray:
+    """(cliques, d) matrix that turns a row of codes into flat cell indices: float64, or int64 from 2^53 cells on."""
     strides = np.zeros((len(axes), len(domain)), dtype=np.int64)
+    largest = 0
     for row, clique in enumerate(axes):
         stride = 1
         for axis in reversed(clique):
@@ -261,21 +278,24 @@ def cell_strides(domain: Domain, axes: Sequence[tuple[int, ...]]) -> np.ndarray:
             stride *= domain.shape[axis]
         if stride > np.iinfo(np.int64).max:
             raise ValueError(f"the clique at position {row} has {stride} cells: too many to number")
-    return strides
+        largest = max(largest, stride)
+    return strides if largest > 2**53 else strides.astype(np.float64)
 
 
-def _runs(index: np.ndarray) -> list[SparseMarginal]:
-    """Run lengths of each sorted row of a (cliques, n) index."""
-    cliques, n = index.shape
-    first = np.empty((cliques, n), dtype=bool)
-    first[:, :1] = True
-    np.not_equal(index[:, 1:], index[:, :-1], out=first[:, 1:])
-    positions = np.flatnonzero(first)
-    cells = index.ravel()[positions]
-    counts = np.diff(positions, append=cliques * n)
-    ends = np.cumsum(first.sum(axis=1)).tolist()
-    starts = [0, *ends[:-1]]
-    return [SparseMarginal(cells[a:b], counts[a:b]) for a, b in zip(starts, ends, strict=True)]
+def runs_of(
+    cells: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]]:
+    """Distinct cells of each row of a (cliques, n) array, how often each stands, and where each row's begin and end.
+
+    Sorts the array in place.
+    """
+    cliques, n = cells.shape
+    cells.sort(axis=1)
+    begins = np.ones((cliques, n), dtype=bool)
+    np.not_equal(cells[:, 1:], cells[:, :-1], out=begins[:, 1:])
+    first = np.flatnonzero(begins)
+    bounds = np.searchsorted(first, np.arange(cliques + 1) * n).tolist()
+    return cells.ravel()[first], np.diff(first, append=cliques * n), bounds
 
 
 def dense_to_sparse(dense: np.ndarray) -> SparseMarginal:
@@ -304,112 +324,3 @@ def _index_dtype(cells: int) -> np.dtype:
         if cells <= np.iinfo(dtype).max:  # an axis of that many values is itself multiplied with in this type
             return np.dtype(dtype)
     return np.dtype(np.int64)
-
-
-def _prod(shape: tuple[int, ...]) -> int:
-    size = 1
-    for n in shape:
-        size *= n
-    return size
-
-
-# Rows that are multiplied at a time: their 0/1 columns take 4 bytes each, and their counts stay exact.
-_ROWS = 1 << 12
-# Attributes of more values are counted one pair at a time: their products would mostly add zeros.
-_LARGEST_SIZE = 32
-# Columns of the left factor at a time; with all those of the right one they bound the product.
-_LEFT = 1 << 10
-# Seconds that a pair costs by itself, and that each of its rows adds; seconds of a multiplication (measured).
-_PER_PAIR, _PER_ROW, _PER_PRODUCT = 1e-5, 2.5e-9, 4e-11
-
-Axes = tuple[int, ...]
-
-
-def worth_multiplying(shape: Sequence[int], axes: Sequence[Axes], rows: int) -> list[int]:
-    """Positions of the cliques that are counted faster by products, all together: none, or every small pair."""
-    pairs = [i for i, q in enumerate(axes) if len(q) == 2 and max(shape[q[0]], shape[q[1]]) <= _LARGEST_SIZE]
-    columns = sum(shape[axis] for axis in {axis for i in pairs for axis in axes[i]})
-    singly = len(pairs) * (_PER_PAIR + _PER_ROW * rows)
-    together = _PER_PRODUCT * rows * columns**2 / 2 + _PER_PAIR * (10 + len(pairs) / 5)
-    return pairs if together < singly else []
-
-
-def count_pairs(
-    codes: npt.NDArray[np.integer], domain: Domain, pairs: Sequence[tuple[int, int]]
-) -> list[npt.NDArray[np.int64]]:
-    """Flat counts of some pairs, in C order of the given order of their two columns.
-
-    Args:
-        codes: (n, d) rows.
-        domain: their domain.
-        pairs: two different columns each.
-    """
-    plan = _plan(domain.shape, tuple(pairs))
-    total = np.zeros(plan.length, np.int64)
-    for start in range(0, len(codes), _ROWS):
-        part = codes[start : start + _ROWS][:, plan.axes]
-        ones = np.zeros((len(part), plan.columns), np.float32)
-        ones[np.arange(len(part))[:, None], part + plan.starts] = 1.0
-        for left, right, target, source in plan.blocks:
-            product = ones[:, left].T @ ones[:, right]
-            total[target] += product.ravel()[source].astype(np.int64)
-    return np.split(total, plan.bounds[1:-1])
-
-
-class _Plan:
-    """Which products hold which pairs.
-
-    Attributes:
-        axes: the attributes that take part, ascending.
-        starts: first 0/1 column of each.
-        columns: number of 0/1 columns.
-        blocks: (columns of the left factor, of the right one, cells of the result, where the product has them).
-        bounds: (m + 1,) first cell of each pair in the result.
-    """
-
-    def __init__(self, shape: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> None:
-        self.axes = sorted({axis for pair in pairs for axis in pair})
-        sizes = np.array([shape[axis] for axis in self.axes], np.int64)
-        ends = np.cumsum(sizes)
-        self.starts, self.columns = ends - sizes, int(ends[-1])
-        position = {axis: i for i, axis in enumerate(self.axes)}
-        first = np.array([position[a] for a, _ in pairs])
-        second = np.array([position[b] for _, b in pairs])
-        cells = sizes[first] * sizes[second]
-        self.bounds = np.concatenate([[0], np.cumsum(cells)]).astype(np.int64)
-        self.length = int(self.bounds[-1])
-        low = np.minimum(first, second)
-        self.blocks = []
-        begin = 0
-        while begin < len(self.axes):
-            end = int(np.searchsorted(ends, self.starts[begin] + _LEFT, side="right"))
-            end = max(end, begin + 1)
-            chosen = np.flatnonzero((low >= begin) & (low < end))
-            if len(chosen):
-                left = slice(int(self.starts[begin]), int(ends[end - 1]))
-                right = slice(int(self.starts[begin]), self.columns)
-                self.blocks.append((left, right, *self._cells(chosen, first, second, sizes, right)))
-            begin = end
-
-    def _cells(
-        self,
-        chosen: npt.NDArray[np.int64],
-        first: npt.NDArray[np.int64],
-        second: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int64],
-        right: slice,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Cells of the chosen pairs in the result, and in the product of a block, flat."""
-        width = self.columns - right.start
-        lengths = self.bounds[chosen + 1] - self.bounds[chosen]
-        pair = np.repeat(chosen, lengths)
-        inside = np.arange(len(pair)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        i, j = np.divmod(inside, sizes[second[pair]])
-        a, b = self.starts[first[pair]] + i - right.start, self.starts[second[pair]] + j - right.start
-        swapped = first[pair] > second[pair]
-        return self.bounds[pair] + inside, np.where(swapped, b, a) * width + np.where(swapped, a, b)
-
-
-@lru_cache(maxsize=4)
-def _plan(shape: tuple[int, ...], pairs: tuple[tuple[int, int], ...]) -> _Plan:
-    return _Plan(shape, pairs)

@@ -62,7 +62,7 @@ class StoreFacts:
 
 
 @dataclass(frozen=True)
-class Place:
+class StoredPlace:
     """Where a marginal is found in a stored vector.
 
     Attributes:
@@ -85,7 +85,7 @@ class StoredLayout:
 
     >>> domain = Domain(("age", "sex", "smoker"), (10, 2, 3))
     >>> StoredLayout([("age", "sex"), ("smoker",)], domain).place(("sex",))
-    Place(start=0, shape=(10, 2), over=(0,))
+    StoredPlace(start=0, shape=(10, 2), over=(0,))
 
     Args:
         cliques: that are kept.
@@ -96,7 +96,7 @@ class StoredLayout:
         self.cliques, self.domain = tuple(cliques), domain
         sizes = [domain.size(clique) for clique in self.cliques]
         self._starts = list(accumulate(sizes, initial=0))
-        self._found: dict[Clique, Place] = {}
+        self._found: dict[Clique, StoredPlace] = {}
         self._sets = [frozenset(clique) for clique in self.cliques]
         self._holding = _holders(self._sets)
 
@@ -110,7 +110,7 @@ class StoredLayout:
         """L, cells of the store."""
         return self._starts[-1]
 
-    def place(self, clique: Clique) -> Place:
+    def place(self, clique: Clique) -> StoredPlace:
         """Where a marginal is found: in the smallest stored one that has its attributes.
 
         Raises:
@@ -124,7 +124,7 @@ class StoredLayout:
                 raise KeyError(clique)
             i = min(holding, key=lambda i: self._starts[i + 1] - self._starts[i])
             over = tuple(axis for axis, name in enumerate(self.cliques[i]) if name not in clique)
-            self._found[clique] = Place(self._starts[i], self.domain.shape_of(self.cliques[i]), over)
+            self._found[clique] = StoredPlace(self._starts[i], self.domain.shape_of(self.cliques[i]), over)
         return self._found[clique]
 
     def marginal(self, vector: npt.NDArray[np.int64], clique: Clique) -> npt.NDArray[np.int64]:

@@ -5,27 +5,17 @@ on.
 """
 
 from fedsyn.table.data.encoded import EncodedTable, write_encoded
-from fedsyn.table.data.readers import read_table
-from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
-from fedsyn.table.data.sources import Dataset, FileSource, file_source, load_dataset, load_table
-from fedsyn.table.data.stream import encode_file, encoded_blocks
-from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
+from fedsyn.table.data.registry import dataset_names, describe
+from fedsyn.table.data.sources import load_dataset
+from fedsyn.table.data.stream import encode_file, encoded_blocks, read_table
 
 __all__ = [
-    "Dataset",
-    "DatasetEntry",
     "EncodedTable",
-    "FileSource",
-    "SynthFSOptions",
     "dataset_names",
     "describe",
     "encode_file",
     "encoded_blocks",
-    "file_source",
     "load_dataset",
-    "load_table",
     "read_table",
-    "synthfs",
-    "synthfs_schema",
     "write_encoded",
 ]

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import DataError
-from fedsyn.table.data.layout import Layout, layout_of, require_names
+from fedsyn.table.data.layout import TextLayout, layout_of, require_names
 from fedsyn.table.data.opening import source_of
 from fedsyn.table.data.options import FileOptions
-from fedsyn.table.data.readers import is_parquet, options_for, parse_rows, readable, require_table
+from fedsyn.table.data.readers import (
+    Options,
+    first_rows,
+    is_parquet,
+    is_whole,
+    options_for,
+    readable,
+    require_table,
+    series_of,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +49,7 @@ class Cells:
 
 def read_cells(
     path: str | Path,
-    options: Mapping[str, Any] | FileOptions | None = None,
+    options: Options = None,
     most: int = MOST_CELLS,
     columns: Sequence[str] | None = None,
 ) -> Cells:
@@ -69,22 +78,21 @@ def read_cells(
     return cells
 
 
-def _text(layout: Layout, most: int, strict: bool) -> Cells:
+def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
     header = layout.header
     if strict:
         require_names(layout.path, header)
     rows = -(-most // len(header))
-    blank = len(header) == 1  # in a table of one column a blank line is a missing value
-    frame, more = parse_rows(layout, rows, dtype=str, keep_default_na=False, skip_blank_lines=not blank)
+    frame = first_rows(layout, rows + 1, {"dtype": str})
     notes = list(layout.notes)
     if layout.file.fell_back:
         notes.append("bytes that are not UTF-8, read as Windows-1252 (--encoding names another)")
-    if more:
+    if len(frame) > rows:
         notes.append(f"more than {rows:,} rows: what is proposed was read from the first {rows:,}")
     unnamed = [j for j, name in enumerate(header) if not name.strip()]
     if unnamed:
         notes.append(_left_out(unnamed, len(header)))
-    frame = frame.iloc[:, [j for j in range(len(header)) if j not in unnamed]]
+    frame = frame.iloc[:rows, [j for j in range(len(header)) if j not in unnamed]]
     return Cells(frame, layout.options(), tuple(notes), text=True)
 
 
@@ -138,23 +146,8 @@ def _require_plain(path: Path, schema: Any) -> None:
 
 def _typed(table: Any) -> pd.DataFrame:
     """A frame with the dtypes that pandas gave the file, if it wrote it; integers stay integers beside missing ones."""
-    import pyarrow as pa
-
     frame = table.to_pandas()
     for name in table.column_names:
-        column = table[name]
-        whole = pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)
-        if whole and column.null_count and name in frame and frame[name].dtype.kind in "fO":
-            frame[name] = column.to_pandas(types_mapper=_nullable)
+        if name in frame and is_whole(table[name].type) and frame[name].dtype.kind in "fO":
+            frame[name] = series_of(table[name])
     return frame.reset_index(drop=True)
-
-
-def _nullable(kind: Any) -> Any:
-    import pandas as pd
-
-    return pd.api.types.pandas_dtype(_NULLABLE.get(str(kind), "object"))
-
-
-_NULLABLE = {name: name.replace("i", "I", 1).replace("uI", "UI") for name in ("int8", "int16", "int32", "int64")}
-_NULLABLE |= {f"u{name}": f"U{nullable}" for name, nullable in _NULLABLE.items()}
-_NULLABLE |= {"bool": "boolean"}

@@ -16,7 +16,7 @@ import tempfile
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.error import URLError
 from urllib.parse import urlparse
 from urllib.request import urlopen
@@ -47,9 +47,13 @@ def fetch(origin: Origin, name: str) -> pd.DataFrame:
         DataError: says what is missing (network, scikit-learn) and what to do.
     """
     if origin.sklearn is not None:
-        return _fetch_sklearn(origin.sklearn)
+        table = origin.sklearn.removeprefix("load_")
+        datasets = _module("sklearn.datasets", f"scikit-learn is needed for its table '{table}'", "evaluation")
+        return cast("pd.DataFrame", getattr(datasets, origin.sklearn)(as_frame=True).frame)
     if origin.statsmodels is not None:
-        return _fetch_statsmodels(origin.statsmodels)
+        needed = f"statsmodels is needed for its table '{origin.statsmodels}'"
+        module = _module(f"statsmodels.datasets.{origin.statsmodels}", needed, "demo")
+        return cast("pd.DataFrame", module.load_pandas().data)
     if origin.openml is not None:
         return fetch_openml(str(origin.openml), name)
     return _fetch_url(origin, name)
@@ -61,13 +65,10 @@ def fetch_openml(key: str, name: str = "") -> pd.DataFrame:
     Raises:
         DataError: no scikit-learn, no network, or no such table.
     """
-    try:
-        from sklearn.datasets import fetch_openml as sklearn_fetch
-    except ImportError:
-        raise DataError(_needs_sklearn(f"OpenML's table '{key}'")) from None
+    datasets = _module("sklearn.datasets", f"scikit-learn is needed for OpenML's table '{key}'", "evaluation")
     which = {"data_id": int(key)} if key.isdigit() else {"name": key}
     try:
-        frame: pd.DataFrame = sklearn_fetch(
+        frame: pd.DataFrame = datasets.fetch_openml(
             **which, as_frame=True, parser="auto", data_home=str(cache_dir() / "openml"), n_retries=1
         ).frame
         return frame
@@ -75,22 +76,11 @@ def fetch_openml(key: str, name: str = "") -> pd.DataFrame:
         raise DataError(_cannot_fetch(f"OpenML's table '{key}'", name, error)) from None
 
 
-def _fetch_sklearn(loader: str) -> pd.DataFrame:
+def _module(name: str, needed: str, extra: str) -> Any:
     try:
-        from sklearn import datasets
+        return importlib.import_module(name)
     except ImportError:
-        raise DataError(_needs_sklearn(f"its table '{loader.removeprefix('load_')}'")) from None
-    frame: pd.DataFrame = getattr(datasets, loader)(as_frame=True).frame
-    return frame
-
-
-def _fetch_statsmodels(name: str) -> pd.DataFrame:
-    try:
-        module = importlib.import_module(f"statsmodels.datasets.{name}")
-    except ImportError:
-        raise DataError(f"statsmodels is needed for its table '{name}': pip install 'fedsyn[demo]'") from None
-    frame: pd.DataFrame = module.load_pandas().data
-    return frame
+        raise DataError(f"{needed}: pip install 'fedsyn[{extra}]'") from None
 
 
 def _fetch_url(origin: Origin, name: str) -> pd.DataFrame:
@@ -159,10 +149,6 @@ def _download(url: str, target: Path) -> None:
     ):
         shutil.copyfileobj(response, part)
     Path(part.name).replace(target)
-
-
-def _needs_sklearn(what: str) -> str:
-    return f"scikit-learn is needed for {what}: pip install 'fedsyn[evaluation]'"
 
 
 def _cannot_fetch(what: str, name: str, error: Exception) -> str:

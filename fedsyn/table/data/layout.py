@@ -26,7 +26,7 @@ _SHOWN = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 
 
 @dataclass(frozen=True)
-class Layout:
+class TextLayout:
     """A text file, and how it is read.
 
     Attributes:
@@ -65,7 +65,7 @@ def shown(separator: str) -> str:
     return _SHOWN.get(separator, f"'{separator}'")
 
 
-def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = None) -> Layout:
+def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = None) -> TextLayout:
     """Finds out how a text file is read.
 
     Args:
@@ -85,11 +85,14 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
     candidates = _candidates(path)
     separator = "," if sheet else options.separator
     if separator is None:
-        separator = _by_columns(head, columns, candidates) if columns is not None else _by_lines(head, candidates)
+        if columns is None:
+            separator = _by_lines(head, candidates)
+        else:  # that by which the first line holds most of the columns
+            separator = max(candidates, key=lambda mark: len({*columns} & {*_first_cells(head, mark)}))
     header = _first_cells(head, separator)
     if not sheet:
         _require_divided(path, head, header, separator, columns)
-    return Layout(file, separator, options.decimal or ".", header, tuple(_notes(file, separator, options)))
+    return TextLayout(file, separator, options.decimal or ".", header, tuple(_notes(file, separator, options)))
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:
@@ -113,23 +116,10 @@ def require_names(path: Path, header: Sequence[str]) -> None:
             raise DataError(f"{path} has more than one column named '{name}': rename one in its first line")
 
 
-def wrong_separator(path: Path, separator: str) -> str:
-    """What to type where another separator would divide the file."""
-    return (
-        f"{path} looks as if {shown(separator)} stood between its cells: say --separator {_typed(separator)}, "
-        f"in a run data.options.separator: {_typed(separator)}"
-    )
-
-
-def _typed(separator: str) -> str:
-    return "tab" if separator == "\t" else f"'{separator}'"
-
-
-def _candidates(path: Path) -> tuple[str, ...]:
+def _candidates(path: Path) -> list[str]:
     """The separators to try, the likeliest by the file's name first."""
-    if ".tsv" in [suffix.lower() for suffix in path.suffixes]:
-        return ("\t", *(mark for mark in SEPARATORS if mark != "\t"))
-    return SEPARATORS
+    tabs = ".tsv" in [suffix.lower() for suffix in path.suffixes]
+    return sorted(SEPARATORS, key=lambda mark: tabs and mark != "\t")
 
 
 def _rows(head: str, separator: str, most: int) -> list[list[str]]:
@@ -150,12 +140,6 @@ def _rows(head: str, separator: str, most: int) -> list[list[str]]:
 def _first_cells(head: str, separator: str) -> list[str]:
     rows = _rows(head, separator, 1)
     return [cell.removeprefix("\ufeff") if j == 0 else cell for j, cell in enumerate(rows[0])] if rows else []
-
-
-def _by_columns(head: str, columns: Iterable[str], candidates: Sequence[str]) -> str:
-    """The separator by which the first line holds most of the columns."""
-    names = set(columns)
-    return max(candidates, key=lambda mark: len(names & set(_first_cells(head, mark))))
 
 
 def _by_lines(head: str, candidates: Sequence[str]) -> str:
@@ -187,7 +171,12 @@ def _require_divided(
     else:
         better = [mark for mark in others if len(_first_cells(head, mark)) > 1] if len(header) == 1 else []
     if better:
-        raise DataError(wrong_separator(path, max(better, key=lambda mark: len(_first_cells(head, mark)))))
+        mark = max(better, key=lambda mark: len(_first_cells(head, mark)))
+        typed = "tab" if mark == "\t" else f"'{mark}'"
+        raise DataError(
+            f"{path} looks as if {shown(mark)} stood between its cells: say --separator {typed}, "
+            f"in a run data.options.separator: {typed}"
+        )
 
 
 def _notes(file: TextFile, separator: str, options: FileOptions) -> Iterable[str]:

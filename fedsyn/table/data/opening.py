@@ -7,11 +7,16 @@ row holds such bytes, then one row would decide how all others are read.)
 
 from __future__ import annotations
 
+import bz2
 import codecs
+import gzip
 import io
+import lzma
+import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.table.data.options import FileOptions
@@ -24,66 +29,44 @@ SHEETS = (".xlsx", ".xlsm")
 _OPEN = (*TEXTS, *(text + packed for text in TEXTS for packed in PACKED), *SHEETS, ".parquet")
 SUFFIXES = (*_OPEN, *(suffix + SEALED for suffix in _OPEN))
 
-_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"))
-_BOMS_16 = ((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+# Marks of byte order; that of UTF-32 begins with that of UTF-16.
+_BOMS = {
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 _HEAD = 1 << 16
 
 
-def _as_windows(error: UnicodeError) -> tuple[str, int]:
-    """Bytes that an encoding does not know, as Windows-1252 has them (and as Latin-1 where that has nothing)."""
-    assert isinstance(error, UnicodeDecodeError)
-    text = bytes([error.object[error.start]])
-    try:
-        return text.decode("cp1252"), error.start + 1
-    except UnicodeDecodeError:
-        return text.decode("latin-1"), error.start + 1
+# What an encoding does not know, escaped by Python, as Windows-1252 has it, and as Latin-1 where that has nothing.
+_ESCAPED = re.compile("[\udc80-\udcff]")
+_WINDOWS = {0xDC00 + byte: bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(0x80, 0x100)}
 
 
-codecs.register_error("fedsyn.windows", _as_windows)
-
-
-class TextStream(io.TextIOBase):
+class TextStream(io.TextIOWrapper):
     """The text of a stream of bytes, with line ends as they are.
 
     Attributes:
-        fell_back: whether bytes were met that are not UTF-8, and were read as Windows-1252.
+        fell_back: whether bytes were met that the encoding does not know, and were read as Windows-1252.
     """
 
     def __init__(self, raw: BinaryIO, encoding: str, lenient: bool, name: str) -> None:
-        self._raw, self._name, self._zeros = raw, name, encoding.startswith(("utf-16", "utf-32"))
-        self._lenient, self.fell_back = lenient, False
-        self._known = encoding in ("cp1252", "windows-1252")
-        self._encoding = encoding
-        self._decoder = codecs.getincrementaldecoder(encoding)("fedsyn.windows" if self._known else "strict")
-
-    def readable(self) -> bool:
-        return True
+        super().__init__(raw, encoding, errors="surrogateescape" if lenient else "strict", newline="")
+        self._path, self.fell_back = name, False
 
     def read(self, size: int | None = -1) -> str:
-        """The next characters: as many as `size` bytes hold, and "" at the end only."""
-        while True:
-            chunk = self._raw.read(-1 if size is None else size)
-            if not self._zeros and b"\0" in chunk:
-                raise DataError(_zero_bytes(self._name))
-            text = self._decoded(chunk, final=not chunk)
-            if text or not chunk:
-                return text
-
-    def _decoded(self, chunk: bytes, final: bool) -> str:
-        before = self._decoder.getstate()
-        try:
-            return self._decoder.decode(chunk, final)
-        except UnicodeDecodeError:
-            if not self._lenient:
-                raise
-        self._lenient, self.fell_back = False, True
-        self._decoder = codecs.getincrementaldecoder(self._encoding)("fedsyn.windows")
-        self._decoder.setstate(before)
-        return self._decoder.decode(chunk, final)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+        """Return the next `size` characters; fewer at the end only."""
+        text = super().read(size)
+        if "\0" in text:
+            raise DataError(
+                f"{self._path} holds NUL bytes, which no text has: take them out (tr -d '\\000' < FILE > CLEAN.csv), "
+                "or name the encoding if it is UTF-16 (--encoding utf-16-le, in a run data.options.encoding)"
+            )
+        if not text.isascii() and _ESCAPED.search(text):
+            self.fell_back, text = True, text.translate(_WINDOWS)
+        return text
 
 
 class TextFile:
@@ -119,19 +102,28 @@ class TextFile:
 
     @property
     def fell_back(self) -> bool:
-        return any(stream.fell_back for stream in self._streams)
+        return self._is_utf8 and any(stream.fell_back for stream in self._streams)
+
+    @property
+    def _is_utf8(self) -> bool:
+        """Whether nobody named an encoding, and the file does not show another one than UTF-8."""
+        return self.options.encoding is None and self.encoding in ("utf-8", "utf-8-sig")
 
     def open(self) -> io.TextIOBase:
         """Its text from the start; close it."""
         if self._sheet is not None:
             return io.StringIO(self._sheet, newline="")
-        lenient = self.options.encoding is None and self.encoding in ("utf-8", "utf-8-sig")
+        lenient = self._is_utf8 or self.encoding in ("cp1252", "windows-1252")
         self._streams.append(TextStream(self._opened(), self.encoding, lenient, str(self.path)))
         return self._streams[-1]
 
     def _opened(self) -> BinaryIO:
-        opener = _OPENERS.get(plain_name(self.path).suffix.lower(), _plain)
-        return opener(source_of(self.path, self.options))
+        source = source_of(self.path, self.options)
+        opener = _OPENERS.get(plain_name(self.path).suffix.lower())
+        if opener is None:
+            return source.open("rb") if isinstance(source, Path) else source
+        opened: BinaryIO = opener(source)
+        return opened
 
 
 def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:
@@ -150,7 +142,7 @@ def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:
 
 def encoding_of(head: bytes) -> str:
     """The encoding that the first bytes of a file speak of: a byte order mark, or zeros where UTF-16 has them."""
-    for mark, name in (*_BOMS, *_BOMS_16):
+    for mark, name in _BOMS.items():
         if head.startswith(mark):
             return name
     line = head[:64]
@@ -160,39 +152,8 @@ def encoding_of(head: bytes) -> str:
     return "utf-8"
 
 
-def _zero_bytes(name: str) -> str:
-    return (
-        f"{name} holds NUL bytes, which no text has: take them out (tr -d '\\000' < FILE > CLEAN.csv), or name the "
-        "encoding if it is UTF-16 (--encoding utf-16-le, in a run data.options.encoding)"
-    )
-
-
-def _plain(source: Path | BinaryIO) -> BinaryIO:
-    return source.open("rb") if isinstance(source, Path) else source
-
-
-def _gzip(source: Path | BinaryIO) -> BinaryIO:
-    import gzip
-
-    return gzip.open(source, "rb")  # type: ignore[return-value]
-
-
-def _bz2(source: Path | BinaryIO) -> BinaryIO:
-    import bz2
-
-    return bz2.open(source, "rb")  # type: ignore[return-value]
-
-
-def _xz(source: Path | BinaryIO) -> BinaryIO:
-    import lzma
-
-    return lzma.open(source, "rb")  # type: ignore[return-value]
-
-
-def _zip(source: Path | BinaryIO) -> BinaryIO:
+def _zip(source: Path | BinaryIO) -> IO[bytes]:
     """The one file of an archive, not counting what macOS adds to archives."""
-    import zipfile
-
     archive = zipfile.ZipFile(source)
     members = [
         entry
@@ -203,7 +164,7 @@ def _zip(source: Path | BinaryIO) -> BinaryIO:
         archive.close()
         name = source if isinstance(source, Path) else "the archive in the sealed file"
         raise DataError(f"{name} holds {len(members)} files: unpack it and name the one that is the table")
-    return archive.open(members[0])  # type: ignore[return-value]
+    return archive.open(members[0])
 
 
 def _zst(source: Path | BinaryIO) -> BinaryIO:
@@ -214,10 +175,10 @@ def _zst(source: Path | BinaryIO) -> BinaryIO:
     return io.BufferedReader(raw)
 
 
-_OPENERS: dict[str, Callable[[Path | BinaryIO], BinaryIO]] = {
-    ".gz": _gzip,
-    ".bz2": _bz2,
-    ".xz": _xz,
+_OPENERS: dict[str, Callable[[Any], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
     ".zip": _zip,
     ".zst": _zst,
 }

@@ -7,9 +7,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr, ValidationError, field_validator, model_validator
-
-from fedsyn.errors import ConfigError, nearest, plainly
+from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr, field_validator, model_validator
 
 #: Separators that are looked for where none is named. The first one wins where nothing tells them apart.
 SEPARATORS = (",", ";", "\t", "|")
@@ -51,16 +49,9 @@ class FileOptions(BaseModel):
         """
         if isinstance(options, FileOptions):
             return options
-        for key in options or {}:
-            if key not in cls.model_fields:
-                hint = nearest(str(key), cls.model_fields) or f" (allowed: {', '.join(cls.model_fields)})"
-                raise ConfigError(f"unknown data option '{key}'{hint}")
-        try:
-            return cls(**(options or {}))
-        except ValidationError as error:
-            item = error.errors(include_url=False)[0]
-            place = f".{item['loc'][0]}" if item["loc"] else ""
-            raise ConfigError(f"{where}{place}: {plainly(item)}") from None
+        from fedsyn.config import parse_options
+
+        return parse_options(cls, dict(options or {}), where)
 
     @field_validator("separator")
     @classmethod

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, nearest
@@ -100,46 +100,30 @@ class Partitioner(BaseModel, ABC):
     @classmethod
     def with_options(cls, name: str, options: Mapping[str, Any]) -> Self:
         """The partitioner with these options; ConfigError names a wrong one, with the nearest valid key."""
-        unknown = [key for key in options if key not in cls.model_fields]
-        if unknown:
-            allowed = ", ".join(cls.model_fields) or "none"
-            raise ConfigError(
-                f"federation.partition.{unknown[0]}: no such option of '{name}'"
-                f"{nearest(unknown[0], cls.model_fields)}; options: {allowed}"
-            )
-        try:
-            return cls(**options)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise ConfigError(f"federation.partition.{where}: {first['msg']}") from None
+        from fedsyn.config import parse_options
+
+        return parse_options(cls, dict(options), f"federation.partition ({name})")
 
     @abstractmethod
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
         """The split itself: `split` has checked 1 <= clients <= rows, and sorts and checks the result."""
 
 
-def check_partition(parts: Sequence[np.ndarray], rows: int, clients: int | None = None) -> None:
-    """Raises DataError unless `parts` are sorted int64 arrays, none empty, that hold each row once."""
-    if clients is not None and len(parts) != clients:
+def check_partition(parts: Sequence[np.ndarray], rows: int, clients: int) -> None:
+    """Raises DataError unless `parts` are one for each client, none empty, and hold each row once."""
+    if len(parts) != clients:
         raise DataError(f"a partition into {clients} clients has {len(parts)} parts")
+    held = np.zeros(rows, dtype=np.int64)
     for client, part in enumerate(parts):
-        if part.ndim != 1 or part.dtype != np.int64:
-            raise DataError(f"client {client}: row indices must be a 1-D int64 array")
         if part.size == 0:
             raise DataError(f"client {client} of the partition has no rows")
-        if np.any(part[1:] <= part[:-1]):
-            raise DataError(f"client {client}: row indices are not sorted or repeat")
-        if part[0] < 0 or part[-1] >= rows:
+        if part.min() < 0 or part.max() >= rows:
             raise DataError(f"client {client}: a row index outside the {rows} rows of the table")
-    held, twice = np.zeros(rows, dtype=bool), np.zeros(rows, dtype=bool)
-    for part in parts:
-        twice[part] |= held[part]
-        held[part] = True
-    if twice.any() or not held.all():
+        np.add.at(held, part, 1)
+    if (held != 1).any():
         raise DataError(
-            f"a partition must hold each of the {rows} rows once: {rows - int(held.sum())} are missing and "
-            f"{int(twice.sum())} are at several clients"
+            f"a partition must hold each of the {rows} rows once: {np.count_nonzero(held == 0)} are missing and "
+            f"{np.count_nonzero(held > 1)} are at several clients, or twice at one"
         )
 
 

@@ -12,25 +12,24 @@ import lzma
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedsyn.errors import ConfigError, DataError, nearest
-from fedsyn.table.data.layout import Layout, layout_of
-from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS, source_of
+from fedsyn.table.data.layout import TextLayout, layout_of
+from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.sealed import is_sealed, plain_name
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import CategoricalColumn, Column
+from fedsyn.table.schema.columns import Column
 from fedsyn.table.schema.model import Schema
-from fedsyn.table.schema.values import MISSING_TEXT, parse_number
+from fedsyn.table.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 # Names of tables, in a message.
@@ -55,31 +54,18 @@ _STARTS = {
     b"\xd0\xcf\x11\xe0": ".xls",
 }
 Options = FileOptions | Mapping[str, Any] | None
+#: More rows than any file has.
+ALL_ROWS = 1 << 48
 
 
-def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
-    """Reads a table from a file.
+def read_guessed(path: Path) -> pd.DataFrame:
+    """Reads a table as pandas guesses its types. Raises DataError as `read_table`."""
+    import pandas as pd
 
-    Args:
-        path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
-        schema: reads only its columns, in its order, as it defines them.
-        options: see `FileOptions`; what they leave out is found in the file.
-
-    Returns:
-        The table with at least one row; missing cells are None or NaN.
-
-    Raises:
-        ConfigError: an option that cannot be used, or that means nothing for this kind of file.
-        DataError: no such file, an unknown format, a damaged or empty file, no rows, or columns of the schema
-            are missing. The message never quotes a cell.
-    """
-    path = require_table(path)
-    chosen = options_for(path, options)
     with readable(path):
-        frame = (_read_parquet if is_parquet(path) else _read_text)(path, schema, chosen)
-    if len(frame) == 0:
-        raise DataError(f"{path} has no rows")
-    return frame
+        if is_parquet(path):
+            return pd.read_parquet(path)
+        return first_rows(layout_of(path, FileOptions()), ALL_ROWS, {"na_values": list(MISSING_TEXT), **exact_floats()})
 
 
 def require_table(path: str | Path) -> Path:
@@ -165,25 +151,23 @@ def readable(path: Path) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
 
 
-def _read_parquet(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:
+def series_of(column: pa.Array | pa.ChunkedArray) -> pd.Series:
+    """A column of Arrow as pandas has it; whole numbers and booleans stay such beside missing values."""
+    return column.to_pandas(types_mapper=_nullable if is_whole(column.type) and column.null_count else None)
+
+
+def is_whole(kind: pa.DataType) -> bool:
+    """Whether values are whole numbers or booleans, which pandas makes floats or objects of where some are missing."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def _nullable(kind: pa.DataType) -> Any:
     import pandas as pd
-    import pyarrow.parquet as pq
 
-    schema.require_columns(pq.read_schema(source_of(path, chosen)).names, where=str(path))
-    return pd.read_parquet(source_of(path, chosen), columns=list(schema.columns))
-
-
-def _read_text(path: Path, schema: Schema, chosen: FileOptions) -> pd.DataFrame:
-    import pandas as pd
-
-    layout = layout_of(path, chosen, list(schema.columns))
-    frame = _parse(layout, **csv_options(layout, schema))
-    columns = {}
-    for name, column in schema.columns.items():
-        series = frame[name]
-        columns[name] = _own_values(series, column, schema) if isinstance(column, CategoricalColumn) else series
-    say(layout)
-    return pd.DataFrame(columns)
+    names = {"bool": "boolean"}
+    return pd.api.types.pandas_dtype(names.get(str(kind), str(kind).replace("uint", "UInt").replace("int", "Int")))
 
 
 def _reads_numbers(column: Column) -> bool:
@@ -191,7 +175,7 @@ def _reads_numbers(column: Column) -> bool:
     return isinstance(column, BinnedColumn) and column.reads_numbers
 
 
-def say(layout: Layout) -> None:
+def say(layout: TextLayout) -> None:
     """Logs what was found out about a text file and is not said in its options."""
     found = list(layout.notes)
     if layout.file.fell_back:
@@ -200,7 +184,7 @@ def say(layout: Layout) -> None:
         log.info("%s: %s", layout.path, "; ".join(found))
 
 
-def csv_options(layout: Layout, schema: Schema) -> dict[str, Any]:
+def csv_options(layout: TextLayout, schema: Schema) -> dict[str, Any]:
     """The options of `read_csv` by which the columns of a text file are what the schema says.
 
     Raises:
@@ -212,15 +196,11 @@ def csv_options(layout: Layout, schema: Schema) -> dict[str, Any]:
     # All columns are read, also those that the schema does not name: pandas notices a row with too many
     # cells, whose values would otherwise slip into the wrong columns, only then.
     return {
-        "sep": layout.separator,
         "decimal": layout.decimal,
-        "keep_default_na": False,
-        "skip_blank_lines": len(header) > 1,  # in a table of one column a blank line is a missing value
         # Text as it stands: "category" makes 7 of 007.
         "dtype": {name: object for name in header if name not in numeric},
         "na_values": {name: list(schema.missing_text) for name in numeric},
         **exact_floats(),
-        "low_memory": False,
     }
 
 
@@ -235,84 +215,36 @@ def exact_floats() -> dict[str, Any]:
     return {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
 
 
-def _parse(layout: Layout, **options: Any) -> pd.DataFrame:
-    """The cells of a text file under its own header (pandas renames doubled names).
+def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Generator[pd.DataFrame]:
+    """The cells of a text file under its own header (pandas renames doubled names), `rows` at a time.
 
     Raises:
         ParserError: a row has more cells than the header, so that its values may belong to other columns.
     """
     import pandas as pd
 
-    with layout.file.open() as stream, _no_surplus():
-        frame = pd.read_csv(stream, index_col=False, **options)
-    frame.columns = pd.Index(layout.header)
-    return frame
-
-
-def parse_rows(layout: Layout, rows: int, **options: Any) -> tuple[pd.DataFrame, bool]:
-    """The first rows of a text file, and whether there are more; raises what `read_table` raises inside `readable`."""
-    frame = _parse(layout, nrows=rows + 1, sep=layout.separator, **options)
-    return frame.iloc[:rows], len(frame) > rows
-
-
-@contextmanager
-def _no_surplus() -> Iterator[None]:
-    """Refuses rows that have more cells than the header."""
-    import pandas as pd
-
-    with warnings.catch_warnings():
-        # With index_col=False pandas cuts surplus cells off and warns; without, it takes the first column for
-        # an index and shifts the others in silence.
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:
-            yield
-        except pd.errors.ParserWarning:
-            raise pd.errors.ParserError("the rows have more cells than the header has fields") from None
-
-
-def csv_blocks(layout: Layout, options: Mapping[str, Any], rows: int) -> Iterator[pd.DataFrame]:
-    """The cells of a text file under its own header, `rows` at a time; raises what `_parse` raises."""
-    import pandas as pd
-
-    with layout.file.open() as stream, pd.read_csv(stream, index_col=False, chunksize=rows, **options) as reader:
+    options = {"sep": layout.separator, "keep_default_na": False, "low_memory": False, **options}
+    # In a table of one column a blank line is a missing value.
+    options |= {"index_col": False, "chunksize": rows, "skip_blank_lines": len(layout.header) > 1}
+    with layout.file.open() as stream, pd.read_csv(stream, **options) as reader:
         while True:
-            with _no_surplus():  # not around the yield: warnings are the caller's own in between
-                frame = next(reader, None)
+            # With index_col=False pandas cuts surplus cells off and warns; without, it takes the first column for
+            # an index and shifts the others in silence. Between the blocks warnings are the caller's own.
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                try:
+                    frame = next(reader, None)
+                except pd.errors.ParserWarning:
+                    raise pd.errors.ParserError("the rows have more cells than the header has fields") from None
             if frame is None:
                 return
             frame.columns = pd.Index(layout.header)
             yield frame
 
 
-def _own_values(series: pd.Series, column: CategoricalColumn, schema: Schema) -> pd.Series:
-    """Turns text into the values of the schema's categories; unknown text stays, missing becomes None."""
+def first_rows(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> pd.DataFrame:
+    """The first rows of a text file; raises what `csv_blocks` raises."""
     import pandas as pd
 
-    inverse, texts = pd.factorize(series)
-    values: list[Any] = [column.value_of(text, schema.missing_text) for text in texts.tolist()]
-    table = np.empty(len(values) + 1, dtype=object)
-    table[:-1] = values
-    return pd.Series(table[inverse], name=series.name).infer_objects()
-
-
-def guessed(series: pd.Series) -> pd.Series:
-    """A text column as numbers or booleans if all of it is; text like 007 stays text."""
-    import pandas as pd
-
-    inverse, uniques = pd.factorize(series)
-    present = {text: text.strip() for text in uniques.tolist() if text.strip() not in MISSING_TEXT}
-    numbers = {text: parse_number(stripped) for text, stripped in present.items()}
-    padded = any(t.lstrip("+-").startswith("0") and t.lstrip("+-")[1:2].isdigit() for t in present.values())
-    if present and not padded and all(number is not None for number in numbers.values()):
-        table = np.array([numbers.get(text, np.nan) for text in uniques.tolist()], dtype=np.float64)
-        result = pd.Series(table[inverse], name=series.name)
-        whole = all(text.lstrip("+-").isdigit() for text in present.values())
-        if whole and np.abs(table[np.isfinite(table)]).max() <= 2**53:
-            return result.astype("int64" if len(present) == len(uniques) else "Int64")
-        return result
-    if present and {text.lower() for text in present.values()} <= {"true", "false"}:
-        flags = [present[t].lower() == "true" if t in present else None for t in uniques.tolist()]
-        dtype = "bool" if len(present) == len(uniques) else "boolean"
-        return pd.Series(pd.array(flags, dtype=dtype).take(inverse), name=series.name)
-    keep = np.array([text if text in present else None for text in uniques.tolist()], dtype=object)
-    return pd.Series(keep[inverse], name=series.name)
+    with closing(csv_blocks(layout, rows, options)) as blocks:
+        return next(blocks, pd.DataFrame(columns=layout.header))

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.values import MISSING_TEXT, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,12 +113,13 @@ class DatasetEntry(BaseModel):
         rename = {a: b for a, b in self.rename.items() if a in frame.columns and b not in frame.columns}
         frame = frame.rename(columns=rename)
         for name, text in self.fill.items():
-            if name in frame.columns and frame[name].isna().any():
-                frame[name] = frame[name].astype(object).where(frame[name].notna(), text)
+            if name in frame.columns:
+                absent = frame[name].isna() | frame[name].isin(MISSING_TEXT)
+                frame[name] = frame[name].astype(object).mask(absent, text) if absent.any() else frame[name]
         for name, mapping in self.recode.items():
             if name in frame.columns:
                 values = frame[name].dropna().unique().tolist()
-                table = {value: mapping.get(_written(value), value) for value in values}
+                table = {value: mapping.get(written(value), value) for value in values}
                 frame[name] = frame[name].astype(object).map(table).infer_objects()
         return frame
 
@@ -142,8 +144,3 @@ def describe(name: str) -> DatasetEntry:
         return DatasetEntry(name=name, schema_data=data.pop("schema"), **data)
     except ValidationError as error:  # a mistake in the package, not of the user
         raise AssertionError(f"registry entry {name}: {error}") from error
-
-
-def _written(value: Any) -> str:
-    """A value as a CSV file would spell it; whole floats as integers."""
-    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

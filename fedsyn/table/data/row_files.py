@@ -74,20 +74,13 @@ def _unnamed(folder: Path) -> int:
 
 
 def _leave_room() -> None:
-    """Lets this process have as many open files as it may at all, before it runs out: a file of rows stays open, and a
-    wide open schema has two for each column."""
-    try:
-        import resource
-    except ImportError:  # a system without limits of that kind
-        return
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        used = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are enough
-    except OSError:  # not even one more can be opened, or there is no such folder
-        used = soft
-    with suppress(OSError, ValueError):
-        if 2 * used > soft != hard:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Lets this process have as many open files as it may at all: a file of rows stays open, and a wide open schema has
+    two for each column."""
+    with suppress(ImportError, OSError, ValueError):
+        import resource  # which not every system has
+
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _leads_to(link: str, number: int) -> bool:

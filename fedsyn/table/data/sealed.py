@@ -78,27 +78,18 @@ def _nonce(number: int, last: bool) -> bytes:
     return number.to_bytes(11, "big") + bytes([last])
 
 
-def sealed_blocks(plain: BinaryIO, key: bytes) -> Iterator[bytes]:
-    """A sealed file's bytes, piece by piece."""
+def sealed_blocks(plain: io.BufferedReader, key: bytes) -> Iterator[bytes]:
+    """A sealed file's bytes, piece by piece; `plain` is buffered, and so gives whole blocks until its end."""
     salt = os.urandom(_SALT)
     cipher, header = _cipher(key, salt), _MAGIC + salt
     yield header
-    number, block = 0, _whole(plain)
+    number, block = 0, plain.read(_BLOCK)
     while True:
-        after = _whole(plain) if len(block) == _BLOCK else b""
+        after = plain.read(_BLOCK)
         yield cipher.encrypt(_nonce(number, not after), block, header)
         if not after:
             return
         number, block = number + 1, after
-
-
-def _whole(plain: BinaryIO) -> bytes:
-    """A whole block; less only at the end."""
-    pieces, missing = [], _BLOCK
-    while missing and (piece := plain.read(missing)):
-        pieces.append(piece)
-        missing -= len(piece)
-    return b"".join(pieces)
 
 
 class SealedFile(io.RawIOBase):

@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ValidationError
 
-from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.table.data.cells import Cells, read_cells
 from fedsyn.table.data.opening import SUFFIXES
 from fedsyn.table.data.options import FileOptions
-from fedsyn.table.data.readers import guessed, options_for, read_table, require_table
+from fedsyn.table.data.readers import options_for, read_guessed, require_table
 from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
-from fedsyn.table.data.stream import encoded_blocks
+from fedsyn.table.data.stream import encoded_blocks, read_table
 from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import Block
@@ -138,25 +137,6 @@ def file_source(
     return FileSource(path, known, options_for(path, options), path.name.split(".")[0])
 
 
-def load_table(source: str | Path | pd.DataFrame, options: Mapping[str, Any] | None = None) -> pd.DataFrame:
-    """Loads a table without a schema, types guessed per column; columns of a text file without a name are left out.
-
-    Raises:
-        ConfigError, DataError: as `load_dataset`.
-    """
-    options = dict(options or {})
-    if not isinstance(source, str | Path):
-        return source
-    text = str(source)
-    if _is_path(text):
-        cells = read_cells(text, options, most=1 << 62)
-        return cells.frame.apply(guessed) if cells.text else cells.frame
-    if text.startswith("openml:"):
-        _only(options)
-        return _fetch_openml(text)
-    return _load(text, None, options).frame
-
-
 def source_cells(source: str, options: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None) -> Cells:
     """A source as a schema is drafted from: the cells of a file, or the values of any other.
 
@@ -167,7 +147,12 @@ def source_cells(source: str, options: Mapping[str, Any] | None = None, columns:
     """
     if _is_path(source):
         return read_cells(source, options, columns=columns)
-    return Cells(load_table(source, options), FileOptions(), (), text=False)
+    if source.startswith("openml:"):
+        _only(dict(options or {}))
+        frame = _fetch_openml(source)
+    else:
+        frame = _load(source, None, dict(options or {})).frame
+    return Cells(frame, FileOptions(), (), text=False)
 
 
 def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dict[str, Any]) -> Dataset:
@@ -226,20 +211,16 @@ def _read_registered(path: Path, entry: DatasetEntry, schema: Schema) -> pd.Data
     except DataError as error:
         if not entry.rename:
             raise
-        adapted = entry.adapt(load_table(path))
+        adapted = entry.adapt(read_guessed(path))
         if set(schema.columns) <= set(adapted.columns):
             return adapted
         raise error
 
 
 def _load_synthfs(schema: Schema | None, options: dict[str, Any]) -> Dataset:
-    _only(options, *SynthFSOptions.model_fields)
-    try:
-        chosen = SynthFSOptions(**options)
-    except ValidationError as error:
-        item = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in item["loc"])
-        raise ConfigError(f"synthfs: {place + ': ' if place else ''}{plainly(item)}") from None
+    from fedsyn.config import parse_options
+
+    chosen = parse_options(SynthFSOptions, options, "synthfs")
     frame, client = synthfs(chosen)
     return Dataset(frame, schema or synthfs_schema(chosen), "synthfs", client)
 

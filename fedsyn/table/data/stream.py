@@ -7,9 +7,9 @@ value, and a category `"1.0"` or an integer beyond 2**53 would then depend on ot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from fedsyn.table.data.layout import layout_of
 from fedsyn.table.data.opening import source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import (
+    ALL_ROWS,
     Options,
     csv_blocks,
     csv_options,
@@ -27,6 +28,7 @@ from fedsyn.table.data.readers import (
     readable,
     require_table,
     say,
+    series_of,
 )
 from fedsyn.table.data.spool import RowSpool
 from fedsyn.table.schema.columns import CategoricalColumn
@@ -34,6 +36,7 @@ from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.model import Schema
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -55,15 +58,43 @@ def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, ro
             damaged Parquet file the message says which row group cannot be read.
     """
     path = require_table(path)
-    parquet = is_parquet(path)
-    encoder = schema.encoder(csv=not parquet)
-    read = _parquet if parquet else _csv
-    for block in read(path, schema, options_for(path, options), rows, encoder):
+    encoder = schema.encoder(csv=not is_parquet(path))
+    frames = _frames(path, schema, options_for(path, options), rows)
+    while (block := _next_block(path, frames, encoder)) is not None:
         if len(block.codes):
             yield block
     if encoder.rows == 0:
         raise DataError(f"{path} has no rows")
     encoder.finish()
+
+
+def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
+    """Reads a table from a file, whole and not encoded: the cells of a text file's categories as they stand.
+
+    Args:
+        path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
+        schema: reads only its columns, in its order, as it defines them.
+        options: see `FileOptions`; what they leave out is found in the file.
+
+    Returns:
+        The table with at least one row.
+
+    Raises:
+        ConfigError: an option that cannot be used, or that means nothing for this kind of file.
+        DataError: no such file, an unknown format, a damaged or empty file, no rows, or columns of the schema
+            are missing. The message never quotes a cell.
+    """
+    import pandas as pd
+
+    path = require_table(path)
+    frames = list(_frames(path, schema, options_for(path, options), ALL_ROWS))
+    if not sum(map(len, frames)):
+        raise DataError(f"{path} has no rows")
+    return pd.concat(frames, ignore_index=True)[list(schema.columns)]
+
+
+def _frames(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
+    return (_parquet_blocks if is_parquet(path) else _text_blocks)(path, schema, options, rows)
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> npt.NDArray[np.integer]:
@@ -109,45 +140,58 @@ def row_count(path: Path, options: Options = None) -> int | None:
         return int(pq.read_metadata(source_of(path, options_for(path, options))).num_rows)
 
 
-def _csv(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: Encoder) -> Iterator[Block]:
-    with readable(path):
-        layout = layout_of(path, options, list(schema.columns))
-        blocks = csv_blocks(layout, csv_options(layout, schema), rows)
-    while True:
-        with readable(path):
-            frame = next(blocks, None)
-        if frame is None:
-            say(layout)
-            return
-        yield encoder.block(frame)
-
-
-def _parquet(path: Path, schema: Schema, options: FileOptions, rows: int, encoder: Encoder) -> Iterator[Block]:
-    import pyarrow.parquet as pq
-
-    with readable(path):
-        names, source = pq.read_schema(source_of(path, options)), source_of(path, options)
-        schema.require_columns(names.names, where=str(path))
-        texts = [name for name, column in schema.columns.items() if isinstance(column, CategoricalColumn)]
-        file = pq.ParquetFile(source, read_dictionary=[n for n in texts if _is_text(names, n)], buffer_size=_BUFFER)
-    with file:
-        for group in range(file.num_row_groups):
-            for batch in _batches(path, file, group, list(schema.columns), rows):
-                yield _encoded(path, encoder, {name: batch.column(name) for name in schema.columns})
-
-
-def _encoded(path: Path, encoder: Encoder, columns: Mapping[str, Any]) -> Block:
-    """A block; what a library says of a cell that it cannot convert may quote it, so it is not repeated."""
+def _next_block(path: Path, frames: Iterator[pd.DataFrame], encoder: Encoder) -> Block | None:
+    """The next block, encoded; what a library says of a cell that it cannot convert may quote it, and is left out."""
     import pyarrow as pa
 
     try:
-        return encoder.block(columns)
+        frame = next(frames, None)
+        return None if frame is None else encoder.block(frame)
     except (pa.ArrowException, ValueError, OverflowError, NotImplementedError) as error:
         if isinstance(error, FedsynError):
             raise
         raise CellError(
             f"{path}: a column holds values that its kind in the schema cannot take ({type(error).__name__})"
         ) from None
+
+
+def _text_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
+    with readable(path):
+        layout = layout_of(path, options, list(schema.columns))
+        blocks = csv_blocks(layout, rows, csv_options(layout, schema))
+    while True:
+        with readable(path):
+            frame = next(blocks, None)
+        if frame is None:
+            say(layout)
+            return
+        yield frame
+
+
+def _parquet_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
+    """The rows of a Parquet file; text, which often repeats, as pandas' categories."""
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with readable(path):
+        fields, source = pq.read_schema(source_of(path, options)), source_of(path, options)
+        schema.require_columns(fields.names, where=str(path))
+        kinds = {name: fields.field(name).type for name in schema.columns}
+        for name, kind in kinds.items():
+            if pa.types.is_nested(kind):
+                raise CellError(f"column '{name}' holds lists or records; a schema describes single values")
+        texts = [
+            name
+            for name, column in schema.columns.items()
+            if isinstance(column, CategoricalColumn)
+            and (pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name]))
+        ]
+        file = pq.ParquetFile(source, read_dictionary=texts, buffer_size=_BUFFER)
+    with file:
+        for group in range(file.num_row_groups):
+            for batch in _batches(path, file, group, list(schema.columns), rows):
+                yield pd.DataFrame({name: series_of(batch.column(name)) for name in schema.columns}, copy=False)
 
 
 def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
@@ -160,10 +204,3 @@ def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], r
         raise DataError(
             f"{path} is damaged: row group {group + 1} of {file.num_row_groups} cannot be read; get the file again"
         ) from None
-
-
-def _is_text(schema: pa.Schema, name: str) -> bool:
-    import pyarrow as pa
-
-    kind = schema.field(name).type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

@@ -67,8 +67,8 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
         DataError: the table lacks a column of the schema.
     """
     schema.require_columns(frame.columns)
-    opened = schema.open_columns  # nothing of them stands in the schema yet
-    columns = {name: column for name, column in schema.columns.items() if name not in opened}
+    # Of open columns nothing stands in the schema yet.
+    columns = {name: column for name, column in schema.columns.items() if name not in schema.open}
     return {name: _finding(schema, column, frame[name], few) for name, column in columns.items()}
 
 
@@ -82,7 +82,7 @@ def _finding(schema: Any, column: ColumnBase, series: pd.Series, few: int) -> Fi
         return Finding(unread=int(profile.counts[bad].sum()))
     assert isinstance(column, CategoricalColumn)
     codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
-    own = np.array([column.value_of(text, schema.missing_text) in column.values for text in texts], dtype=bool)
+    own = np.array([column.lists(text) for text in texts], dtype=bool)
     rows = np.bincount(codes[own], weights=profile.counts[own], minlength=column.size)
     listed = [code for code, value in enumerate(column.values) if value in column.categories]
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from fedsyn.table.schema.base import ColumnBase
+from fedsyn.table.schema.values import text_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -60,19 +61,13 @@ class IdentifierColumn(AsideColumn):
         if self.make == "uuid":
             drawn = rng.bytes(16 * rows)
             values = [str(uuid.UUID(bytes=drawn[16 * i : 16 * i + 16], version=4)) for i in range(rows)]
-            return pd.Series(values, dtype=_text_dtype())
+            return pd.Series(values, dtype=text_dtype())
         numbers = np.arange(start + 1, start + rows + 1)
         if self.prefix or self.width:
             return pd.Series(
-                [f"{self.prefix}{number:0{self.width}d}" for number in numbers.tolist()], dtype=_text_dtype()
+                [f"{self.prefix}{number:0{self.width}d}" for number in numbers.tolist()], dtype=text_dtype()
             )
         return pd.Series(numbers)
-
-
-def _text_dtype() -> str:
-    import pandas as pd
-
-    return "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
 
 
 Aside = Annotated[DropColumn | TextColumn | IdentifierColumn, Field(discriminator="kind")]

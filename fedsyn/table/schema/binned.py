@@ -22,11 +22,10 @@ import numpy.typing as npt
 from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.table.schema.base import ColumnBase
-from fedsyn.table.schema.values import MISSING_TEXT, parse_number
+from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 
 Floats = npt.NDArray[np.float64]
@@ -305,41 +304,9 @@ class BinnedColumn(ColumnBase):
     def codes_of(self, numbers: np.ndarray) -> np.ndarray:
         """(n,) codes of (n,) float64 numbers, NaN where missing; an integer type."""
         absent = np.isnan(numbers)
-        some_absent = bool(absent.any())
-        guess = self._even_bins
-        if guess is None:
-            codes = np.searchsorted(self.edges[1:-1], numbers, side="right")
-        else:
-            lower, scale, open_edges = guess
-            with np.errstate(over="ignore"):
-                place = (np.where(absent, lower, numbers) if some_absent else numbers) - lower
-                place *= scale
-            np.clip(place, 0, len(open_edges) - 2, out=place)
-            codes = place.astype(np.int32)
-            codes += numbers >= open_edges[codes + 1]
-            codes -= numbers < open_edges[codes]
-        if some_absent:
-            codes[absent] = self.size - 1 if self.missing else 0
+        codes = np.searchsorted(self.edges[1:-1], numbers, side="right")
+        codes[absent] = self.size - 1 if self.missing else 0
         return codes
-
-    @cached_property
-    def _even_bins(self) -> tuple[float, float, np.ndarray] | None:
-        """How to guess a number's bin to within one bin: (lower, bins per unit, edges open to both sides), or None.
-
-        The guess never falls as the number grows, so it is enough to look at the edges. It is much faster than a search
-        and, after its check against two edges, as exact.
-        """
-        bins = len(self.edges) - 1
-        width = float(self.edges[-1] - self.edges[0])
-        if bins < 4 or not 0 < width < math.inf or not math.isfinite(bins / width):
-            return None
-        lower, scale = float(self.edges[0]), bins / width
-        place = np.clip((self.edges - lower) * scale, 0, bins - 1).astype(np.int64)
-        at_start, at_end = place[:-1], place[1:]
-        here = np.arange(bins)
-        if (at_start < here - 1).any() or (at_end > here + 1).any():
-            return None
-        return lower, scale, np.concatenate([[math.nan], self.edges[1:-1], [math.nan]])  # no number is beyond NaN
 
     # And back ---------------------------------------------------------------------------------------------------------
 
@@ -373,14 +340,13 @@ class BinnedColumn(ColumnBase):
         other._within = within
         return other
 
-    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pa.Array:
-        """(n,) numbers as the cells of a CSV file, empty where missing."""
+    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        """(n,) numbers as they are written to a CSV file, None where missing."""
         import pandas as pd
-        import pyarrow as pa
 
-        inverse, uniques = pd.factorize(numbers)
-        table = pa.array([*self.texts(uniques), ""], pa.string())
-        return table.take(pa.array(np.where(absent, len(uniques), inverse)))
+        index, distinct = pd.factorize(numbers)
+        table = pd.Series([*self.texts(distinct), None], dtype=text_dtype())
+        return table.take(np.where(absent, len(distinct), index)).reset_index(drop=True)
 
     def labels(self) -> list[str]:
         """What each bin starts at, in words; not the missing category."""
@@ -438,20 +404,8 @@ class NumericColumn(BinnedColumn):
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [f"{number:.4g}" if not self.whole else str(int(number)) for number in numbers.tolist()]
 
-    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pa.Array:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        cells = pc.cast(pa.array(numbers), pa.string())
-        if numbers.dtype.kind == "f":
-            # Like Python, Arrow writes the shortest text that reads back as the number; but "2" where Python writes
-            # "2.0", and exponents elsewhere.
-            size = np.abs(numbers)
-            plain = (size >= 1e-4) & (size < 1e10) & (np.floor(numbers) != numbers)
-            if not plain.all():
-                odd = pa.array([repr(number) for number in numbers[~plain].tolist()], pa.string())
-                cells = pc.replace_with_mask(cells, pa.array(~plain), odd)
-        return pc.if_else(pa.array(absent), "", cells) if absent.any() else cells
+    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        return restored_numbers(numbers, absent, self.whole, self.missing, None)
 
 
 def numbers_of(parsed: Iterable[float | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:

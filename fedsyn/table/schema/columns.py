@@ -34,29 +34,16 @@ from fedsyn.table.schema.base import ColumnBase, Reading, Value
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
-from fedsyn.table.schema.values import MISSING_TEXT, key, keys, parse_number, same, written
+from fedsyn.table.schema.values import MISSING_TEXT, is_missing, key, keys, parse_number, same, text_dtype, written
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedsyn.table.schema.profile import Profile
 
-_CODE_WORDS = frozenset(
-    (
-        "zip",
-        "plz",
-        "postcode",
-        "postal",
-        "code",
-        "codes",
-        "kode",
-        "icd",
-        "icd10",
-        "ops",
-        "drg",
-        "atc",
-    )
-)
+# Words of the names of columns of codes.
+_CODE_WORDS = "zip plz postcode postal code codes kode icd icd10 ops drg atc"
+# How no and yes are written.
 _YES = (
     ("false", "true"),
     ("no", "yes"),
@@ -158,7 +145,7 @@ class CategoricalColumn(ColumnBase):
 
     def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
         """The code of one value of any type."""
-        if value is None or value != value or type(value).__name__ == "NAType":
+        if is_missing(value):
             return len(self.values) if self.missing else self._fallback
         for form in keys(value):
             if form in self._codes:
@@ -172,16 +159,13 @@ class CategoricalColumn(ColumnBase):
 
     def word_of(self, value: Any) -> str | None:
         """How a value is written, as far as categories that nobody knows yet are concerned; None: it is missing."""
-        if value is None or value != value or type(value).__name__ == "NAType":
+        if is_missing(value):
             return None
         return written(value).strip() or None
 
-    def value_of(self, text: str, missing_text: frozenset[str] = MISSING_TEXT) -> Any:
-        """The category a text stands for; None if that is a missing value; else the text itself."""
-        for form in keys(text):
-            if form in self._codes:
-                return self.values[self._codes[form]]
-        return None if text.strip() in missing_text else text
+    def lists(self, value: Any) -> bool:
+        """Whether a value is one of the categories, or of a group's members."""
+        return any(form in self._codes for form in keys(value))
 
     def _nearest(self, number: float) -> int:
         assert self._numbers is not None
@@ -191,37 +175,37 @@ class CategoricalColumn(ColumnBase):
             at -= 1
         return int(order[at])
 
-    def decode(self, codes: np.ndarray) -> pd.Series:
-        """The values of (n,) codes, in the dtype of the categories (nullable where there is a missing
-        category).
-        """
+    @cached_property
+    def mixed(self) -> bool:
+        """Whether the categories are of several types, of which no dtype is."""
+        texts = {isinstance(value, str) for value in self.values}
+        flags = {isinstance(value, bool) for value in self.values}
+        return len(texts) > 1 or len(flags) > 1
+
+    def cells(self, codes: np.ndarray) -> pd.Series:
+        """The values of (n,) codes, in the dtype of the categories (nullable where there is a missing category)."""
         import pandas as pd
 
         table: list[Any] = [*self.values, None] if self.missing else list(self.values)
-        dtype: str
-        if all(isinstance(value, bool) for value in self.values):
-            dtype = "boolean" if self.missing else "bool"
-        elif all(isinstance(value, int) and not isinstance(value, bool) for value in self.values):
-            dtype = "Int64" if self.missing else "int64"
-        elif not any(isinstance(value, bool | str) for value in self.values):
-            dtype = "float64"
-        elif all(isinstance(value, str) for value in self.values):
-            dtype = "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
-        else:
+        dtype = "float64"
+        if self.mixed:
             dtype = "object"
-        series = (
-            pd.Series(pd.array(table, dtype=dtype), dtype=dtype)
-            .take(np.asarray(codes, dtype=np.intp))
-            .reset_index(drop=True)
-        )
-        return self._as_came(series)
+        elif isinstance(self.values[0], str):
+            dtype = text_dtype()
+        elif isinstance(self.values[0], bool):
+            dtype = "boolean" if self.missing else "bool"
+        elif all(isinstance(value, int) for value in self.values):
+            dtype = "Int64" if self.missing else "int64"
+        values = pd.Series(pd.array(table, dtype=dtype), dtype=dtype)
+        return values.take(np.asarray(codes, dtype=np.intp)).reset_index(drop=True)
 
-    def _as_came(self, series: pd.Series) -> pd.Series:
+    def decode(self, codes: np.ndarray) -> pd.Series:
+        """The values of (n,) codes in the dtype as it came, or that of `cells`."""
         import pandas as pd
 
         if self.stored == "category":
-            return series.astype(pd.CategoricalDtype(list(self.values), ordered=self.ordered))
-        return as_stored(series, self.stored)
+            return self.cells(codes).astype(pd.CategoricalDtype(list(self.values), ordered=self.ordered))
+        return as_stored(self.cells(codes), self.stored)
 
     def labels(self) -> list[str]:
         """Each value in words; not the missing category."""
@@ -285,7 +269,7 @@ class CodeColumn(CategoricalColumn):
             return Reading({}, "text of digits that starts with 0")
         widths = pc.min_max(pc.utf8_length(profile.tried))
         one_width = widths["min"].as_py() == widths["max"].as_py() >= 3
-        named = _CODE_WORDS & set(persons.words_of(profile.name))
+        named = set(_CODE_WORDS.split()) & set(persons.words_of(profile.name))
         return Reading({}, "named like a code") if one_width and named else None
 
     def _padded(self, value: Any) -> Any:

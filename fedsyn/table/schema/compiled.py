@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -19,19 +19,16 @@ from fedsyn.errors import SchemaError, nearest
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.compute import Computed, Mapped
-from fedsyn.table.schema.conditions import Condition, Literal, Rows
-from fedsyn.table.schema.feasible import MOST_CELLS, Clause, Constraint, Group, Order, groups_of, open_codes
+from fedsyn.table.schema.conditions import Condition, DrawnRows, Literal
+from fedsyn.table.schema.feasible import MOST_CELLS, Clause, ColumnOrder, Constraint, Group, groups_of, open_codes
 from fedsyn.table.schema.grids import Flags, grid_of
-from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Impossible, Sum, When
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Impossible, SumRule, When
 
 # How often rows whose numbers break a constraint are drawn anew before they are placed one column after the other.
 _DRAWS = 8
 
 
-class Compiled:
+class CompiledRules:
     """The constraints of one schema.
 
     Args:
@@ -66,7 +63,7 @@ class Compiled:
         self.steps = self._steps()
         self._constraints = [(rule, constraint) for rule in rules for constraint in self._closed(rule)]
         constraints = [constraint for _, constraint in self._constraints]
-        _refuse_circles([constraint for constraint in constraints if isinstance(constraint, Order)])
+        _refuse_circles([constraint for constraint in constraints if isinstance(constraint, ColumnOrder)])
         self._groups = list(groups_of(constraints, self._grids, self._sizes))
         self.zeros = self._zeros()
 
@@ -80,7 +77,7 @@ class Compiled:
 
     def _left_open(self, unknown: set[str]) -> set[str]:
         """The open columns, and those that are computed from them."""
-        computed = {rule.computed: _sources(rule) for rule in self.rules if isinstance(rule, Sum | Determined)}
+        computed = {rule.computed: _sources(rule) for rule in self.rules if isinstance(rule, SumRule | Determined)}
         for _ in computed:
             unknown = unknown | {name for name, sources in computed.items() if sources & unknown}
         return unknown
@@ -95,10 +92,10 @@ class Compiled:
         return [] if unknown else constraints
 
     def _steps(self) -> list[Computed | Mapped]:
-        waiting = [rule for rule in self.rules if isinstance(rule, Sum) or self._is_mapped(rule)]
+        waiting = [rule for rule in self.rules if isinstance(rule, SumRule) or self._is_mapped(rule)]
         ready, out = set(self.columns), list[Computed | Mapped]()
         every = {**self.columns, **self.derived}
-        sums = {rule.column for rule in waiting if isinstance(rule, Sum)}
+        sums = {rule.column for rule in waiting if isinstance(rule, SumRule)}
         while waiting:
             able = [rule for rule in waiting if ready.issuperset(_sources(rule))]
             if not able:
@@ -106,7 +103,7 @@ class Compiled:
                 raise SchemaError(f"constraints compute {names} from each other, in a circle; leave one of them out")
             for rule in able:
                 is_sum = _sources(rule) <= sums
-                out.append(Computed(rule, every) if isinstance(rule, Sum) else Mapped(rule, every, is_sum))
+                out.append(Computed(rule, every) if isinstance(rule, SumRule) else Mapped(rule, every, is_sum))
                 ready.add(rule.computed)
             waiting = [rule for rule in waiting if rule not in able]
         return out
@@ -174,7 +171,7 @@ class Compiled:
             raise SchemaError(f"constraint '{rule.text}' compares {families[0]} with {families[1]}")
         first, second = (left, right) if op in ("<", "<=") else (right, left)
         grids = {name: self._grids[name] for name in (first, second)}
-        return Order(first, second, op in ("<", ">"), grids, rule.text)
+        return ColumnOrder(first, second, op in ("<", ">"), grids, rule.text)
 
     # Structural zeros -------------------------------------------------------------------------------------------------
 
@@ -256,12 +253,12 @@ class Compiled:
 
     # Decoding ---------------------------------------------------------------------------------------------------------
 
-    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> Rows:
+    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> DrawnRows:
         """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others.
 
         Column by column; then constraints are settled, and what they compute is added.
         """
-        rows = Rows({name: codes[:, j] for j, name in enumerate(self.columns)}, {})
+        rows = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {})
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn):
                 rows.drawn[name] = column.draw(rows.codes[name].astype(np.intp), rng)
@@ -270,14 +267,7 @@ class Compiled:
             step.add(rows)
         return rows
 
-    def restored(self, rows: Rows) -> dict[str, pd.Series]:
-        """The values of modelled and computed columns."""
-        return {
-            name: column.restored(*rows.drawn[name]) if name in rows.drawn else column.decode(rows.codes[name])
-            for name, column in {**self.columns, **self.derived}.items()
-        }
-
-    def settle(self, rows: Rows, rng: np.random.Generator) -> None:
+    def settle(self, rows: DrawnRows, rng: np.random.Generator) -> None:
         """Draws numbers anew, in place, until all constraints hold in every row whose codes are possible.
 
         Args:
@@ -298,7 +288,7 @@ class Compiled:
                 for name, values in numbers.items():
                     rows.drawn[name][0][left[found]] = values[found]
 
-    def violations(self, rows: Rows) -> dict[str, int]:
+    def violations(self, rows: DrawnRows) -> dict[str, int]:
         """Constraint -> number of rows that break it, of those constraints whose columns are there."""
         present = {*rows.codes, *rows.drawn}
         out: dict[str, int] = {}
@@ -329,14 +319,14 @@ def computed_columns(rules: Iterable[AnyRule]) -> list[str]:
     return names
 
 
-def _sources(rule: Sum | Determined) -> set[str]:
-    return {name for _, name in rule.terms} if isinstance(rule, Sum) else {rule.determines}
+def _sources(rule: SumRule | Determined) -> set[str]:
+    return {name for _, name in rule.terms} if isinstance(rule, SumRule) else {rule.determines}
 
 
 def _named(rule: AnyRule) -> list[str]:
     if isinstance(rule, Comparison):
         return [rule.left, rule.right]
-    if isinstance(rule, Sum | Determined):
+    if isinstance(rule, SumRule | Determined):
         return [*_sources(rule), rule.computed]
     return list(rule.impossible) if isinstance(rule, Impossible) else [*rule.when, *rule.then]
 
@@ -346,8 +336,8 @@ def _add(tables: dict[tuple[str, ...], Flags], clique: tuple[str, ...], cells: F
         tables[clique] = tables[clique] | cells if clique in tables else cells
 
 
-def _refuse_circles(orders: Sequence[Order]) -> None:
-    after: dict[str, list[Order]] = {}
+def _refuse_circles(orders: Sequence[ColumnOrder]) -> None:
+    after: dict[str, list[ColumnOrder]] = {}
     for order in orders:
         after.setdefault(order.first, []).append(order)
     for start in after:

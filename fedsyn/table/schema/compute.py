@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
@@ -12,14 +13,37 @@ import numpy as np
 from fedsyn.errors import SchemaError
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.conditions import Condition, Literal, Rows, united
-from fedsyn.table.schema.grids import Flags, Grid, grid_of
-from fedsyn.table.schema.rules import Determined, Sum
+from fedsyn.table.schema.conditions import Condition, DrawnRows, Literal, united
+from fedsyn.table.schema.grids import Flags, NumberGrid, grid_of
+from fedsyn.table.schema.rules import Determined, SumRule
 
 _DAY = Fraction(86_400_000_000)
 
 
-class Computed:
+class ComputedColumn(ABC):
+    """How one column is computed from others."""
+
+    name: str
+
+    @abstractmethod
+    def add(self, rows: DrawnRows) -> None:
+        """Computes the column."""
+
+    def equal(self, own: np.ndarray, expected: np.ndarray) -> Flags:
+        """(n,) whether numbers of the column are those that are computed."""
+        return np.asarray(own == expected)
+
+    def broken(self, rows: DrawnRows) -> Flags:
+        """(n,) where a column that is there already differs from what it should be."""
+        made = DrawnRows(dict(rows.codes), dict(rows.drawn))
+        self.add(made)
+        if self.name not in made.drawn:
+            return np.asarray(rows.codes[self.name] != made.codes[self.name])
+        (own, absent), (expected, missing) = rows.drawn[self.name], made.drawn[self.name]
+        return np.asarray(np.where(absent | missing, absent != missing, ~self.equal(own, expected)))
+
+
+class Computed(ComputedColumn):
     """A sum, ready to be computed exactly: in whole steps of its column where all terms are whole.
 
     Args:
@@ -30,7 +54,7 @@ class Computed:
         SchemaError: terms that cannot be added, or a sum that its column cannot hold.
     """
 
-    def __init__(self, rule: Sum, columns: Mapping[str, Any]) -> None:
+    def __init__(self, rule: SumRule, columns: Mapping[str, Any]) -> None:
         self.rule, self.name = rule, rule.column
         self.sources = tuple(name for _, name in rule.terms)
         column = columns[rule.column]
@@ -39,7 +63,7 @@ class Computed:
         grid = grid_of(column)
         assert grid is not None
         self.whole = grid.whole
-        self.grids: dict[str, Grid] = {}
+        self.grids: dict[str, NumberGrid] = {}
         for name in self.sources:
             own = grid_of(columns[name])
             if own is None or (not isinstance(columns[name], BinnedColumn) and own.family != NUMBERS):
@@ -49,7 +73,7 @@ class Computed:
         self.steps = {name: own.unit / unit for name, own in self.grids.items()}
         self._require_room(column, columns)
 
-    def _unit(self, grid: Grid) -> Fraction:
+    def _unit(self, grid: NumberGrid) -> Fraction:
         """What one step of the result is worth in the terms' unit."""
         families = [self.grids[name].family for name in self.sources]
         moments = {family for family in families if family.startswith(MOMENTS)}
@@ -85,8 +109,7 @@ class Computed:
                     "step"
                 )
 
-    def add(self, rows: Rows) -> None:
-        """Computes the column."""
+    def add(self, rows: DrawnRows) -> None:
         found = [rows.numbers(name, self.grids[name]) for name in self.sources]
         absent = np.zeros(len(found[0][1]), dtype=bool)
         for _, missing in found:
@@ -106,17 +129,12 @@ class Computed:
             summed = summed + sign * value
         return summed
 
-    def broken(self, rows: Rows) -> Flags:
-        """(n,) where a column that is there already differs from the sum."""
-        own, absent = rows.drawn[self.name]
-        made = Rows(rows.codes, dict(rows.drawn))
-        self.add(made)
-        expected, missing = made.drawn[self.name]
-        equal = np.rint(own) == expected if self.whole else np.isclose(own, expected, rtol=1e-9, atol=1e-9)
-        return np.asarray(np.where(absent | missing, absent != missing, ~equal))
+    def equal(self, own: np.ndarray, expected: np.ndarray) -> Flags:
+        close = np.rint(own) == expected if self.whole else np.isclose(own, expected, rtol=1e-9, atol=1e-9)
+        return np.asarray(close)
 
 
-class Mapped:
+class Mapped(ComputedColumn):
     """A column that another one determines, by a public map.
 
     Args:
@@ -185,7 +203,7 @@ class Mapped:
                 f"'{self.rule.determines}', and '{self.name}' has no 'other' and no 'missing: true' for it"
             )
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: DrawnRows) -> None:
         """Computes the column: the first entry of the map that a row meets decides."""
         source = self.rule.determines
         entry = np.full(len(rows.drawn[source][0] if source in rows.drawn else rows.codes[source]), len(self.literals))
@@ -203,16 +221,7 @@ class Mapped:
         """A condition on the column as one on its source; None where numbers of the source decide."""
         if any(own.intervals is not None for own in self.literals):
             return None
-        rows = Rows({self.rule.determines: np.arange(self.source.size)}, {})
+        rows = DrawnRows({self.rule.determines: np.arange(self.source.size)}, {})
         self.add(rows)
         holds = literal.holds(rows)
         return Literal(self.rule.determines, holds, holds)
-
-    def broken(self, rows: Rows) -> Flags:
-        """(n,) where a column that is there already differs from what it should be."""
-        made = Rows(dict(rows.codes), dict(rows.drawn))
-        self.add(made)
-        if isinstance(self.target, CategoricalColumn):
-            return np.asarray(rows.codes[self.name] != made.codes[self.name])
-        (own, absent), (expected, missing) = rows.drawn[self.name], made.drawn[self.name]
-        return np.asarray(np.where(absent | missing, absent != missing, own != expected))

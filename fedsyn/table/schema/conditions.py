@@ -17,7 +17,7 @@ import numpy as np
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn
-from fedsyn.table.schema.grids import Flags, Grid, grid_of
+from fedsyn.table.schema.grids import Flags, NumberGrid, grid_of
 from fedsyn.table.schema.values import keys
 
 Interval = tuple[float, float]
@@ -26,7 +26,7 @@ _RANGE = re.compile(r"^(.+?)\s*\.\.\s*(.+)$", re.DOTALL)
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class DrawnRows:
     """Some rows between codes and values.
 
     Attributes:
@@ -37,13 +37,13 @@ class Rows:
     codes: dict[str, np.ndarray]
     drawn: dict[str, tuple[np.ndarray, np.ndarray]]
 
-    def taken(self, rows: np.ndarray | slice, names: Iterable[str] | None = None) -> Rows:
+    def taken(self, rows: np.ndarray | slice, names: Iterable[str] | None = None) -> DrawnRows:
         """Some of the rows, of some columns."""
         wanted = set(names) if names is not None else {*self.codes, *self.drawn}
         codes = {name: own[rows] for name, own in self.codes.items() if name in wanted}
-        return Rows(codes, {n: (own[rows], no[rows]) for n, (own, no) in self.drawn.items() if n in wanted})
+        return DrawnRows(codes, {n: (own[rows], no[rows]) for n, (own, no) in self.drawn.items() if n in wanted})
 
-    def numbers(self, name: str, grid: Grid) -> tuple[np.ndarray, np.ndarray]:
+    def numbers(self, name: str, grid: NumberGrid) -> tuple[np.ndarray, np.ndarray]:
         """(n,) numbers of an ordered column, and which are missing."""
         if name in self.drawn:
             return self.drawn[name]
@@ -67,7 +67,7 @@ class Literal:
     intervals: tuple[Interval, ...] | None = None
     null: bool = False
 
-    def holds(self, rows: Rows) -> Flags:
+    def holds(self, rows: DrawnRows) -> Flags:
         """(n,) whether it holds for rows: by their numbers, which may lie beyond all bins, else by their codes."""
         if self.intervals is None:
             return np.asarray(self.sure[rows.codes[self.name]])
@@ -177,7 +177,7 @@ class Condition:
 
     # Ordered columns --------------------------------------------------------------------------------------------------
 
-    def _intervals(self, item: Any, grid: Grid) -> list[Interval]:
+    def _intervals(self, item: Any, grid: NumberGrid) -> list[Interval]:
         text = item.strip() if isinstance(item, str) else item
         compared = _COMPARED.match(text) if isinstance(text, str) else None
         if compared:
@@ -206,7 +206,7 @@ class Condition:
                     raise ValueError
                 number = column.number(value)
             except (ValueError, TypeError, OverflowError):
-                raise SchemaError(f"'{value}' is not {column.expected}, as column '{self.name}' holds") from None
+                number = math.nan
             if math.isnan(number):
                 raise SchemaError(f"'{value}' is not {column.expected}, as column '{self.name}' holds")
             return number
@@ -222,7 +222,7 @@ class Condition:
             raise self._unknown(value) from None
 
 
-def united(intervals: list[Interval], grid: Grid | None) -> tuple[Interval, ...]:
+def united(intervals: list[Interval], grid: NumberGrid | None) -> tuple[Interval, ...]:
     """Disjoint intervals, ascending; neighbouring whole numbers belong together."""
     out: list[Interval] = []
     for low, high in sorted(interval for interval in intervals if interval[0] <= interval[1]):
@@ -233,7 +233,7 @@ def united(intervals: list[Interval], grid: Grid | None) -> tuple[Interval, ...]
     return tuple(out)
 
 
-def _complement(intervals: tuple[Interval, ...], grid: Grid | None) -> tuple[Interval, ...]:
+def _complement(intervals: tuple[Interval, ...], grid: NumberGrid | None) -> tuple[Interval, ...]:
     if grid is None:
         return ()
     out, start = [], -math.inf
@@ -246,5 +246,5 @@ def _complement(intervals: tuple[Interval, ...], grid: Grid | None) -> tuple[Int
     return tuple(out)
 
 
-def _after(number: float, grid: Grid) -> float:
+def _after(number: float, grid: NumberGrid) -> float:
     return number + 1 if grid.whole else math.nextafter(number, math.inf)

@@ -21,8 +21,8 @@ from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn
 from fedsyn.table.schema.guess import (
     FEW_ROWS,
     MOST_BINS,
-    Asked,
     Guess,
+    GuessOptions,
     Written,
     made,
     places_of,
@@ -33,47 +33,53 @@ from fedsyn.table.schema.guess import (
 )
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.rounding import outward_days
-from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
+from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
 from fedsyn.table.schema.written_times import span_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def typed_guess(series: pd.Series, asked: Asked) -> Guess | None:
-    """A guess from a dtype; None for text, and for what has to be looked at like text."""
+def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
+    """A guess from a dtype, or from the types of Python's objects; None for what has to be looked at like text."""
     import pandas as pd
 
-    dtype = series.dtype
-    keys: dict[str, Any] = {"stored": str(dtype)} if asked.stored else {}
+    dtype, present = series.dtype, series.dropna()
+    objects = dtype.kind == "O" or (isinstance(dtype, pd.ArrowDtype) and dtype.type in (dt.date, dt.time))
+    types = {type(value) for value in present.iloc[:1000].tolist()} if objects else set()
+    keys: dict[str, Any] = {"stored": str(dtype)}
     if isinstance(dtype, pd.CategoricalDtype):
         return _category(series, asked, keys)
-    if pd.api.types.is_bool_dtype(dtype):
-        return made(Profile.of(series), BooleanColumn, keys, f"dtype {dtype}", "categories")
-    if pd.api.types.is_complex_dtype(dtype) or _holds_lists(series):
-        what = "complex numbers" if pd.api.types.is_complex_dtype(dtype) else "lists or records"
+    if pd.api.types.is_bool_dtype(dtype) or types == {bool}:
+        why = "true and false" if types else f"dtype {dtype}"
+        return made(Profile.of(series), BooleanColumn, keys, why, "categories")
+    if pd.api.types.is_complex_dtype(dtype) or types & {list, dict, set, np.ndarray}:
+        what = "lists or records" if types else "complex numbers"
         return Guess(DropColumn(drafted=("kind",), stored=str(dtype)), 0, 0.0, f"{what}, of which no kind is")
-    if pd.api.types.is_numeric_dtype(dtype):
-        return _numbers(series, asked, keys)
-    if isinstance(dtype, pd.ArrowDtype) and dtype.type is dt.date:
-        return _days(series.astype(object), asked, keys)
-    if pd.api.types.is_datetime64_any_dtype(dtype):
-        return _datetimes(series, asked, keys)
-    if pd.api.types.is_timedelta64_dtype(dtype):
-        profile = _counted(series)
-        if not profile.values:
-            return set_aside(profile, DropColumn, "no row has a value", str(dtype))
-        return proposed(profile, DurationColumn, span_of(series.dropna(), {}), asked, keys)
-    return _objects(series, asked) if dtype.kind == "O" and not isinstance(dtype, pd.StringDtype) else None
-
-
-def _holds_lists(series: pd.Series) -> bool:
-    import pandas as pd
-
-    if isinstance(series.dtype, pd.ArrowDtype):
-        return series.dtype.type in (list, dict)
-    some = series.iloc[:1000].tolist() if series.dtype.kind == "O" else []
-    return any(isinstance(value, list | dict | set | np.ndarray) for value in some)
+    profile = _counted(series)
+    kind: type[TemporalColumn] = DateColumn
+    if not profile.values:
+        return None if dtype.kind == "O" else set_aside(profile, DropColumn, "no row has a value", str(dtype))
+    if pd.api.types.is_numeric_dtype(dtype) or (types and types <= {int, float}):
+        return _numbers(pd.to_numeric(series), asked, keys)
+    if types == {dt.date}:
+        keys = keys if isinstance(dtype, pd.ArrowDtype) else {"stored": "date32[day]"}
+        reading = Reading(_days(min(present), max(present)), "dates")
+    elif pd.api.types.is_datetime64_any_dtype(dtype):
+        kind, reading = _moments(present)
+    elif pd.api.types.is_timedelta64_dtype(dtype):
+        kind, reading = DurationColumn, span_of(present, {})
+    elif types == {dt.time}:
+        finer = any(value.microsecond for value in present.tolist())
+        kind, keys = TimeColumn, {"stored": "time64[us]"}
+        reading = Reading({"step": "microsecond"} if finer else {}, "times of day")
+    elif types == {decimal.Decimal}:
+        places = max(0, *(-int(value.as_tuple().exponent) for value in present.unique().tolist()))
+        found = Written({}, places, float(present.min()), float(present.max()), "decimals")
+        return quantity(profile, found, asked, {"stored": f"decimal128(38, {places})"})
+    else:
+        return None
+    return proposed(profile, kind, reading, asked, keys)
 
 
 def _counted(series: pd.Series) -> Profile:
@@ -85,7 +91,7 @@ def _counted(series: pd.Series) -> Profile:
     return Profile(str(series.name), len(series), int(series.isna().sum()), texts, counts)
 
 
-def _category(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess | None:
+def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
     """A categorical dtype lists its categories; text of them may still be names."""
     profile = Profile.of(series)
     if not profile.values:
@@ -105,43 +111,38 @@ def _category(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess | 
     return made(profile, CategoricalColumn, keys, why, "categories", rare)
 
 
-def _numbers(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess:
+def _numbers(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Guess:
     import pandas as pd
 
     numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
     present = numbers[np.isfinite(numbers)]
-    profile = Profile.of(series) if pd.api.types.is_integer_dtype(series.dtype) else _counted(series)
+    integers = pd.api.types.is_integer_dtype(series.dtype)
+    profile = Profile.of(series) if integers else _counted(series)
     if not present.size:
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
-    whole = bool(np.all(present == np.floor(present)) and np.abs(present).max() <= 2**53)
-    if not asked.keep and pd.api.types.is_integer_dtype(series.dtype):
-        why = persons.personal_by_name(profile)
-        if why is None and persons.numbers_the_rows(profile):
-            why = "numbers the rows"
+    exact = bool(np.abs(present).max() <= 2**53)
+    whole = exact and bool(np.all(present == np.floor(present)))
+    if not asked.keep and integers:
+        why = persons.personal_by_name(profile) or persons.numbers_the_rows(profile)
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
-    places = 0 if whole else None if np.abs(present).max() > 2**53 else places_of(present)
+    places = 0 if whole else places_of(present) if exact else None
     found = Written({}, places, float(present.min()), float(present.max()), f"dtype {series.dtype}")
     if asked.is_label and whole:
         profile = Profile.of(series.astype("Int64"))
     return quantity(profile, found, asked, keys)
 
 
-def _datetimes(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess:
-    profile = _counted(series)
-    present = series.dropna()
-    if not len(present):
-        return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
-    zone = present.dt.tz
-    lower, upper = outward_days(present.min().date(), present.max().date())
+def _moments(present: pd.Series) -> tuple[type[DateColumn] | type[DatetimeColumn], Reading]:
+    """The kind of a column of moments, and how it reads them."""
+    zone, bounds = present.dt.tz, _days(present.min().date(), present.max().date())
     if zone is None and bool((present == present.dt.normalize()).all()):
-        reading = Reading({"lower": str(lower), "upper": str(upper)}, f"dtype {series.dtype}, always midnight")
-        return proposed(profile, DateColumn, reading, asked, keys)
+        return DateColumn, Reading(bounds, f"dtype {present.dtype}, always midnight")
     step = next(step for step, unit in _STEPS if unit is None or bool((present == present.dt.floor(unit)).all()))
-    bounds: dict[str, Any] = {"lower": f"{lower}T00:00:00", "upper": f"{upper}T23:59:59"}
-    bounds |= {"zone": _zone(zone)} if zone is not None else {}
-    bounds |= {"step": step} if step != "second" else {}
-    return proposed(profile, DatetimeColumn, Reading(bounds, f"dtype {series.dtype}"), asked, keys)
+    keys = {"lower": f"{bounds['lower']}T00:00:00", "upper": f"{bounds['upper']}T23:59:59"}
+    keys |= {"zone": _zone(zone)} if zone is not None else {}
+    keys |= {"step": step} if step != "second" else {}
+    return DatetimeColumn, Reading(keys, f"dtype {present.dtype}")
 
 
 def _zone(zone: Any) -> str:
@@ -154,52 +155,12 @@ def _zone(zone: Any) -> str:
         return "UTC"
 
 
-def _days(series: pd.Series, asked: Asked, keys: dict[str, Any]) -> Guess:
-    """Python's own dates."""
-    profile, present = _counted(series), series.dropna()
-    if not len(present):
-        return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
-    lower, upper = outward_days(present.min(), present.max())
-    return proposed(profile, DateColumn, Reading({"lower": str(lower), "upper": str(upper)}, "dates"), asked, keys)
+def _days(first: dt.date, last: dt.date) -> dict[str, Any]:
+    lower, upper = outward_days(first, last)
+    return {"lower": str(lower), "upper": str(upper)}
 
 
 _STEPS = (("minute", "min"), ("second", "s"), ("millisecond", "ms"), ("microsecond", None))
-
-
-def _objects(series: pd.Series, asked: Asked) -> Guess | None:
-    """Objects of Python's own types, as pandas makes them of Arrow's dates, times and decimals."""
-    import pandas as pd
-
-    present = series.dropna()
-    if not len(present):
-        return None
-    kinds = {type(value) for value in present.iloc[:1000].tolist()}
-    profile = _counted(series)
-    if kinds == {dt.date}:
-        return _days(series, asked, {"stored": "date32[day]"} if asked.stored else {})
-    if kinds == {dt.time}:
-        step = "second" if all(not value.microsecond for value in present.tolist()) else "microsecond"
-        keys = {"stored": "time64[us]"} if asked.stored else {}
-        bounds = {} if step == "second" else {"step": step}
-        return proposed(profile, TimeColumn, Reading(bounds, "times of day"), asked, keys)
-    if kinds == {decimal.Decimal}:
-        places = max(0, *(-int(value.as_tuple().exponent) for value in present.unique().tolist()))
-        keys = {"stored": f"decimal128(38, {places})"} if asked.stored else {}
-        found = Written({}, places or None, float(present.min()), float(present.max()), "decimals")
-        if places == 0:
-            found = Written({}, 0, found.low, found.high, "decimals")
-        return quantity(profile, found, asked, keys)
-    if kinds <= {bool}:
-        return made(
-            Profile.of(series),
-            BooleanColumn,
-            {"stored": "object"} if asked.stored else {},
-            "true and false",
-            "categories",
-        )
-    if kinds <= {int, float} and kinds:
-        return _numbers(pd.to_numeric(series), asked, {"stored": "object"} if asked.stored else {})
-    return None
 
 
 def draft_columns(
@@ -251,7 +212,7 @@ def draft_columns(
     guesses = {}
     for j, name in enumerate(names):
         is_label = name == label
-        asked = Asked(bins, is_label, is_label or name in keep, decimal, stored=not text)
+        asked = GuessOptions(bins, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
     return guesses
 
@@ -263,7 +224,7 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
     return data | ({"missing_values": words} if words else {})
 
 
-def _guess(series: pd.Series, asked: Asked) -> Guess:
+def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
     found = typed_guess(series, asked)
     if found is not None:
         return found

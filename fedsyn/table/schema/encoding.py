@@ -1,8 +1,8 @@
 """Encoding a table, whatever it is read from, block by block: the codes are those of the whole table at once.
 
-A block's columns come as what their source is read into: Arrow arrays (Parquet) or pandas Series (CSV, a DataFrame).
-Nothing is built per row. A column of few values is looked up value by value; numbers go to their bins as an array. Of
-an open schema's open columns a block also keeps the values: finding counts them, and closing encodes them.
+Whatever a block comes from, it is a DataFrame here. Nothing is built per row: a column of few values is looked up value
+by value, and numbers go to their bins as an array. Of an open schema's open columns a block also keeps the values:
+finding counts them, and closing encodes them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.errors import CellError
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.values import dates_in_numbers, text_in_column
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 # Codes of text that are remembered for a column.
 _REMEMBERED = 1 << 16
@@ -84,30 +82,6 @@ class OwnRows:
 NOTHING_OWN = OwnRows({}, {}, {})
 
 
-class WordBook:
-    """The different texts of one column of a table, numbered as they come."""
-
-    def __init__(self, column: CategoricalColumn, missing_text: frozenset[str]) -> None:
-        self._column, self._missing = column, missing_text
-        self._places: dict[str, int] = {}
-
-    @property
-    def words(self) -> list[str]:
-        return list(self._places)
-
-    def places(self, values: Sequence[Any]) -> npt.NDArray[np.int32]:
-        """(m + 1,) the number of each value's text, -1 where it is missing; the last entry is that of a missing value.
-
-        A text that stands for a missing value is none, and neither is a blank one.
-        """
-        words = [self._column.word_of(value) for value in values]
-        found = [
-            -1 if word is None or word in self._missing else self._places.setdefault(word, len(self._places))
-            for word in words
-        ]
-        return np.array([*found, -1], np.int32)
-
-
 class Block(NamedTuple):
     """Some rows of a table, encoded.
 
@@ -125,11 +99,11 @@ class Block(NamedTuple):
 class Encoder:
     """Encodes the blocks of one table, which all have its columns. `finish` says what is wrong with the table.
 
-    >>> import pyarrow as pa
+    >>> import pandas as pd
     >>> from fedsyn.table.schema import NumericColumn
     >>> age = NumericColumn(lower=0, upper=99, dtype="integer", bins=10)
     >>> encoder = Encoder({"age": age}, frozenset(), np.uint8)
-    >>> encoder.block({"age": pa.array([7, 63, None])}).codes.tolist()
+    >>> encoder.block(pd.DataFrame({"age": [7, 63, None]})).codes.tolist()
     [[0], [6], [0]]
 
     Args:
@@ -157,10 +131,9 @@ class Encoder:
         self._texts = dict.fromkeys(self.numeric, 0)  # rows that hold what the column's kind cannot read
         self._flags = dict.fromkeys(self.numeric, 0)  # rows of a CSV file's blocks that hold true and false only
         self._numbers = dict.fromkeys(self.numeric, 0)  # rows with a number, of a CSV file
-        self._books = {
-            name: WordBook(column, missing_text)
-            for name, column in columns.items()
-            if name in kept and isinstance(column, CategoricalColumn)
+        # The different texts of each open column of categories, numbered as they come.
+        self._words: dict[str, dict[str, int]] = {
+            name: {} for name, column in columns.items() if name in kept and isinstance(column, CategoricalColumn)
         }
 
     def whole(self, frame: pd.DataFrame) -> Block:
@@ -169,26 +142,19 @@ class Encoder:
         self.finish()
         return block
 
-    def block(self, source: Mapping[str, pa.Array | pd.Series] | pd.DataFrame) -> Block:
-        """Encode some rows.
-
-        Args:
-            source: name -> cells of every column, all of one length.
-
-        Raises:
-            DataError: a numeric column holds dates, or any column lists or records.
-        """
-        size = next((len(source[name]) for name in self.columns), 0)
+    def block(self, source: pd.DataFrame) -> Block:
+        """Encode some rows. Raises DataError if a numeric column holds dates."""
+        size = len(source)
         codes = np.empty((size, len(self.columns)), dtype=self.dtype)
         numbers = np.empty((size, len(self.numeric)), dtype=np.float32)
         own: dict[str, npt.NDArray[np.float64]] = {}
         index: dict[str, npt.NDArray[np.integer]] = {}
         for j, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, CategoricalColumn):
-                values, places = _factorised(name, source[name])
+                values, places = _factorised(source[name])
                 codes[:, j] = self._categories(name, column, values)[places]
-                if name in self._books:
-                    index[name] = self._books[name].places(values)[places]
+                if name in self._words:
+                    index[name] = self._word_places(name, column, values)[places]
             else:
                 found = self._values(name, column, source[name])
                 codes[:, j] = column.codes_of(found)
@@ -197,7 +163,7 @@ class Encoder:
                 with np.errstate(over="ignore"):
                     numbers[:, self.numeric.index(name)] = found
         self.rows += size
-        return Block(codes, numbers, OwnRows(own, {name: book.words for name, book in self._books.items()}, index))
+        return Block(codes, numbers, OwnRows(own, {name: list(known) for name, known in self._words.items()}, index))
 
     def finish(self) -> None:
         """Say what only the whole table shows.
@@ -225,7 +191,17 @@ class Encoder:
             codes.append(code)
         return np.asarray([*codes, column.code_of(None, self.missing_text)], dtype=self.dtype)
 
-    def _values(self, name: str, column: BinnedColumn, source: pa.Array | pd.Series) -> npt.NDArray[np.float64]:
+    def _word_places(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.int32]:
+        """(m + 1,) the number of each value's text, -1 where it is missing; the last entry is that of a missing value.
+
+        A text that stands for a missing value is none, and neither is a blank one.
+        """
+        known, words = self._words[name], [column.word_of(value) for value in values]
+        absent = {None, *self.missing_text}
+        found = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
+        return np.array([*found, -1], np.int32)
+
+    def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> npt.NDArray[np.float64]:
         """(m,) float64 numbers, NaN where missing; counts what is not of the column's kind."""
         plain = _plain_numbers(source)
         if plain is not None:
@@ -238,9 +214,9 @@ class Encoder:
                 return own
             if np.isnan(plain).all():  # a block of missing cells is one in every kind
                 return plain
-        if column.reads_numbers:
-            _refuse_dates(name, source)
-        values, index = _factorised(name, source)
+        if column.reads_numbers and _holds_dates(source):
+            raise dates_in_numbers(name)
+        values, index = _factorised(source)
         parsed, bad = column.parse_all(values, self.missing_text)
         rows = np.bincount(index + 1, minlength=len(values) + 1)[1:]  # of each value
         flags = np.array([self._csv and isinstance(value, bool) for value in values], dtype=bool)
@@ -251,72 +227,30 @@ class Encoder:
         return found
 
 
-def _is_series(source: Any) -> bool:
-    return type(source).__module__.startswith("pandas")
-
-
-def _plain_numbers(source: pa.Array | pd.Series) -> npt.NDArray[np.float64] | None:
+def _plain_numbers(series: pd.Series) -> npt.NDArray[np.float64] | None:
     """The numbers of a column that holds nothing else, NaN where missing; None for any other column."""
-    numbers: npt.NDArray[np.float64]
-    if _is_series(source):
-        from pandas.api import types as kinds
+    from pandas.api import types as kinds
 
-        dtype = source.dtype
-        if not kinds.is_bool_dtype(dtype) and (not kinds.is_numeric_dtype(dtype) or kinds.is_complex_dtype(dtype)):
-            return None
-        missing = {} if isinstance(dtype, np.dtype) else {"na_value": np.nan}
-        numbers = source.to_numpy(dtype=np.float64, **missing)
-        return numbers
-    import pyarrow as pa
-
-    kind = source.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+    dtype = series.dtype
+    if not kinds.is_bool_dtype(dtype) and (not kinds.is_numeric_dtype(dtype) or kinds.is_complex_dtype(dtype)):
         return None
-    if pa.types.is_boolean(kind):
-        source = source.cast(pa.uint8())
-    if source.null_count == 0 or pa.types.is_floating(kind):
-        numbers = source.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-        return numbers
-    numbers = source.fill_null(0).to_numpy().astype(np.float64)
-    numbers[source.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    missing = {} if isinstance(dtype, np.dtype) else {"na_value": np.nan}
+    numbers: npt.NDArray[np.float64] = series.to_numpy(dtype=np.float64, **missing)
     return numbers
 
 
-def _refuse_dates(name: str, source: pa.Array | pd.Series) -> None:
-    if _is_series(source):
-        import pandas as pd
+def _holds_dates(series: pd.Series) -> bool:
+    import pandas as pd
 
-        dates = pd.api.types.is_datetime64_any_dtype(source.dtype) or isinstance(source.dtype, pd.PeriodDtype)
-    else:
-        import pyarrow as pa
-
-        kind = source.type.value_type if pa.types.is_dictionary(source.type) else source.type
-        dates = pa.types.is_timestamp(kind)
-    if dates:
-        raise dates_in_numbers(name)
+    dtype = series.cat.categories.dtype if isinstance(series.dtype, pd.CategoricalDtype) else series.dtype
+    return pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype)
 
 
-def _factorised(name: str, source: pa.Array | pd.Series) -> tuple[list[Any], npt.NDArray[np.integer]]:
+def _factorised(series: pd.Series) -> tuple[list[Any], npt.NDArray[np.integer]]:
     """(different values, (m,) index of each row's value or -1 for missing)."""
     import pandas as pd
 
-    if _is_series(source):
-        if isinstance(source.dtype, pd.CategoricalDtype):
-            return source.cat.categories.tolist(), source.cat.codes.to_numpy()
-        inverse, uniques = pd.factorize(source, use_na_sentinel=True)
-        return uniques.tolist(), inverse
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not pa.types.is_dictionary(source.type):
-        if pa.types.is_nested(source.type):
-            raise CellError(f"column '{name}' holds lists or records; a schema describes single values")
-        try:
-            source = pc.dictionary_encode(source)
-        except pa.ArrowNotImplementedError:  # a type without a hash kernel
-            inverse, uniques = pd.factorize(source.to_pandas(), use_na_sentinel=True)
-            return uniques.tolist(), inverse
-    index = source.indices
-    if index.null_count:
-        index = index.cast(pa.int64()).fill_null(-1)
-    return source.dictionary.to_pandas().tolist(), index.to_numpy()
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return series.cat.categories.tolist(), series.cat.codes.to_numpy()
+    inverse, uniques = pd.factorize(series, use_na_sentinel=True)
+    return uniques.tolist(), inverse

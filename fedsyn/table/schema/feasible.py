@@ -18,14 +18,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
 from math import prod
 
 import numpy as np
 
 from fedsyn.errors import SchemaError
-from fedsyn.table.schema.conditions import Literal, Rows
-from fedsyn.table.schema.grids import Flags, Floats, Grid
+from fedsyn.table.schema.conditions import DrawnRows, Literal
+from fedsyn.table.schema.grids import Flags, Floats, NumberGrid
 
 # Ways to satisfy all clauses of a group that are tried, and cells of codes that are looked at together.
 MOST_WAYS, MOST_CELLS = 1024, 1 << 22
@@ -45,45 +46,47 @@ class Clause:
 
     def possible(self, codes: Codes) -> Flags:
         """Whether some numbers in the codes satisfy it."""
-        return _any([literal.possible[codes[literal.name]] for literal in self.literals])
+        return reduce(np.logical_or, [literal.possible[codes[literal.name]] for literal in self.literals])
 
     def sure(self, codes: Codes) -> Flags:
         """Whether all numbers in the codes do."""
-        return _any([literal.sure[codes[literal.name]] for literal in self.literals])
+        return reduce(np.logical_or, [literal.sure[codes[literal.name]] for literal in self.literals])
 
-    def holds(self, rows: Rows) -> Flags:
+    def holds(self, rows: DrawnRows) -> Flags:
         """(n,) whether it holds for rows."""
-        return _any([literal.holds(rows) for literal in self.literals])
+        return reduce(np.logical_or, [literal.holds(rows) for literal in self.literals])
 
     @property
-    def undecided(self) -> set[str]:
+    def _loose(self) -> list[Literal]:
+        return [literal for literal in self.literals if (literal.possible & ~literal.sure).any()]
+
+    @property
+    def drawn(self) -> set[str]:
         """Columns whose numbers inside a bin may decide."""
-        if not (possible_somewhere(self) & ~sure_somewhere(self)).any():
-            return set()
-        return {q.name for q in self.literals if (q.possible & ~q.sure).any()}
+        return {literal.name for literal in self._loose}
 
     @property
     def ways(self) -> list[tuple[str, float, float]]:
         """Intervals of numbers that satisfy it."""
-        loose = [q for q in self.literals if (q.possible & ~q.sure).any()]
-        return [(q.name, low, high) for q in loose for low, high in q.intervals or ()]
+        return [(literal.name, low, high) for literal in self._loose for low, high in literal.intervals or ()]
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class ColumnOrder:
     """The first column is at most the second, or less."""
 
     first: str
     second: str
     strict: bool
-    grids: Mapping[str, Grid]
+    grids: Mapping[str, NumberGrid]
     text: str
 
     @property
     def columns(self) -> tuple[str, ...]:
         return (self.first, self.second)
 
-    def _present(self, codes: Codes) -> Flags:
+    def present(self, codes: Codes) -> Flags:
+        """Whether neither side is missing."""
         a, b = (self.grids[name].absent[codes[name]] for name in self.columns)
         return np.asarray(~(a | b))
 
@@ -102,30 +105,29 @@ class Order:
     def possible(self, codes: Codes) -> Flags:
         a, b = (self.grids[name] for name in self.columns)
         crossed = self.raised(a.low[codes[self.first]]) > b.high[codes[self.second]]
-        return np.asarray(~(self._present(codes) & crossed))
+        return np.asarray(~(self.present(codes) & crossed))
 
     def sure(self, codes: Codes) -> Flags:
         a, b = (self.grids[name] for name in self.columns)
         fine = self._compared(a.value(a.high[codes[self.first]]), b.value(b.low[codes[self.second]]))
-        return np.asarray(~self._present(codes) | fine)
+        return np.asarray(~self.present(codes) | fine)
 
     def _compared(self, first: Floats, second: Floats) -> Flags:
         return np.asarray(first < second if self.strict else first <= second)
 
-    def holds(self, rows: Rows) -> Flags:
+    def holds(self, rows: DrawnRows) -> Flags:
         """(n,) whether it holds for rows."""
         (a, no_a), (b, no_b) = (rows.numbers(name, self.grids[name]) for name in self.columns)
         first, second = (self.grids[name].value(own) for name, own in zip(self.columns, (a, b), strict=True))
         return np.asarray(no_a | no_b | self._compared(first, second))
 
     @property
-    def undecided(self) -> set[str]:
-        if not (possible_somewhere(self) & ~sure_somewhere(self)).any():
-            return set()
+    def drawn(self) -> set[str]:
+        """Columns whose numbers inside a bin may decide."""
         return {name for name in self.columns if self.grids[name].drawn}
 
 
-Constraint = Clause | Order
+Constraint = Clause | ColumnOrder
 
 
 def open_codes(constraint_columns: Sequence[str], sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
@@ -134,26 +136,12 @@ def open_codes(constraint_columns: Sequence[str], sizes: Mapping[str, int]) -> d
     return dict(zip(constraint_columns, axes, strict=True))
 
 
-def _sizes(constraint: Constraint) -> dict[str, int]:
-    if isinstance(constraint, Order):
-        return {name: len(constraint.grids[name].low) for name in constraint.columns}
-    return {literal.name: len(literal.possible) for literal in constraint.literals}
-
-
-def possible_somewhere(constraint: Constraint) -> Flags:
-    """Table over the constraint's columns: whether some numbers in the codes satisfy it."""
-    sizes = _sizes(constraint)
-    if prod(sizes.values()) > MOST_CELLS:
+def undecided(constraint: Constraint, sizes: Mapping[str, int]) -> set[str]:
+    """Columns whose numbers inside a bin decide a constraint that codes alone do not."""
+    if prod(sizes[name] for name in constraint.columns) > MOST_CELLS:
         raise _too_wide(constraint.columns, sizes)
-    shape = tuple(sizes[name] for name in constraint.columns)
-    return np.broadcast_to(constraint.possible(open_codes(constraint.columns, sizes)), shape)
-
-
-def sure_somewhere(constraint: Constraint) -> Flags:
-    """Table over the constraint's columns: whether all numbers in the codes satisfy it."""
-    sizes = _sizes(constraint)
-    shape = tuple(sizes[name] for name in constraint.columns)
-    return np.broadcast_to(constraint.sure(open_codes(constraint.columns, sizes)), shape)
+    codes = open_codes(constraint.columns, sizes)
+    return constraint.drawn if (constraint.possible(codes) & ~constraint.sure(codes)).any() else set()
 
 
 class Group:
@@ -168,16 +156,18 @@ class Group:
         SchemaError: too many codes or ways to be looked at together.
     """
 
-    def __init__(self, constraints: Sequence[Constraint], grids: Mapping[str, Grid], sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, constraints: Sequence[Constraint], grids: Mapping[str, NumberGrid], sizes: Mapping[str, int]
+    ) -> None:
         self.constraints = tuple(constraints)
         named = {name for constraint in constraints for name in constraint.columns}
         self.columns = tuple(name for name in sizes if name in named)
         self.sizes = {name: sizes[name] for name in self.columns}
         self.clauses = [c for c in constraints if isinstance(c, Clause)]
-        self.orders = [c for c in constraints if isinstance(c, Order)]
+        self.orders = [c for c in constraints if isinstance(c, ColumnOrder)]
         self.grids = {name: grids[name] for name in self.columns if name in grids}
-        undecided = {name for constraint in constraints for name in constraint.undecided}
-        self.undecided = tuple(name for name in self.columns if name in undecided)
+        drawn = {name for constraint in constraints for name in constraint.drawn}
+        self.undecided = tuple(name for name in self.columns if name in drawn)
         self._ways: list[list[tuple[str, float, float] | None]] = [[*clause.ways] or [None] for clause in self.clauses]
         if prod(self.sizes.values()) > MOST_CELLS or prod(len(ways) for ways in self._ways) > MOST_WAYS:
             raise _too_wide(self.columns, self.sizes)
@@ -190,7 +180,7 @@ class Group:
             out |= self._tightened(codes, way)[0]
         return out
 
-    def holds(self, rows: Rows) -> Flags:
+    def holds(self, rows: DrawnRows) -> Flags:
         """(n,) whether all of the constraints hold for rows."""
         return np.asarray(np.logical_and.reduce([constraint.holds(rows) for constraint in self.constraints]))
 
@@ -250,31 +240,23 @@ class Group:
         for _ in range(min(len(self.orders), len(self.columns))):
             for order in self.orders:
                 first, second = order.columns
-                present = ~(self.grids[first].absent[codes[first]] | self.grids[second].absent[codes[second]])
+                present = order.present(codes)
                 raised, lowered = order.raised(low[first]), order.lowered(high[second])
                 low[second] = np.where(present & (raised > low[second]), raised, low[second])
                 high[first] = np.where(present & (lowered < high[first]), lowered, high[first])
 
 
 def groups_of(
-    constraints: Sequence[Constraint], grids: Mapping[str, Grid], sizes: Mapping[str, int]
+    constraints: Sequence[Constraint], grids: Mapping[str, NumberGrid], sizes: Mapping[str, int]
 ) -> Iterator[Group]:
     """The groups of the constraints that codes alone do not decide."""
-    left = [(constraint, constraint.undecided) for constraint in constraints]
-    left = [(constraint, undecided) for constraint, undecided in left if undecided]
+    left = [(constraint, names) for constraint in constraints if (names := undecided(constraint, sizes))]
     while left:
         shared, members = set(left[0][1]), 0
-        while members < (members := sum(bool(shared & undecided) for _, undecided in left)):
-            shared = set().union(*(undecided for _, undecided in left if shared & undecided))
-        yield Group([c for c, undecided in left if shared & undecided], grids, sizes)
-        left = [(c, undecided) for c, undecided in left if not shared & undecided]
-
-
-def _any(parts: Sequence[Flags]) -> Flags:
-    out = parts[0]
-    for part in parts[1:]:
-        out = out | part
-    return np.asarray(out)
+        while members < (members := sum(bool(shared & names) for _, names in left)):
+            shared = set().union(*(names for _, names in left if shared & names))
+        yield Group([constraint for constraint, names in left if shared & names], grids, sizes)
+        left = [(constraint, names) for constraint, names in left if not shared & names]
 
 
 def _too_wide(columns: Sequence[str], sizes: Mapping[str, int]) -> SchemaError:

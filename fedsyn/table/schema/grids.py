@@ -1,7 +1,7 @@
 """The numbers that an ordered column can hold, so that columns of different kinds can be compared and added.
 
-Every ordered column has numbers of its own (days, cents, minutes, floats). `Grid` says which of them lie in which code,
-and how they compare with another column's: 2024-05-31 with 2024-05-31T08:00, 12.50 with 12.5.
+Every ordered column has numbers of its own (days, cents, minutes, floats). `NumberGrid` says which of them lie in which
+code, and how they compare with another column's: 2024-05-31 with 2024-05-31T08:00, 12.50 with 12.5.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class NumberGrid:
     """An ordered column's numbers.
 
     Attributes:
@@ -84,7 +84,7 @@ class Grid:
         return np.asarray(np.clip(low + uniform * (high - low), low, high))
 
 
-def grid_of(column: Any) -> Grid | None:
+def grid_of(column: Any) -> NumberGrid | None:
     """The grid of a column; None where its values have no order."""
     if isinstance(column, BinnedColumn):
         return _binned(column)
@@ -93,7 +93,7 @@ def grid_of(column: Any) -> Grid | None:
     return None
 
 
-def _binned(column: BinnedColumn) -> Grid:
+def _binned(column: BinnedColumn) -> NumberGrid:
     edges = column.edges
     if column.whole:
         low, high = edges[:-1], edges[1:] - 1
@@ -104,10 +104,10 @@ def _binned(column: BinnedColumn) -> Grid:
         low, high = column.within.ends()
     nothing = np.zeros(int(column.missing))
     absent = np.arange(column.size) >= len(low)
-    return Grid(*column.scale, column.whole, np.append(low, nothing), np.append(high, nothing), absent, True)
+    return NumberGrid(*column.scale, column.whole, np.append(low, nothing), np.append(high, nothing), absent, True)
 
 
-def _categorical(column: CategoricalColumn) -> Grid | None:
+def _categorical(column: CategoricalColumn) -> NumberGrid | None:
     """Categories that are numbers, or stand in an order."""
     numbers = [None if isinstance(v, str | bool) else parse_number(v) for v in column.values]
     family = NUMBERS
@@ -120,4 +120,4 @@ def _categorical(column: CategoricalColumn) -> Grid | None:
     low = np.array([0.0 if number is None else number for number in numbers])
     absent = np.array([number is None for number in numbers])
     whole = all(number is None or float(number).is_integer() for number in numbers)
-    return Grid(family, Fraction(1), whole, low, low, absent, False)
+    return NumberGrid(family, Fraction(1), whole, low, low, absent, False)

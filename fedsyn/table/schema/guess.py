@@ -62,7 +62,7 @@ class Guess:
 
 
 @dataclass(frozen=True)
-class Asked:
+class GuessOptions:
     """What is asked for.
 
     Attributes:
@@ -95,7 +95,7 @@ def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | 
     return Guess(column, profile.values, profile.missing / max(1, profile.rows), why)
 
 
-def text_guess(profile: Profile, asked: Asked, stored: str | None) -> Guess:
+def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Guess:
     """Proposes a kind for a column of text, and its public-looking values. `stored`: the dtype that is to come back."""
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", stored)
@@ -120,7 +120,7 @@ def text_guess(profile: Profile, asked: Asked, stored: str | None) -> Guess:
     return replace(found, why=found.why + mostly)
 
 
-def _more_than_text(profile: Profile, asked: Asked, keys: dict[str, Any]) -> Guess | None:
+def _more_than_text(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
     """The guess of the first kind that reads the text, then of numbers; None for other text."""
     if not profile.values:
         return None
@@ -144,20 +144,18 @@ def _reads(guess: Guess, profile: Profile) -> bool:
 
 def _aside(profile: Profile, stored: str | None) -> Guess | None:
     """A proposal to leave the column out, where its name or its values point at persons."""
-    why = persons.personal_by_values(profile) or persons.personal_by_name(profile)
+    why = persons.personal_by_values(profile) or persons.personal_by_name(profile) or persons.numbers_the_rows(profile)
+    if why is None and persons.nearly_unique(profile) and CodeColumn.reading(profile) is not None:
+        why = persons.shown_share(profile)
     if why is not None:
         return set_aside(profile, IdentifierColumn, why, stored)
-    if persons.numbers_the_rows(profile):
-        return set_aside(profile, IdentifierColumn, "numbers the rows", stored)
-    if persons.nearly_unique(profile) and CodeColumn.reading(profile) is not None:
-        return set_aside(profile, IdentifierColumn, persons.shown_share(profile), stored)
     if persons.is_free_text(profile):
         return set_aside(profile, TextColumn, "free text", stored)
     return None
 
 
 def proposed(
-    profile: Profile, kind: type[ColumnBase], reading: Reading, asked: Asked, keys: Mapping[str, Any]
+    profile: Profile, kind: type[ColumnBase], reading: Reading, asked: GuessOptions, keys: Mapping[str, Any]
 ) -> Guess:
     """The guess that a column is of one kind; `keys`: further ones that it has."""
     if "bins" in kind.model_fields:
@@ -168,7 +166,7 @@ def proposed(
     return made(profile, kind, keys, reading.why, "categories")
 
 
-def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, asked: Asked) -> Guess:
+def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, asked: GuessOptions) -> Guess:
     """A guess that lists the values; of many, those that enough rows hold."""
     texts: list[str] = profile.texts.to_pylist()
     kept = profile.values
@@ -188,7 +186,7 @@ def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], w
     return replace(guess, folded=folded)
 
 
-def quantity(profile: Profile, numbers: Written, asked: Asked, keys: Mapping[str, Any]) -> Guess:
+def quantity(profile: Profile, numbers: Written, asked: GuessOptions, keys: Mapping[str, Any]) -> Guess:
     """A column of numbers: classes, integers, decimals, or floats of any precision."""
     whole = numbers.places == 0
     if asked.is_label and whole and profile.values <= _MOST_CLASSES and not numbers.keys:

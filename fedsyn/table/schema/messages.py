@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from pydantic import ValidationError
 
-from fedsyn.errors import DataError, nearest, plainly
+from fedsyn.errors import nearest, plainly
 from fedsyn.table.schema.aside import ASIDE
 from fedsyn.table.schema.columns import KINDS
 
@@ -78,16 +77,3 @@ _EXPECTED = {
     "other": "true, false, or the category for unknown values",
     "groups": "a mapping from a category to a list of values",
 }
-
-
-def require_columns(columns: Collection[str], names: Iterable[Any], where: str) -> None:
-    """Raises DataError if columns of a schema are missing or doubled among a table's names."""
-    present = [str(name) for name in names]
-    absent = [name for name in columns if name not in present]
-    if absent:
-        hints = ", ".join(f"'{name}'{nearest(name, present)}" for name in absent[:10])
-        more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
-        raise DataError(f"{where} lacks columns of the schema: {hints}{more}")
-    doubled = [name for name in columns if present.count(name) > 1]
-    if doubled:
-        raise DataError(f"{where} has more than one column named '{doubled[0]}'")

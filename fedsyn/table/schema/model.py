@@ -21,10 +21,10 @@ from fedsyn.table.schema.aside import ASIDE, Aside
 from fedsyn.table.schema.base import REMARKS, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, Column
-from fedsyn.table.schema.compiled import Compiled, computed_columns
-from fedsyn.table.schema.conditions import Rows
+from fedsyn.table.schema.compiled import CompiledRules, computed_columns
+from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
-from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved, require_columns
+from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.quantities import IntegerColumn
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
@@ -213,11 +213,6 @@ class Schema(BaseModel):
         """Names of the synthetic table's columns: those that are modelled, computed, or made afresh."""
         return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
 
-    @property
-    def open_columns(self) -> tuple[str, ...]:
-        """Columns of which something is private, and has to be found before their values have codes."""
-        return tuple(self.open)
-
     def closed(self, found: Mapping[str, Sequence[Any]]) -> Schema:
         """The schema with what was found of each open column (see `fedsyn.table.schema.open.filled_in`)."""
         data = self.to_dict()
@@ -313,46 +308,31 @@ class Schema(BaseModel):
             data["columns"][name] = approved_column(self.every_column[name], old, found.get(name), asked, name)
         return Schema.from_dict(data)
 
-    def with_bins(self, bins: int) -> Schema:
-        """The schema with this number of equal-width bins in every numeric column that names a number of
-        bins.
-
-        Explicit edges and `bins: values` are the schema author's own choice and stay.
-
-        Raises:
-            SchemaError: a number of bins out of range.
-        """
-        data = self.to_dict()
-        for name, column in self.columns.items():
-            if isinstance(column, BinnedColumn) and isinstance(column.bins, int):
-                data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
-        return Schema.from_dict(data)
-
-    def with_label(self, label: str) -> Schema:
-        """The schema with another label.
-
-        Raises:
-            SchemaError: not a column.
-        """
-        return Schema.from_dict({**self.to_dict(), "label": label})
-
     def adjusted(self, bins: int | None = None, label: str | None = None) -> Schema:
         """The schema with a run's `data.bins` and `data.label`, where it sets them.
 
+        Args:
+            bins: equal-width bins of every ordered column that names a number of bins. Explicit edges and
+                `bins: values` are the schema author's own choice and stay.
+            label: another label.
+
         Raises:
-            SchemaError: as `with_bins` and `with_label`.
+            SchemaError: a number of bins out of range, or no such column.
         """
-        schema = self if bins is None else self.with_bins(bins)
-        return schema if label is None else schema.with_label(label)
+        data = self.to_dict() | ({} if label is None else {"label": label})
+        for name, column in self.columns.items():
+            if bins is not None and isinstance(column, BinnedColumn) and isinstance(column.bins, int):
+                data["columns"][name]["bins"] = with_bins(bins, self.open.get(name))
+        return self if bins is None and label is None else Schema.from_dict(data)
 
     @cached_property
-    def compiled(self) -> Compiled:
+    def compiled(self) -> CompiledRules:
         """What the constraints come to; those on columns that are still to be found are left for later.
 
         Raises:
             SchemaError: constraints that cannot be, in one sentence.
         """
-        return Compiled(self.constraints, self.columns, self.derived, self.open_columns)
+        return CompiledRules(self.constraints, self.columns, self.derived, self.open)
 
     @cached_property
     def domain(self) -> Domain:
@@ -378,7 +358,15 @@ class Schema(BaseModel):
         Raises:
             DataError: columns of the schema are missing or doubled.
         """
-        require_columns(self.columns, names, where)
+        present = [str(name) for name in names]
+        absent = [name for name in self.columns if name not in present]
+        if absent:
+            hints = ", ".join(f"'{name}'{nearest(name, present)}" for name in absent[:10])
+            more = f" and {len(absent) - 10} more" if len(absent) > 10 else ""
+            raise DataError(f"{where} lacks columns of the schema: {hints}{more}")
+        doubled = [name for name in self.columns if present.count(name) > 1]
+        if doubled:
+            raise DataError(f"{where} has more than one column named '{doubled[0]}'")
 
     def encoder(self, csv: bool = False) -> Encoder:
         """Return an encoder of one table's blocks; `csv`: they are read from a CSV file."""
@@ -436,7 +424,7 @@ class Schema(BaseModel):
         block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(frame)
         drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
         codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
-        return self.compiled.violations(Rows(codes, drawn))
+        return self.compiled.violations(DrawnRows(codes, drawn))
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.
@@ -455,24 +443,30 @@ class Schema(BaseModel):
         Raises:
             ValueError: codes of another shape, or outside the domain.
         """
-        import pandas as pd
-
         codes = np.asarray(codes)
         if codes.ndim != 2 or codes.shape[1] != len(self.columns):
             raise ValueError(f"codes of shape {codes.shape} do not fit a schema of {len(self.columns)} columns")
         if codes.size and ((codes < 0).any() or (codes >= np.array(self.domain.shape)).any()):
             raise ValueError("codes outside the domain of the schema")
-        decoded = self.compiled.restored(self.drawn(codes, rng))
-        decoded |= self.fresh(start, len(codes), rng)
-        return pd.DataFrame({name: decoded[name] for name in self.order})
+        return self._table(codes, rng, start, dtypes=True)
 
-    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> Rows:
-        """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others."""
-        return self.compiled.drawn(codes, rng)
+    def cells(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
+        """What `decode` gives, as it is written to a CSV file: the dtypes as they came do not count there."""
+        return self._table(codes, rng, start, dtypes=False)
 
-    def fresh(self, start: int, rows: int, rng: np.random.Generator) -> dict[str, pd.Series]:
-        """The columns that are made afresh, of the rows from number `start` on; drawn after everything else."""
-        return {name: self.aside[name].fresh(start, rows, rng) for name in self.order if name in self.aside}  # type: ignore[union-attr]
+    def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
+        import pandas as pd
+
+        rows, table = self.compiled.drawn(codes, rng), {}
+        for name in self.order:
+            column: Any = self.every_column[name]
+            if name in self.aside:
+                table[name] = column.fresh(start, len(codes), rng)
+            elif name in rows.drawn:
+                table[name] = (column.restored if dtypes else column.cells)(*rows.drawn[name])
+            else:
+                table[name] = (column.decode if dtypes else column.cells)(rows.codes[name])
+        return pd.DataFrame(table)
 
 
 #: Keys of a schema in YAML.

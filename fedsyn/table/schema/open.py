@@ -5,7 +5,7 @@
     ward:   {kind: categorical, categories: private}            # or {private: {most: 40, length: 12}}
 
 Such a schema is *open*. Its columns stand in it with a placeholder (one bin, or `other` alone), so that names, kinds
-and the reading of cells are those of any schema; `Schema.open_columns` says what is to be found, and `Schema.closed`
+and the reading of cells are those of any schema; `Schema.open` says what is to be found, and `Schema.closed`
 puts it in.
 """
 

@@ -7,68 +7,12 @@ import re
 from fedsyn.table.schema.profile import Profile
 
 # Words of a column's name. Of the first ones the values themselves point at a person, whoever shares them.
-_PERSONAL = frozenset(
-    (
-        "email",
-        "mail",
-        "phone",
-        "telephone",
-        "tel",
-        "mobile",
-        "fax",
-        "mrn",
-        "ssn",
-        "nhs",
-        "iban",
-        "passport",
-        "uuid",
-        "guid",
-        "surname",
-        "lastname",
-        "firstname",
-        "forename",
-        "givenname",
-        "maidenname",
-        "fullname",
-        "vorname",
-        "nachname",
-        "geburtsname",
-        "strasse",
-        "street",
-        "address",
-        "anschrift",
-        "adresse",
-        "telefon",
-        "handy",
-        "username",
-        "login",
-        "ip",
-        "url",
-        "versicherungsnummer",
-        "steuernummer",
-        "licence",
-        "license",
-        "plate",
-        "kennzeichen",
-    )
-)
-_NUMBERED = frozenset(
-    (
-        "id",
-        "ids",
-        "key",
-        "index",
-        "no",
-        "nr",
-        "number",
-        "nummer",
-        "identifier",
-        "record",
-        "rownum",
-        "row",
-        "name",
-    )
-)
+_PERSONAL = """
+email mail phone telephone tel mobile fax mrn ssn nhs iban passport uuid guid surname lastname firstname
+forename givenname maidenname fullname vorname nachname geburtsname strasse street address anschrift adresse
+telefon handy username login ip url versicherungsnummer steuernummer licence license plate kennzeichen
+"""
+_NUMBERED = "id ids key index no nr number nummer identifier record rownum row name"
 _JOINED = ("patientid", "caseid", "personid", "userid", "customerid", "memberid", "studentid", "subjectid", "clientid")
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[A-Za-z]{2,}$"
 _UUID = r"^\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\}?$"
@@ -97,9 +41,9 @@ def personal_by_name(profile: Profile) -> str | None:
     joined = "".join(words)
     if profile.values <= _FEW:
         return None
-    if words and (set(words) & _PERSONAL or joined in _PERSONAL or joined in _JOINED):
+    if {*words, joined} & set(_PERSONAL.split()) or joined in _JOINED:
         return "named like personal data"
-    if set(words) & _NUMBERED and profile.unlike > 0.1:
+    if set(words) & set(_NUMBERED.split()) and profile.unlike > 0.1:
         return "named like an identifier"
     return None
 
@@ -130,14 +74,15 @@ def nearly_unique(profile: Profile) -> bool:
     return profile.present >= _ENOUGH and profile.unlike > _NEARLY_UNIQUE
 
 
-def numbers_the_rows(profile: Profile) -> bool:
-    """Whether a column of whole numbers counts: as many in a row as there are rows, each once."""
+def numbers_the_rows(profile: Profile) -> str | None:
+    """Why a column of whole numbers is a count of the rows (as many in a row as there are rows, each once), or None."""
     import pyarrow.compute as pc
 
     if profile.present < _ENOUGH or profile.values != profile.present or not profile.all_match(r"^\d{1,15}$"):
-        return False
+        return None
     ends = pc.min_max(profile.texts.cast("int64"))
-    return int(ends["max"].as_py()) - int(ends["min"].as_py()) == profile.values - 1
+    counts = int(ends["max"].as_py()) - int(ends["min"].as_py()) == profile.values - 1
+    return "numbers the rows" if counts else None
 
 
 def shown_share(profile: Profile) -> str:

@@ -111,29 +111,19 @@ class WrittenNumber(BinnedColumn):
         return parse_number(sign + body.replace(self.mark, "."))
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-        import pandas as pd
 
         if self.stored is not None and self.stored.startswith("decimal"):
-            import pyarrow as pa
+            import decimal
 
-            return self._as_decimals(numbers, absent, pa)
+            import pandas as pd
+
+            exact = [decimal.Decimal(int(number)).scaleb(-self.decimals) for number in numbers.tolist()]
+            return pd.Series(exact, dtype=object).mask(absent, None)
         if not self.reads_numbers and (self.stored is None or self.stored in ("object", "str", "string")):
-            texts = self.cells(numbers, absent).to_pandas()
-            return as_stored(pd.Series(texts).mask(absent, None), self.stored)
+            return as_stored(self.cells(numbers, absent), self.stored)
         if self.decimals == 0:
             return restored_numbers(numbers, absent, True, self.missing, self.stored)
         return restored_numbers(numbers / 10**self.decimals, absent, False, self.missing, self.stored)
-
-    def _as_decimals(self, numbers: np.ndarray, absent: np.ndarray, pa: Any) -> pd.Series:
-        import decimal
-
-        import pandas as pd
-
-        scaled = [
-            None if missing else decimal.Decimal(int(number)).scaleb(-self.decimals)
-            for number, missing in zip(numbers.tolist(), absent.tolist(), strict=True)
-        ]
-        return pd.Series(scaled, dtype=object)
 
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [self._written(number) for number in (np.asarray(numbers, np.float64) / 10**self.decimals).tolist()]

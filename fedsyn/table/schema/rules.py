@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -69,7 +69,7 @@ class Comparison(Rule):
         return self.text
 
 
-class Sum(Rule):
+class SumRule(Rule):
     """A column that is the sum of others, some of them with a minus. It is missing where one of them is.
 
     Attributes:
@@ -146,9 +146,8 @@ class When(Rule):
         return f"when {_listed(self.when)}: {_listed(self.then)}"
 
 
-AnyRule = Comparison | Sum | Determined | Impossible | When
+AnyRule = Comparison | SumRule | Determined | Impossible | When
 _KEYS: dict[str, type[AnyRule]] = {"determines": Determined, "impossible": Impossible, "when": When}
-Rules = Annotated[tuple[AnyRule, ...], Field(default=())]
 
 
 def parse_rules(data: Any) -> tuple[AnyRule, ...]:
@@ -258,7 +257,7 @@ def _parsed_line(line: str, where: str) -> AnyRule:
     terms = [(sign, _name(name)) for sign, name in zip(signs, pieces[::2], strict=True)]
     if any(not name for _, name in terms):
         raise ValueError(f"{where}: expected 'total = a + b', with spaces around + and -")
-    return Sum(column=_name(left), terms=tuple(terms))  # type: ignore[arg-type]
+    return SumRule(column=_name(left), terms=tuple(terms))  # type: ignore[arg-type]
 
 
 def _split(pattern: re.Pattern[str], text: str) -> list[str]:

@@ -17,6 +17,7 @@ from pydantic import Field, field_validator
 
 from fedsyn.table.schema.base import Reading
 from fedsyn.table.schema.binned import MOMENTS, SPANS, BinnedColumn, as_stored
+from fedsyn.table.schema.values import is_missing
 from fedsyn.table.schema.written_times import dates, datetimes, spans, times
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class TemporalColumn(BinnedColumn):
     """
 
     family: ClassVar[str] = MOMENTS
+    #: A bound, in a message.
+    example: ClassVar[str]
+    #: What stands for a missing value among pandas' own.
+    nothing: ClassVar[Any] = np.nan
 
     lower: str | None = None
     upper: str | None = None
@@ -77,7 +82,7 @@ class TemporalColumn(BinnedColumn):
     def number(self, bound: Any) -> float:
         moments, bad = self._microseconds([bound], frozenset(), None)
         if bad[0] or np.isnat(moments[0]):
-            raise ValueError(f"'{bound}' is not a {self.kind} in ISO 8601, such as {self._example}")
+            raise ValueError(f"'{bound}' is not a {self.kind} in ISO 8601, such as {self.example}")
         return float(moments[0].astype(np.int64) // self.microseconds)
 
     def bound(self, number: float) -> Any:
@@ -102,7 +107,7 @@ class TemporalColumn(BinnedColumn):
         """(m,) timedelta64[us] since the kind's zero, NaT where missing or not of this kind; (m,) which are not."""
         import pandas as pd
 
-        absent = np.array([_is_missing(value, missing_text) for value in values], dtype=bool)
+        absent = np.array([is_missing(value, missing_text) for value in values], dtype=bool)
         given = pd.Series(
             [None if missing else value for value, missing in zip(values, absent, strict=True)], dtype=object
         )
@@ -118,10 +123,6 @@ class TemporalColumn(BinnedColumn):
         except (ValueError, TypeError, OverflowError):
             return np.array(["NaT"], dtype="timedelta64[us]")
 
-    @property
-    @abstractmethod
-    def _example(self) -> str: ...
-
     @abstractmethod
     def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
         """(m,) timedelta64[us] since the kind's zero, NaT where a value is not of this kind."""
@@ -131,25 +132,63 @@ class TemporalColumn(BinnedColumn):
         """timedelta64[us] since the kind's zero, as pandas has such values."""
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-        import pandas as pd
-
         if self.stored is None or self.stored in ("object", "str", "string"):
-            return as_stored(pd.Series(self.cells(numbers, absent).to_pandas()).mask(absent, None), self.stored)
+            return as_stored(self.cells(numbers, absent), self.stored)
         values = self._values(self._moments(numbers))
-        return as_stored(values.mask(absent) if absent.any() else values, self.stored)
+        return as_stored(values.mask(absent, self.nothing) if absent.any() else values, self.stored)
 
     def _moments(self, numbers: np.ndarray) -> np.ndarray:
         return (np.asarray(numbers).astype(np.int64) * self.microseconds).astype("timedelta64[us]")
+
+    def texts(self, numbers: np.ndarray) -> list[str]:
+        return [self._text(value) for value in self._values(self._moments(numbers)).tolist()]
+
+    def _text(self, value: Any) -> str:
+        """How one of `_values` is written."""
+        if self.format is not None:
+            return str(value.strftime(self.format))
+        return str(value.isoformat(timespec="hours" if self.step in ("day", "hour") else f"{self.step}s"))
 
 
 class CalendarColumn(TemporalColumn):
     """Moments of the calendar, from the year 1 to 9999; with a day to spare for zones."""
 
     @property
+    def _zone(self) -> str | None:
+        """The zone in which moments are written; None where they have no zone."""
+        return None
+
+    @property
     def reach(self) -> tuple[float | None, float | None]:
         day = _MICROSECONDS["day"]
         first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))
         return float(first * day // self.microseconds), float(last * day // self.microseconds)
+
+    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
+        import pandas as pd
+
+        # With mixed offsets pandas wants UTC; a moment without a zone is one of the column's zone.
+        parsed = [_moment(value) for value in given.tolist()]
+        if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
+            return _since_epoch(np.array([self._plain(value) for value in parsed], dtype="datetime64[us]"))
+        utc = self._zone is not None and _has_offset(written, given)
+        read = pd.to_datetime(given, format=written or "ISO8601", errors="coerce", utc=utc)
+        if self._zone is not None and read.dt.tz is None:
+            every = np.ones(len(read), dtype=bool)
+            read = read.dt.tz_localize(self._zone, ambiguous=every, nonexistent="shift_forward")
+        if read.dt.tz is not None:
+            read = read.dt.tz_convert("UTC").dt.tz_localize(None)
+        return _since_epoch(read.to_numpy())
+
+    def _plain(self, value: Any) -> Any:
+        """A Timestamp without a zone: in UTC where the column has a zone."""
+        if value is None:
+            return np.datetime64("NaT")
+        if self._zone is not None:
+            if value.tz is None:
+                value = value.tz_localize(self._zone, ambiguous=True, nonexistent="shift_forward")
+            value = value.tz_convert("UTC")
+        return value.tz_localize(None).to_datetime64()
 
 
 class DatetimeColumn(CalendarColumn):
@@ -160,6 +199,7 @@ class DatetimeColumn(CalendarColumn):
     """
 
     origin: ClassVar[Any] = "1970-01-01T00:00:00"
+    example: ClassVar[str] = "2024-05-31T12:00:00"
 
     kind: Literal["datetime"] = "datetime"
     zone: str | None = None
@@ -186,37 +226,8 @@ class DatetimeColumn(CalendarColumn):
         return datetimes(profile)
 
     @property
-    def _example(self) -> str:
-        return "2024-05-31T12:00:00"
-
-    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
-        import pandas as pd
-
-        # With mixed offsets pandas wants UTC; a moment without a zone is one of the column's zone.
-        zoned = self.zone is not None
-        parsed = [_moment(value) for value in given.tolist()]
-        if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
-            moments = [self._plain(value) for value in parsed]
-            return _since_epoch(np.array(moments, dtype="datetime64[us]"))
-        read = pd.to_datetime(
-            given, format=written or "ISO8601", errors="coerce", utc=zoned and _has_offset(written, given)
-        )
-        if zoned and read.dt.tz is None:
-            read = read.dt.tz_localize(self.zone, ambiguous=np.ones(len(read), dtype=bool), nonexistent="shift_forward")
-        if read.dt.tz is not None:
-            read = read.dt.tz_convert("UTC").dt.tz_localize(None)
-        return _since_epoch(read.to_numpy())
-
-    def _plain(self, value: Any) -> Any:
-        """A Timestamp without a zone: in UTC where the column has a zone."""
-        if value is None:
-            return np.datetime64("NaT")
-        if self.zone is not None:
-            value = (
-                value.tz_localize(self.zone, ambiguous=True, nonexistent="shift_forward") if value.tz is None else value
-            )
-            value = value.tz_convert("UTC")
-        return value.tz_localize(None).to_datetime64()
+    def _zone(self) -> str | None:
+        return self.zone
 
     def _values(self, moments: np.ndarray) -> pd.Series:
         import pandas as pd
@@ -224,18 +235,12 @@ class DatetimeColumn(CalendarColumn):
         series = pd.Series(np.datetime64(0, "us") + moments)
         return series if self.zone is None else series.dt.tz_localize("UTC").dt.tz_convert(self.zone)
 
-    def texts(self, numbers: np.ndarray) -> list[str]:
-        values = self._values(self._moments(numbers))
-        if self.format is not None:
-            return [str(text) for text in values.dt.strftime(self.format).tolist()]
-        spec = {"day": "hours", "hour": "hours"}.get(self.step, f"{self.step}s")
-        return [value.isoformat(timespec=spec) for value in values.tolist()]
-
 
 class DateColumn(CalendarColumn):
     """Days."""
 
     origin: ClassVar[Any] = "1970-01-01"
+    example: ClassVar[str] = "2024-05-31"
 
     kind: Literal["date"] = "date"
     step: Literal["day"] = "day"
@@ -244,35 +249,22 @@ class DateColumn(CalendarColumn):
     def reading(cls, profile: Profile) -> Reading | None:
         return dates(profile)
 
-    @property
-    def _example(self) -> str:
-        return "2024-05-31"
-
-    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
-        import pandas as pd
-
-        parsed = [_moment(value) for value in given.tolist()]
-        if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
-            plain = [np.datetime64("NaT") if v is None else v.tz_localize(None).to_datetime64() for v in parsed]
-            return _since_epoch(np.array(plain, dtype="datetime64[us]"))
-        read = pd.to_datetime(given, format=written or "ISO8601", errors="coerce")
-        return _since_epoch(read.to_numpy())
-
     def _values(self, moments: np.ndarray) -> pd.Series:
         import pandas as pd
 
         days = pd.Series(np.datetime64(0, "us") + moments)
         return days.dt.date if self.stored is not None and self.stored.startswith("date32") else days
 
-    def texts(self, numbers: np.ndarray) -> list[str]:
-        days = (np.datetime64(0, "us") + self._moments(numbers)).astype("datetime64[us]").tolist()
-        return [day.strftime(self.format) if self.format is not None else day.date().isoformat() for day in days]
+    def _text(self, value: Any) -> str:
+        return str(value)[:10] if self.format is None else str(value.strftime(self.format))
 
 
 class TimeColumn(TemporalColumn):
     """Times of day."""
 
     origin: ClassVar[Any] = "00:00:00"
+    example: ClassVar[str] = "13:45:00"
+    nothing: ClassVar[Any] = None
     family: ClassVar[str] = "times of day"
 
     kind: Literal["time"] = "time"
@@ -287,10 +279,6 @@ class TimeColumn(TemporalColumn):
     def reading(cls, profile: Profile) -> Reading | None:
         return times(profile)
 
-    @property
-    def _example(self) -> str:
-        return "13:45:00"
-
     def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
         return np.array([_time_of_day(value, written) for value in given.tolist()], dtype="timedelta64[us]")
 
@@ -299,19 +287,6 @@ class TimeColumn(TemporalColumn):
 
         whole = (np.datetime64(0, "us") + moments).astype("datetime64[us]").tolist()
         return pd.Series([moment.time() for moment in whole], dtype=object)
-
-    def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-        if self.stored is not None and self.stored.startswith("time"):
-            values = self._values(self._moments(numbers))
-            return values.mask(absent, None)
-        return super().restored(numbers, absent)
-
-    def texts(self, numbers: np.ndarray) -> list[str]:
-        values = self._values(self._moments(numbers)).tolist()
-        if self.format is not None:
-            return [time.strftime(self.format) for time in values]
-        spec = {"day": "hours", "hour": "hours"}.get(self.step, f"{self.step}s")
-        return [time.isoformat(timespec=spec) for time in values]
 
 
 class DurationColumn(TemporalColumn):
@@ -322,6 +297,7 @@ class DurationColumn(TemporalColumn):
     """
 
     origin: ClassVar[Any] = "0 days 00:00:00"
+    example: ClassVar[str] = "2 days 03:00:00 or 36:00:00"
     family: ClassVar[str] = SPANS
 
     kind: Literal["duration"] = "duration"
@@ -331,10 +307,6 @@ class DurationColumn(TemporalColumn):
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:
         return spans(profile)
-
-    @property
-    def _example(self) -> str:
-        return "2 days 03:00:00 or 36:00:00"
 
     def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
         import pandas as pd
@@ -349,20 +321,13 @@ class DurationColumn(TemporalColumn):
 
         return pd.Series(moments)
 
-    def texts(self, numbers: np.ndarray) -> list[str]:
-        values = self._values(self._moments(numbers)).tolist()
-        return [_clock(span) if self.format == "clock" else str(span) for span in values]
+    def _text(self, value: Any) -> str:
+        return _clock(value) if self.format == "clock" else str(value)
 
 
 def _since_epoch(moments: np.ndarray) -> np.ndarray:
     since: np.ndarray = moments.astype("datetime64[us]") - np.datetime64(0, "us")
     return since
-
-
-def _is_missing(value: Any, missing_text: frozenset[str]) -> bool:
-    if isinstance(value, str):
-        return value.strip() in missing_text
-    return value is None or value != value or type(value).__name__ in ("NAType", "NaTType")
 
 
 def _moment(value: Any) -> Any:

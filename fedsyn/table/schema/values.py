@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedsyn.errors import CellError
-
-if TYPE_CHECKING:
-    pass
 
 # Text that stands for a missing value, unless it is one of the column's own categories.
 MISSING_TEXT = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"})
@@ -51,6 +48,20 @@ def written(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value)
+
+
+def is_missing(value: Any, missing_text: frozenset[str] = frozenset()) -> bool:
+    """Whether a value of any type is missing, or a text that stands for a missing one."""
+    if isinstance(value, str):
+        return value.strip() in missing_text
+    return value is None or value != value or type(value).__name__ in ("NAType", "NaTType")
+
+
+def text_dtype() -> str:
+    """pandas' dtype of text."""
+    import pandas as pd
+
+    return "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
 
 
 def same(a: Any, b: Any) -> bool:

@@ -47,12 +47,12 @@ def test_importing_the_partitioners_loads_no_heavy_package() -> None:
     [
         ("clusterin", {}, "did you mean 'clustering'"),
         ("dirichlet", {"betta": 1}, "did you mean 'beta'"),
-        ("dirichlet", {"beta": 0}, "federation.partition.beta"),
-        ("dirichlet", {"beta": float("nan")}, "federation.partition.beta"),
-        ("quantity", {"min_rows": 0}, "federation.partition.min_rows"),
-        ("subpopulation", {"bias": 1.5}, "federation.partition.bias"),
-        ("clustering", {"metric": "euclid"}, "federation.partition.metric"),
-        ("iid", {"alpha": 1}, "options: none"),
+        ("dirichlet", {"beta": 0}, r"federation.partition \(dirichlet\): beta: "),
+        ("dirichlet", {"beta": float("nan")}, r"federation.partition \(dirichlet\): beta: "),
+        ("quantity", {"min_rows": 0}, r"federation.partition \(quantity\): min_rows: "),
+        ("subpopulation", {"bias": 1.5}, r"federation.partition \(subpopulation\): bias: "),
+        ("clustering", {"metric": "euclid"}, r"federation.partition \(clustering\): metric: "),
+        ("iid", {"alpha": 1}, "unknown key 'alpha'; allowed here: none"),
     ],
 )
 def test_a_wrong_name_option_or_value_is_named(name: str, options: dict, message: str) -> None:
@@ -75,7 +75,7 @@ def test_more_clients_than_rows_is_an_error_that_names_both(name: str) -> None:
         ([[0, 1], []], "client 1 of the partition has no rows"),
         ([[0, 1], [1, 2]], "1 are at several clients"),
         ([[0], [2]], "1 are missing"),
-        ([[1, 0], [2]], "not sorted"),
+        ([[0, 0, 1], [2]], "1 are at several clients, or twice at one"),
         ([[0, 1], [3]], "outside the 3 rows"),
         ([[0, 1, 2]], "has 1 parts"),
     ],

@@ -29,7 +29,7 @@ from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import deployed
 from fedsyn.runs.report import write_full_report
 from fedsyn.runs.serve import serve
-from fedsyn.table.finding.facts import Finding
+from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 
 SCHEMA = """
@@ -89,7 +89,7 @@ def test_every_mechanism_runs_on_what_was_found(mechanism: str, tmp_path: Path) 
     frame = table()
     metrics = run(config(mechanism), tmp_path / "out", table=frame, schema=Schema.loads(SCHEMA))
     closed = found_by(tmp_path / "out")
-    assert closed.open_columns == () and metrics["dropped"] == 0
+    assert not closed.open and metrics["dropped"] == 0
     assert closed.columns["ward"].values == ("north", "south", "Łódź", "other")  # type: ignore[union-attr]
     edges = closed.columns["cost"].edges / 100  # type: ignore[union-attr]
     assert 0 <= edges[0] <= 30 and 500 < edges[-1] < 1e5, "where rows are, not where the one row is"
@@ -185,7 +185,7 @@ def test_all_take_part_in_finding_where_some_take_part_in_a_round(
 
 
 def test_a_label_that_is_open_can_still_part_a_simulation(tmp_path: Path) -> None:
-    schema = Schema.loads(SCHEMA).with_label("ward")
+    schema = Schema.loads(SCHEMA).adjusted(label="ward")
     settings = config("sketch_aim", federation={"clients": 3, "partition": {"name": "dirichlet", "beta": 0.5}})
     run(settings, tmp_path / "out", table=table(), schema=schema)
     assert found_by(tmp_path / "out").label == "ward"
@@ -320,7 +320,7 @@ class Asked:
             own=self.schema.block(frame).own,
             open_schema=self.schema,
         )
-        self.finding = Finding(self.schema)
+        self.finding = PrivateColumns(self.schema)
         self.cells = []
         for column in self.finding.ranges:
             last = len(column.edges) - 2

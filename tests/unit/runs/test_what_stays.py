@@ -31,7 +31,7 @@ from fedsyn.runs.prepare import deployed, prepare
 from fedsyn.runs.run_config import store_of
 from fedsyn.runs.serve import serve
 from fedsyn.table.data.row_files import RowFiles
-from fedsyn.table.finding.facts import Finding
+from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 
 SCHEMA = """
@@ -104,7 +104,7 @@ columns:
 constraints:
   - impossible: {w: Q7, z: 3}
 """
-    largest = Finding(Schema.loads(text)).largest()
+    largest = PrivateColumns(Schema.loads(text)).largest()
     assert not largest.open and largest.domain.shape == (200, 31, 5, 32, 7, 1025)
     assert "Q7" in largest.columns["w"].categories and len(largest.domain.zeros) == 1  # type: ignore[union-attr]
 
@@ -166,7 +166,7 @@ def test_a_store_has_the_words_of_its_own_rows_and_is_closed_to_others(tmp_path:
     assert {*train.words["ward"], *test.words["ward"]} == set(table()["ward"])
     assert stat.S_IMODE(prepared.folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in prepared.folder.iterdir()} == {0o600}
-    found = prepared.close(Finding(prepared.schema).largest()).folder
+    found = prepared.close(PrivateColumns(prepared.schema).largest()).folder
     assert stat.S_IMODE(found.stat().st_mode) == 0o700
     assert {stat.S_IMODE(file.stat().st_mode) for file in found.iterdir()} == {0o600}
 

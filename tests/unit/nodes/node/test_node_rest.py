@@ -20,9 +20,8 @@ import pytest
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.nodes.node.rest import seal_table
 from fedsyn.nodes.service.files import write_key
-from fedsyn.table.data import sealed
+from fedsyn.table.data import read_table, sealed
 from fedsyn.table.data.cells import read_cells
-from fedsyn.table.data.readers import read_table
 from fedsyn.table.data.sealed import KEY, SealedFile, open_sealed, plain_name, read_key, sealed_blocks
 from fedsyn.table.data.stream import encode_file, encode_open_file
 from fedsyn.table.schema import Schema

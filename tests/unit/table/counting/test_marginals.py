@@ -38,7 +38,9 @@ ALL_CLIQUES = [c for k in range(5) for c in itertools.permutations(DOMAIN.attrib
 
 @pytest.mark.parametrize("rows", [0, 1, 57])
 @pytest.mark.parametrize(("dtype", "order"), [(np.uint16, "F"), (np.int64, "C"), (np.int32, "F")])
-def test_count_equals_brute_force_for_every_clique_and_axis_order(rows, dtype, order):
+@pytest.mark.parametrize("few", [0, 1 << 12])
+def test_count_equals_brute_force_for_every_clique_and_axis_order(monkeypatch, rows, dtype, order, few):
+    monkeypatch.setattr(marginals, "_FEW_ROWS", few)
     codes = table(rows, dtype, order)
     for clique, result in zip(ALL_CLIQUES, count(codes, DOMAIN, ALL_CLIQUES), strict=True):
         assert result.dtype == np.int64
@@ -52,6 +54,7 @@ def test_count_in_chunks_equals_count_in_one_go(monkeypatch):
     one_way = count_one_way(codes, DOMAIN)
     sparse = count_sparse_many(codes, DOMAIN, ALL_CLIQUES)
     monkeypatch.setattr(marginals, "_CHUNK", 20)
+    monkeypatch.setattr(marginals, "_FEW_ROWS", 0)
     for expected, result in zip(whole, count(codes, DOMAIN, ALL_CLIQUES), strict=True):
         np.testing.assert_array_equal(result, expected)
     np.testing.assert_array_equal(count_one_way(codes, DOMAIN), one_way)
@@ -60,7 +63,9 @@ def test_count_in_chunks_equals_count_in_one_go(monkeypatch):
         np.testing.assert_array_equal(result.counts, expected.counts)
 
 
-def test_count_needs_more_than_two_bytes_of_index():
+@pytest.mark.parametrize("few", [0, 10])
+def test_count_needs_more_than_two_bytes_of_index(monkeypatch, few):
+    monkeypatch.setattr(marginals, "_FEW_ROWS", few)
     domain = Domain(("x", "y", "z"), (300, 300, 2))  # 180,000 cells: past uint16
     codes = np.array([[299, 299, 1], [299, 299, 1], [0, 1, 0]], dtype=np.uint16)
     wide = Domain(("x", "y", "z"), (70_000, 70_000, 2))  # 9.8e9 cells: past uint32, sparse only

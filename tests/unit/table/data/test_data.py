@@ -22,7 +22,6 @@ from fedsyn.table.data import (
     dataset_names,
     describe,
     load_dataset,
-    load_table,
     read_table,
     write_encoded,
 )
@@ -83,23 +82,7 @@ def test_separator_byte_order_mark_and_compression(tmp_path):
     frame = load_dataset(str(tmp_path / "a.csv"), schema=SCHEMA, options={"separator": ";"}).frame
     assert frame["age"].tolist() == [7]
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text.encode()))
-    assert load_table(tmp_path / "b.csv.gz", {"separator": ";"}).to_dict("list") == {
-        "age": [7],
-        "town": ["Köln"],
-    }
-
-
-def test_without_a_schema_types_are_guessed_per_column(tmp_path):
-    path = write(
-        tmp_path / "t.csv",
-        "i,j,f,zip,flag,text,empty\n1,,0.5,01234,True,a,\n-2,3,NA,99999,false,,\n3,4,1e3,12345,TRUE,c,\n",
-    )
-    frame = load_table(str(path))
-    assert frame.dtypes.astype(str).tolist()[:3] == ["int64", "Int64", "float64"]
-    assert frame["zip"].tolist()[0] == "01234"
-    assert frame["flag"].tolist() == [True, False, True]
-    assert frame["text"].isna().tolist() == [False, True, False]
-    assert frame["empty"].isna().all()
+    assert load_dataset(tmp_path / "b.csv.gz", schema=SCHEMA).frame.to_dict("list") == {"age": [7], "town": ["Köln"]}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +119,7 @@ def test_a_bad_file_gets_one_clear_message(name, content, message, tmp_path):
 def test_a_missing_file_names_the_nearest(tmp_path):
     write(tmp_path / "people.csv", "a\n1\n")
     with pytest.raises(DataError, match=r"no such file: .*peple.csv \(did you mean 'people.csv'\?\)"):
-        load_table(tmp_path / "peple.csv")
+        load_dataset(tmp_path / "peple.csv", schema=SCHEMA)
 
 
 def test_text_in_a_numeric_column_is_refused_without_quoting_it(tmp_path):
@@ -171,7 +154,6 @@ def test_a_parquet_file_without_a_column_is_refused(tmp_path):
 def test_a_data_frame_is_a_source():
     frame = pd.DataFrame({"age": [1], "town": ["Bonn"]})
     assert load_dataset(frame, schema=SCHEMA).encode().shape == (1, 2)
-    assert load_table(frame) is frame
     with pytest.raises(DataError, match="no rows"):
         load_dataset(frame.iloc[:0], schema=SCHEMA)
 

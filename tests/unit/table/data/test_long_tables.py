@@ -422,19 +422,16 @@ def test_written_tables_are_those_that_pandas_writes(name, tmp_path, monkeypatch
     pd.testing.assert_frame_equal(made.drop(columns=mixed), frame.drop(columns=mixed))
 
 
-def test_floats_are_written_as_python_writes_them(tmp_path):
-    schema = Schema(columns={"x": NumericColumn(lower=-1e308, upper=1e308), "y": NumericColumn(lower=0, upper=1)})
-    writer = table_writer(tmp_path / "t.csv", schema)
+def test_floats_are_written_as_python_writes_them():
+    schema = Schema(columns={"x": NumericColumn(lower=-1e308, upper=1e308)})
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 1 << 63, 20_000, dtype=np.uint64).view(np.float64)
     values = np.concatenate([bits[np.isfinite(bits)], rng.random(20_000), 10.0 ** np.arange(-12, 20), [0.0, -0.0]])
     values = np.concatenate([values, -values, rng.random(20_000) * 1e6, rng.random(20_000) * 1e11])
     values = np.concatenate([values, *(np.nextafter(edge, [0, 1e99]) for edge in (1e-4, 1e10, 1e15, 1e16, 2.0))])
     values = values[np.isfinite(values)]
-    assert writer._number_cells(schema.columns["x"], values, np.zeros(len(values), bool)).to_pylist() == [
-        repr(v) for v in values.tolist()
-    ]
-    writer.close()
+    cells = schema.columns["x"].cells(values, np.zeros(len(values), bool))
+    assert cells.to_csv(index=False, header=False).split() == [repr(value) for value in values.tolist()]
 
 
 def chain() -> tuple[Schema, Model]:

@@ -279,11 +279,11 @@ def test_a_wrong_encoding_is_answered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"separator": ""}, "data.options.separator: a separator is one character, such as"),
+        ({"separator": ""}, "data.options: separator: a separator is one character, such as"),
         ({"separator": ";;"}, "one character"),
         ({"separator": '"'}, "one character"),
-        ({"separator": 7}, "data.options.separator"),
-        ({"seperator": ";"}, r"unknown data option 'seperator' \(did you mean 'separator'\?\)"),
+        ({"separator": 7}, "data.options: separator: "),
+        ({"seperator": ";"}, r"data.options: unknown key 'seperator' \(did you mean 'separator'\?\)"),
         ({"encoding": "utf-9"}, "an encoding is a name that Python knows"),
         ({"encoding": "rot13"}, "an encoding is a name that Python knows"),
         ({"decimal": ";"}, "a decimal mark is"),

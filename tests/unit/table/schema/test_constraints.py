@@ -160,7 +160,7 @@ def test_a_table_without_computed_columns_is_checked_for_the_others() -> None:
 def test_the_file_and_the_hash() -> None:
     schema = hospital()
     assert Schema.loads(schema.dumps()) == schema and Schema.loads(schema.dumps()).sha256 == schema.sha256
-    assert schema.with_label("ward").sha256 != schema.sha256 == hospital().sha256
+    assert schema.adjusted(label="ward").sha256 != schema.sha256 == hospital().sha256
     fewer = hospital(without=("admitted <= discharged",))
     assert fewer.sha256 != schema.sha256 and fewer.domain != schema.domain
     assert "admitted <= discharged" in schema.dumps() and "`odd <= name` <= b" in odd().dumps()

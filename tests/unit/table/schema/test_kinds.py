@@ -63,7 +63,7 @@ class MonthColumn(BinnedColumn):
         return np.array(numbers, dtype=np.float64), bad
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
-        return as_stored(pd.Series(self.cells(numbers, absent).to_pandas()).mask(absent, None), self.stored)
+        return as_stored(self.cells(numbers, absent), self.stored)
 
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [self.bound(number) for number in numbers.tolist()]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedsyn.errors import SchemaError
-from fedsyn.table.finding.facts import Finding
+from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.open import OpenCategories, OpenRange
 
@@ -36,7 +36,7 @@ def column(text: str) -> Schema:
 
 def test_what_is_private_is_known_by_column() -> None:
     schema = Schema.loads(ALL_KINDS)
-    assert schema.open_columns == tuple(name for name in schema.columns if name != "sex")
+    assert list(schema.open) == [name for name in schema.columns if name != "sex"]
     assert schema.open["cost"] == OpenRange(False, True, 32)
     assert schema.open["beds"] == OpenRange(True, True, 4)
     assert schema.open["salary"] == OpenRange(True, False, 32)
@@ -58,8 +58,8 @@ def test_an_open_schema_is_written_and_read_again() -> None:
 
 
 def test_a_runs_own_number_of_bins_is_the_most_that_are_found() -> None:
-    assert column("kind: integer, bounds: private").with_bins(7).open["x"] == OpenRange(True, True, 7)
-    assert column("kind: integer, bounds: private, bins: 9").with_bins(7).open["x"] == OpenRange(True, True, None)
+    assert column("kind: integer, bounds: private").adjusted(7).open["x"] == OpenRange(True, True, 7)
+    assert column("kind: integer, bounds: private, bins: 9").adjusted(7).open["x"] == OpenRange(True, True, None)
 
 
 def test_what_is_private_now_needs_no_approval_as_public() -> None:
@@ -115,7 +115,7 @@ def test_nothing_of_a_computed_column_is_private() -> None:
 
 def closed_by_hand(schema: Schema) -> Schema:
     """Some neighbouring buckets of each universe, cut at the edges of their grid; two categories."""
-    finding = Finding(schema)
+    finding = PrivateColumns(schema)
     cells, cuts = [], []
     for one in finding.ranges:
         first = max(1, len(one.edges) - 9)
@@ -127,10 +127,10 @@ def closed_by_hand(schema: Schema) -> Schema:
 def test_a_closed_schema_is_an_ordinary_one_with_the_edges_that_were_found() -> None:
     schema = Schema.loads(ALL_KINDS)
     closed = closed_by_hand(schema)
-    assert closed.open_columns == () and "private" not in closed.dumps()
+    assert not closed.open and "private" not in closed.dumps()
     assert Schema.loads(closed.dumps()) == closed
     assert list(closed.columns) == list(schema.columns) and closed.columns["sex"] == schema.columns["sex"]
-    for one in Finding(schema).ranges:
+    for one in PrivateColumns(schema).ranges:
         made = closed.columns[one.name]
         assert isinstance(made, BinnedColumn)
         first = max(1, len(one.edges) - 9)
@@ -142,13 +142,13 @@ def test_a_closed_schema_is_an_ordinary_one_with_the_edges_that_were_found() -> 
 
 def test_where_no_category_stands_out_there_is_only_other() -> None:
     schema = column("kind: categorical, categories: private, missing: true")
-    closed = Finding(schema).closed([], [], [[]])
+    closed = PrivateColumns(schema).closed([], [], [[]])
     assert closed.columns["x"].values == ("other",) and closed.domain.shape == (2, 3)  # type: ignore[union-attr]
 
 
 def test_one_whole_number_may_be_a_bin_at_the_upper_end() -> None:
     schema = column("kind: integer, lower: 0, upper: private, bins: {private: 4}")
-    finding = Finding(schema)
+    finding = PrivateColumns(schema)
     cells = [[1, 1, 2, *[0] * (len(finding.ranges[0].edges) - 4)]]  # 0, 1, 2, 3
     closed = finding.closed(cells, [[0, 1, 3, 4]], [])
     assert closed.columns["x"].edges.tolist() == [0, 1, 3, 4]  # type: ignore[union-attr]
@@ -160,7 +160,7 @@ def test_one_whole_number_may_be_a_bin_at_the_upper_end() -> None:
 
 def test_zero_may_be_a_bin_of_its_own_in_a_column_of_floats() -> None:
     schema = column("kind: numeric, lower: 0, upper: private")
-    finding = Finding(schema)
+    finding = PrivateColumns(schema)
     buckets = len(finding.ranges[0].edges) - 1
     closed = finding.closed([[1] * 40 + [0] * (buckets - 40)], [[0, 1, 40]], [])
     assert Schema.loads(closed.dumps()) == closed
@@ -192,7 +192,7 @@ def test_own_rows_are_kept_beside_placeholders_and_encoded_once_the_schema_is_cl
     assert own.numbers["x"].tolist()[:2] == [3.0, 700.0] and np.isnan(own.numbers["x"][2])
     assert [own.words["w"][i] if i >= 0 else None for i in own.index["w"]] == ["b", "a", None, "c", None]
     assert own.word_counts("z").tolist() == [2, 1, 2] and list(own.words["z"]) == ["01007", "00099", "00005"]
-    finding = Finding(schema)
+    finding = PrivateColumns(schema)
     edges = finding.ranges[0].edges
     cells = [[int(edges.index(0.0) <= i < edges.index(8192.0)) for i in range(len(edges) - 1)]]
     closed = finding.closed(cells, [[0, cells[0].count(1) - 3, cells[0].count(1)]], [["a", "c"], ["01007"]])
@@ -204,7 +204,7 @@ def test_blocks_and_several_tables_give_the_same_own_rows() -> None:
     schema, frame = Schema.loads(ROWS), pd.DataFrame(FRAMES | {"z": ["01007", "00099", "01007", "00005", "00005"]})
     whole = schema.block(frame).own
     encoder = schema.encoder()
-    parts = [encoder.block({name: part[name] for name in frame}) for part in (frame[:2], frame[2:])]
+    parts = [encoder.block(part) for part in (frame[:2], frame[2:])]
     blocks = type(whole).joined([part.own for part in parts])
     apart = type(whole).joined([schema.block(frame[:2]).own, schema.block(frame[2:]).own])
     for other in (blocks, apart):

@@ -93,7 +93,7 @@ def test_what_is_not_public_is_left_to_the_run() -> None:
     found = findings(Schema.loads(TEXT), rows())
     text = approve(TEXT, ["age", "ward", "town"], How(private=True), found)
     schema = Schema.loads(text)
-    assert set(schema.open_columns) == {"age", "ward", "town"} and not schema.unapproved
+    assert set(schema.open) == {"age", "ward", "town"} and not schema.unapproved
     assert "110" not in text and "west" not in text and "# where they lie" in text
 
 
@@ -143,7 +143,7 @@ def test_a_schema_is_edited_and_approved_as_an_object() -> None:
     with pytest.raises(SchemaError, match="held by fewer than 10 rows"):
         schema.approve(frame=rows())
     assert schema.approve(frame=rows(), fold=True).columns["ward"].categories == ("north", "south")
-    assert schema.approve("ward", private=True).open_columns == ("ward",)
+    assert schema.approve("ward", private=True).open.keys() == {"ward"}
     for edit in (lambda: schema.edited(agee={}), lambda: schema.approve("agee")):
         with pytest.raises(SchemaError, match=r"no column 'agee' \(did you mean 'age'\?\)"):
             edit()

@@ -56,8 +56,8 @@ def test_the_hash_changes_with_what_decides_the_encoding_and_not_with_approval()
     assert Schema.from_dict({**data, "approved": True}).sha256 == base.sha256
     by_hand = {name: {k: v for k, v in c.items() if k != "drafted"} for name, c in data["columns"].items()}
     assert Schema.from_dict({"columns": by_hand}).sha256 == base.sha256
-    assert base.with_bins(2).sha256 != base.sha256
-    assert base.with_label("b").sha256 != base.sha256
+    assert base.adjusted(2).sha256 != base.sha256
+    assert base.adjusted(label="b").sha256 != base.sha256
     swapped = {**data, "columns": dict(reversed(data["columns"].items()))}
     assert Schema.from_dict(swapped).sha256 != base.sha256
 
@@ -217,9 +217,9 @@ def test_with_bins_changes_numbers_of_bins_and_leaves_the_authors_choices():
         }
     )
     assert schema.domain.shape == (32, 2, 85, 1)
-    assert schema.with_bins(100).domain.shape == (100, 2, 85, 1)
+    assert schema.adjusted(100).domain.shape == (100, 2, 85, 1)
     with pytest.raises(SchemaError, match="bins"):
-        schema.with_bins(0)
+        schema.adjusted(0)
 
 
 def test_text_and_dates_in_a_numeric_column_are_refused_without_quoting_them():

@@ -9,11 +9,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.table.finding.bins import Cells, cuts
-from fedsyn.table.finding.facts import Finding
-from fedsyn.table.finding.grid import allot, divisible, grid, tree
-from fedsyn.table.finding.prefixes import PrefixTree, is_word, level_counts
-from fedsyn.table.finding.universe import histogram, significant_range, universe
+from fedsyn.table.private_bins.facts import PrivateColumns
+from fedsyn.table.private_bins.prefixes import PrefixTree, is_word, level_counts
+from fedsyn.table.private_bins.ranges import (
+    NoisyGrid,
+    allot,
+    cuts,
+    divisible,
+    grid,
+    histogram,
+    significant_range,
+    tree,
+    universe,
+)
 from fedsyn.table.schema import BinnedColumn, Schema
 
 whole_numbers = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=30)
@@ -30,7 +38,7 @@ def test_whatever_is_released_closes_the_schema(values: list[float], whole: bool
     schema = Schema.loads(
         f"columns: {{x: {{kind: numeric, dtype: {dtype}, bounds: private, bins: {{private: {most}}}}}}}"
     )
-    found_of = Finding(schema).ranges[0]
+    found_of = PrivateColumns(schema).ranges[0]
     counts = histogram(np.array(found_of.edges), x)
     assert counts.sum() == len(x)
     noisy = counts + rng.normal(0, 1, len(counts))
@@ -42,8 +50,8 @@ def test_whatever_is_released_closes_the_schema(values: list[float], whole: bool
     blocks = made.apply(histogram(edges, x))
     assert [part.sum() for part in np.split(blocks, np.cumsum(made.lengths)[:-1])] == [len(x)] * len(made.widths)
     estimate = histogram(edges, x) + rng.normal(0, 1, len(edges) - 1)
-    cut = cuts(Cells(edges, estimate, 1.0, 3.0), most, trim_low=True, trim_high=True)
-    closed = Finding(schema).closed([cells], [cut], [])
+    cut = cuts(NoisyGrid(edges, estimate, 1.0, 3.0), most, trim_low=True, trim_high=True)
+    closed = PrivateColumns(schema).closed([cells], [cut], [])
     assert Schema.loads(closed.dumps()) == closed
     found = closed.columns["x"]
     assert isinstance(found, BinnedColumn) and 1 <= found.size <= most
@@ -58,7 +66,7 @@ def test_cuts_are_ascending_edges_of_the_grid_and_no_more_than_asked(
     counts: list[float], most: int, sigma: float
 ) -> None:
     for trim in (True, False):
-        cells = Cells(np.arange(len(counts) + 1.0), np.array(counts), sigma, 2 * sigma)
+        cells = NoisyGrid(np.arange(len(counts) + 1.0), np.array(counts), sigma, 2 * sigma)
         found = cuts(cells, most, trim_low=trim, trim_high=trim)
         assert 2 <= len(found) <= most + 1
         assert all(a < b for a, b in itertools.pairwise(found)) and found[0] >= 0 and found[-1] <= len(counts)

@@ -8,10 +8,21 @@ import math
 import numpy as np
 import pytest
 
-from fedsyn.table.finding.bins import Cells, cuts
-from fedsyn.table.finding.grid import MOST_CELLS, allot, divisible, grid, range_noise, tree
-from fedsyn.table.finding.prefixes import SYMBOLS, PrefixTree, level_counts
-from fedsyn.table.finding.universe import histogram, significant_range, threshold, universe
+from fedsyn.table.private_bins.prefixes import SYMBOLS, PrefixTree, level_counts
+from fedsyn.table.private_bins.ranges import (
+    MOST_CELLS,
+    NoisyGrid,
+    allot,
+    cuts,
+    divisible,
+    grid,
+    histogram,
+    range_noise,
+    significant_range,
+    threshold,
+    tree,
+    universe,
+)
 
 # The universe --------------------------------------------------------------------------------------------------------
 
@@ -114,7 +125,7 @@ def test_the_noise_of_a_range_is_bounded(cells: int) -> None:
 
 def bins_of(counts: np.ndarray, edges: np.ndarray, most: int, sigma: float = 0.0, **trim: bool) -> list[int]:
     trims = {"trim_low": True, "trim_high": True} | trim
-    return cuts(Cells(edges, counts, sigma, 2 * sigma), most, **trims)
+    return cuts(NoisyGrid(edges, counts, sigma, 2 * sigma), most, **trims)
 
 
 def test_an_atom_is_a_bin_of_its_own() -> None:

@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 
 from fedsyn.inference.hierarchy import Hierarchy
-from fedsyn.table.finding.grid import allot, divisible, grid, tree
-from fedsyn.table.finding.prefixes import FOLLOWED, is_word
-from fedsyn.table.finding.universe import Floats, universe
+from fedsyn.table.private_bins.prefixes import FOLLOWED, is_word
+from fedsyn.table.private_bins.ranges import Floats, allot, divisible, grid, tree, universe
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.open import OpenCategories, OpenRange
 from fedsyn.table.schema.rules import named_categories
 
-Cells = Sequence[Sequence[int]]
+Allotment = Sequence[Sequence[int]]
 _DIGITS = set("0123456789abcdef")
 
 
 @dataclass(frozen=True)
-class RangeColumn:
+class PrivateRange:
     """A column of numbers of which bounds or bins are found.
 
     Attributes:
@@ -47,14 +46,14 @@ class RangeColumn:
 
 
 @dataclass(frozen=True)
-class TextColumn:
+class PrivateCategories:
     """A column of which the categories are found."""
 
     name: str
     wanted: OpenCategories
 
 
-class Finding:
+class PrivateColumns:
     """The open columns of a schema, in its order.
 
     Args:
@@ -64,12 +63,14 @@ class Finding:
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
         wanted = [(name, schema.columns[name], what) for name, what in schema.open.items()]
-        self.ranges: tuple[RangeColumn, ...] = tuple(
-            RangeColumn(name, what, column.whole, universe(column.whole, *_public(column, what)))
+        self.ranges: tuple[PrivateRange, ...] = tuple(
+            PrivateRange(name, what, column.whole, universe(column.whole, *_public(column, what)))
             for name, column, what in wanted
             if isinstance(what, OpenRange) and isinstance(column, BinnedColumn)
         )
-        self.texts = tuple(TextColumn(name, what) for name, _, what in wanted if isinstance(what, OpenCategories))
+        self.texts = tuple(
+            PrivateCategories(name, what) for name, _, what in wanted if isinstance(what, OpenCategories)
+        )
 
     @cached_property
     def binned(self) -> tuple[int, ...]:
@@ -81,17 +82,15 @@ class Finding:
         """The most levels that the trees of prefixes have."""
         return max((1 + column.wanted.length for column in self.texts), default=0)
 
-    def check_cells(self, cells: Cells) -> None:
+    def check_cells(self, cells: Allotment) -> None:
         """ValueError unless `cells` allots some to each column of numbers, as its universe allows."""
-        if len(cells) != len(self.ranges):
-            raise ValueError("must have one list for each column whose bounds or bins are private")
+        _require_one_each(cells, self.ranges, "bounds or bins are")
         if not all(divisible(column.edges, own, column.whole) for column, own in zip(self.ranges, cells, strict=True)):
             raise ValueError("must allot cells to neighbouring buckets of each column's public universe")
 
     def check_prefixes(self, prefixes: Sequence[Sequence[str]]) -> None:
         """ValueError unless they are hexadecimal, of one length, and no more or longer than a column's tree may be."""
-        if len(prefixes) != len(self.texts):
-            raise ValueError("must have one list for each column whose categories are private")
+        _require_one_each(prefixes, self.texts, "categories are")
         if len({len(prefix) for own in prefixes for prefix in own}) > 1:
             raise ValueError("must be of one length")
         for column, own in zip(self.texts, prefixes, strict=True):
@@ -103,10 +102,9 @@ class Finding:
                         "must be pairs of lower-case hexadecimal digits, no longer than the schema asks for"
                     )
 
-    def check_cuts(self, cells: Cells, cuts: Sequence[Sequence[int]]) -> None:
+    def check_cuts(self, cells: Allotment, cuts: Sequence[Sequence[int]]) -> None:
         """ValueError unless `cuts` are edges of those grids, none where bins are not found, and no more than wanted."""
-        if len(cuts) != len(self.ranges):
-            raise ValueError("must have one list for each column whose bounds or bins are private")
+        _require_one_each(cuts, self.ranges, "bounds or bins are")
         for column, own, chosen in zip(self.ranges, cells, cuts, strict=True):
             most = column.wanted.bins
             fits = (
@@ -122,8 +120,7 @@ class Finding:
 
     def check_categories(self, categories: Sequence[Sequence[str]]) -> None:
         """ValueError unless they are words, as many, as long and as different as the schema allows."""
-        if len(categories) != len(self.texts):
-            raise ValueError("must have one list for each column whose categories are private")
+        _require_one_each(categories, self.texts, "categories are")
         for column, found in zip(self.texts, categories, strict=True):
             if not all(is_word(text, self.schema.missing_text) for text in found):
                 raise ValueError("must be texts without control characters or outer blanks that do not mean missing")
@@ -133,7 +130,7 @@ class Finding:
             if max(lengths, default=1) > column.wanted.length:
                 raise ValueError("must be texts of no more bytes than the schema asks for")
 
-    def closed(self, cells: Cells, cuts: Sequence[Sequence[int]], categories: Sequence[Sequence[str]]) -> Schema:
+    def closed(self, cells: Allotment, cuts: Sequence[Sequence[int]], categories: Sequence[Sequence[str]]) -> Schema:
         """The schema with what was found in it; ValueError as the checks."""
         self.check_cells(cells)
         self.check_cuts(cells, cuts)
@@ -167,7 +164,7 @@ class Finding:
         named = dict(named_categories(self.schema.constraints))
         return self.closed(cells, cuts, [self._words(column, named.get(column.name, ())) for column in self.texts])
 
-    def _words(self, column: TextColumn, named: Iterable[str]) -> list[str]:
+    def _words(self, column: PrivateCategories, named: Iterable[str]) -> list[str]:
         """As many words as may be found in a column, beginning with those that constraints name."""
         pairs = map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz0123456789", repeat=2))
         fitting = (
@@ -176,6 +173,11 @@ class Finding:
             if is_word(word, self.schema.missing_text) and len(word.encode()) <= column.wanted.length
         )
         return list(itertools.islice(fitting, column.wanted.most))
+
+
+def _require_one_each(given: Sequence[Any], columns: Sequence[Any], what: str) -> None:
+    if len(given) != len(columns):
+        raise ValueError(f"must have one list for each column whose {what} private")
 
 
 def _public(column: BinnedColumn, wanted: OpenRange) -> tuple[float | None, float | None]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.table.finding.universe import threshold
+from fedsyn.table.private_bins.ranges import threshold
 
 Floats = npt.NDArray[np.float64]
 
