@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
+from pydantic import TypeAdapter
+
 #: Found by comparing with a simulation's real rows: not for publication.
 COMPARISON_FILE = "comparison.json"
 #: Found by asking the holders, whose noisy answers were paid for: public.
@@ -15,7 +17,7 @@ PREDICTED_FILE = "predicted_quality.json"
 
 
 class Evaluation(ABC):
-    """How good a table is, found out in one way.
+    """How good a table is, found out in one way: a dataclass.
 
     Attributes:
         FILE: its name in a run directory.
@@ -35,14 +37,15 @@ class Evaluation(ABC):
         """Return what its figures are and rest on, a paragraph each."""
         return ()
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
+        facts: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
+        return facts
 
     @classmethod
-    @abstractmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """Return the record that `to_dict` wrote. Raises KeyError, TypeError or ValueError if it did not."""
+        """Return the record that `to_dict` wrote. Raises ValueError if it did not."""
+        return TypeAdapter(cls).validate_python(facts)
 
     def document(self) -> dict[str, Any]:
         """Return what its file holds."""

@@ -19,7 +19,7 @@ from fedsyn.errors import ConfigError, DataError, nearest
 
 Floats = npt.NDArray[np.float64]
 
-#: The extra that brings statsmodels and patsy.
+#: The extra that brings statsmodels and formulaic.
 NEEDED = "formulas need statsmodels: pip install 'fedsyn[analysis]'"
 
 

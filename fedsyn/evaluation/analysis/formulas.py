@@ -1,4 +1,4 @@
-"""What is asked: `readmitted ~ age + ward`, or one column's mean or proportions. Read by patsy, names checked first."""
+"""What is asked: `readmitted ~ age + ward`, or one column's mean or proportions. Read by formulaic, names first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import keyword
 import re
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,10 +27,14 @@ _ONE = re.compile(r"\s*(?:(mean|proportion)\s*\(\s*(.+?)\s*\)|([^~]+?))\s*")
 _NONE_LEFT = "every row has a missing value in one of the formula's columns"
 # More proportions than that nobody reads.
 _MOST_VALUES = 100
-# Names that a formula may have beside columns: patsy's own and numpy's.
-_KNOWN = frozenset(
-    {"C", "I", "Q", "np", "Treatment", "Sum", "Poly", "bs", "cr", "cc", "center", "standardize", "scale"}
-)
+# Names that `_readable` gives to columns.
+_OWN = re.compile(r"_column\d+_")
+# Words of Python in a formula.
+_PYTHON = frozenset({"in", "True", "False", "not"})
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+# A comparison's yes and no are categories.
+_AS_CATEGORY = ".astype(object)"
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
 
 @dataclass(frozen=True)
@@ -109,90 +113,89 @@ class Regression(Question):
     """A formula with an outcome; terms and levels are those of all tables together, so every table has the same."""
 
     def __init__(self, formula: str, tables: Tables, model: str | Estimator | None) -> None:
-        patsy = _patsy()
+        import pandas as pd
+
+        formulaic = _formulaic()
         frames = tables.frames
-        columns = list(frames[0].columns)
-        quoted = _quoted(formula, columns)
-        _require_names(quoted, columns)
-        used = list(_columns_of(quoted, columns))
-        _require_few_levels(used, frames)
-
-        def parts() -> Iterator[dict[str, Any]]:
-            for number, frame in enumerate(frames, 1):
-                with _in_table(number, len(frames)):
-                    yield _complete(frame, used)
-
+        text, self._names = _readable(formula, list(frames[0].columns))
+        words = set(_words(text))
+        for word in words - self._names.keys() - formulaic.transforms.TRANSFORMS.keys() - _PYTHON:
+            raise ConfigError(_unknown(word, list(self._names.values())))  # before anything is evaluated
+        self._used = [name for name in self._names if name in words]
+        _require_few_levels([self._names[name] for name in self._used], frames)
+        whole = []
+        for number, frame in enumerate(frames, 1):
+            with _in_table(number, len(frames)):
+                whole.append(self._complete(frame))
         try:
-            with np.errstate(divide="ignore", invalid="ignore"):
-                self._left, self._right = patsy.incr_dbuilders(quoted, parts, patsy.EvalEnvironment([{"np": np}]))
-        except DataError:
-            raise
-        except Exception as error:  # whatever the functions in a formula raise
-            raise ConfigError(f"formula '{formula}': {_first_line(error)}") from None
-        self._used, self._patsy = used, patsy
-        outcomes = self._left.column_names
-        kinds = [factor.type for factor in self._left.factor_infos.values()]
-        is_category = kinds == ["categorical"]
-        self._take_second = is_category and len(outcomes) == 2
-        if len(outcomes) != 1 and not self._take_second:
+            parser = formulaic.parser.DefaultFormulaParser(feature_flags={"TWOSIDED"})
+            read = formulaic.Formula(_braced(text), _parser=parser)
+            # no value is missing, and `matrices` says what a function makes of some; columns in patsy's order
+            spec = formulaic.ModelSpec.from_spec(
+                read, na_action="ignore", output="numpy", cluster_by="numerical_factors"
+            )
+            built = self._built(spec, pd.concat(whole, ignore_index=True))
+        except Exception as error:  # whatever the parser and the functions in a formula raise
+            raise ConfigError(f"formula '{formula}': {self._shown(_first_line(error))}") from None
+        self._spec = built.model_spec
+        left, right = self._spec.lhs, self._spec.rhs
+        outcomes = left.column_names
+        take_second = len(outcomes) == 2 and len(left.factor_contrasts) == len(left.terms) == 1
+        if len(outcomes) != 1 and not take_second:
             raise ConfigError(
                 f"formula '{formula}': the outcome has {len(outcomes)} values, and must be numeric or have two; "
                 "for one of them: (column == 'value') ~ ..."
             )
-        name = _shown(outcomes[-1])
-        self.outcome = frozenset(_columns_of(" ".join(f.name() for t in self._left.terms for f in t.factors), columns))
-        self._levels: tuple[float, float] | None = (0.0, 1.0) if self._take_second else self._two(frames)
+        name = self._shown(outcomes[-1])
+        self._levels = (0.0, 1.0) if take_second else _two(np.asarray(built.lhs))
         self.estimator = estimator_of(model) if model is not None else (Logit() if self._levels else Linear())
         if isinstance(self.estimator, Logit) and self._levels is None:
             raise ConfigError(
                 f"model logit: '{name}' has more than two values; choose ols, or one value: ({name} == 1)"
             )
-        self.about = f"{self.estimator.title} of {self._said(name)}"
-        if both := self.outcome & frozenset(_columns_of(quoted.partition("~")[2], columns)):
+        value = f" = {self._levels[1]:g}" if self._levels and not take_second else ""
+        self.about = f"{self.estimator.title} of {name}{value if isinstance(self.estimator, Logit) else ''}"
+        self.outcome = self._columns(left.variables)
+        if both := self.outcome & self._columns(right.variables):
             raise ConfigError(f"formula '{formula}': {_some(sorted(both))} is on both sides")
-        for term, where in self._right.term_slices.items():
+        for term, where in right.term_slices.items():
             if where.start == where.stop:
-                raise DataError(f"'{_shown(term.name())}' has one value in all tables: leave it out")
+                raise DataError(f"'{self._shown(str(term))}' has one value in all tables: leave it out")
         self.terms = tuple(
-            Term(_shown(column), frozenset(_columns_of(" ".join(f.name() for f in term.factors), columns)))
-            for term, where in self._right.term_slices.items()
-            for column in self._right.column_names[where]
+            Term(self._shown(column), self._columns(right.term_variables[term]))
+            for term, where in right.term_slices.items()
+            for column in right.column_names[where]
         )
 
-    def _said(self, name: str) -> str:
-        if not isinstance(self.estimator, Logit) or self._take_second:
-            return name
-        assert self._levels is not None
-        return f"{name} = {self._levels[1]:g}"
+    def _columns(self, variables: Iterable[Any]) -> frozenset[str]:
+        """Return the columns among a formula's variables."""
+        return frozenset(self._names[str(name)] for name in variables if str(name) in self._names)
 
-    def _two(self, frames: Sequence[pd.DataFrame]) -> tuple[float, float] | None:
-        """The two values of a numeric outcome over all tables, if it has only two."""
-        found: set[float] = set()
-        for frame in frames:
-            found |= set(np.unique(self._matrix(self._left, frame)).tolist())
-            if len(found) > 2:
-                return None
-        low, *high = sorted(found)
-        if not high:
-            raise DataError("the outcome has one value in all tables")
-        return low, high[0]
+    def _shown(self, text: str) -> str:
+        """Return a text with the names of columns as people know them."""
+        return re.sub(_OWN, lambda found: self._names.get(found[0], found[0]), text.replace(_AS_CATEGORY, ""))
 
-    def _matrix(self, design: Any, frame: pd.DataFrame) -> Floats:
-        return np.asarray(self._built([design], frame)[0], np.float64)
+    def _complete(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows that miss no value of these columns: a comparison with a missing value would be no, not missing."""
+        import pandas as pd
 
-    def _built(self, designs: list[Any], frame: pd.DataFrame) -> list[Any]:
-        data = _complete(frame, self._used)
-        try:
-            with np.errstate(divide="ignore", invalid="ignore"):  # `matrices` says what comes of it
-                missing = self._patsy.NAAction(NA_types=[])  # no value is; what a function makes of some is an error
-                built: list[Any] = self._patsy.build_design_matrices(designs, data, NA_action=missing)
-        except Exception as error:  # as above
-            raise DataError(_first_line(error)) from None
-        return built
+        rows = frame[[self._names[name] for name in self._used]].dropna()
+        if not len(rows):
+            raise DataError(_NONE_LEFT)
+        return pd.DataFrame({name: _plain(rows[self._names[name]]) for name in self._used}, index=range(len(rows)))
+
+    def _built(self, spec: Any, frame: pd.DataFrame) -> Any:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return spec.get_model_matrix(frame, context={})
 
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
-        left, right = (np.asarray(part, np.float64) for part in self._built([self._left, self._right], frame))
-        y = left[:, -1]
+        try:
+            built = self._built(self._spec, self._complete(frame))
+        except DataError:
+            raise
+        except Exception as error:  # as above
+            raise DataError(self._shown(_first_line(error))) from None
+        y, right = np.asarray(built.lhs, np.float64)[:, -1], np.asarray(built.rhs, np.float64)
         for name, values in (("the outcome", y), *zip((term.name for term in self.terms), right.T, strict=True)):
             if not np.isfinite(values).all():
                 raise DataError(f"{name} is infinite or no number in some rows")
@@ -201,6 +204,14 @@ class Regression(Question):
         if y.min() == y.max():
             raise DataError("the outcome has one value")
         return y, right
+
+
+def _two(outcome: npt.NDArray[Any]) -> tuple[float, float] | None:
+    """Return the two values of a numeric outcome over all tables, if it has only two."""
+    found = np.unique(outcome.astype(np.float64))
+    if len(found) == 1:
+        raise DataError("the outcome has one value in all tables")
+    return (float(found[0]), float(found[1])) if len(found) == 2 else None
 
 
 def question_of(formula: str, tables: Tables, model: str | Estimator | None = None) -> Question:
@@ -226,41 +237,63 @@ def question_of(formula: str, tables: Tables, model: str | Estimator | None = No
 # Names -------------------------------------------------------------------------------------------------------------
 
 
-def _quoted(formula: str, columns: Sequence[str]) -> str:
-    """Put column names that are not Python names into Q(...), so that `hours-per-week` does not become a difference."""
-    awkward = sorted(
-        (name for name in columns if not name.isidentifier() or keyword.iskeyword(name)), key=len, reverse=True
-    )
-    if not awkward:
-        return formula
-    pattern = "|".join(map(re.escape, awkward))
-    return re.sub(rf"(?<![\w\"'])({pattern})(?![\w\"'])", lambda found: f"Q({found[1]!r})", formula)
+def _readable(formula: str, columns: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """Return the formula in names that Python can read, and these names with their columns.
+
+    So `hours-per-week` does not become a difference; Q('hours-per-week') and `hours-per-week` mean the same.
+    """
+    names, awkward = {}, {}
+    for i, column in enumerate(columns):
+        name = column if column.isidentifier() and not keyword.iskeyword(column) else f"_column{i}_"
+        names[name] = column
+        if name != column:
+            awkward[column] = name
+    text = re.sub(r"\bQ\(\s*(['\"])(.*?)\1\s*\)|`(.*?)`", r"\2\3", formula.replace("\n", " "))
+    if awkward:
+        pattern = "|".join(map(re.escape, sorted(awkward, key=len, reverse=True)))
+        text = re.sub(rf"(?<![\w\"'])({pattern})(?![\w\"'])", lambda found: awkward[found[1]], text)
+    return text, names
 
 
-def _words(formula: str) -> Iterator[tuple[str, bool]]:
-    """(word, whether it is a string) of what may be columns: names, but no calls, attributes or keywords; Q('name')."""
+def _tokens(text: str) -> list[tokenize.TokenInfo]:
     try:
-        tokens = list(tokenize.generate_tokens(io.StringIO(formula.replace("~", "+")).readline))
+        tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (tokenize.TokenError, SyntaxError, IndentationError):
-        raise ConfigError(f"formula '{formula}' cannot be read: brackets or quotes do not match") from None
-    for i, token in enumerate(tokens):
-        after = tokens[i + 1].string if i + 1 < len(tokens) else ""
-        if token.type == tokenize.STRING and [t.string for t in tokens[max(0, i - 2) : i]] == ["Q", "("]:
-            yield token.string.strip("'\""), True
-        elif token.type == tokenize.NAME and after not in ("(", "=") and not (i and tokens[i - 1].string == "."):
-            yield token.string, False
+        raise ConfigError(f"formula '{text}' cannot be read: brackets or quotes do not match") from None
+    if any(re.match(r"\w*f\w*['\"]", token.string, re.IGNORECASE) for token in tokens):
+        raise ConfigError(f"formula '{text}' has a text that Python would evaluate: leave out the f before its quote")
+    return tokens
 
 
-def _columns_of(text: str, columns: Sequence[str]) -> Iterator[str]:
-    """The columns that a formula or a part of one names, each once."""
-    words = {word for word, _ in _words(text)}
-    return (name for name in columns if name in words)
+def _words(text: str) -> Iterator[str]:
+    """The names in a formula, without attributes and the names of arguments."""
+    tokens = _tokens(text)
+    for before, token, after in zip([None, *tokens], tokens, [*tokens[1:], None], strict=False):
+        if (
+            token.type == tokenize.NAME
+            and not (before and before.string == ".")
+            and not (after and after.string == "=")
+        ):
+            yield token.string
 
 
-def _require_names(formula: str, columns: Sequence[str]) -> None:
-    for word, is_text in _words(formula):
-        if not is_text and word not in columns and word not in _KNOWN and word not in ("in", "True", "False", "not"):
-            raise ConfigError(_unknown(word, columns))
+def _braced(text: str) -> str:
+    """Return the formula with comparisons in braces instead of brackets, as formulaic marks what is Python's."""
+    letters, opened = list(text), list[tuple[int, bool]]()
+    compared = set[int]()
+    before = ""
+    for token in _tokens(text):
+        at, name = token.start[1], token.string
+        if name in _OPENING:
+            opened.append((at, name == "(" and not before.isidentifier() and all(free for _, free in opened)))
+        elif name in _CLOSING and opened:
+            start, free = opened.pop()
+            if free and start in compared:
+                letters[start], letters[at] = "{(", f"){_AS_CATEGORY}}}"
+        elif name in _COMPARISONS and opened:
+            compared.add(opened[-1][0])
+        before = name
+    return "".join(letters)
 
 
 def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) -> None:
@@ -279,11 +312,6 @@ def _some(names: Sequence[str], most: int = 20) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _shown(name: str) -> str:
-    """A term's name as people read it: without Q(...)."""
-    return re.sub(r"Q\(['\"](.+?)['\"]\)", r"\1", name)
-
-
 # The rest ------------------------------------------------------------------------------------------------------------
 
 
@@ -296,17 +324,9 @@ def _in_table(number: int, count: int) -> Iterator[None]:
         raise DataError(f"table {number} of {count}: {error}") from None
 
 
-def _complete(frame: pd.DataFrame, used: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
-    """The rows that miss no value of these columns: a comparison with a missing value would be no, not missing."""
-    rows = frame[list(used)].dropna()
-    if not len(rows):
-        raise DataError(_NONE_LEFT)
-    return {name: _plain(rows[name]) for name in used}
-
-
 def _plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
-    """A column as numpy's own numbers, booleans or objects, which is what patsy knows."""
-    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb":
+    """A column as numpy's own numbers, or as objects, which formulaic takes for categories."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
         return np.asarray(column)
     if _is_numeric(column):
         return np.asarray(column.to_numpy(np.float64, na_value=np.nan))
@@ -334,12 +354,13 @@ def _require_rank(X: Floats, names: Sequence[str]) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].removeprefix("Error evaluating factor: ")
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-def _patsy() -> Any:
+def _formulaic() -> Any:
     try:
-        import patsy
+        import formulaic
+        import formulaic.transforms
     except ImportError:
         raise ConfigError(NEEDED) from None
-    return patsy
+    return formulaic

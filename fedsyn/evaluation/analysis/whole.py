@@ -35,8 +35,8 @@ def analyse(
 
     Args:
         tables: the folder that `fedsyn sample RUN --tables 20 --out DIR` made, or a list of DataFrames or paths.
-        formula: "readmitted ~ age + ward" as in R (patsy), "age" or "mean(age)", "ward" or "proportion(ward)". A name
-            such as hours-per-week stands as it is.
+        formula: "readmitted ~ age + ward" as in R (formulaic), "age" or "mean(age)", "ward" or "proportion(ward)". A
+            name such as hours-per-week stands as it is.
         model: "ols", "logit" or an `Estimator`; None: logistic for an outcome of two values, else linear.
         level: of the intervals.
 

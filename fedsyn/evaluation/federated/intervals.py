@@ -40,9 +40,6 @@ class Interval:
     low: float
     high: float
 
-    def to_dict(self) -> dict[str, float]:
-        return {"value": self.value, "low": self.low, "high": self.high}
-
 
 @dataclass(frozen=True)
 class FederatedQuality(Evaluation):
@@ -92,19 +89,8 @@ class FederatedQuality(Evaluation):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        figures = {name: interval.to_dict() for name, interval in self.figures.items()}
-        facts = {"confidence": self.confidence, "holders": self.holders, "rows": "training", "figures": figures}
-        return {**facts, "notes": list(self.notes), **({"held_out": self.held_out} if self.held_out else {})}
-
-    @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> FederatedQuality:
-        """Inverse of `to_dict`."""
-        figures = {
-            str(name): Interval(*(float(figure[key]) for key in ("value", "low", "high")))
-            for name, figure in facts["figures"].items()
-        }
-        notes, held_out = tuple(map(str, facts["notes"])), float(facts.get("held_out", 0.0))
-        return cls(figures, int(facts["holders"]), notes, held_out, float(facts["confidence"]))
+        facts = super().to_dict() | {"rows": "training"}
+        return facts if self.held_out else {name: value for name, value in facts.items() if name != "held_out"}
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -89,26 +89,18 @@ class PredictedQuality(Evaluation):
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        document = {**asdict(self), "level": LEVEL, "read": "released values alone: it may be published"}
+        """Return JSON values."""
+        document = {**super().to_dict(), "level": LEVEL, "read": "released values alone: it may be published"}
         return {key: value for key, value in document.items() if value not in ("", None)}
 
     @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> PredictedQuality:
-        """Inverse of `to_dict`.
-
-        Raises:
-            KeyError, TypeError, ValueError: it is not what `to_dict` makes.
-        """
-        whole = document.get("workload_error")
-        lists = {name: tuple(_read(one) for one in document[name]) for name in ("columns", "pairs", "cliques")}
-        return cls(
-            None if whole is None else _read(whole),
-            **lists,
-            scenarios={str(k): float(v) for k, v in (document.get("scenarios") or {}).items()},
-            left_out=int(document["left_out"]),
-            why=str(document.get("why", "")),
-        )
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
+        """Return the record that `to_dict` wrote. Raises ValueError if it did not."""
+        found = super().from_dict(facts)
+        for said in (found.workload_error, *found.columns, *found.pairs, *found.cliques):
+            if not (found.why if said is None else 0.0 <= said.low <= said.value <= said.high <= 2.0):
+                raise ValueError("no error of a marginal")
+        return found
 
     def worst(self, most: int = 5) -> list[PredictedError]:
         """The pairs with the largest predicted errors."""
@@ -150,14 +142,6 @@ class PredictedQuality(Evaluation):
         }
         said = [words[name].format(f"{gain:.0%}") for name, gain in sorted(gains.items(), key=lambda g: -g[1])]
         return f"{said[0][0].upper()}{said[0][1:]}; {'; '.join(said[1:])}."
-
-
-def _read(one: Mapping[str, Any]) -> PredictedError:
-    value, low, high = (float(one[key]) for key in ("value", "low", "high"))
-    columns, source = tuple(map(str, one["columns"])), one["source"]
-    if source not in SOURCES or not 0.0 <= low <= value <= high <= 2.0:
-        raise ValueError("no error of a marginal")
-    return PredictedError(columns, value, low, high, source)
 
 
 def predict_quality(

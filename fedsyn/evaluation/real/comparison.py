@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -160,9 +160,7 @@ class TableComparison(Evaluation):
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, without the scales of metrics, which `document` has."""
-        facts = {**asdict(self), "missing": dict(self.missing)}
-        del facts["scales"]
-        return facts
+        return {name: value for name, value in super().to_dict().items() if name != "scales"}
 
     def document(self) -> dict[str, Any]:
         """Return what comparison.json holds."""
@@ -173,24 +171,6 @@ class TableComparison(Evaluation):
     def of_document(cls, document: Mapping[str, Any]) -> TableComparison:
         """Inverse of `document`."""
         return replace(cls.from_dict(document["quality"]), scales=document["scales"])
-
-    @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> TableComparison:
-        """Inverse of `to_dict`, also after JSON."""
-        tuples = {"labels", "real", "synthetic"}
-        columns: list[dict[str, Any]] = [
-            {k: tuple(v) if k in tuples else v for k, v in column.items()} for column in facts["columns"]
-        ]
-        return cls(
-            **{
-                **facts,
-                "columns": tuple(ColumnScore(**column) for column in columns),
-                "pairs": tuple(PairScore(**pair) for pair in facts["pairs"]),
-                "prediction": None if facts["prediction"] is None else Prediction(**facts["prediction"]),
-                "attack": None if facts["attack"] is None else Attack(**facts["attack"]),
-                "rules": tuple(facts["rules"]),
-            }
-        )
 
 
 def compare_tables(

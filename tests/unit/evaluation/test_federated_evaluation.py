@@ -244,10 +244,6 @@ def test_of_too_few_rows_apart_nothing_is_known() -> None:
     assert sums.accuracy() == Interval(1.0, 0.0, 1.0)
 
 
-def test_an_interval_says_what_it_is() -> None:
-    assert Interval(0.2, 0.1, 0.3).to_dict() == {"value": 0.2, "low": 0.1, "high": 0.3}
-
-
 # The classifier ------------------------------------------------------------------------------------------------------
 
 
