@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -117,18 +117,6 @@ class Answered:
 def _unpickled(node: int, parts: list[Any], scalars: Mapping[str, Any], size: int, seconds: float) -> Answered:
     arrays = [np.ndarray(shape, dtype, data, order=order).copy("K") for shape, dtype, data, order in parts]
     return Answered(node, arrays, scalars, size, seconds)
-
-
-@runtime_checkable
-class DirectGrid(Protocol):
-    """A Grid that can call clients without messages."""
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether it can for this run's app."""
-
-    def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
-        """Answers in the order of the requests (node id and request), as they come; None for one that is too late."""
 
 
 def ask(client_fn: ClientFn, asked: Asked, context: Context) -> Answered:

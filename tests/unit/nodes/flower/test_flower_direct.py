@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -104,11 +105,16 @@ class Odd(NumPyClient):
     def unheard(self, parameters: list[np.ndarray], counter: int) -> Any:
         return [], 0, {ANSWER: {"a": "mapping"}}
 
+    def sleep(self, parameters: list[np.ndarray], counter: int) -> Any:
+        time.sleep(1.0)
+        return [], 0, good({"counter": counter})
+
     def die(self, parameters: list[np.ndarray], counter: int) -> Any:
         os._exit(3)
 
 
-DOES = [name for name, made in vars(Odd).items() if callable(made) and name[0] != "_" and name not in ("fit", "die")]
+_NOT = ("fit", "sleep", "die")
+DOES = [name for name, made in vars(Odd).items() if callable(made) and name[0] != "_" and name not in _NOT]
 
 
 def client_fn(context: Context) -> Client:
@@ -143,6 +149,12 @@ class Heard:
 
 
 REQUEST = [np.arange(6).reshape(2, 3), np.array([0.5]), np.array(7, np.uint8), np.zeros((0, 2))]
+
+
+def ask(grid: InProcessGrid, *nodes: int, timeout: float = 60.0) -> dict[int, Reply]:
+    """Replies of some nodes, by node."""
+    envelope, asked = Envelope("measure", "ask", 1, "hash"), {node: node for node in nodes}
+    return Exchange(grid, asked, envelope, timeout, RoundCosts(1), lambda k, why: None)(list(REQUEST))
 
 
 def heard(grid: InProcessGrid, timeout: float = 60.0) -> Heard:
@@ -189,6 +201,19 @@ def test_whatever_a_client_does_comes_out_as_by_message(engine: str, by_messages
 def test_a_late_reply_is_late_by_message_too() -> None:
     ours, theirs = (heard(grid_of(["echo", "raises"], direct=direct), timeout=0.0) for direct in (True, False))
     assert ours == theirs and ours.states == ["2", "2"]
+
+
+@pytest.mark.thorough
+def test_each_client_has_the_whole_timeout_for_itself() -> None:
+    """Two workers answer three sleepers one after the other: nobody is late by waiting for a free worker."""
+    grid = grid_of(["sleep", "sleep", "sleep"], "pool")
+    assert sorted(ask(grid, 1, 2, 3, timeout=1.9)) == [1, 2, 3]
+    grid.close()
+
+
+def test_several_workers_need_an_importable_app() -> None:
+    with pytest.raises(ValueError, match="app_path"):
+        InProcessGrid(app, [], {}, workers=2)
 
 
 @pytest.mark.thorough
