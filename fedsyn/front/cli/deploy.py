@@ -165,12 +165,9 @@ def log(
 ) -> None:
     """Print the log of a run's server until the run has finished."""
     from fedsyn.nodes.deploy.federation import place_of
-    from fedsyn.nodes.deploy.ordering import connected
     from fedsyn.nodes.deploy.status import follow_log
 
-    place = place_of(folder)
-    with connected(place, place.load()):
-        follow_log(place, run_name, say)
+    follow_log(place_of(folder), run_name, say)
 
 
 @app.command()

@@ -197,7 +197,7 @@ def agree(control: Control, federation: FederationFile) -> Iterator[str]:
 
 def control_of(place: Place, federation: FederationFile) -> Control:
     """The Control API of a federation's SuperLink, from its own machine."""
-    return Control(federation.superlink.local, authority_of(place, federation))
+    return Control.at(federation.superlink.local, authority_of(place, federation))
 
 
 @contextmanager

@@ -11,8 +11,7 @@ from fedsyn.errors import RunError
 from fedsyn.nodes.deploy.federation import FederationFile, Place
 from fedsyn.nodes.deploy.link import control_of, link_facts, link_pid
 from fedsyn.nodes.deploy.stopping import found_run, name_of
-from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, NodeFacts, RunFacts
-from fedsyn.nodes.flower.watching import SuperLink, Unreachable
+from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, NodeFacts, RunState, Unreachable
 from fedsyn.nodes.service.certificates import days_left
 from fedsyn.protocol.record import Waiting
 from fedsyn.runs.directory import load_waiting
@@ -93,7 +92,7 @@ def status(place: Place) -> Status:
     """Asks the SuperLink, if there is one."""
     federation = place.load()
     nodes: list[NodeFacts] | None = None
-    runs: list[RunFacts] = []
+    runs: list[RunState] = []
     running = link_pid(place) is not None
     if running:
         try:
@@ -115,7 +114,7 @@ def status(place: Place) -> Status:
 
 
 def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
-    """Hands over, line by line, what a run's ServerApp has printed, until the run has finished; inside `connected`.
+    """Hands over, line by line, what a run's ServerApp has printed, until the run has finished.
 
     Without the lines in which files come back: they are sealed, and long.
 
@@ -123,9 +122,7 @@ def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
         ConfigError: no such run, or several.
         RunError: the SuperLink does not answer.
     """
-    federation, rest = place.load(), ""
-    with control_of(place, federation) as control:
-        found = found_run(control, run)
+    rest = ""
 
     def take(text: str) -> None:
         nonlocal rest
@@ -134,10 +131,12 @@ def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
             if not is_sealed(line):
                 said(line)
 
-    try:
-        SuperLink(federation.name).follow(str(found.id), take)
-    except Unreachable as error:
-        raise RunError(f"the log of run {name_of(found)} cannot be read: {error}") from None
+    with control_of(place, place.load()) as control:
+        found = found_run(control, run)
+        try:
+            control.follow(str(found.id), take)
+        except Unreachable as error:
+            raise RunError(f"the log of run {name_of(found)} cannot be read: {error.why}") from None
     take("\n" if rest else "")
 
 
@@ -159,7 +158,7 @@ def _holders(federation: FederationFile, nodes: list[NodeFacts] | None) -> list[
     return found
 
 
-def _run(run: RunFacts) -> RunStatus:
+def _run(run: RunState) -> RunStatus:
     out, name = run.settings.get("out", ""), run.settings.get("run", "")
     state = f"{run.status} ({run.outcome})" if run.outcome else run.status
     # Where the starter's directory is on another machine, its ServerApp works in a folder of its own on this one.

@@ -9,7 +9,7 @@ import time
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.nodes.deploy.federation import Place
 from fedsyn.nodes.deploy.link import control_of, link_pid
-from fedsyn.nodes.flower.control import Control, RunFacts
+from fedsyn.nodes.flower.control import Control, RunState
 
 
 def stop_link(place: Place, patience: float = 30.0) -> None:
@@ -43,7 +43,7 @@ def stop_run(place: Place, run: str) -> str:
         return name_of(found)
 
 
-def found_run(control: Control, run: str) -> RunFacts:
+def found_run(control: Control, run: str) -> RunState:
     """The run of this name, or the one whose name begins so; Flower's number is taken, too.
 
     Raises:
@@ -62,6 +62,6 @@ def found_run(control: Control, run: str) -> RunFacts:
     return found[0]  # the newest of a run that was resumed
 
 
-def name_of(run: RunFacts) -> str:
+def name_of(run: RunState) -> str:
     """A run's own name; Flower's number of one that has none."""
     return run.settings.get("run") or str(run.id)

@@ -29,10 +29,9 @@ from fedsyn.nodes.deploy.stopping import found_run, name_of
 from fedsyn.nodes.deploy.supervised import SuperLink
 from fedsyn.nodes.flower import private
 from fedsyn.nodes.flower import superlink as gate
-from fedsyn.nodes.flower.control import Control, NodeFacts, RunFacts
+from fedsyn.nodes.flower.control import Control, NodeFacts, RunState
 from fedsyn.nodes.flower.guard import GUARDED
 from fedsyn.nodes.flower.superlink import HEADER, Gate, allowed
-from fedsyn.nodes.flower.watching import SuperLink as FlowersSuperLink
 from fedsyn.nodes.service.health import Pages
 from fedsyn.nodes.service.holder_keys import new_keys
 from fedsyn.runs.deployment import FOLDER
@@ -292,9 +291,9 @@ def test_a_run_asks_its_holders_and_no_other_node(tmp_path: Path, monkeypatch: p
 
 def test_a_run_is_called_by_its_name_or_how_that_begins() -> None:
     class Runs:
-        def runs(self, limit: int) -> list[RunFacts]:
+        def runs(self, limit: int) -> list[RunState]:
             names = ("3f9c2a1b7d", "3f00000000", "3f9c2a1b7d")
-            return [RunFacts(9 - k, "running", "", 1.0, {"run": name}) for k, name in enumerate(names)]
+            return [RunState("running", id=9 - k, settings={"run": name}) for k, name in enumerate(names)]
 
     control = cast("Control", Runs())
     assert found_run(control, "3f9c").id == found_run(control, "3f9c2a1b7d").id == 9  # resumed: the newest
@@ -311,21 +310,27 @@ def test_a_run_is_called_by_its_name_or_how_that_begins() -> None:
 def test_the_log_of_a_run_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, stands = placed(tmp_path, "north", "south")
 
-    class Runs:
-        def runs(self, limit: int) -> list[RunFacts]:
-            return [RunFacts(77, "running", "", 1.0, {"run": "3f9c2a1b7d"})]
-
     class Client:
+        def ListRuns(self, request: Any) -> Any:
+            named = SimpleNamespace(string="3f9c2a1b7d")
+            run = SimpleNamespace(run_id=77, status=SimpleNamespace(status="running", sub_status="", details=""))
+            run.override_config, run.pending_at = {"run": named}, ""
+            named.WhichOneof = lambda _: "string"
+            return SimpleNamespace(now="2026-01-01T00:00:00+00:00", run_dict={77: run})
+
+        def close(self) -> None:
+            """Nothing."""
+
         def StreamLogs(self, request: Any) -> Iterator[Any]:
             assert request.run_id == 77
             for text in ("one\ntw", "o\nfedsyn-files 3f9c2a1b7d 1/1 AAAA\nthree"):
                 yield SimpleNamespace(log_output=text)
 
-    monkeypatch.setattr(status, "control_of", lambda *_: contextlib.nullcontext(Runs()))
-    monkeypatch.setattr(FlowersSuperLink, "_client", lambda self: contextlib.nullcontext(Client()))
+    monkeypatch.setattr(status, "control_of", lambda *_: Control(Client(), stands.superlink.local))
     said: list[str] = []
     before = dict(os.environ)
     with ordering.connected(place, stands):
         assert os.environ["FLWR_HOME"] == str(place.flower) and os.environ[FOLDER] == str(tmp_path)
-        status.follow_log(place, "3f", said.append)
-    assert said == ["one", "two", "three"] and dict(os.environ) == before
+    assert dict(os.environ) == before
+    status.follow_log(place, "3f", said.append)
+    assert said == ["one", "two", "three"]
