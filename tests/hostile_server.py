@@ -164,7 +164,6 @@ class Hospital:
                 "approval": "by hash",
                 "configurations": agreed,
                 "operators": [operator],
-                "apps": {"hashes": [FAB]},
             },
         }
         (folder / "node.yaml").write_text(yamlio.dumps(document), encoding="utf-8")

@@ -80,7 +80,7 @@ class Fleet:
         self._client = connect(place, key, contact)
         self._stop = threading.Event()
         self._lost = threading.Event()  # set by a heartbeat that the SuperLink does not know
-        self._messages = Messages(self._client, place.fetch_apps, self._stop.wait)
+        self._messages = Messages(self._client, self._stop.wait)
         self._refused: float | None = None  # since when the SuperLink has been refusing this node
         self._losses: deque[float] = deque(maxlen=3)  # when the SuperLink did not know it
         self._unsent: list[Message] = []  # replies that a lost connection kept here

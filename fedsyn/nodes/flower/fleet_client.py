@@ -44,13 +44,11 @@ class Place:
         superlink: HOST:PORT.
         key: file of the node's private key.
         root_certificates: file; None without TLS.
-        fetch_apps: whether the bytes of each submitted app are fetched, to check their hash. They are not opened.
     """
 
     superlink: str
     key: Path
     root_certificates: Path | None
-    fetch_apps: bool = False
 
 
 @dataclass

@@ -30,7 +30,6 @@ NAMES: dict[str, str] = {
     "PullMessagesRequest": "flwr.proto.fleet_pb2",  # asks for its messages; the gate reads this, too
     "PushMessagesRequest": "flwr.proto.fleet_pb2",  # announces its replies
     "GetRunRequest": "flwr.proto.run_pb2",  # asks what was submitted with a run
-    "GetFabRequest": "flwr.proto.fab_pb2",  # asks for the submitted app, to check its hash
     # A message is a tree of objects, sent one by one. Publicly a Message arrives whole, after Flower's own waits.
     "ObjectTree": "flwr.proto.message_pb2",  # names of the objects of an announced message
     "PullObjectRequest": "flwr.proto.message_pb2",  # asks for one of them

@@ -2,8 +2,8 @@
 
 The order is the argument that a holder's promise holds, whoever the server is:
 
-1. *Gate.* The run's configuration travels with the run, and nothing that a server names is opened or imported. Policy,
-   what the ledger has left, and then a person come before anything of the run is remembered, charged or read.
+1. *Policy.* The run's configuration travels with the run, and nothing that a server names is opened or imported. The
+   policy, what the ledger has left, and then a person come before anything of the run is remembered, charged or read.
 2. *Ledger.* A run begins in the table's ledger for life, or is refused there, before its first answer.
 3. *Memory.* The request that was answered last gets its stored reply, and nothing is charged. One that was answered and
    paid for before that is refused: nothing is released twice.
@@ -25,7 +25,6 @@ import json
 import logging
 from collections.abc import Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from fedsyn.config import RunConfig
@@ -33,11 +32,11 @@ from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError,
 from fedsyn.nodes.flower.bridge import refusal
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger, RunAccount
 from fedsyn.nodes.lifetime.room import facts_of
+from fedsyn.nodes.node.approvals import Approvals
 from fedsyn.nodes.node.audit import Audit, Fact
 from fedsyn.nodes.node.file import NodeFile
-from fedsyn.nodes.node.gate import Gate
-from fedsyn.nodes.node.memory import RunMemory
-from fedsyn.nodes.node.rest import sealed_memory
+from fedsyn.nodes.node.memory import Memory, RunMemory
+from fedsyn.nodes.node.policy import Policy
 from fedsyn.nodes.node.tables import Encoding, NotRead, Tables
 from fedsyn.nodes.node.task import Reply, Task, refused, reply_bytes, reply_of
 from fedsyn.nodes.service.identities import load_identities
@@ -69,9 +68,10 @@ class Answering:
     def __init__(self, file: NodeFile, tables: Tables | None = None) -> None:
         self.file = file
         self.tables = tables or Tables(file)
-        self.gate = Gate(file)
+        self.policy = Policy(file)
+        self.approvals = Approvals(file.state_folder / "approvals")
         self.book = NodeLedger(file.ledger_file, file.policy.limits)
-        self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
+        self.memory = Memory(file.state_folder / "runs", file.data_key)
         for head in self.memory.heads():
             self.book.require(head)
         self.memory.forget()
@@ -104,13 +104,14 @@ class Answering:
                 _log.error("run '%s' could not be ended in the ledger: %s", run, error)
 
     def _answer(self, task: Task, facts: dict[str, Fact]) -> Reply:
-        admitted = self.gate.admit(task.run_config, task.fab_hash, task.verifications, task.scalars)
+        admitted = self.policy.admit(task.run_config, task.scalars)
         config, name = admitted.config, admitted.subject.run
         facts |= {"run": name, "configuration": admitted.subject.config, "mechanism": config.mechanism.name}
         facts |= {"operator": admitted.operator, "digest": task.digest}
         run = facts_of(config, admitted.subject.config, admitted.subject.schema)
         self.book.require_taken(name, run)  # nobody is asked about a run that the ledger would refuse
-        self.gate.require_approval(admitted)
+        if self.policy.needs_approval:
+            self.approvals.require(admitted.subject, admitted.operator, config.to_dict())
         account = self.book.account(name, run, task.digest)
         memory = self.memory.load(name, account.memory)
         self.book.require(memory.head)
@@ -128,7 +129,7 @@ class Answering:
         reply = self._ask(config, holder, task)
         # A server that is resumed asks who this is in between: that takes the place of no stored reply. The first time
         # the answer may be a number of rows that follows from coins of the holder's: those are kept.
-        kept = admitted.asked.request != Join.name or bool(holder.state and not memory.number)
+        kept = admitted.request != Join.name or bool(holder.state and not memory.number)
         if kept:
             self._keep(name, memory, holder.state, account, reply, task.digest)
         told = from_json(reply.scalars.get(ANSWER), "answer")

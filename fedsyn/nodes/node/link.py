@@ -197,7 +197,7 @@ class Link:
         self.contact = Contact(node=self.life.node)
         self.worker = WorkerProcess(path, bounds)
         root = None if self.file.root_certificates is None else Path(self.file.root_certificates)
-        place = Place(self.file.superlink, Path(self.file.key), root, self.file.policy.apps is not None)
+        place = Place(self.file.superlink, Path(self.file.key), root)
         self.fleet = Fleet(place, self.contact, self.life.is_node)
 
     def serve(self) -> None:
@@ -223,7 +223,6 @@ class Link:
             "run": asked.run,
             "run_config": dict(asked.run_config),
             "fab_hash": asked.fab_hash,
-            "verifications": dict(asked.verifications),
             "scalars": dict(asked.scalars),
             "ended": self._ended(asked.run),
         }

@@ -45,7 +45,6 @@ class Task:
         fab_hash: of the submitted app, as the SuperLink tells it.
         scalars: of the message.
         arrays: of the message, read-only.
-        verifications: of the submitted app, by the publishers who signed it, as the SuperLink tells them.
     """
 
     run: int
@@ -53,7 +52,6 @@ class Task:
     fab_hash: str
     scalars: Mapping[str, Any]
     arrays: list[npt.NDArray[Any]]
-    verifications: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:

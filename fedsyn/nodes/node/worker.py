@@ -146,7 +146,6 @@ class Worker:
                 str(header["fab_hash"]),
                 dict(header["scalars"]),
                 [read_array(blob) for blob in blobs],
-                dict(header.get("verifications", {})),
             )
             self.answering.end(header.get("ended", ()))
             reply = self.answering.answer(task)

@@ -34,7 +34,7 @@ from fedsyn.nodes.lifetime.node_ledger import NodeLedger
 from fedsyn.nodes.lifetime.node_lines import RunFacts
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.node.file import load_node_file, require_files
-from fedsyn.nodes.node.policy import Asked, Policy
+from fedsyn.nodes.node.policy import Policy
 from fedsyn.nodes.parties.checks import Host, check_announcement, check_configuration
 from fedsyn.nodes.parties.interface import Announcement
 from fedsyn.nodes.parties.policy import load_party_file
@@ -49,6 +49,7 @@ from fedsyn.registry import contract_class
 from fedsyn.runs.orders import signed_order
 from fedsyn.settings import AggregationNode, PartyCard
 from fedsyn.table.schema import Schema
+from tests.node_folders import header_of
 
 SCHEMA = (
     "columns:\n  age: {kind: numeric, lower: 0, upper: 9, bins: 2}\n  sex: {kind: categorical, categories: [f, m]}\n"
@@ -144,13 +145,14 @@ def test_a_run_that_counts_on_nobody_is_refused_by_every_node(tmp_path: Path) ->
         policy, before = Policy(file), file.ledger_file.read_bytes()
         for change, sentence in {"": "", **changes}.items():
             config = load_config(root / "operator" / "run.yaml", [change] if change else [])
-            asked = Asked(config, "a-run")
-            asked = replace(asked, order=signed_order(key, policy.subject(asked)))
+            order = signed_order(key, policy.subject("a-run", config))
+            header = header_of(config, "join")
+            submitted = header["run_config"] | {"run": "a-run", "order": order}
             if not change:
-                assert policy.check(asked) is None and policy.operator(asked) == federation.operator
+                assert policy.admit(submitted, header["scalars"]).operator == federation.operator
                 continue
             with pytest.raises(NodeError) as refused:
-                policy.check(asked)
+                policy.admit(submitted, header["scalars"])
             assert sentence in str(refused.value)
         assert file.ledger_file.read_bytes() == before
 
@@ -290,10 +292,11 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
     for name in NAMES:
         file = load_node_file(root / "holders" / name / "node.yaml")
         policy = Policy(file)
-        run = Asked(config, "first")
-        policy.check(replace(run, order=signed_order(key, policy.subject(run))))
+        header = header_of(config, "join")
+        order = signed_order(key, policy.subject("first", config))
+        policy.admit(header["run_config"] | {"order": order}, header["scalars"])
         with pytest.raises(NodeError, match="obeys signed orders only"):
-            policy.check(run)
+            policy.admit(header["run_config"], header["scalars"])
         book = NodeLedger(file.ledger_file, file.policy.limits)
         facts = RunFacts(config.sha256, schema.sha256, config.mechanism.name, contract.accountant, budget, "private")
         for number in range(3):
