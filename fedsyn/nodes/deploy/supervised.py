@@ -29,7 +29,7 @@ START = 300.0
 ASK = 20.0
 #: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
 #: the SuperLink some milliseconds, and a run starts once.
-_TASK_POLL = "0.5"
+_TASK_POLL = "2"
 
 if TYPE_CHECKING:
     import httpx

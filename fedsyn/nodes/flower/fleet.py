@@ -4,8 +4,8 @@
 seconds between polls and half a second before it sends a reply. This loop neither unpacks nor runs an app: it takes a
 request's records and hands them to `answer`, which runs the fedsyn that is installed here.
 
-* Its look for messages is held by our gate until there is one (`fedsyn.nodes.flower.waiting`). A SuperLink without the
-  gate is polled, often while a run goes on, and less often when nothing has come for a while (`pause`).
+* It looks for messages often while a run goes on, and seldom when nothing has come for a while (`pause`): Flower pushes
+  nothing, and a look costs the SuperLink milliseconds.
 * Its node number is kept by who uses it, so that a node that was killed deactivates its old self: Flower would count
   that as online for another minute, and refuse the new one.
 * A SuperLink that goes away is waited for; one that forgot this node is told of it again.
@@ -44,7 +44,6 @@ from fedsyn.protocol.wire.envelope import ANSWER, to_json
 
 _log = logging.getLogger("fedsyn.nodes.node")
 _BEAT = 0.8 * INTERVAL  # seconds between heartbeats, as Flower has it: one may be lost
-_AGAIN = 0.5  # seconds between two goodbyes
 _LONGEST = 5.0  # seconds between two tries to connect
 _NOT_RUNNING = httpx.codes.FORBIDDEN
 
@@ -59,9 +58,10 @@ def pause(quiet: float) -> float:
     """Seconds until the next poll, by how long no message has come.
 
     A run's requests follow each other: the first seconds after a reply are polled every 0.05 s. An idle node polls
-    twice in a second, so that the first request of a run waits half a second at most.
+    every two seconds, which is how long the first request of a run may wait.
     """
-    return 0.05 if quiet < 2.0 else 0.1 if quiet < 15.0 else 0.25 if quiet < 60.0 else 0.5
+    steps = ((2.0, 0.05), (15.0, 0.1), (60.0, 0.25), (300.0, 0.5))
+    return next((seconds for until, seconds in steps if quiet < until), 2.0)
 
 
 class Fleet:
@@ -88,17 +88,6 @@ class Fleet:
     def stop(self) -> None:
         """Has `serve` say goodbye to the SuperLink and return; also from a signal's handler."""
         self._stop.set()
-        if self.contact.connected:  # the SuperLink's gate may hold a look, and lets it go when the node leaves
-            threading.Thread(target=self._leave, daemon=True).start()
-
-    def _leave(self) -> None:
-        """Says so until `serve` has ended: a look that was on its way may be held after the first time."""
-        while self.contact.connected:
-            try:
-                self._deactivate(self._node)
-            except Exception as error:
-                _log.debug("no goodbye: %s", error)
-            time.sleep(_AGAIN)
 
     def serve(self, answer: Answer) -> None:
         """Answers requests until `stop`."""
@@ -143,23 +132,20 @@ class Fleet:
         return True
 
     def _poll(self, answer: Answer) -> None:
-        last, self.contact.idle = time.monotonic() - 60.0, False
+        last = time.monotonic() - 60.0
         for unsent in self._unsent[:]:
             self._deliver(unsent)
         while not self._stop.is_set():
             if self._lost.is_set():
                 raise _LostNode
-            begun = time.monotonic()
             got = self._client.PullMessages(PullMessagesRequest(node=Node(node_id=self._node)))
             self.contact.polls += 1
-            self.contact.idle = not got.messages_list
             self._available()
             for message, tree in zip(got.messages_list, got.message_object_trees, strict=False):
                 self._handle(message, tree, answer)
                 last = time.monotonic()
             if not got.messages_list:
-                now = time.monotonic()
-                self._stop.wait(pause(now - last) - (now - begun))  # the gate may have held it for longer
+                self._stop.wait(pause(time.monotonic() - last))
 
     @property
     def _node(self) -> int:

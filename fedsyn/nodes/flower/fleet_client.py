@@ -24,8 +24,6 @@ from fedsyn.nodes.flower.private import (
 )
 from fedsyn.protocol.wire.envelope import MOST_MESSAGE
 
-#: Header of a look for messages after one that found none: our gate holds it until there is one.
-WAITS = "x-fedsyn-waits"
 #: Seconds for which the SuperLink is told to expect a heartbeat: it takes a silent node for offline after twice that.
 INTERVAL = 20.0
 _TIMEOUT = 30.0  # of one call
@@ -61,7 +59,6 @@ class Contact:
         last: time of the last answer of the SuperLink, seconds since 1970; 0 if there was none.
         problem: why it is not connected, a sentence.
         polls: how often it asked for messages.
-        idle: whether the last time there were none.
         seconds: wall time of each step of all requests.
     """
 
@@ -70,7 +67,6 @@ class Contact:
     last: float = 0.0
     problem: str = "not connected yet"
     polls: int = 0
-    idle: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
 
@@ -115,8 +111,6 @@ class _Bounded:
 
     def intercept(self, context: Any, call_next: Any) -> httpx.Response:
         asked = context.request
-        if self._contact.idle and asked.url.path.endswith("/pull-messages"):
-            asked.headers[WAITS] = "1"
         asked.extensions["timeout"] = self._client.timeout.as_dict()
         response = self._client.send(asked, stream=True)
         try:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import socket
 import ssl
 import time
 from collections import Counter
@@ -35,7 +34,7 @@ from fedsyn.protocol.wire.envelope import MOST_MESSAGE
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-#: Among the extensions of a request that came through the `Door`: has the event that is set when the server ends.
+#: Among the extensions of a request that came through the `Door`.
 GUARDED = "fedsyn.guarded"
 
 
@@ -121,11 +120,9 @@ class Doorkeeper:
 class Connection(HttpToolsProtocol):
     """Uvicorn's HTTP, with bounds of headers."""
 
-    def __init__(
-        self, *given: Any, limits: Limits, left: Callable[[], None], ending: asyncio.Event, **named: Any
-    ) -> None:
+    def __init__(self, *given: Any, limits: Limits, left: Callable[[], None], **named: Any) -> None:
         super().__init__(*given, **named)
-        self.limits, self._left, self._ending = limits, left, ending
+        self.limits, self._left = limits, left
         self._early = list[bytes]()  # TLS hands over what came with the end of its handshake before it is announced
         self._in_head, self._head = True, 0
         self._timer: asyncio.TimerHandle | None = None
@@ -159,7 +156,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {GUARDED: {"ending": self._ending}}
+        self.scope["extensions"] = {GUARDED: {}}
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -238,33 +235,24 @@ def server(app: Any, limits: Limits, **named: Any) -> uvicorn.Server:
     )
     config.load()
     context, config.ssl = config.ssl, None  # TLS begins after the connection was counted
-    keeper, ending = Doorkeeper(limits), asyncio.Event()
+    keeper = Doorkeeper(limits)
 
     def door(**given: Any) -> Door:
-        return Door(keeper, context, lambda left: Connection(**given, limits=limits, left=left, ending=ending))
+        return Door(keeper, context, lambda left: Connection(**given, limits=limits, left=left))
 
     config.http_protocol_class = door  # type: ignore[assignment]
     logging.getLogger("uvicorn.error").addFilter(_Seldom())
-    return _Server(config, ending)
+    return _Server(config)
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it ends: what is held for somebody keeps it no longer."""
-
-    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
-        super().__init__(config)
-        self._ending = ending
+    """A server that looks twice a second whether it is to end: uvicorn's ten looks cost an idle SuperLink much."""
 
     async def main_loop(self) -> None:
-        """Looks twice a second whether it is to end: uvicorn's ten looks are a quarter of an idle SuperLink's cost."""
         tenths, each = 0, 5
         while not await self.on_tick(tenths):
             tenths = (tenths + each) % 864000
             await asyncio.sleep(each / 10)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._ending.set()
-        await super().shutdown(sockets)
 
 
 class _Seldom(logging.Filter):
@@ -359,24 +347,18 @@ def known_node(scope: Scope) -> bool:
     """Whether a request carries the signature of a node that the SuperLink knows, by Flower's own rule."""
     from base64 import b64decode
 
-    from fastapi import Request
+    from fastapi import HTTPException, Request
 
-    request = Request(dict(scope))
+    request = Request({**scope, "state": {}})
     try:
         key = b64decode(request.headers[private.FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
     except (KeyError, ValueError):
         return False
     node = private.get_linkstate(request).get_node_id_by_public_key(key)
+    if node is None:
+        return False
     # Flower asks whether the key is that of the node in the body, which nobody has read yet.
-    return node is not None and signed_by_node(scope, private.PullMessagesRequest(node=private.Node(node_id=node)))
-
-
-def signed_by_node(scope: Scope, message: Any) -> bool:
-    """Whether a message of the Fleet API is signed by the node that it names, by Flower's own rule."""
-    from fastapi import HTTPException, Request
-
-    request = Request({**scope, "state": {}})
-    request.state.protobuf_request = message
+    request.state.protobuf_request = private.PullMessagesRequest(node=private.Node(node_id=node))
     try:
         private.authenticate_node(request)
     except HTTPException:

@@ -30,10 +30,8 @@ from fedsyn.nodes.flower.guard import (
     Scope,
     address_of,
     known_node,
-    signed_by_node,
 )
 from fedsyn.nodes.flower.guard import run as guarded_run
-from fedsyn.nodes.flower.waiting import Waiting
 from fedsyn.output import no_tracebacks
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -66,7 +64,6 @@ class Gate:
     ) -> None:
         self.app, self.listen = app, listen
         self._bodies = Bodies(limits, known)
-        self._waiting = Waiting(signed_by_node)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -84,32 +81,14 @@ class Gate:
             await send(message)
 
         if not _for_nodes(str(scope["path"])):
-            await self._own(scope, receive, told)
+            await self.app(scope, receive, told)
             return
         try:
             async with self._bodies.read(scope, receive) as body:
                 if body is not None:
-                    await self._waiting.before(scope, body)
                     await self.app(scope, _again(body, receive), told)
-                    self._waiting.after(scope, body)
         except Refused as refused:
             await _refuse(scope, send, refused)
-
-    async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A call of this machine."""
-        body = b""
-        if self._waiting.reads(str(scope["path"])):
-            body, more = b"", True
-            while more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    return
-                body += message.get("body", b"")
-                more = bool(message.get("more_body", False))
-            receive = _again(body, receive)
-        await self._waiting.before(scope, body)
-        await self.app(scope, receive, send)
-        self._waiting.after(scope, body)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

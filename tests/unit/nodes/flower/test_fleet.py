@@ -202,33 +202,6 @@ def test_a_request_is_answered_and_the_node_says_goodbye(start: Callable[..., Ru
     assert not link.online
 
 
-def test_a_look_that_is_held_after_the_first_goodbye_keeps_nobody(start: Callable[..., Running]) -> None:
-    """The gate lets go what it holds when a node leaves; a look may come in only then."""
-
-    class Holding(Honest):
-        def __init__(self) -> None:
-            super().__init__()
-            self.goodbyes, self.looks, self.let_go = 0, 0, threading.Event()
-
-        def deactivate_node(self, body: bytes) -> Any:
-            self.goodbyes += 1
-            if self.goodbyes == 2:
-                self.let_go.set()
-            return super().deactivate_node(body)
-
-        def pull_messages(self, body: bytes) -> Any:
-            self.looks += 1
-            self.let_go.wait(25.0)
-            return super().pull_messages(body)
-
-    link = Holding()
-    running = start(link)
-    running.until(lambda: link.looks > 0)
-    running.fleet.stop()
-    running.thread.join(10.0)
-    assert not running.thread.is_alive() and link.goodbyes >= 2
-
-
 def test_a_killed_node_ends_its_last_life_first(start: Callable[..., Running]) -> None:
     link = Honest()
     link.online = True  # its last life did not say goodbye
@@ -436,8 +409,8 @@ def test_a_reply_waits_for_a_superlink_that_went_away(start: Callable[..., Runni
 
 
 def test_polls_are_close_while_a_run_goes_on_and_never_far_apart() -> None:
-    pauses = [pause(quiet) for quiet in (0.0, 5.0, 30.0, 1e6)]
-    assert pauses == sorted(pauses) and pauses[0] <= 0.1 and pauses[-1] <= 0.5
+    pauses = [pause(quiet) for quiet in (0.0, 5.0, 30.0, 100.0, 1e6)]
+    assert pauses == sorted(pauses) and pauses[0] <= 0.1 and pauses[-2] <= 0.5 and pauses[-1] <= 2.0
 
 
 def test_a_key_or_certificate_that_is_none_is_bad_input(tmp_path: Path, key: Path) -> None:
