@@ -296,7 +296,7 @@ def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
 
 def _say_made(plan: Plan, made: Made, out: Path) -> None:
     from fedsyn.nodes.deploy.init import digest_of
-    from fedsyn.nodes.deploy.readmes import INSECURE, SEEN
+    from fedsyn.nodes.deploy.texts import INSECURE, SEEN
 
     federation = made.federation
     say(f"wrote the federation '{plan.name}' to {out}:")

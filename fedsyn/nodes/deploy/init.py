@@ -5,11 +5,9 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsyn import yamlio
 from fedsyn.aggregation.secagg.primitives import Identity
 from fedsyn.capabilities import Capabilities
 from fedsyn.config import RunConfig
@@ -17,7 +15,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
 from fedsyn.nodes.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode, PartyEntry, Place, joined
 from fedsyn.nodes.deploy.plan import Approval, Plan
-from fedsyn.nodes.deploy.readmes import INSECURE, SEEN
+from fedsyn.nodes.deploy.texts import INSECURE, SEEN, yaml_text
 from fedsyn.nodes.lifetime.node_ledger import init_ledger
 from fedsyn.nodes.service.certificates import fingerprint, new_authority, new_link
 from fedsyn.nodes.service.files import write_new, write_text
@@ -140,20 +138,19 @@ def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
         folder = root / "parties" / card.name
         shutil.copyfile(folder / CARD, operator / "parties" / f"{card.name}.yaml")
         shutil.copyfile(operator / "party" / CERTIFICATE, folder / "operator.pem")
-        others = [other.name for other in cards if other is not card]
-        policy = {
-            "epsilon_per_run": plan.epsilon,
-            "epsilon_total": plan.party_total,
-            "delta": plan.delta,
-            "mechanisms": [plan.mechanism],
-            "minimum_clients": plan.minimum_cohort,
-        }
-        document: dict[str, object] = {"role": parties.role, "operators": ["operator.pem"]}
-        if others:
-            document["parties"] = [f"parties/{name}.yaml" for name in others]
-        document |= {"listen": f"0.0.0.0:{card.address.rpartition(':')[2]}", "policy": policy}
-        head = f"# What this party allows, whatever a server asks. epsilon_total has room for {_runs(plan.runs)}.\n"
-        write_text(folder / "party.yaml", head + yamlio.dumps(document))
+        text = yaml_text(
+            "party.yaml.md",
+            role=parties.role,
+            others=[f"parties/{other.name}.yaml" for other in cards if other is not card],
+            listen=f"0.0.0.0:{card.address.rpartition(':')[2]}",
+            epsilon=plan.epsilon,
+            total=plan.party_total,
+            delta=plan.delta,
+            mechanism=plan.mechanism,
+            minimum_cohort=plan.minimum_cohort,
+            room=_runs(plan.runs),
+        )
+        write_text(folder / "party.yaml", text)
         write_text(folder / "README.md", _party_readme(plan, operator, card, cards))
     return cards
 
@@ -212,53 +209,24 @@ def _shared(operator: Path, folder: Path) -> None:
 def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> str:
     """The text of a holder's node.yaml, with a policy that allows this run and nothing more."""
     config = terms.config
-    insecure, aggregation = federation.superlink.insecure, config.aggregation
-    head: dict[str, object] = {"format": 1, "name": holder.name, "superlink": federation.superlink.address}
-    head |= {"insecure": True} if insecure else {"root_certificates": "ca.crt"}
-    head |= {"key": "node.key", "data": "rows.csv", "schema": "schema.yaml", "partition": holder.partition}
-    if terms.signed:
-        head |= {"identity": "identity.key", "roster": "roster.yaml"}
-    head |= {"state": "state", "listen": f"127.0.0.1:{9100 + holder.partition}"}
-    epsilon, delta = config.privacy.epsilon, config.privacy.delta
-    lines: list[tuple[str, object, str]] = [
-        ("per_run", {"epsilon": epsilon, "delta": delta}, "the most that one run may ask for"),
-        ("lifetime", {"epsilon": terms.lifetime, "delta": delta}, "of all runs together, failed ones too"),
-        ("mechanisms", [config.mechanism.name], ""),
-        ("protocols", [aggregation.protocol], "how sums are formed: nobody sees this table's own"),
-        ("noise", [aggregation.noise], ""),
-        ("threat", "malicious" if terms.signed else None, "malicious: protected even if the operator cheats"),
-        ("minimum_cohort", config.federation.minimum_cohort, "fewest holders in a sum"),
-        *_shares(config),
-        ("approval", terms.approval, "by person: a run waits until you type 'fedsyn node approve'"),
-        ("configurations", [config.sha256] if terms.pinned else None, "hash of the agreed run.yaml ('fedsyn explain')"),
-        ("operators", [federation.operator], "who may order a run"),
-    ]
-    text = yamlio.dumps(head) + "policy:\n"
-    for key, value, comment in lines:
-        line = f"  {key}: {_flow(value)}"
-        text += f"{line:<58}  # {comment}\n" if comment else f"{line}\n"
-    return f"# The node of {holder.name}: what its holder decides, and no server can change.\n{text}"
-
-
-def _shares(config: RunConfig) -> list[tuple[str, object, str]]:
-    """Lines of a policy that keep a run from counting on fewer colluding holders, or more missing ones, than agreed."""
-    node = config.aggregation
-    if not node.rests_on_clients:
-        return []
-    return [
-        ("corrupted", node.corrupted, "least share of holders that may pool what they know"),
+    return yaml_text(
+        "node.yaml.md",
+        name=holder.name,
+        partition=holder.partition,
+        superlink=federation.superlink.address,
+        insecure=federation.superlink.insecure,
+        operator=federation.operator,
+        signed=terms.signed,
+        approval=terms.approval,
+        lifetime=terms.lifetime,
+        pinned=[config.sha256] if terms.pinned else None,
+        privacy=config.privacy,
+        mechanism=config.mechanism.name,
+        aggregation=config.aggregation,
+        minimum_cohort=config.federation.minimum_cohort,
         # As large as it comes for any number of holders that 'deploy add' makes of these; minimum_cohort binds, too.
-        ("dropout", max(node.dropout, 0.25), "largest share of holders that may be missing from a sum"),
-    ]
-
-
-def _flow(value: object) -> str:
-    """A value on one line, as YAML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    return yamlio.dumps(value).splitlines()[0]
+        dropout=max(config.aggregation.dropout, 0.25),
+    )
 
 
 def _runs(count: int) -> str:

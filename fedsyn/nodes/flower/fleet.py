@@ -20,7 +20,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import httpx
@@ -60,7 +59,7 @@ def pause(quiet: float) -> float:
     A run's requests follow each other: the first seconds after a reply are polled every 0.05 s. An idle node polls
     every two seconds, which is how long the first request of a run may wait.
     """
-    steps = ((2.0, 0.05), (15.0, 0.1), (60.0, 0.25), (300.0, 0.5))
+    steps = ((2.0, 0.05), (15.0, 0.1), (60.0, 0.25))
     return next((seconds for until, seconds in steps if quiet < until), 2.0)
 
 
@@ -139,7 +138,6 @@ class Fleet:
             if self._lost.is_set():
                 raise _LostNode
             got = self._client.PullMessages(PullMessagesRequest(node=Node(node_id=self._node)))
-            self.contact.polls += 1
             self._available()
             for message, tree in zip(got.messages_list, got.message_object_trees, strict=False):
                 self._handle(message, tree, answer)
@@ -158,13 +156,9 @@ class Fleet:
         """One request, there and back; whatever is wrong with it costs this request only."""
         try:
             asked = message_from_proto(proto)
-            marks = [("", time.perf_counter())]
             try:
                 incoming = self._messages.receive(self._node, asked, tree)
-                marks.append(("receive", time.perf_counter()))
-                outgoing = answer(incoming)
-                marks.append(("answer", time.perf_counter()))
-                reply = reply_to(asked, outgoing, incoming.together)
+                reply = reply_to(asked, answer(incoming), incoming.together)
             except httpx.HTTPError:
                 raise
             except TooLarge as error:
@@ -176,9 +170,6 @@ class Fleet:
                 reply = Message(Error(code=0, reason="the message could not be answered"), reply_to=asked)
             self._unsent.append(reply)
             self._deliver(reply)
-            marks.append(("send", time.perf_counter()))
-            for (_, begin), (name, end) in pairwise(marks):
-                self.contact.seconds[name] = self.contact.seconds.get(name, 0.0) + end - begin
         except httpx.HTTPStatusError as error:
             if error.response.status_code != _NOT_RUNNING:
                 raise
@@ -193,14 +184,12 @@ class Fleet:
         try:
             if reply.metadata.created_at + reply.metadata.ttl > time.time():
                 self._messages.send(self._node, reply)
-        except httpx.TransportError:
-            raise
-        except httpx.HTTPStatusError as error:
-            if error.response.status_code != httpx.codes.SERVICE_UNAVAILABLE:  # the gate reads others' replies now
+        except Exception as error:
+            busy = isinstance(error, httpx.HTTPStatusError) and (
+                error.response.status_code == httpx.codes.SERVICE_UNAVAILABLE  # the gate reads others' replies now
+            )
+            if not (busy or isinstance(error, httpx.TransportError)):
                 self._unsent.remove(reply)
-            raise
-        except Exception:
-            self._unsent.remove(reply)
             raise
         self._unsent.remove(reply)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import email.utils
 import ssl
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +58,12 @@ class Contact:
         connected: whether the last call came through and the SuperLink knows this node.
         last: time of the last answer of the SuperLink, seconds since 1970; 0 if there was none.
         problem: why it is not connected, a sentence.
-        polls: how often it asked for messages.
-        seconds: wall time of each step of all requests.
     """
 
     node: int | None = None
     connected: bool = False
     last: float = 0.0
     problem: str = "not connected yet"
-    polls: int = 0
-    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:

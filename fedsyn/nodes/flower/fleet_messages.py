@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +36,6 @@ from fedsyn.protocol.wire.envelope import MOST_MESSAGE
 MOST_OBJECTS = 200_000  # that one message consists of
 MOST_TEXT = 2**23  # bytes of a run's configuration, and of the texts of a message
 _RUNS = 32  # whose configuration is remembered
-_AT_ONCE = 2  # objects that are fetched at the same time, as by Flower's own
-_ALONE = 8  # objects up to which no thread is worth its start
 _PATIENCE = 30.0  # seconds for an object that was announced
 
 
@@ -115,11 +112,7 @@ class Messages:
                 raise ValueError("an object is not what it is called")
             return content
 
-        if len(ids) <= _ALONE:
-            contents = {name: pull(name) for name in ids}
-        else:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                contents = dict(zip(ids, pool.map(pull, ids), strict=True))
+        contents = {name: pull(name) for name in ids}
         confirmation = ConfirmMessageReceivedRequest(node=me, run_id=run, message_object_id=tree.object_id)
         self._client.ConfirmMessageReceived(confirmation)
         message = inflate_object_from_contents(tree.object_id, contents)

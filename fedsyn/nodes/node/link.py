@@ -209,8 +209,6 @@ class Link:
         self.worker.start()
         self.fleet.serve(self.answer)
         self.worker.close()
-        steps = ", ".join(f"{name} {seconds:.3f}" for name, seconds in self.contact.seconds.items())
-        _log.info("wall seconds of all requests: %s", steps or "none")
 
     def stop(self) -> None:
         self.worker.closing = True

@@ -75,7 +75,7 @@ class Honest:
         self.replies: list[Message] = []
         self.online = False
         self.running = True
-        self.node = 42
+        self.node, self.looks = 42, 0
 
     def add(self, content: RecordDict, run: int = 5) -> None:
         metadata = Metadata(run, "", 1, self.node, "", "0", time.time(), 60.0, "train")
@@ -105,6 +105,7 @@ class Honest:
         return heartbeat_pb2.SendNodeHeartbeatResponse(success=True)
 
     def pull_messages(self, body: bytes) -> Any:
+        self.looks += 1
         if not self.messages:
             return fleet_pb2.PullMessagesResponse()
         message = self.messages.pop(0)
@@ -274,7 +275,7 @@ def test_a_run_that_is_over_is_left(start: Callable[..., Running]) -> None:
     link.running = False
     link.add(request(envelope="{}"))
     running = start(link)
-    running.until(lambda: not link.messages and running.contact.polls > 2)
+    running.until(lambda: not link.messages and link.looks > 2)
     assert running.contact.connected and not running.asked
     assert not running.fleet.is_running(5)
 
@@ -409,8 +410,8 @@ def test_a_reply_waits_for_a_superlink_that_went_away(start: Callable[..., Runni
 
 
 def test_polls_are_close_while_a_run_goes_on_and_never_far_apart() -> None:
-    pauses = [pause(quiet) for quiet in (0.0, 5.0, 30.0, 100.0, 1e6)]
-    assert pauses == sorted(pauses) and pauses[0] <= 0.1 and pauses[-2] <= 0.5 and pauses[-1] <= 2.0
+    pauses = [pause(quiet) for quiet in (0.0, 5.0, 30.0, 1e6)]
+    assert pauses == sorted(pauses) and pauses[0] <= 0.1 and pauses[-2] <= 0.25 and pauses[-1] <= 2.0
 
 
 def test_a_key_or_certificate_that_is_none_is_bad_input(tmp_path: Path, key: Path) -> None:
