@@ -1,4 +1,4 @@
-"""Three real SuperNodes are asked how good the table is, and say what their rows say in this process."""
+"""Three holders' nodes are asked how good the table is, and say what their rows say in this process."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_three_nodes_say_what_their_rows_say_here(federation: Federation) -> Non
         data, own = federation.folder / f"holder{k}.csv", federation.folder / f"holder{k}.yaml"
         pd.DataFrame({"age": rng.integers(18, 90, rows), "job": job, "smokes": smokes}).to_csv(data, index=False)
         own.write_text(SCHEMA, encoding="utf-8")
-        federation.add_node(f"holder{k}", {"data": str(data), "schema": str(own), "partition-id": k})
+        federation.add_node(f"holder{k}", data, own, partition=k)
         holders.append(encode_file(data, schema))
     out = federation.folder / "out"
     done = federation.fedsyn_run(federation.folder / "run.yaml", out)

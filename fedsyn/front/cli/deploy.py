@@ -179,7 +179,8 @@ def stop(
 ) -> None:
     """Stop the SuperLink or, with --run, one run. What was released stays charged."""
     from fedsyn.nodes.deploy.federation import place_of
-    from fedsyn.nodes.deploy.stopping import stop_link, stop_run
+    from fedsyn.nodes.deploy.link import stop_link
+    from fedsyn.nodes.deploy.status import stop_run
 
     place = place_of(folder)
     if run_id is not None:

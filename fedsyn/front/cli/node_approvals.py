@@ -43,7 +43,7 @@ def pending(
             found.append((entry, [], str(error)))
     if as_json:
         listed = [
-            {"key": entry.key, **entry.to_dict(), "room": [room.to_dict() for room in rooms], "problem": problem}
+            {"key": entry.key, **entry.model_dump(), "room": [room.to_dict() for room in rooms], "problem": problem}
             for entry, rooms, problem in found
         ]
         say(json.dumps(listed, indent=1))

@@ -9,6 +9,7 @@ import datetime
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from fedsyn.config import RunConfig, load_options
 from fedsyn.errors import ConfigError
@@ -22,6 +23,8 @@ from fedsyn.nodes.service.files import replace_synced, write_text
 from fedsyn.nodes.service.holder_keys import HolderCard, roster_text
 from fedsyn.registry import contract_class
 from fedsyn.settings import PartyCard
+
+Card = TypeVar("Card", HolderCard, PartyCard)
 
 
 @dataclass(frozen=True)
@@ -49,11 +52,8 @@ def rotate_keys(place: Place, name: str, card_file: Path) -> Change:
     Raises:
         ConfigError: no such holder, a revoked one, or no card of new keys of this holder.
     """
-    card = load_options(HolderCard, card_file)
     with place.changing() as federation:
-        old = federation.holder(name)
-        if card.name != name:
-            raise ConfigError(f"{card_file} is the card of '{card.name}', not of '{name}'")
+        old, card = federation.holder(name), _card_of(HolderCard, card_file, name)
         if old.revoked is not None:
             raise ConfigError(f"{name} was removed on {old.revoked}, for good; a new holder needs a name of its own")
         if card.node == old.node:
@@ -80,12 +80,10 @@ def add(place: Place, name: str, card_file: Path, runs: int = 2) -> Change:
     Raises:
         ConfigError: the name or a key is taken, the card is another's, or run.yaml does not say how many take part.
     """
-    card = load_options(HolderCard, card_file)
     with place.changing() as federation:
         if any(old.name.lower() == name.lower() for old in federation.holders):
             raise ConfigError(f"there is, or was, a holder '{name}' already; a new one needs a name of its own")
-        if card.name != name:
-            raise ConfigError(f"{card_file} is the card of '{card.name}', not of '{name}'")
+        card = _card_of(HolderCard, card_file, name)
         signed = any(old.identity is not None for old in federation.holders)
         if signed != (card.identity is not None):
             wants = "with an identity" if signed else "with --no-identity: this federation has none"
@@ -141,10 +139,8 @@ def rotate_party(place: Place, name: str, card_file: Path) -> PartyChange:
     Raises:
         ConfigError: no such party, or no card of new keys of this party.
     """
-    card = load_options(PartyCard, card_file)
+    card = _card_of(PartyCard, card_file, name)
     with place.changing() as federation:
-        if card.name != name:
-            raise ConfigError(f"{card_file} is the card of '{card.name}', not of '{name}'")
         kept = place.operator / "parties" / f"{name}.yaml"
         if load_options(PartyCard, kept) == card:
             raise ConfigError(
@@ -179,6 +175,13 @@ def renew_link(place: Place) -> FederationFile:
         replace_synced(place.operator / "link.key", made.key)
         write_text(place.operator / "link.crt", made.certificate)
         return federation
+
+
+def _card_of(kind: type[Card], file: Path, name: str) -> Card:
+    card = load_options(kind, file)
+    if card.name != name:
+        raise ConfigError(f"{file} is the card of '{card.name}', not of '{name}'")
+    return card
 
 
 def _changed(place: Place, changed: FederationFile, holder: HolderEntry) -> Change:

@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import signal
 import ssl
 import time
 from collections.abc import Callable, Iterator
@@ -257,6 +258,24 @@ def follows(place: Place, federation: FederationFile, patience: float = 30.0) ->
                 return True
         time.sleep(0.3)
     return False
+
+
+def stop_link(place: Place, patience: float = 30.0) -> None:
+    """Ends the `deploy link` of this folder, and waits until it has ended.
+
+    Raises:
+        ConfigError: none runs on this machine.
+        RunError: it did not end in time.
+    """
+    pid = link_pid(place)
+    if pid is None:
+        raise ConfigError(f"{place.operator}: no 'fedsyn deploy link' runs on this machine")
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + patience
+    while link_pid(place) is not None:
+        if time.monotonic() > deadline:
+            raise RunError(f"'fedsyn deploy link' (process {pid}) has not ended within {patience:g} s")
+        time.sleep(0.1)
 
 
 def _require_pair(operator: Path) -> None:

@@ -1,4 +1,4 @@
-"""`fedsyn deploy status`: who is online and since when, which runs there are, and what the link is doing."""
+"""`fedsyn deploy status`, `log` and `stop --run`: who is online, which runs there are, what one says, and its end."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedsyn.errors import RunError
+from fedsyn.errors import ConfigError, RunError
 from fedsyn.nodes.deploy.federation import FederationFile, Place
 from fedsyn.nodes.deploy.link import control_of, link_facts, link_pid
-from fedsyn.nodes.deploy.stopping import found_run, name_of
-from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, NodeFacts, RunState, Unreachable
+from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts, RunState, Unreachable
 from fedsyn.nodes.service.certificates import days_left
 from fedsyn.protocol.record import Waiting
 from fedsyn.runs.directory import load_waiting
@@ -138,6 +137,43 @@ def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
         except Unreachable as error:
             raise RunError(f"the log of run {name_of(found)} cannot be read: {error.why}") from None
     take("\n" if rest else "")
+
+
+def stop_run(place: Place, run: str) -> str:
+    """Stops a run; its name.
+
+    Raises:
+        ConfigError: no such run, or several.
+        RunError: the SuperLink does not answer, or refuses.
+    """
+    with control_of(place, place.load()) as control:
+        found = found_run(control, run)
+        control.stop(found.id)
+        return name_of(found)
+
+
+def found_run(control: Control, run: str) -> RunState:
+    """The run of this name, or the one whose name begins so; Flower's number is taken, too.
+
+    Raises:
+        ConfigError: no such run, or several.
+        RunError: the SuperLink does not answer.
+    """
+    runs = control.runs(100)
+    found = [each for each in runs if run in (str(each.id), each.settings.get("run"))]
+    if not found and run:
+        found = [each for each in runs if str(each.settings.get("run", "")).startswith(run)]
+    names = sorted({name_of(each) for each in found})
+    if len(names) > 1:
+        raise ConfigError(f"--run: several runs begin with '{run}': {', '.join(names)}")
+    if not found:
+        raise ConfigError(f"--run: no run '{run}' among the last {len(runs)}; fedsyn deploy status lists them")
+    return found[0]  # the newest of a run that was resumed
+
+
+def name_of(run: RunState) -> str:
+    """A run's own name; Flower's number of one that has none."""
+    return run.settings.get("run") or str(run.id)
 
 
 def _holders(federation: FederationFile, nodes: list[NodeFacts] | None) -> list[HolderStatus]:

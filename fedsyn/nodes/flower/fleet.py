@@ -57,10 +57,10 @@ def pause(quiet: float) -> float:
     """Seconds until the next poll, by how long no message has come.
 
     A run's requests follow each other: the first seconds after a reply are polled every 0.05 s. An idle node polls
-    every two seconds, which is how long the first request of a run may wait.
+    every four seconds, which is how long the first request of a run may wait.
     """
     steps = ((2.0, 0.05), (15.0, 0.1), (60.0, 0.25))
-    return next((seconds for until, seconds in steps if quiet < until), 2.0)
+    return next((seconds for until, seconds in steps if quiet < until), 4.0)
 
 
 class Fleet:

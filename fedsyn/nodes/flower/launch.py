@@ -122,11 +122,8 @@ def tool(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """This process' environment, in which Flower phones nobody and finds its helpers."""
+    """This process' environment, in which Flower finds its helpers, and phones nobody: `fedsyn.nodes.flower` says so."""
     variables = dict(os.environ)
-    variables.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    variables.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-    variables.setdefault("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
     variables["RAY_USAGE_STATS_ENABLED"] = "0"
     # The SuperLink starts `flower-*` helpers by name: they must be those of this environment.
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables.get('PATH', '')}"

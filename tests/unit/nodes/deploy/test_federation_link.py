@@ -25,7 +25,7 @@ from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, LinkNode
 from fedsyn.nodes.deploy.init import init
 from fedsyn.nodes.deploy.link import agree, link_pid, only_one
 from fedsyn.nodes.deploy.plan import Plan
-from fedsyn.nodes.deploy.stopping import found_run, name_of
+from fedsyn.nodes.deploy.status import found_run, name_of
 from fedsyn.nodes.deploy.supervised import SuperLink
 from fedsyn.nodes.flower import private
 from fedsyn.nodes.flower import superlink as gate
