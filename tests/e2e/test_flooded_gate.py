@@ -22,9 +22,8 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from loopback import free_port
 
 from fedsyn.nodes.deploy.init import init
-from fedsyn.nodes.deploy.link import agree, control_of
 from fedsyn.nodes.deploy.plan import Plan
-from fedsyn.nodes.deploy.supervised import SuperLink
+from fedsyn.nodes.deploy.superlink import SuperLinkProcess, agree, control_of
 from fedsyn.nodes.flower.fleet_client import Contact, connect, load_key
 from fedsyn.nodes.flower.fleet_client import Place as NodePlace
 
@@ -40,7 +39,7 @@ class Stand:
     def __init__(self, folder: Path) -> None:
         made = init(Plan("study", ("north", "south"), port=free_port()), folder / "study")
         self.made, self.federation = made, made.federation
-        self.superlink = SuperLink(made.place, made.federation)
+        self.superlink = SuperLinkProcess(made.place, made.federation)
         self.port = made.federation.superlink.port
         end = time.monotonic() + 120.0
         while not self.superlink.healthy:

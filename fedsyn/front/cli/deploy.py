@@ -94,7 +94,7 @@ def link(folder: FolderArgument = HERE) -> None:
     import threading
 
     from fedsyn.nodes.deploy.federation import place_of
-    from fedsyn.nodes.deploy.link import Link, only_one
+    from fedsyn.nodes.deploy.superlink import SuperLinkService, only_one
 
     place = place_of(folder)
     log = logging.getLogger("fedsyn.link")
@@ -104,7 +104,7 @@ def link(folder: FolderArgument = HERE) -> None:
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, lambda *_: stopping.set())
     with only_one(place):
-        made = Link(place, log.info)
+        made = SuperLinkService(place, log.info)
         facts = made.federation.superlink
         say(f"SuperLink of '{made.federation.name}': nodes call {facts.address}; log: {place.state / 'superlink.log'}")
         if facts.insecure:
@@ -179,8 +179,8 @@ def stop(
 ) -> None:
     """Stop the SuperLink or, with --run, one run. What was released stays charged."""
     from fedsyn.nodes.deploy.federation import place_of
-    from fedsyn.nodes.deploy.link import stop_link
     from fedsyn.nodes.deploy.status import stop_run
+    from fedsyn.nodes.deploy.superlink import stop_link
 
     place = place_of(folder)
     if run_id is not None:

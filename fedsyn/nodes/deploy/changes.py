@@ -16,8 +16,8 @@ from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
 from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, PartyEntry, Place
 from fedsyn.nodes.deploy.init import Terms, holder_folder
-from fedsyn.nodes.deploy.link import follows
 from fedsyn.nodes.deploy.plan import Plan, lifetime
+from fedsyn.nodes.deploy.superlink import follows
 from fedsyn.nodes.service.certificates import Credentials, new_link
 from fedsyn.nodes.service.files import replace_synced, write_text
 from fedsyn.nodes.service.holder_keys import HolderCard, roster_text

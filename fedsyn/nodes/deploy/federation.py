@@ -27,7 +27,7 @@ FILE, STATE, OPERATOR = "federation.yaml", "state", "operator"
 _HEAD = "# Written by 'fedsyn deploy'. Who takes part, with public keys only; change it with 'fedsyn deploy ...'.\n"
 
 
-class LinkNode(Node):
+class SuperLinkNode(Node):
     """The SuperLink.
 
     Attributes:
@@ -109,7 +109,7 @@ class FederationFile(Node):
 
     format: Literal[1] = 1
     name: str = Field(pattern=NAME)
-    superlink: LinkNode
+    superlink: SuperLinkNode
     operator: str = Field(pattern="^[0-9a-f]{64}$")
     holders: tuple[HolderEntry, ...] = Field(min_length=1)
     parties: tuple[PartyEntry, ...] = ()

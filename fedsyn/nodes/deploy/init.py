@@ -13,7 +13,7 @@ from fedsyn.capabilities import Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
-from fedsyn.nodes.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode, PartyEntry, Place, joined
+from fedsyn.nodes.deploy.federation import FILE, FederationFile, HolderEntry, PartyEntry, Place, SuperLinkNode, joined
 from fedsyn.nodes.deploy.plan import Approval, Plan
 from fedsyn.nodes.deploy.texts import INSECURE, SEEN, yaml_text
 from fedsyn.nodes.lifetime.node_ledger import init_ledger
@@ -83,7 +83,7 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
     keys = {name: new_keys(name, identity=plan.signed) for name in plan.holders}
     federation = FederationFile(
         name=plan.name,
-        superlink=LinkNode(
+        superlink=SuperLinkNode(
             hosts=plan.hosts,
             port=plan.port,
             listen=plan.listen,

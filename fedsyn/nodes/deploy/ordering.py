@@ -13,7 +13,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.loading import load_config
 from fedsyn.nodes.deploy.federation import FederationFile, Place
-from fedsyn.nodes.deploy.link import control_of, link_pid
+from fedsyn.nodes.deploy.superlink import control_of, link_pid
 from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED
 from fedsyn.runs.deployment import FOLDER
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.nodes.deploy.federation import FederationFile, Place
-from fedsyn.nodes.deploy.link import control_of, link_facts, link_pid
+from fedsyn.nodes.deploy.superlink import control_of, link_facts, link_pid
 from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts, RunState, Unreachable
 from fedsyn.nodes.service.certificates import days_left
 from fedsyn.protocol.record import Waiting

@@ -122,7 +122,7 @@ def tool(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """This process' environment, in which Flower finds its helpers, and phones nobody: `fedsyn.nodes.flower` says so."""
+    """This process' environment, in which Flower finds its helpers; that it phones nobody stands there already."""
     variables = dict(os.environ)
     variables["RAY_USAGE_STATS_ENABLED"] = "0"
     # The SuperLink starts `flower-*` helpers by name: they must be those of this environment.

@@ -1,7 +1,7 @@
 """What one request is to a holder's machine, and how it travels between the processes of a node.
 
-The link reads no array and the worker's parent no message: both pass bytes on. A frame is eight bytes with the length
-of a JSON header, the header, and the blobs whose lengths it lists. What exceeds a bound is a `FrameError`.
+The connection reads no array and the worker's parent no message: both pass bytes on. A frame is eight bytes with the
+length of a JSON header, the header, and the blobs whose lengths it lists. What exceeds a bound is a `FrameError`.
 """
 
 from __future__ import annotations

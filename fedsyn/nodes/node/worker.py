@@ -1,8 +1,8 @@
 """The process that holds the table: it reads nothing that came from outside, and forks a task for each request.
 
 What a request does to a task (memory, time, a crash) costs that request. The parent is single-threaded, keeps the
-encoded table and everything that a task imports, and passes bytes between the link and its tasks. A task ends with its
-request, so nothing that a server sends can stay in the memory of the node.
+encoded table and everything that a task imports, and passes bytes between the connection and its tasks. A task ends
+with its request, so nothing that a server sends can stay in the memory of the node.
 
     python -m fedsyn.nodes.node.worker NODE.yaml DESCRIPTOR PARENT SECONDS MEGABYTES
 """
@@ -44,7 +44,7 @@ def preload() -> None:
 
 
 class Worker:
-    """Forks a task for each frame that the link sends.
+    """Forks a task for each frame that the connection sends.
 
     Args:
         file: of the node.
@@ -61,7 +61,7 @@ class Worker:
         self._read(Encoding())
 
     def serve(self, descriptor: int) -> None:
-        """Answers frames until the link has gone."""
+        """Answers frames until the connection has gone."""
         while (asked := read_frame(descriptor)) is not None:
             header, blobs = asked
             write_frame(descriptor, *self.ask(header, blobs))
@@ -187,11 +187,11 @@ def _address_space() -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Entry point of the process that the link starts."""
+    """Entry point of the process that the connection starts."""
     no_tracebacks()
     file, descriptor, parent = arguments[0], int(arguments[1]), int(arguments[2])
     end_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the link ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the connection ends this process
     log_to_stderr("%(asctime)s worker: %(message)s")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # rows never go into a file of the kernel's choice
     try:

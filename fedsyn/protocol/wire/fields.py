@@ -56,7 +56,7 @@ _PLAN = "no less noise than the plan of the run's configuration has for this req
 _MODEL = "a model on the client's own domain, finite, within inference.max_cells and max_pass_cost"
 _QUESTION = "another question of the same sensitivity, at the same price"
 
-#: What a node's link and worker get.
+#: What a node's connection and worker get.
 _NODE: Mapping[str, tuple[Line, ...]] = {
     "Incoming": (
         word(

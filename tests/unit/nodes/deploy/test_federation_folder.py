@@ -27,8 +27,8 @@ from fedsyn.loading import load_config
 from fedsyn.nodes.deploy.changes import add, remove, renew_link, rotate_keys, rotate_party
 from fedsyn.nodes.deploy.federation import place_of
 from fedsyn.nodes.deploy.init import Made, init
-from fedsyn.nodes.deploy.link import _require_pair
 from fedsyn.nodes.deploy.plan import Plan
+from fedsyn.nodes.deploy.superlink import _require_pair
 from fedsyn.nodes.lifetime.limits import capacity
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
 from fedsyn.nodes.lifetime.node_lines import RunFacts

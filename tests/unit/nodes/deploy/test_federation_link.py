@@ -20,13 +20,13 @@ from fastapi import FastAPI
 
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.loading import parse_config
-from fedsyn.nodes.deploy import ordering, status, supervised
-from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, LinkNode, Place, place_of
+from fedsyn.nodes.deploy import ordering, status
+from fedsyn.nodes.deploy import superlink as supervised
+from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, Place, SuperLinkNode, place_of
 from fedsyn.nodes.deploy.init import init
-from fedsyn.nodes.deploy.link import agree, link_pid, only_one
 from fedsyn.nodes.deploy.plan import Plan
 from fedsyn.nodes.deploy.status import found_run, name_of
-from fedsyn.nodes.deploy.supervised import SuperLink
+from fedsyn.nodes.deploy.superlink import SuperLinkProcess, agree, link_pid, only_one
 from fedsyn.nodes.flower import private
 from fedsyn.nodes.flower import superlink as gate
 from fedsyn.nodes.flower.control import Control, NodeFacts, RunState
@@ -94,9 +94,9 @@ def test_a_superlink_that_starts_slowly_is_let_start(tmp_path: Path, monkeypatch
     place = place_of(root)
     place.state.mkdir(exist_ok=True)
     header = [each.decode() for each in HEADER]
-    monkeypatch.setattr(supervised, "command", lambda *_: [sys.executable, "-c", LATE, str(port), *header])
+    monkeypatch.setattr(supervised, "_command", lambda *_: [sys.executable, "-c", LATE, str(port), *header])
     monkeypatch.setattr(supervised, "SILENCE", 0.5)
-    link, said, deadline = SuperLink(place, place.load()), list[str](), time.monotonic() + 60.0
+    link, said, deadline = SuperLinkProcess(place, place.load()), list[str](), time.monotonic() + 60.0
     monkeypatch.setattr(supervised, "ASK", 0.1)
     try:
         while not any("silent" in each for each in said):
@@ -180,7 +180,7 @@ def federation(*names: str) -> FederationFile:
     holders = tuple(
         HolderEntry(name=card.name, partition=k, node=card.node, identity=card.identity) for k, card in enumerate(cards)
     )
-    return FederationFile(name="f", superlink=LinkNode(hosts=("localhost",)), operator="0" * 64, holders=holders)
+    return FederationFile(name="f", superlink=SuperLinkNode(hosts=("localhost",)), operator="0" * 64, holders=holders)
 
 
 def test_the_superlink_is_made_to_agree_and_asked_twice_does_nothing() -> None:
@@ -242,7 +242,7 @@ def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: 
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     made = init(Plan("study", ("a", "b"), port=port, insecure=True), tmp_path / "study")
-    superlink = SuperLink(made.place, made.federation)
+    superlink = SuperLinkProcess(made.place, made.federation)
     stranger = Pages(f"127.0.0.1:{port}", {"/health": lambda: (200, "text/plain", "")})
     try:
         with pytest.raises(RunError, match="is not behind fedsyn's gate"):

@@ -1,6 +1,6 @@
 """The process that speaks with the SuperLink: it has the node's key and no row, and asks the worker.
 
-python -m fedsyn.nodes.node.link NODE.yaml PARENT SECONDS MEGABYTES
+python -m fedsyn.nodes.node.connection NODE.yaml PARENT SECONDS MEGABYTES
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _GRACE = 30.0  # seconds that a worker has beyond those of its task
 
 
 class WorkerProcess:
-    """The worker of this link, started again whenever it has died.
+    """The worker of this connection, started again whenever it has died.
 
     Args:
         path: of the node's file.
@@ -146,7 +146,7 @@ def _refused(sentence: str, kind: str = "client") -> tuple[dict[str, Any], list[
 
 
 class EarlierLife:
-    """What a link knows of its node's earlier lives: node.json.
+    """What a connection knows of its node's earlier lives: node.json.
 
     Attributes:
         node: number that the SuperLink gave the node's key; without it a node that was killed waits until the
@@ -179,7 +179,7 @@ class EarlierLife:
             _log.error("%s cannot be written (%s)", self._path, error.strerror)
 
 
-class Link:
+class NodeConnection:
     """One node's connection, worker and figures.
 
     Args:
@@ -291,13 +291,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the process that the supervisor starts; return its exit code."""
     no_tracebacks()
     end_with_parent(int(arguments[1]), signal.SIGTERM)
-    log_to_stderr("%(asctime)s link: %(message)s")
+    log_to_stderr("%(asctime)s connection: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        link = Link(Path(arguments[0]), Bounds(float(arguments[2]), int(arguments[3])))
+        node = NodeConnection(Path(arguments[0]), Bounds(float(arguments[2]), int(arguments[3])))
         for kind in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(kind, lambda *_: link.stop())
-        link.serve()
+            signal.signal(kind, lambda *_: node.stop())
+        node.serve()
     except InputError as error:
         say(f"error: {error}", error=True)
         return BAD_INPUT
