@@ -24,8 +24,7 @@ from loopback import free_port
 from fedsyn.nodes.deploy.init import init
 from fedsyn.nodes.deploy.plan import Plan
 from fedsyn.nodes.deploy.superlink import SuperLinkProcess, agree, control_of
-from fedsyn.nodes.flower.fleet_client import Contact, connect, load_key
-from fedsyn.nodes.flower.fleet_client import Place as NodePlace
+from fedsyn.nodes.flower.fleet import Contact, Endpoint, connect, load_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 #: Times the memory that it had before: a hundred TLS connections with 64 KiB each cost it 0.3.
@@ -52,7 +51,7 @@ class Stand:
 
     def client(self, key: Path) -> tuple[Any, bytes]:
         loaded = load_key(key)
-        place = NodePlace(f"localhost:{self.port}", key, self.made.place.ca)
+        place = Endpoint(f"localhost:{self.port}", key, self.made.place.ca)
         return connect(place, loaded, Contact()), public_key_to_bytes(loaded.public_key())
 
     def line(self) -> ssl.SSLSocket:

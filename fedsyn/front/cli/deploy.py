@@ -124,14 +124,13 @@ def run(
 ) -> None:
     """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
     from fedsyn.nodes.deploy.federation import place_of
-    from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, missing, require_link
+    from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, require_link
 
     place = place_of(folder)
     federation = place.load()
     loaded = configuration(place, federation, config, set_ or ())
     require_link(place, federation)
-    loaded = addressed(loaded, place, federation)
-    absent = missing(place, federation, loaded.federation.clients)
+    loaded, absent = addressed(loaded, place, federation)
     if absent:
         err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
     with connected(place, federation):

@@ -11,8 +11,7 @@ from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedsyn.nodes.flower.messages import EMPTY, objects_of
-from fedsyn.nodes.flower.packing import apart, is_together, together
+from fedsyn.nodes.flower.messages import EMPTY, apart, is_together, objects_of, together
 from fedsyn.nodes.flower.private import (
     ConfirmMessageReceivedRequest,
     FleetHttpClient,

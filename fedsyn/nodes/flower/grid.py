@@ -258,7 +258,7 @@ class InProcessGrid(Grid):
         try:
             reply = self._app(_copy(message), context)
         except Exception as error:
-            reply = Message(error=Error(code=0, reason=type(error).__name__), metadata=_reply_metadata(message))
+            reply = Message(Error(code=0, reason=type(error).__name__), reply_to=message)
         self._contexts.keep(context.node_id, state_of(context))
         return reply
 
@@ -267,21 +267,6 @@ def _copy(message: Message) -> Message:
     """The message as another party would receive it: its own records (the arrays' bytes are immutable)."""
     content = RecordDict({key: type(record)(dict(record)) for key, record in message.content.items()})
     return Message(content=content, metadata=message.metadata)
-
-
-def _reply_metadata(message: Message) -> Metadata:
-    asked = message.metadata
-    return Metadata(
-        run_id=asked.run_id,
-        message_id=f"reply-{asked.message_id}",
-        src_node_id=asked.dst_node_id,
-        dst_node_id=asked.src_node_id,
-        reply_to_message_id=asked.message_id,
-        group_id=asked.group_id,
-        created_at=time.time(),
-        ttl=asked.ttl,
-        message_type=asked.message_type,
-    )
 
 
 _worker_app: ClientApp | None = None

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import ConfigError, FedsynError, InputError
-from fedsyn.nodes.flower.fleet import Fleet
-from fedsyn.nodes.flower.fleet_client import Contact, Place
+from fedsyn.nodes.flower.fleet import Contact, Endpoint, Fleet
 from fedsyn.nodes.flower.fleet_messages import Incoming, Outgoing
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
 from fedsyn.nodes.node.file import NodeFile, load_node_file
@@ -197,7 +196,7 @@ class NodeConnection:
         self.contact = Contact(node=self.life.node)
         self.worker = WorkerProcess(path, bounds)
         root = None if self.file.root_certificates is None else Path(self.file.root_certificates)
-        place = Place(self.file.superlink, Path(self.file.key), root)
+        place = Endpoint(self.file.superlink, Path(self.file.key), root)
         self.fleet = Fleet(place, self.contact, self.life.is_node)
 
     def serve(self) -> None:

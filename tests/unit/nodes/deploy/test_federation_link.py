@@ -276,17 +276,17 @@ def test_a_run_asks_its_holders_and_no_other_node(tmp_path: Path, monkeypatch: p
     list(agree(cast("Control", registry), stands))
     monkeypatch.setattr(ordering, "control_of", lambda *_: contextlib.nullcontext(registry))
     config = parse_config({"data": {"source": "study"}, "epsilon": 1, "delta": 1e-6, "federation": {"clients": 3}})
-    asked = ordering.addressed(config, place, stands)
+    asked, absent = ordering.addressed(config, place, stands)
+    assert absent == ["north", "south", "lake"]  # of those that are asked
     assert asked.runtime.holders == {0: "north", 1: "south", 2: "lake"}
     assert asked.runtime.nodes == {1: 0, 2: 1, 3: 2} and asked.sha256 == config.sha256
     again = parse_config(json.loads(run_config_of(asked)["resolved"]))  # as it arrives at the ServerApp
     assert again.runtime.nodes == {1: 0, 2: 1, 3: 2}
     away = stands.replaced(stands.holder("south").model_copy(update={"revoked": "2026-01-01"}))
-    assert ordering.addressed(config, place, away).runtime.nodes == {1: 0, 3: 2, 4: 3}
+    assert ordering.addressed(config, place, away)[0].runtime.nodes == {1: 0, 3: 2, 4: 3}
     registry.unregister(3)
     with pytest.raises(RunError, match="the SuperLink does not know lake: see what 'fedsyn deploy link' says"):
         ordering.addressed(config, place, stands, patience=0.0)
-    assert ordering.missing(place, stands, 2) == ["north", "south"]  # of those that are asked
 
 
 def test_a_run_is_called_by_its_name_or_how_that_begins() -> None:

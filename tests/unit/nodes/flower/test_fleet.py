@@ -21,9 +21,8 @@ from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fedsyn.errors import ConfigError
-from fedsyn.nodes.flower import fleet_client, fleet_messages
-from fedsyn.nodes.flower.fleet import Fleet, pause
-from fedsyn.nodes.flower.fleet_client import Contact, Place
+from fedsyn.nodes.flower import fleet, fleet_messages
+from fedsyn.nodes.flower.fleet import Contact, Endpoint, Fleet, pause
 from fedsyn.nodes.flower.fleet_messages import Incoming, Outgoing
 from tests.node_folders import make_node
 
@@ -156,7 +155,7 @@ class Running:
         self.contact = Contact(node)
         self.remembered: list[int] = []
         self.asked: list[Incoming] = []
-        self.fleet = Fleet(Place(link.address, key, None), self.contact, self.remembered.append)
+        self.fleet = Fleet(Endpoint(link.address, key, None), self.contact, self.remembered.append)
         self.thread = threading.Thread(target=self.fleet.serve, args=(self._answer,), daemon=True)
         self.thread.start()
 
@@ -292,7 +291,7 @@ def test_a_run_that_is_over_is_left(start: Callable[..., Running]) -> None:
 def test_a_superlink_that_answers_nonsense_is_asked_again(
     status: int, content: bytes, problem: str, start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_client, "MOST_MESSAGE", 200_000 - fleet_client._WRAPPED)
+    monkeypatch.setattr(fleet, "MOST_MESSAGE", 200_000 - fleet._WRAPPED)
     link, broken = Honest(), threading.Event()
     broken.set()
     running = start(lambda name, body: (status, content, {}) if broken.is_set() else link(name, body))
@@ -333,7 +332,7 @@ def test_flowers_own_check_takes_what_the_sentence_says(monkeypatch: pytest.Monk
     """The gate that Flower has before its API, with a clock of ours: 304 s late and 4 s early pass, 306 and 6 not."""
     from flwr.superlink.routers.fleet import node_auth
 
-    assert (fleet_client.LATE, fleet_client.EARLY) == (305.0, 5.0)
+    assert (fleet.LATE, fleet.EARLY) == (305.0, 5.0)
     signed = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
     monkeypatch.setattr(node_auth, "verify_signature", lambda *given: True)
     monkeypatch.setattr(node_auth, "bytes_to_public_key", lambda key: key)
@@ -358,7 +357,7 @@ def test_a_second_node_with_the_key_hears_of_the_first(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that has no number waits for a last life; when that would have ended, somebody else is there."""
-    monkeypatch.setattr(fleet_client, "_FORGOTTEN", 0.5)
+    monkeypatch.setattr(fleet, "_FORGOTTEN", 0.5)
     link = Honest()
     link.online = True
     running = start(link)
@@ -417,6 +416,6 @@ def test_polls_are_close_while_a_run_goes_on_and_never_far_apart() -> None:
 def test_a_key_or_certificate_that_is_none_is_bad_input(tmp_path: Path, key: Path) -> None:
     (tmp_path / "bad").write_text("nothing", encoding="utf-8")
     with pytest.raises(ConfigError, match="ssh-keygen -t ecdsa"):
-        Fleet(Place("127.0.0.1:9", tmp_path / "bad", None), Contact(), lambda node: None)
+        Fleet(Endpoint("127.0.0.1:9", tmp_path / "bad", None), Contact(), lambda node: None)
     with pytest.raises(ConfigError, match="no certificate"):
-        Fleet(Place("127.0.0.1:9", key, tmp_path / "bad"), Contact(), lambda node: None)
+        Fleet(Endpoint("127.0.0.1:9", key, tmp_path / "bad"), Contact(), lambda node: None)
