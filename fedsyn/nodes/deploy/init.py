@@ -139,7 +139,7 @@ def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
         shutil.copyfile(folder / CARD, operator / "parties" / f"{card.name}.yaml")
         shutil.copyfile(operator / "party" / CERTIFICATE, folder / "operator.pem")
         text = yaml_text(
-            "party.yaml.md",
+            "party.yaml",
             role=parties.role,
             others=[f"parties/{other.name}.yaml" for other in cards if other is not card],
             listen=f"0.0.0.0:{card.address.rpartition(':')[2]}",
@@ -148,7 +148,7 @@ def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
             delta=plan.delta,
             mechanism=plan.mechanism,
             minimum_cohort=plan.minimum_cohort,
-            room=_runs(plan.runs),
+            runs=plan.runs,
         )
         write_text(folder / "party.yaml", text)
         write_text(folder / "README.md", _party_readme(plan, operator, card, cards))
@@ -210,7 +210,7 @@ def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> 
     """The text of a holder's node.yaml, with a policy that allows this run and nothing more."""
     config = terms.config
     return yaml_text(
-        "node.yaml.md",
+        "node.yaml",
         name=holder.name,
         partition=holder.partition,
         superlink=federation.superlink.address,

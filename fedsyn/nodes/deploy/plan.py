@@ -178,7 +178,7 @@ class Plan:
         """The text of run.yaml."""
         cards = [f"parties/{name}.yaml" for name, _ in self.parties]
         return yaml_text(
-            "run.yaml.md",
+            "run.yaml",
             name=self.name,
             who=self.who,
             mechanism=self.mechanism,

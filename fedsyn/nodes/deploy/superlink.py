@@ -28,6 +28,7 @@ from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.nodes.flower.launch import environment
 from fedsyn.nodes.flower.superlink import HEADER
 from fedsyn.nodes.service.certificates import days_left
+from fedsyn.nodes.service.files import write_text
 from fedsyn.nodes.service.health import Health, Pages, pages_of
 
 if TYPE_CHECKING:
@@ -334,9 +335,7 @@ class SuperLinkService:
         text = json.dumps(facts)
         path = self.place.state / _FACTS
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            made = path.with_suffix(".new")
-            made.write_text(text, encoding="utf-8")
-            made.replace(path)
+            write_text(path, text)
 
 
 def agree(control: Control, federation: FederationFile) -> Iterator[str]:

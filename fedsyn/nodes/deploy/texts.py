@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from markupsafe import Markup
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from fedsyn import yamlio
-from fedsyn.output import filled
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 SEEN = """\
 WHOEVER MADE THIS FOLDER HAS SEEN EVERY PRIVATE KEY IN IT, those of the holders too. Until each holder has made its own
@@ -21,13 +22,24 @@ send, change it, and pass for a node or for the SuperLink. For trials with made-
 """
 
 
-def yaml_text(template: str, **values: Any) -> str:
-    """Return a file of `templates`, in which `y(VALUE)` is YAML on one line, and a text alone stands as it is."""
-    raw = {key: Markup(value) if isinstance(value, str) else value for key, value in values.items()}
-    return filled("nodes/deploy", template, y=_on_one_line, **raw)
+def yaml_text(template: str, /, **values: Any) -> str:
+    """Return a file of `templates`, in which each value is written as YAML, on one line."""
+    return str(_templates().get_template(f"{template}.md").render(values))
 
 
-def _on_one_line(value: object) -> Markup:
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("fedsyn", "nodes/deploy/templates"),
+        finalize=_on_one_line,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+
+
+def _on_one_line(value: object) -> str:
     if isinstance(value, list):
-        return Markup("[" + ", ".join(map(_on_one_line, value)) + "]")
-    return Markup(yamlio.dumps(str(value) if isinstance(value, Markup) else value).splitlines()[0])
+        return "[" + ", ".join(map(_on_one_line, value)) + "]"
+    return yamlio.dumps(value).splitlines()[0]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -139,13 +140,8 @@ def ask(client_fn: ClientFn, asked: Asked, context: Context) -> Answered:
 
 def chunks(items: Iterable[Any], length: int) -> Iterator[list[Any]]:
     """Lists of at most `length` items, in order."""
-    chunk: list[Any] = []
-    for item in items:
-        chunk.append(item)
-        if len(chunk) == length:
-            yield chunk
-            chunk = []
-    if chunk:
+    rest = iter(items)
+    while chunk := list(islice(rest, length)):
         yield chunk
 
 

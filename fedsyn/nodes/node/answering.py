@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from functools import partial
 from typing import Any
 
 from fedsyn.config import RunConfig
@@ -39,13 +38,11 @@ from fedsyn.nodes.node.memory import Memory, RunMemory
 from fedsyn.nodes.node.policy import Policy
 from fedsyn.nodes.node.tables import Encoding, NotRead, Tables
 from fedsyn.nodes.node.task import Reply, Task, refused, reply_bytes, reply_of
-from fedsyn.nodes.service.identities import load_identities
 from fedsyn.protocol.common import Join
-from fedsyn.protocol.finding import FOUND, FindingClient
+from fedsyn.protocol.finding import FOUND
 from fedsyn.protocol.wire.envelope import ANSWER, BUSY, ENVELOPE, from_json
 from fedsyn.protocol.wire.holder import Holder
-from fedsyn.randomness import Randomness
-from fedsyn.registry import client_class
+from fedsyn.runs.holders import client_of, holder_of
 
 #: Charges of one run: many small ones would cost no budget to speak of, and disk and time of every later request.
 MOST_CHARGES = 25_000
@@ -144,9 +141,7 @@ class Answering:
         return reply
 
     def _ask(self, config: RunConfig, holder: Holder, task: Task) -> Reply:
-        made = client_class(config.mechanism.name)
-        client = made(config, holder) if holder.open_schema is None else FindingClient(config, holder, made.Contract)
-        arrays, _, scalars = client.fit(list(task.arrays), dict(task.scalars))
+        arrays, _, scalars = client_of(config, holder).fit(list(task.arrays), dict(task.scalars))
         return Reply({key: str(value) for key, value in scalars.items()}, list(arrays))
 
     def _keep(
@@ -164,22 +159,8 @@ class Answering:
         rows = self.tables.get(encoding)
         if rows.schema.open and FOUND in state:
             rows = self.tables.get(encoding._replace(found=_compact(state[FOUND])))
-        holder = Holder(
-            file.partition,
-            rows.codes,
-            rows.domain,
-            rows.schema_hash,
-            Randomness(None),
-            state,
-            config.privacy.budget,
-            account,
-            again=True,
-        )
-        if rows.schema.open:
-            holder.own, holder.open_schema = rows.own, rows.schema
-        if file.identity is not None and file.roster is not None:
-            holder.identities = partial(load_identities, file.identity, file.roster)
-        return holder
+        keys = None if file.identity is None or file.roster is None else (file.identity, file.roster)
+        return holder_of(rows, file.partition, state, config.privacy.budget, keys, account)
 
     def _refused(self, error: Exception, facts: dict[str, Fact]) -> Reply:
         """A refusal before the client half was asked, or because something could not be written."""

@@ -25,7 +25,7 @@ from fedsyn.nodes.flower.fleet_messages import Incoming, Outgoing
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
 from fedsyn.nodes.node.file import NodeFile, load_node_file
 from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
-from fedsyn.nodes.node.task import FrameError, fits, read_frame, refused, write_frame
+from fedsyn.nodes.node.task import FrameError, failed, fits, read_frame, write_frame
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.nodes.service.health import Budget, Health, Metrics, Pages, Requests, pages_of
 from fedsyn.output import log_to_stderr, no_tracebacks, say
@@ -85,7 +85,7 @@ class WorkerProcess:
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """Return the worker's reply; a refusal if the request is larger than it reads, or it died of it twice."""
         if not fits(header, blobs):
-            return _refused("the request is larger than this node reads")
+            return failed("the request is larger than this node reads")
         for _ in range(2):
             self._ensure()
             try:
@@ -97,7 +97,7 @@ class WorkerProcess:
             if not answer[0].get("killed"):
                 return answer
             # Asked once more: a request that was charged and not answered is not charged again.
-        return _refused("the request needed more than this node allows, or its task was ended", BUSY)
+        return failed("the request needed more than this node allows, or its task was ended", BUSY)
 
     def _asked(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         assert self._channel is not None
@@ -138,10 +138,6 @@ def leaves_after(seconds: float) -> float:
     while after < seconds:
         after *= 2
     return after
-
-
-def _refused(sentence: str, kind: str = "client") -> tuple[dict[str, Any], list[bytes]]:
-    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True}, []
 
 
 class EarlierLife:

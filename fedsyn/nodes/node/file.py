@@ -207,15 +207,13 @@ class NodeFile(Node):
     def anchored(self, folder: Path) -> NodeFile:
         """The same with absolute file names."""
         named = {name: getattr(self, name) for name in (*_FILES, "state")}
-        update: dict[str, Any] = {
-            name: str(folder / Path(value).expanduser()) for name, value in named.items() if value is not None
-        }
+        update = {name: str(folder / Path(value).expanduser()) for name, value in named.items() if value is not None}
         return self.model_copy(update=update)
 
     @property
     def files(self) -> dict[str, Path]:
         """Every file that the node reads, by its key."""
-        found = {key: getattr(self, name) for name, key in _FILES.items()}
+        found = {name.removesuffix("_file"): getattr(self, name) for name in _FILES}
         return {key: Path(name) for key, name in found.items() if name is not None}
 
     @property
@@ -228,15 +226,7 @@ class NodeFile(Node):
         return self.state_folder / "ledger.jsonl"
 
 
-_FILES = {
-    "root_certificates": "root_certificates",
-    "key": "key",
-    "data": "data",
-    "data_key": "data_key",
-    "schema_file": "schema",
-    "identity": "identity",
-    "roster": "roster",
-}
+_FILES = ("root_certificates", "key", "data", "data_key", "schema_file", "identity", "roster")
 #: Keys of private files: whoever may read them is this node.
 _SECRETS = ("key", "identity", "data_key")
 

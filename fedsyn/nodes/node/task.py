@@ -76,6 +76,11 @@ def refused(message: str, kind: str = "client") -> dict[str, str]:
     return {ANSWER: to_json({"ok": False, "error": kind, "message": message})}
 
 
+def failed(sentence: str, kind: str = "client", *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
+    """Header and blobs of a refusal for want of something; `killed`: its task was."""
+    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True, "killed": killed}, []
+
+
 # Arrays --------------------------------------------------------------------------------------------------------------
 
 

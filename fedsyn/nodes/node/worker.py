@@ -26,7 +26,7 @@ from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import NodeFile, load_node_file
 from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, end_with_parent
 from fedsyn.nodes.node.tables import Encoding, NotRead, Tables
-from fedsyn.nodes.node.task import FrameError, Task, fits, packed, read_array, read_frame, refused, write_frame
+from fedsyn.nodes.node.task import FrameError, Task, failed, fits, packed, read_array, read_frame, write_frame
 from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, say
 from fedsyn.protocol.wire.envelope import BUSY, MOST_MESSAGE
 
@@ -76,7 +76,7 @@ class Worker:
             if not self._read(Encoding.read(header_back["needs"])):
                 header = {**header, "reads": True}  # in vain, but the reason is then the task's to tell
         else:
-            header_back, blobs_back = _failed("this node could not read its table as the run needs it")
+            header_back, blobs_back = failed("this node could not read its table as the run needs it")
         self._catch_up()
         return header_back, blobs_back
 
@@ -117,7 +117,7 @@ class Worker:
         try:
             answer = read_frame(reading, deadline=deadline)
         except TimeoutError:
-            return _failed("the request took longer than this node allows", BUSY)
+            return failed("the request took longer than this node allows", BUSY)
         except FrameError:
             answer = None
         finally:
@@ -125,7 +125,7 @@ class Worker:
             status = _ended(child)
         if answer is None:
             _log.error("a task ended without an answer (%s)", _why(status))
-            return _failed("the request needed more than this node allows, or its task was ended", BUSY, killed=True)
+            return failed("the request needed more than this node allows, or its task was ended", BUSY, killed=True)
         return answer
 
     def _confine(self) -> None:
@@ -153,13 +153,9 @@ class Worker:
             return {"needs": list(error.encoding)}, []
         except Exception as error:
             log_failure(_log, "a request could not be read", error)
-            return _failed("the request is malformed")
+            return failed("the request is malformed")
         answer = packed(reply)
-        return answer if fits(*answer) else _failed(f"the reply is larger than {MOST_MESSAGE} bytes")
-
-
-def _failed(sentence: str, kind: str = "client", *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
-    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True, "killed": killed}, []
+        return answer if fits(*answer) else failed(f"the reply is larger than {MOST_MESSAGE} bytes")
 
 
 def _ended(child: int) -> int:
