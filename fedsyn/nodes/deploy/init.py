@@ -229,10 +229,6 @@ def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> 
     )
 
 
-def _runs(count: int) -> str:
-    return "one run: a failed one uses it up" if count == 1 else f"{count} runs, failed ones too"
-
-
 def _holder_readme(place: Place, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:
     prints = [f"{entry.name} {entry.card.fingerprint}" for entry in federation.present]
     prints += [f"{entry.name} {entry.fingerprint}" for entry in federation.parties]
@@ -257,7 +253,7 @@ def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[Party
         federation=plan.name,
         others=len(cards) > 1,
         port=card.address.rpartition(":")[2],
-        room=_runs(plan.runs),
+        runs=plan.runs,
         fingerprints=[f"{each.name} {each.fingerprint}" for each in cards],
         **_install(operator, plan.capabilities),
     )

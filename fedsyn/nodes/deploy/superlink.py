@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
 _LOCK, _FACTS = "link.lock", "link.json"
 #: Seconds between two looks at who is online. Twice `INTERVAL` and this one: a lost node is told of within a minute.
-_LOOK = 15.0
-_AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each `_LOOK`
+_LOOK = 5.0
 #: Seconds between two tries to start: doubled each time, up to the last; healthy for as long as that, it starts anew.
 FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 #: Seconds that a SuperLink may be silent before it is started again.
@@ -216,7 +215,6 @@ class SuperLinkService:
         self.agreed = False
         self._changed, self._looked = place.file.stat().st_mtime_ns, 0.0
         self._online: dict[str, bool] = {}
-        self._moved = time.monotonic()  # when somebody last came or went
         self._told: str | None = None
         self._control = control_of(place, self.federation)
 
@@ -243,9 +241,7 @@ class SuperLinkService:
         if not self.superlink.healthy:
             return
         self._reread()
-        awaited = not all(self._online.get(holder.name) for holder in self.federation.present)
-        often = 1.0 if awaited and time.monotonic() - self._moved < _AWAITED else _LOOK
-        if not self.agreed or time.monotonic() - self._looked > often:
+        if not self.agreed or time.monotonic() - self._looked > _LOOK:
             try:
                 if not self.agreed and not self.federation.superlink.insecure:
                     for sentence in agree(self._control, self.federation):
@@ -320,7 +316,6 @@ class SuperLinkService:
         self._told = None
         for name, there in self.online().items():
             if there != self._online.get(name, False):
-                self._moved = time.monotonic()
                 self.say(f"{name} is {'online' if there else 'offline'}")
             self._online[name] = there
 
