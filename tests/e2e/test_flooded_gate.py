@@ -22,7 +22,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from loopback import free_port
 
 from fedsyn.nodes.deploy.init import init
-from fedsyn.nodes.deploy.plan import Plan
+from fedsyn.nodes.deploy.plan import FederationPlan
 from fedsyn.nodes.deploy.superlink import SuperLinkProcess, agree, control_of
 from fedsyn.nodes.flower.fleet import Contact, Endpoint, connect, load_key
 
@@ -36,7 +36,7 @@ class Stand:
     """A SuperLink that knows one node, `north`; another key is `strange`."""
 
     def __init__(self, folder: Path) -> None:
-        made = init(Plan("study", ("north", "south"), port=free_port()), folder / "study")
+        made = init(FederationPlan("study", ("north", "south"), port=free_port()), folder / "study")
         self.made, self.federation = made, made.federation
         self.superlink = SuperLinkProcess(made.place, made.federation)
         self.port = made.federation.superlink.port

@@ -14,10 +14,10 @@ from fedsyn.front.cli.runs import ForceOption, OutOption, ResumeOption, carry_ou
 from fedsyn.output import log_handler, say
 
 if TYPE_CHECKING:
-    from fedsyn.nodes.deploy.changes import Change
-    from fedsyn.nodes.deploy.federation import Place
-    from fedsyn.nodes.deploy.init import Made
-    from fedsyn.nodes.deploy.plan import Approval, Plan
+    from fedsyn.nodes.deploy.changes import HolderChange
+    from fedsyn.nodes.deploy.federation import OperatorFolder
+    from fedsyn.nodes.deploy.init import NewFederation
+    from fedsyn.nodes.deploy.plan import Approval, FederationPlan
     from fedsyn.nodes.deploy.status import Status
 
 app = typer.Typer(help="Run a federation on real machines: its files, its SuperLink, its runs.", no_args_is_help=True)
@@ -62,13 +62,13 @@ def init(
     """Write one folder each for the operator, every data holder and every party, with its keys and instructions."""
     from fedsyn.errors import nearest
     from fedsyn.nodes.deploy.init import init as write
-    from fedsyn.nodes.deploy.plan import APPROVALS, Plan, split_names, split_parties
+    from fedsyn.nodes.deploy.plan import APPROVALS, FederationPlan, split_names, split_parties
 
     if approval not in APPROVALS:
         near = nearest(approval, APPROVALS)
         raise ConfigError(f"--approval: must be one of {', '.join(map(repr, APPROVALS))}, found '{approval}'{near}")
     chosen: Approval = approval
-    plan = Plan(
+    plan = FederationPlan(
         out.absolute().name,
         split_names([*holders, *(more or ())]),
         split_parties(parties or ()),
@@ -275,7 +275,7 @@ def remove(
     say("holders who demand a larger minimum_cohort lower it in node.yaml, or take part no more")
 
 
-def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
+def _rotate_party(place: OperatorFolder, name: str, card: Path, yes: bool) -> None:
     from fedsyn.config import load_options
     from fedsyn.nodes.deploy.changes import rotate_party
     from fedsyn.settings import PartyCard
@@ -294,7 +294,7 @@ def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
 # What is said --------------------------------------------------------------------------------------------------------
 
 
-def _say_made(plan: Plan, made: Made, out: Path) -> None:
+def _say_made(plan: FederationPlan, made: NewFederation, out: Path) -> None:
     from fedsyn.nodes.deploy.init import digest_of
     from fedsyn.nodes.deploy.texts import INSECURE, SEEN
 
@@ -323,7 +323,7 @@ def _say_made(plan: Plan, made: Made, out: Path) -> None:
         err_console.print(INSECURE.strip(), style="bold red", highlight=False, soft_wrap=True)
 
 
-def _room(plan: Plan) -> str:
+def _room(plan: FederationPlan) -> str:
     """How much the limits for life leave."""
     runs = "one run" if plan.runs == 1 else f"{plan.runs} runs"
     text = f"room: each table's life has epsilon {plan.lifetime:g} at delta {plan.delta:g}"
@@ -345,7 +345,7 @@ def _compared(name: str, fingerprint: str, yes: bool) -> None:
         raise typer.Exit(1)
 
 
-def _say_change(changed: Change) -> None:
+def _say_change(changed: HolderChange) -> None:
     said = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
     say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
     if changed.problem is not None:

@@ -165,7 +165,7 @@ class FederationFile(Node):
 
 
 @dataclass(frozen=True)
-class Place:
+class OperatorFolder:
     """The operator's folder.
 
     Attributes:
@@ -227,11 +227,11 @@ class Place:
             os.close(descriptor)
 
 
-def place_of(folder: Path) -> Place:
+def place_of(folder: Path) -> OperatorFolder:
     """The operator's folder, from itself or from the one that `deploy init` made around it."""
     for operator in (folder, folder / OPERATOR):
         if (operator / FILE).is_file():
-            return Place(operator.resolve())
+            return OperatorFolder(operator.resolve())
     what = "no such folder" if not folder.exists() else f"there is no {FILE} in it, nor in {OPERATOR}/"
     raise ConfigError(f"{folder}: {what}; name the folder that 'fedsyn deploy init --out FOLDER' made")
 

@@ -13,8 +13,16 @@ from fedsyn.capabilities import Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
-from fedsyn.nodes.deploy.federation import FILE, FederationFile, HolderEntry, PartyEntry, Place, SuperLinkNode, joined
-from fedsyn.nodes.deploy.plan import Approval, Plan
+from fedsyn.nodes.deploy.federation import (
+    FILE,
+    FederationFile,
+    HolderEntry,
+    OperatorFolder,
+    PartyEntry,
+    SuperLinkNode,
+    joined,
+)
+from fedsyn.nodes.deploy.plan import Approval, FederationPlan
 from fedsyn.nodes.deploy.texts import INSECURE, SEEN, yaml_text
 from fedsyn.nodes.lifetime.node_ledger import init_ledger
 from fedsyn.nodes.service.certificates import fingerprint, new_authority, new_link
@@ -26,7 +34,7 @@ from fedsyn.settings import PartyCard
 
 
 @dataclass(frozen=True)
-class Made:
+class NewFederation:
     """What stands in a new federation's folder.
 
     Attributes:
@@ -36,11 +44,11 @@ class Made:
     """
 
     federation: FederationFile
-    place: Place
+    place: OperatorFolder
     authority: str | None
 
 
-def init(plan: Plan, out: Path) -> Made:
+def init(plan: FederationPlan, out: Path) -> NewFederation:
     """Writes a federation's folder, all of it or nothing.
 
     Raises:
@@ -64,10 +72,10 @@ def init(plan: Plan, out: Path) -> Made:
         raise ConfigError(f"--out: cannot write {out}: {error.strerror}") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return Made(federation, Place(out / "operator"), authority)
+    return NewFederation(federation, OperatorFolder(out / "operator"), authority)
 
 
-def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
+def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None]:
     operator = root / "operator"
     operator.mkdir(mode=0o700)
     if plan.wheel is not None:
@@ -100,7 +108,7 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
     for entry in federation.holders:
         made = keys[entry.name]
         folder = root / "holders" / entry.name
-        holder_folder(Place(operator), federation, entry, terms, folder)
+        holder_folder(OperatorFolder(operator), federation, entry, terms, folder)
         write_new(folder / "node.key", made.key)
         if made.identity is not None:
             write_new(folder / "identity.key", made.identity)
@@ -115,7 +123,7 @@ def _entry(number: int, card: HolderCard) -> HolderEntry:
     return HolderEntry(name=card.name, partition=number, node=card.node, identity=card.identity)
 
 
-def _authority(plan: Plan, operator: Path) -> str:
+def _authority(plan: FederationPlan, operator: Path) -> str:
     """The CA and the SuperLink's certificate; the CA's, PEM."""
     authority = new_authority(plan.name)
     link = new_link(authority, plan.name, plan.hosts)
@@ -125,7 +133,7 @@ def _authority(plan: Plan, operator: Path) -> str:
     return authority.certificate
 
 
-def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
+def _parties(plan: FederationPlan, root: Path, operator: Path) -> list[PartyCard]:
     """The parties' folders, and their cards in the operator's."""
     parties = plan.capabilities.parties
     if parties is None:
@@ -181,7 +189,9 @@ class Terms:
         return self.approval == "by hash" or (parties and self.approval != "by person")
 
 
-def holder_folder(place: Place, federation: FederationFile, holder: HolderEntry, terms: Terms, folder: Path) -> None:
+def holder_folder(
+    place: OperatorFolder, federation: FederationFile, holder: HolderEntry, terms: Terms, folder: Path
+) -> None:
     """Writes what a holder gets, but no key: node.yaml, roster, an empty ledger, and the operator's public files."""
     folder.mkdir(mode=0o700, parents=True)
     if terms.signed:
@@ -229,7 +239,7 @@ def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> 
     )
 
 
-def _holder_readme(place: Place, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:
+def _holder_readme(place: OperatorFolder, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:
     prints = [f"{entry.name} {entry.card.fingerprint}" for entry in federation.present]
     prints += [f"{entry.name} {entry.fingerprint}" for entry in federation.parties]
     prints += [f"authority (ca.crt) {ca}"] if ca is not None else []
@@ -245,7 +255,7 @@ def _holder_readme(place: Place, federation: FederationFile, name: str, terms: T
     )
 
 
-def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[PartyCard]) -> str:
+def _party_readme(plan: FederationPlan, operator: Path, card: PartyCard, cards: list[PartyCard]) -> str:
     return filled(
         "nodes/deploy",
         "party.md",
@@ -259,7 +269,7 @@ def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[Party
     )
 
 
-def _operator_readme(plan: Plan, operator: Path) -> str:
+def _operator_readme(plan: FederationPlan, operator: Path) -> str:
     return filled(
         "nodes/deploy",
         "operator.md",

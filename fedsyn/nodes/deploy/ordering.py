@@ -12,13 +12,15 @@ from pathlib import Path
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.loading import load_config
-from fedsyn.nodes.deploy.federation import FederationFile, Place
+from fedsyn.nodes.deploy.federation import FederationFile, OperatorFolder
 from fedsyn.nodes.deploy.superlink import control_of, link_pid
 from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED
 from fedsyn.runs.deployment import FOLDER
 
 
-def configuration(place: Place, federation: FederationFile, file: Path | None, sets: Sequence[str]) -> RunConfig:
+def configuration(
+    place: OperatorFolder, federation: FederationFile, file: Path | None, sets: Sequence[str]
+) -> RunConfig:
     """The run's configuration, of this federation's SuperLink.
 
     Raises:
@@ -38,7 +40,7 @@ def configuration(place: Place, federation: FederationFile, file: Path | None, s
     return config
 
 
-def require_link(place: Place, federation: FederationFile, patience: float = 60.0) -> None:
+def require_link(place: OperatorFolder, federation: FederationFile, patience: float = 60.0) -> None:
     """Waits until the SuperLink answers, as one does that has just been started.
 
     Raises:
@@ -62,7 +64,7 @@ def require_link(place: Place, federation: FederationFile, patience: float = 60.
 
 
 def addressed(
-    config: RunConfig, place: Place, federation: FederationFile, patience: float = 30.0
+    config: RunConfig, place: OperatorFolder, federation: FederationFile, patience: float = 30.0
 ) -> tuple[RunConfig, list[str]]:
     """The configuration with the nodes that are asked, and the names of those holders whose nodes are not online.
 
@@ -92,7 +94,7 @@ def addressed(
 
 
 @contextmanager
-def connected(place: Place, federation: FederationFile) -> Iterator[None]:
+def connected(place: OperatorFolder, federation: FederationFile) -> Iterator[None]:
     """Gives Flower's command line this federation's connection, and a home of its own, for the time being."""
     link = federation.superlink
     lines = [f"[superlink.{json.dumps(federation.name)}]", f"address = {json.dumps(link.local)}"]

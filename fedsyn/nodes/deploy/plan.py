@@ -32,7 +32,7 @@ CORRUPTED = AggregationNode().corrupted
 
 
 @dataclass(frozen=True)
-class Plan:
+class FederationPlan:
     """What `fedsyn deploy init` is asked for.
 
     Attributes:

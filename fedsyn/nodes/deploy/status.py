@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.nodes.deploy.federation import FederationFile, Place
+from fedsyn.nodes.deploy.federation import FederationFile, OperatorFolder
 from fedsyn.nodes.deploy.superlink import control_of, link_facts, link_pid
 from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts, RunState, Unreachable
 from fedsyn.nodes.service.certificates import days_left
@@ -87,7 +87,7 @@ class Status:
         return asdict(self)
 
 
-def status(place: Place) -> Status:
+def status(place: OperatorFolder) -> Status:
     """Asks the SuperLink, if there is one."""
     federation = place.load()
     nodes: list[NodeFacts] | None = None
@@ -112,7 +112,7 @@ def status(place: Place) -> Status:
     )
 
 
-def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
+def follow_log(place: OperatorFolder, run: str, said: Callable[[str], None]) -> None:
     """Hands over, line by line, what a run's ServerApp has printed, until the run has finished.
 
     Without the lines in which files come back: they are sealed, and long.
@@ -139,7 +139,7 @@ def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
     take("\n" if rest else "")
 
 
-def stop_run(place: Place, run: str) -> str:
+def stop_run(place: OperatorFolder, run: str) -> str:
     """Stops a run; its name.
 
     Raises:

@@ -23,7 +23,7 @@ from threading import Event
 from typing import TYPE_CHECKING
 
 from fedsyn.errors import ConfigError, FedsynError, RunError
-from fedsyn.nodes.deploy.federation import FederationFile, Place
+from fedsyn.nodes.deploy.federation import FederationFile, OperatorFolder
 from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.nodes.flower.launch import environment
 from fedsyn.nodes.flower.superlink import HEADER
@@ -60,7 +60,7 @@ class SuperLinkProcess:
         healthy: whether it answered the last time it was asked.
     """
 
-    def __init__(self, place: Place, federation: FederationFile) -> None:
+    def __init__(self, place: OperatorFolder, federation: FederationFile) -> None:
         self.place, self.federation = place, federation
         self.restarts, self.healthy = 0, False
         self._process: subprocess.Popen[bytes] | None = None
@@ -171,7 +171,7 @@ class SuperLinkProcess:
         return bool(answer.is_success)
 
 
-def _command(place: Place, federation: FederationFile, parent: int) -> list[str]:
+def _command(place: OperatorFolder, federation: FederationFile, parent: int) -> list[str]:
     """The SuperLink's command line."""
     facts = federation.superlink
     made = [sys.executable, "-m", "fedsyn.nodes.flower.superlink", "--parent", str(parent)]
@@ -188,7 +188,7 @@ def _command(place: Place, federation: FederationFile, parent: int) -> list[str]
     return made
 
 
-def _trust(place: Place, federation: FederationFile) -> ssl.SSLContext | bool:
+def _trust(place: OperatorFolder, federation: FederationFile) -> ssl.SSLContext | bool:
     """What httpx is to trust: the federation's own authority; nothing to check without TLS."""
     if federation.superlink.insecure:
         return False
@@ -206,7 +206,7 @@ class SuperLinkService:
         ConfigError: federation.yaml is none, a file is missing, or nobody can listen there.
     """
 
-    def __init__(self, place: Place, say: Say) -> None:
+    def __init__(self, place: OperatorFolder, say: Say) -> None:
         self.place, self.say = place, say
         self.federation = place.load()
         self._require_files()
@@ -353,14 +353,14 @@ def agree(control: Control, federation: FederationFile) -> Iterator[str]:
             )
 
 
-def control_of(place: Place, federation: FederationFile) -> Control:
+def control_of(place: OperatorFolder, federation: FederationFile) -> Control:
     """The Control API of a federation's SuperLink, from its own machine."""
     authority = None if federation.superlink.insecure else place.ca.read_text(encoding="utf-8")
     return Control.at(federation.superlink.local, authority)
 
 
 @contextmanager
-def only_one(place: Place) -> Iterator[None]:
+def only_one(place: OperatorFolder) -> Iterator[None]:
     """Holds the folder for one `deploy link`. Raises ConfigError if there is another."""
     place.state.mkdir(mode=0o700, exist_ok=True)
     with (place.state / _LOCK).open("a") as file:
@@ -376,7 +376,7 @@ def only_one(place: Place) -> Iterator[None]:
             (place.state / _FACTS).unlink(missing_ok=True)
 
 
-def link_pid(place: Place) -> int | None:
+def link_pid(place: OperatorFolder) -> int | None:
     """The process of the running `deploy link`; None if it does not run on this machine."""
     try:
         with (place.state / _LOCK).open("a") as file:
@@ -389,7 +389,7 @@ def link_pid(place: Place) -> int | None:
     return None
 
 
-def link_facts(place: Place) -> dict[str, int]:
+def link_facts(place: OperatorFolder) -> dict[str, int]:
     """What the running `deploy link` wrote about itself."""
     try:
         facts: dict[str, int] = json.loads((place.state / _FACTS).read_text(encoding="utf-8"))
@@ -398,7 +398,7 @@ def link_facts(place: Place) -> dict[str, int]:
     return facts
 
 
-def follows(place: Place, federation: FederationFile, patience: float = 30.0) -> bool | None:
+def follows(place: OperatorFolder, federation: FederationFile, patience: float = 30.0) -> bool | None:
     """Whether the running SuperLink has followed a change of federation.yaml, which `deploy link` alone carries out.
 
     Returns:
@@ -418,7 +418,7 @@ def follows(place: Place, federation: FederationFile, patience: float = 30.0) ->
     return False
 
 
-def stop_link(place: Place, patience: float = 30.0) -> None:
+def stop_link(place: OperatorFolder, patience: float = 30.0) -> None:
     """Ends the `deploy link` of this folder, and waits until it has ended.
 
     Raises:

@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 
 from fedsyn.errors import RunError
 from fedsyn.nodes.flower.bridge import NodeContext
-from fedsyn.nodes.flower.direct import Answered, Asked, ClientFn, TableApp, ask, chunks
+from fedsyn.nodes.flower.direct import ClientFn, DirectReply, DirectRequest, TableApp, ask, chunks
 from fedsyn.nodes.flower.private import name_message
 from fedsyn.output import no_tracebacks
 
@@ -154,7 +154,7 @@ class InProcessGrid(Grid):
         watched = type(self).send_and_receive is not InProcessGrid.send_and_receive or "send_and_receive" in vars(self)
         return self._direct and not watched and isinstance(self._app, TableApp) and self._app.direct is not None
 
-    def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
+    def ask(self, requests: Iterable[tuple[int, DirectRequest]], timeout: float | None) -> Iterator[DirectReply | None]:
         """Calls clients without messages, if `is_direct`.
 
         Args:
@@ -167,7 +167,7 @@ class InProcessGrid(Grid):
         for answered in self._ask_serially(requests) if self._pool is None else self._ask_pool(self._pool, requests):
             yield answered if timeout is None or answered.seconds <= timeout else None
 
-    def _ask_serially(self, requests: Iterable[tuple[int, Asked]]) -> Iterator[Answered]:
+    def _ask_serially(self, requests: Iterable[tuple[int, DirectRequest]]) -> Iterator[DirectReply]:
         client_fn = client_fn_of(self._app)
         for node, asked in requests:
             context = self._contexts[node]
@@ -175,11 +175,13 @@ class InProcessGrid(Grid):
             self._contexts.keep(node, state_of(context))
             yield answered
 
-    def _ask_pool(self, pool: ProcessPoolExecutor, requests: Iterable[tuple[int, Asked]]) -> Iterator[Answered]:
+    def _ask_pool(
+        self, pool: ProcessPoolExecutor, requests: Iterable[tuple[int, DirectRequest]]
+    ) -> Iterator[DirectReply]:
         """Chunks of clients on every worker; few enough under way that memory does not grow with the clients."""
-        waiting: deque[Future[list[tuple[Answered, State]]]] = deque()
+        waiting: deque[Future[list[tuple[DirectReply, State]]]] = deque()
 
-        def finished() -> Iterator[Answered]:
+        def finished() -> Iterator[DirectReply]:
             for answered, state in waiting.popleft().result():
                 self._contexts.keep(answered.node, state)
                 yield answered
@@ -295,7 +297,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _ask_many(requests: Sequence[tuple[Context, Asked]]) -> list[tuple[Answered, State]]:
+def _ask_many(requests: Sequence[tuple[Context, DirectRequest]]) -> list[tuple[DirectReply, State]]:
     """The work of many nodes in a worker, called without messages."""
     client_fn = client_fn_of(_worker_app)
     return [(ask(client_fn, asked, context), state_of(context)) for context, asked in requests]

@@ -39,7 +39,7 @@ GUARDED = "fedsyn.guarded"
 
 
 @dataclass(frozen=True)
-class Limits:
+class GateLimits:
     """Bounds of what is read for others.
 
     Attributes:
@@ -64,7 +64,7 @@ class Limits:
     slowest: float = 2.0**13
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request is not read; its status and a sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -88,7 +88,7 @@ class Doorkeeper:
         limits: see there.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: GateLimits) -> None:
         self.limits = limits
         self.open: Counter[str] = Counter()
 
@@ -120,7 +120,7 @@ class Doorkeeper:
 class Connection(HttpToolsProtocol):
     """Uvicorn's HTTP, with bounds of headers."""
 
-    def __init__(self, *given: Any, limits: Limits, left: Callable[[], None], **named: Any) -> None:
+    def __init__(self, *given: Any, limits: GateLimits, left: Callable[[], None], **named: Any) -> None:
         super().__init__(*given, **named)
         self.limits, self._left = limits, left
         self._early = list[bytes]()  # TLS hands over what came with the end of its handshake before it is announced
@@ -223,10 +223,10 @@ class Door(asyncio.Protocol):
 
 def run(app: Any, **named: Any) -> None:
     """`uvicorn.run` behind a `Door`: returns when the server has ended."""
-    server(app, Limits(), **named).run()
+    server(app, GateLimits(), **named).run()
 
 
-def server(app: Any, limits: Limits, **named: Any) -> uvicorn.Server:
+def server(app: Any, limits: GateLimits, **named: Any) -> uvicorn.Server:
     """A uvicorn server whose connections come through a `Door`."""
     named = {key: value for key, value in named.items() if key not in ("reload", "workers")}
     # Of asyncio, as uvloop reads on after `pause_reading` in `connection_made`, and a ClientHello would be lost.
@@ -283,7 +283,7 @@ class Bodies:
         known: whether the SuperLink knows who sent a request; asked in a thread.
     """
 
-    def __init__(self, limits: Limits, known: Callable[[Scope], bool]) -> None:
+    def __init__(self, limits: GateLimits, known: Callable[[Scope], bool]) -> None:
         self.limits, self._known = limits, known
         self._taken, self._freed = 0, asyncio.Condition()
 
@@ -292,16 +292,18 @@ class Bodies:
         """The body of a request, which counts until the block is left; None if its sender went away.
 
         Raises:
-            Refused: it is longer than allowed, or did not come in time.
+            RefusedRequest: it is longer than allowed, or did not come in time.
         """
         length = _announced(scope)
         if length is None or length <= self.limits.stranger:
             yield await self._within(receive, self.limits.stranger, self.limits.seconds)
             return
         if length > self.limits.message:
-            raise Refused(413, f"a body of more than {self.limits.message} bytes is not read")
+            raise RefusedRequest(413, f"a body of more than {self.limits.message} bytes is not read")
         if not await asyncio.get_running_loop().run_in_executor(None, self._known, scope):
-            raise Refused(413, f"a body of more than {self.limits.stranger} bytes is read of a registered node only")
+            raise RefusedRequest(
+                413, f"a body of more than {self.limits.stranger} bytes is read of a registered node only"
+            )
         await self._take(length)
         try:
             yield await self._within(receive, length, self.limits.silence + length / self.limits.slowest)
@@ -316,7 +318,7 @@ class Bodies:
                 await self._freed.wait_for(lambda: self._taken + length <= self.limits.in_all)
                 self._taken += length
         except TimeoutError:
-            raise Refused(503, "other nodes' messages are being read; try again") from None
+            raise RefusedRequest(503, "other nodes' messages are being read; try again") from None
 
     async def _within(self, receive: Receive, most: int, seconds: float) -> bytes | None:
         body, more = bytearray(), True
@@ -329,9 +331,9 @@ class Bodies:
                     body += message.get("body", b"")
                     more = bool(message.get("more_body", False))
                     if len(body) > most:
-                        raise Refused(413, f"a body without an announced length is read up to {most} bytes")
+                        raise RefusedRequest(413, f"a body without an announced length is read up to {most} bytes")
         except TimeoutError:
-            raise Refused(408, "the body did not come in time") from None
+            raise RefusedRequest(408, "the body did not come in time") from None
         return bytes(body)
 
 

@@ -26,9 +26,9 @@ from typing import Any
 from flwr.clientapp import ClientApp
 
 from fedsyn.errors import RunError
-from fedsyn.nodes.flower.direct import Answered, Asked, ask
+from fedsyn.nodes.flower.direct import DirectReply, DirectRequest, ask
 from fedsyn.nodes.flower.grid import InProcessGrid, State, client_fn_of, named, state_of
-from fedsyn.nodes.flower.ray_cluster import Cluster, Lost, Needs
+from fedsyn.nodes.flower.ray_cluster import Cluster, LostTask, Needs
 
 _log = logging.getLogger("fedsyn")
 
@@ -46,7 +46,7 @@ class _Chunk:
     `losses`: how often such a task was lost.
     """
 
-    requests: Sequence[tuple[int, Asked]]
+    requests: Sequence[tuple[int, DirectRequest]]
     first: int
     losses: int = 0
 
@@ -91,9 +91,9 @@ class RayGrid(InProcessGrid):
         self._cluster.cancel(list(self._running))
         self._cluster.close()
 
-    def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
+    def ask(self, requests: Iterable[tuple[int, DirectRequest]], timeout: float | None) -> Iterator[DirectReply | None]:
         """As `InProcessGrid.ask`; the requests are taken all at once."""
-        early: dict[int, Answered | None] = {}
+        early: dict[int, DirectReply | None] = {}
         following = 0
         for place, answered in self._answers(list(requests)):
             early[place] = answered if timeout is None or answered.seconds <= timeout else None
@@ -101,7 +101,7 @@ class RayGrid(InProcessGrid):
                 yield early.pop(following)
                 following += 1
 
-    def _answers(self, requests: Sequence[tuple[int, Asked]]) -> Iterator[tuple[int, Answered]]:
+    def _answers(self, requests: Sequence[tuple[int, DirectRequest]]) -> Iterator[tuple[int, DirectReply]]:
         """The place of a request and its answer, as they come; what each node remembers is kept, also of a late one."""
         again: Counter[str] = Counter()
         size = self._clients_per_task(len(requests))
@@ -111,8 +111,8 @@ class RayGrid(InProcessGrid):
             for reference in self._cluster.some_of(self._running, [self._needs]):
                 chunk = self._running.pop(reference)
                 try:
-                    answers: list[tuple[Answered, State]] = pickle.loads(self._cluster.result(reference))
-                except Lost as lost:
+                    answers: list[tuple[DirectReply, State]] = pickle.loads(self._cluster.result(reference))
+                except LostTask as lost:
                     again[str(lost)] += len(chunk.requests)
                     self._submit(self._once_more(chunk, lost))
                     continue
@@ -133,7 +133,7 @@ class RayGrid(InProcessGrid):
         packed = pickle.dumps(asked, pickle.HIGHEST_PROTOCOL)  # what several of them share is in it once
         self._running[self._task.remote(self._app_path, self._setup, self._given, packed)] = chunk
 
-    def _once_more(self, chunk: _Chunk, lost: Lost) -> _Chunk:
+    def _once_more(self, chunk: _Chunk, lost: LostTask) -> _Chunk:
         """The same chunk, to be asked again.
 
         Raises:
@@ -163,7 +163,7 @@ def work(app: str, setup: str, given: Any, chunk: bytes) -> bytes:
     if setup:
         named(setup)(given)
     client_fn = client_fn_of(named(app))
-    answers: list[tuple[Answered, State]] = []
+    answers: list[tuple[DirectReply, State]] = []
     begun, size = time.monotonic(), 0
     for context, asked in pickle.loads(chunk):
         answered, state = ask(client_fn, asked, context), state_of(context)

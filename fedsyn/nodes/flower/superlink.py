@@ -24,9 +24,9 @@ from fedsyn.nodes.flower import private
 from fedsyn.nodes.flower.guard import (
     GUARDED,
     Bodies,
-    Limits,
+    GateLimits,
     Receive,
-    Refused,
+    RefusedRequest,
     Scope,
     address_of,
     known_node,
@@ -60,7 +60,7 @@ class Gate:
         app: App,
         listen: str = "",
         known: Callable[[Scope], bool] = known_node,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: GateLimits = GateLimits(),  # noqa: B008 - frozen
     ) -> None:
         self.app, self.listen = app, listen
         self._bodies = Bodies(limits, known)
@@ -72,7 +72,7 @@ class Gate:
         hidden = any(name in _FORWARDED for name, _ in scope.get("headers", ()))
         client = None if hidden else scope.get("client")
         if scope["type"] != "http" or not allowed(str(scope["path"]), client, self.listen):
-            await _refuse(scope, send, Refused(403, "only for the SuperLink's own machine"))
+            await _refuse(scope, send, RefusedRequest(403, "only for the SuperLink's own machine"))
             return
 
         async def told(message: MutableMapping[str, Any]) -> None:
@@ -87,7 +87,7 @@ class Gate:
             async with self._bodies.read(scope, receive) as body:
                 if body is not None:
                     await self.app(scope, _again(body, receive), told)
-        except Refused as refused:
+        except RefusedRequest as refused:
             await _refuse(scope, send, refused)
 
 
@@ -129,7 +129,7 @@ def _for_nodes(path: str) -> bool:
     return path == _HEALTH or path.startswith(_OPEN)
 
 
-async def _refuse(scope: Scope, send: Send, refused: Refused) -> None:
+async def _refuse(scope: Scope, send: Send, refused: RefusedRequest) -> None:
     """Says why, and closes the connection: what is still to come of the body is not read."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})

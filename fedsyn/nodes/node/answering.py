@@ -37,7 +37,7 @@ from fedsyn.nodes.node.file import NodeFile
 from fedsyn.nodes.node.memory import Memory, RunMemory
 from fedsyn.nodes.node.policy import Policy
 from fedsyn.nodes.node.tables import Encoding, NotRead, Tables
-from fedsyn.nodes.node.task import Reply, Task, refused, reply_bytes, reply_of
+from fedsyn.nodes.node.task import NodeReply, Task, refused, reply_bytes, reply_of
 from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND
 from fedsyn.protocol.wire.envelope import ANSWER, BUSY, ENVELOPE, from_json
@@ -74,7 +74,7 @@ class Answering:
         self.memory.forget()
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
-    def answer(self, task: Task) -> Reply:
+    def answer(self, task: Task) -> NodeReply:
         """The reply to a request, or a refusal that tells no more than `fedsyn.nodes.flower.bridge.refusal` lets out.
 
         Raises:
@@ -100,7 +100,7 @@ class Answering:
             except FedsynError as error:
                 _log.error("run '%s' could not be ended in the ledger: %s", run, error)
 
-    def _answer(self, task: Task, facts: dict[str, Fact]) -> Reply:
+    def _answer(self, task: Task, facts: dict[str, Fact]) -> NodeReply:
         admitted = self.policy.admit(task.run_config, task.scalars)
         config, name = admitted.config, admitted.subject.run
         facts |= {"run": name, "configuration": admitted.subject.config, "mechanism": config.mechanism.name}
@@ -140,12 +140,12 @@ class Answering:
         account.answered(memory.number if kept else 0)
         return reply
 
-    def _ask(self, config: RunConfig, holder: Holder, task: Task) -> Reply:
+    def _ask(self, config: RunConfig, holder: Holder, task: Task) -> NodeReply:
         arrays, _, scalars = client_of(config, holder).fit(list(task.arrays), dict(task.scalars))
-        return Reply({key: str(value) for key, value in scalars.items()}, list(arrays))
+        return NodeReply({key: str(value) for key, value in scalars.items()}, list(arrays))
 
     def _keep(
-        self, run: str, memory: RunMemory, state: dict[str, Any], account: RunAccount, reply: Reply, digest: str
+        self, run: str, memory: RunMemory, state: dict[str, Any], account: RunAccount, reply: NodeReply, digest: str
     ) -> None:
         """What the run has to remember; with the reply, if it is an answer: a refusal may be another one next time."""
         memory.state, memory.head = state, account.head
@@ -162,7 +162,7 @@ class Answering:
         keys = None if file.identity is None or file.roster is None else (file.identity, file.roster)
         return holder_of(rows, file.partition, state, config.privacy.budget, keys, account)
 
-    def _refused(self, error: Exception, facts: dict[str, Fact]) -> Reply:
+    def _refused(self, error: Exception, facts: dict[str, Fact]) -> NodeReply:
         """A refusal before the client half was asked, or because something could not be written."""
         if isinstance(error, BudgetExceeded):  # of the ledger for life: it speaks of budgets, never of a row
             _log.warning("run '%s' was refused: %s", facts.get("run"), error)
@@ -182,7 +182,7 @@ class Answering:
             self.audit.write(event="refused", **facts, why=f"{told.get('error')}: {told.get('message')}")
         except FedsynError as full:
             _log.error("%s", full)
-        return Reply(scalars)
+        return NodeReply(scalars)
 
 
 def _request(task: Task) -> str:

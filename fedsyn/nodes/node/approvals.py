@@ -28,7 +28,7 @@ STALE, MOST_TEXT = 2 * 86400.0, 2**16
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-class Entry(Node):
+class ApprovalRecord(Node):
     """One run that a person was asked about, as its file has it.
 
     Attributes:
@@ -87,7 +87,7 @@ class Approvals:
         path = self._path(_key(subject, operator))
         entry = self._read(path)
         if entry is None or (entry.subject, entry.operator) != (subject, operator):
-            asked = Entry(
+            asked = ApprovalRecord(
                 run=subject.run,
                 config_sha256=subject.config,
                 schema_sha256=subject.schema,
@@ -113,16 +113,16 @@ class Approvals:
             raise NodeError("too many runs wait for this node's holder already")
         self._path(waiting[0].key).unlink(missing_ok=True)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ApprovalRecord]:
         """Return all matters, the oldest first; other files are left out."""
         found = (self._read(path) for path in sorted(self.folder.glob("*.json")))
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.asked)
 
-    def pending(self) -> list[Entry]:
+    def pending(self) -> list[ApprovalRecord]:
         """Return the runs that wait for a decision, the oldest first."""
         return [entry for entry in self.entries() if entry.state == "pending"]
 
-    def find(self, name: str) -> Entry:
+    def find(self, name: str) -> ApprovalRecord:
         """Find a matter by the whole name of its run, or else by what the keys of one run alone begin with.
 
         Raises:
@@ -145,7 +145,7 @@ class Approvals:
         listed = ", ".join(e.subject.run for e in entries if e.state == "pending") or "none"
         raise ConfigError(f"no run '{name}' was asked for{nearest(name, keys_known)}; waiting: {listed}")
 
-    def decide(self, name: str, *, approve: bool) -> Entry:
+    def decide(self, name: str, *, approve: bool) -> ApprovalRecord:
         """Write down what the holder says of a run; on the disk when this returns. A later word replaces an earlier.
 
         Raises:
@@ -172,17 +172,17 @@ class Approvals:
                 "the folder of this node's approvals must belong to its own account and be open to nobody else"
             )
 
-    def _read(self, path: Path) -> Entry | None:
+    def _read(self, path: Path) -> ApprovalRecord | None:
         try:
             facts = path.lstat()
             if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & _OTHERS:
                 return None
-            entry = Entry.model_validate_json(path.read_bytes())
+            entry = ApprovalRecord.model_validate_json(path.read_bytes())
         except (OSError, ValueError):
             return None
         return entry if path.name == f"{entry.key}.json" else None
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: ApprovalRecord) -> None:
         path = self._path(entry.key)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -197,4 +197,4 @@ def _key(subject: Subject, operator: str) -> str:
     return f"{subject.run}@{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-__all__ = ["Approvals", "Entry"]
+__all__ = ["ApprovalRecord", "Approvals"]

@@ -64,7 +64,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Reply:
+class NodeReply:
     """What leaves the holder's machine."""
 
     scalars: dict[str, str]
@@ -103,18 +103,18 @@ def read_array(data: bytes) -> npt.NDArray[Any]:
     return array
 
 
-def packed(reply: Reply) -> tuple[dict[str, Any], list[bytes]]:
+def packed(reply: NodeReply) -> tuple[dict[str, Any], list[bytes]]:
     """Header and blobs of a reply."""
     described = [[str(array.dtype), list(array.shape)] for array in reply.arrays]
     return {"scalars": reply.scalars, "arrays": described}, [written(array) for array in reply.arrays]
 
 
-def reply_bytes(reply: Reply) -> bytes:
+def reply_bytes(reply: NodeReply) -> bytes:
     """A reply as it is kept."""
     return b"".join(frame(*packed(reply)))
 
 
-def reply_of(kept: bytes) -> Reply:
+def reply_of(kept: bytes) -> NodeReply:
     """Inverse of `reply_bytes`. Raises FrameError if these are not its bytes."""
     (length,) = _LENGTH.unpack(kept[: _LENGTH.size])
     try:
@@ -122,7 +122,7 @@ def reply_of(kept: bytes) -> Reply:
         for size in header["sizes"]:
             arrays.append(read_array(kept[at : at + size]))
             at += size
-        return Reply(dict(header["scalars"]), arrays)
+        return NodeReply(dict(header["scalars"]), arrays)
     except (ValueError, KeyError, TypeError, ProtocolError):
         raise FrameError("the reply that was kept is malformed") from None
 

@@ -26,8 +26,8 @@ from fedsyn.errors import BudgetExceeded, ConfigError, InputError, NodeError, Sc
 from fedsyn.loading import load_config
 from fedsyn.nodes.deploy.changes import add, remove, renew_link, rotate_keys, rotate_party
 from fedsyn.nodes.deploy.federation import place_of
-from fedsyn.nodes.deploy.init import Made, init
-from fedsyn.nodes.deploy.plan import Plan
+from fedsyn.nodes.deploy.init import NewFederation, init
+from fedsyn.nodes.deploy.plan import FederationPlan
 from fedsyn.nodes.deploy.superlink import _require_pair
 from fedsyn.nodes.lifetime.limits import capacity
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
@@ -57,11 +57,11 @@ SCHEMA = (
 NAMES = ("north", "south", "lake")
 
 
-def made(folder: Path, **named: Any) -> Made:
+def made(folder: Path, **named: Any) -> NewFederation:
     schema = folder / "agreed.yaml"
     schema.write_text(SCHEMA, encoding="utf-8")
     options: dict[str, Any] = {"hosts": ("link.example.org", "192.0.2.1"), "schema": schema} | named
-    return init(Plan("study", options.pop("holders", NAMES), **options), folder / "study")
+    return init(FederationPlan("study", options.pop("holders", NAMES), **options), folder / "study")
 
 
 def test_each_folder_has_exactly_its_files_and_keys_are_their_owners_alone(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_is_written_is_what_the_others_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 9, 10, 11, 19, 20, 21, 40])
 def test_a_secure_sum_can_be_planned_for_any_number_of_holders(count: int) -> None:
     """The shares in run.yaml mean the numbers of holders that they are meant to, and such a sum may be asked."""
-    plan = Plan("study", tuple(f"h{k}" for k in range(count)))
+    plan = FederationPlan("study", tuple(f"h{k}" for k in range(count)))
     colluding, missing = plan.tolerated
     node = AggregationNode.model_validate(yamlio.loads(plan.run_config(), "run.yaml")["aggregation"])
     limits = Limits.of(node, count, plan.minimum_cohort)

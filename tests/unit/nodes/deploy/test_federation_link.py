@@ -22,9 +22,9 @@ from fedsyn.errors import ConfigError, RunError
 from fedsyn.loading import parse_config
 from fedsyn.nodes.deploy import ordering, status
 from fedsyn.nodes.deploy import superlink as supervised
-from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, Place, SuperLinkNode, place_of
+from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, OperatorFolder, SuperLinkNode, place_of
 from fedsyn.nodes.deploy.init import init
-from fedsyn.nodes.deploy.plan import Plan
+from fedsyn.nodes.deploy.plan import FederationPlan
 from fedsyn.nodes.deploy.status import found_run, name_of
 from fedsyn.nodes.deploy.superlink import SuperLinkProcess, agree, link_pid, only_one
 from fedsyn.nodes.flower import private
@@ -90,7 +90,7 @@ def test_a_superlink_that_starts_slowly_is_let_start(tmp_path: Path, monkeypatch
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    init(Plan("study", ("north", "south"), port=port, insecure=True), root)
+    init(FederationPlan("study", ("north", "south"), port=port, insecure=True), root)
     place = place_of(root)
     place.state.mkdir(exist_ok=True)
     header = [each.decode() for each in HEADER]
@@ -241,7 +241,7 @@ def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    made = init(Plan("study", ("a", "b"), port=port, insecure=True), tmp_path / "study")
+    made = init(FederationPlan("study", ("a", "b"), port=port, insecure=True), tmp_path / "study")
     superlink = SuperLinkProcess(made.place, made.federation)
     stranger = Pages(f"127.0.0.1:{port}", {"/health": lambda: (200, "text/plain", "")})
     try:
@@ -255,7 +255,7 @@ def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: 
 
 
 def test_one_link_at_a_time(tmp_path: Path) -> None:
-    init(Plan("study", ("a", "b")), tmp_path / "study")
+    init(FederationPlan("study", ("a", "b")), tmp_path / "study")
     place = place_of(tmp_path / "study")
     assert link_pid(place) is None
     with only_one(place), pytest.raises(ConfigError, match="is running already"), only_one(place):
@@ -263,10 +263,10 @@ def test_one_link_at_a_time(tmp_path: Path) -> None:
     assert link_pid(place) is None
 
 
-def placed(folder: Path, *names: str) -> tuple[Place, FederationFile]:
+def placed(folder: Path, *names: str) -> tuple[OperatorFolder, FederationFile]:
     stands = federation(*names)
     (folder / "federation.yaml").write_text(stands.dumps(), encoding="utf-8")
-    return Place(folder), stands
+    return OperatorFolder(folder), stands
 
 
 def test_a_run_asks_its_holders_and_no_other_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

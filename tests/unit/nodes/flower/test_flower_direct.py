@@ -22,7 +22,7 @@ from fedsyn.errors import NodeError, RunError
 from fedsyn.loading import parse_config
 from fedsyn.nodes.flower import ClientApp, Context, Message
 from fedsyn.nodes.flower.bridge import FitClient, bridge, read_state, write_state
-from fedsyn.nodes.flower.direct import Asked, TableApp
+from fedsyn.nodes.flower.direct import DirectRequest, TableApp
 from fedsyn.nodes.flower.grid import Contexts, InProcessGrid
 from fedsyn.plugins.clients.sketch_aim import SketchAimClient
 from fedsyn.protocol import exchange
@@ -228,7 +228,7 @@ def test_a_dead_worker_ends_the_run_with_one_message() -> None:
 
 def test_a_client_can_change_nothing_that_others_see() -> None:
     array = np.arange(5)
-    asked = Asked.of([array], {"a": "b"})
+    asked = DirectRequest.of([array], {"a": "b"})
     (mine,), (theirs,) = asked.views(), asked.views()
     for change in (lambda: mine.__setitem__(0, 9), lambda: mine.setflags(write=True)):
         with pytest.raises(ValueError, match=r"read-only|WRITEABLE"):

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from fedsyn.nodes.flower.guard import Doorkeeper, Limits, Scope, server
+from fedsyn.nodes.flower.guard import Doorkeeper, GateLimits, Scope, server
 from fedsyn.nodes.flower.superlink import Gate
 from fedsyn.nodes.service.certificates import new_authority, new_link
 
-LIMITS = Limits(
+LIMITS = GateLimits(
     connections=8, headers=2**12, stranger=2**12, message=2**20, in_all=2**20, seconds=1.5, silence=2.0, slowest=2**20
 )
 NODE = b"x-node: known\r\n"
@@ -52,7 +52,7 @@ class App:
 
 
 @contextmanager
-def served(limits: Limits = LIMITS, tls: Path | None = None) -> Iterator[tuple[App, Callable[[], socket.socket]]]:
+def served(limits: GateLimits = LIMITS, tls: Path | None = None) -> Iterator[tuple[App, Callable[[], socket.socket]]]:
     """An app behind gate and door, and what opens a connection to it."""
     app = App()
     gate = Gate(app, known=lambda scope: (b"x-node", b"known") in scope["headers"], limits=limits)
@@ -212,7 +212,7 @@ def test_connections_are_counted_before_tls(tmp_path: Path) -> None:
 
 
 def test_connections_of_an_address() -> None:
-    keeper = Doorkeeper(Limits(connections=10, per_address=2))
+    keeper = Doorkeeper(GateLimits(connections=10, per_address=2))
     first, second = keeper.enter("192.0.2.7"), keeper.enter("::ffff:192.0.2.7")
     assert first is not None and second is not None and keeper.enter("192.0.2.7") is None
     assert keeper.enter("192.0.2.8") is not None

@@ -19,7 +19,7 @@ from fedsyn.errors import ConfigError, RunError
 from fedsyn.nodes.flower import Context
 from fedsyn.nodes.flower import ray_grid as module
 from fedsyn.nodes.flower.bridge import FitClient, read_state, write_state
-from fedsyn.nodes.flower.direct import Answered, Asked, TableApp
+from fedsyn.nodes.flower.direct import DirectReply, DirectRequest, TableApp
 from fedsyn.nodes.flower.grid import Contexts, InProcessGrid, State
 from fedsyn.nodes.flower.ray_cluster import Cluster, Needs, _knock, _shipped
 from fedsyn.nodes.flower.ray_grid import RayGrid, work
@@ -59,12 +59,12 @@ def chunk(does: list[str], states: list[State] | None = None) -> bytes:
     contexts = Contexts([{"does": name} for name in does], {})
     for node, state in enumerate(states or (), 1):
         contexts.keep(node, state)
-    asked = Asked.of([np.arange(6)], {"a": "b"})
+    asked = DirectRequest.of([np.arange(6)], {"a": "b"})
     return pickle.dumps([(context, asked) for context in contexts.values()])
 
 
-def answers(*arguments: Any) -> list[tuple[Answered, State]]:
-    found: list[tuple[Answered, State]] = pickle.loads(work(*arguments))
+def answers(*arguments: Any) -> list[tuple[DirectReply, State]]:
+    found: list[tuple[DirectReply, State]] = pickle.loads(work(*arguments))
     return found
 
 
