@@ -34,7 +34,7 @@ KINDS = (
     ("flower-superlink", "SuperLink"),
     ("deploy link", "deploy link"),
     ("fedsyn.nodes.node.worker", "node: worker"),
-    ("fedsyn.nodes.node.link", "node: link"),
+    ("fedsyn.nodes.node.connection", "node: connection"),
     ("node serve", "node: supervisor"),
     ("flower-supernode", "SuperNode"),
 )

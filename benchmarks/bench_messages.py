@@ -22,7 +22,7 @@ from typing import Any
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower.direct import Answered, Asked
+from fedsyn.nodes.flower.direct import DirectReply, DirectRequest
 from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.runs.holders import app
@@ -47,8 +47,8 @@ class CountingGrid(InProcessGrid):
 
     counted: Counter[int]
 
-    def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
-        def counted() -> Iterator[tuple[int, Asked]]:
+    def ask(self, requests: Iterable[tuple[int, DirectRequest]], timeout: float | None) -> Iterator[DirectReply | None]:
+        def counted() -> Iterator[tuple[int, DirectRequest]]:
             for node, asked in requests:
                 self.counted[node] += 1
                 yield node, asked

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import signal
 import socket
 import subprocess
@@ -128,7 +127,7 @@ def _kind(root: str, command: str) -> str:
         return "server app" if "flwr-serverapp" in command or "superexec" in command else "SuperLink"
     if "fedsyn.nodes.node.worker" in command:
         return "worker"
-    if "fedsyn.nodes.node.link" in command:
+    if "fedsyn.nodes.node.connection" in command:
         return "link"
     return root
 
@@ -241,12 +240,6 @@ class Federation:
                     process.wait(10.0)
 
 
-def steps(log: Path) -> dict[str, float]:
-    """Wall seconds of each step of a link, all requests together: it says so when it ends."""
-    said = re.findall(r"wall seconds of all requests: (.*)", log.read_text(encoding="utf-8"))
-    return {name: float(seconds) for name, seconds in (each.split() for each in said[-1].split(", "))}
-
-
 def measure(kind: str, nodes: int, rounds: int, protocol: str) -> None:
     with tempfile.TemporaryDirectory(prefix="fedsyn-bench-") as name:
         federation = Federation(Path(name), nodes, rounds, protocol)
@@ -258,11 +251,6 @@ def measure(kind: str, nodes: int, rounds: int, protocol: str) -> None:
             time.sleep(0.3)
             cpu.stop()
             _print(kind, nodes, cpu)
-            federation.close()
-            if kind == "fedsyn node":
-                total = steps(federation.folder / "node-0.log")
-                shares = ", ".join(f"{step} {seconds / sum(total.values()):.0%}" for step, seconds in total.items())
-                print(f"    wall time of a link from a message to its reply: {shares}")
         finally:
             federation.close()
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedsyn.errors import RunError
+from fedsyn.nodes.flower.control import Control
 from fedsyn.nodes.flower.launch import environment, submit, tool, wait
-from fedsyn.nodes.flower.watching import SuperLink
 
 
 def run_simulation(
@@ -38,7 +38,7 @@ def run_simulation(
         with _superlink(home, ["--simulation"]) as log:
             federation = f"num-supernodes={nodes} client-resources-num-cpus={client_cpus}"
             run_id = submit(app, "own", run_config, ["--federation-config", federation])
-            wait(SuperLink("own"), run_id, poll)
+            wait(Control.named("own"), run_id, poll)
             return _tail(log)
     finally:
         del os.environ["FLWR_HOME"]

@@ -24,7 +24,7 @@ from fedsyn.nodes.flower.messages import array_record, pack, read_reply
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger, init_ledger
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.task import Reply, Task
+from fedsyn.nodes.node.task import NodeReply, Task
 from fedsyn.nodes.service.identities import load_operator_key, new_identity
 from fedsyn.protocol.federated_evaluation import federated_evaluation
 from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE
@@ -85,7 +85,7 @@ class Outcome:
         charged: rho by which the ledger on the disk grew.
     """
 
-    reply: Reply
+    reply: NodeReply
     charged: float
 
     @property
@@ -116,7 +116,7 @@ class Hospital:
     seed: int
     attacks: Mapping[str, Mapping[str, Attack]] = field(default_factory=dict)
     outcomes: dict[str, Outcome] = field(default_factory=dict)
-    honest: list[tuple[Task, Reply]] = field(default_factory=list)
+    honest: list[tuple[Task, NodeReply]] = field(default_factory=list)
     strategy: Any = None
 
     def __post_init__(self) -> None:
@@ -164,7 +164,6 @@ class Hospital:
                 "approval": "by hash",
                 "configurations": agreed,
                 "operators": [operator],
-                "apps": {"hashes": [FAB]},
             },
         }
         (folder / "node.yaml").write_text(yamlio.dumps(document), encoding="utf-8")

@@ -56,7 +56,7 @@ _PLAN = "no less noise than the plan of the run's configuration has for this req
 _MODEL = "a model on the client's own domain, finite, within inference.max_cells and max_message_passing_cost"
 _QUESTION = "another question of the same sensitivity, at the same price"
 
-#: What a node's link and worker get.
+#: What a node's connection and worker get.
 _NODE: Mapping[str, tuple[Line, ...]] = {
     "Incoming": (
         word(
@@ -65,8 +65,7 @@ _NODE: Mapping[str, tuple[Line, ...]] = {
             "another number in the audit log; a run that is called over keeps nothing from others any more",
         ),
         bounded("run_config", "see run configuration; bytes"),
-        derived("fab_hash", "of the app's bytes, which are fetched where the policy names apps; no app is run"),
-        derived("verifications", "a signature by a publisher's key of the policy, over the hash"),
+        word("fab_hash", "text", "another hash in the audit log; no app is run"),
         bounded("scalars", "one envelope; bytes, objects"),
         bounded("arrays", "numeric, without pickle; number, bytes"),
         word("together", "true or false", "whether a reply's arrays travel as one object"),
@@ -74,8 +73,7 @@ _NODE: Mapping[str, tuple[Line, ...]] = {
     "Task": (
         word("run", "an integer", "another number in the audit log"),
         bounded("run_config", "see run configuration"),
-        word("fab_hash", "as Incoming's", "another hash in the audit log, where the policy names no apps"),
-        derived("verifications", "as Incoming's"),
+        word("fab_hash", "as Incoming's", "another hash in the audit log; no app is run"),
         bounded("scalars", "one envelope"),
         bounded("arrays", "numeric, without pickle, read-only"),
     ),

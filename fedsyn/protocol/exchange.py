@@ -11,7 +11,7 @@ from typing import Any
 from fedsyn.aggregation.base import Enough
 from fedsyn.errors import Lost, ProtocolError
 from fedsyn.nodes.flower import Grid, Message
-from fedsyn.nodes.flower.direct import Asked, DirectGrid, chunks
+from fedsyn.nodes.flower.direct import DirectRequest, chunks
 from fedsyn.nodes.flower.grid import InProcessGrid, new_message
 from fedsyn.nodes.flower.messages import array_record, content_bytes, extended, pack, read_reply
 from fedsyn.nodes.flower.patient import PatientGrid
@@ -83,7 +83,7 @@ class Exchange:
 
     def _source(self, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
         grid = self.grid
-        if isinstance(grid, DirectGrid) and grid.is_direct:
+        if isinstance(grid, InProcessGrid) and grid.is_direct:
             return self._directly(grid, arrays, each)
         at_once = grid.at_once if isinstance(grid, InProcessGrid) else None
         if at_once is None:
@@ -91,11 +91,11 @@ class Exchange:
         blocks = chunks(sorted(self.nodes), at_once)
         return (reply for block in blocks for reply in self.among(block)._together(arrays, each))
 
-    def _directly(self, grid: DirectGrid, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
+    def _directly(self, grid: InProcessGrid, arrays: Arrays, each: Each | None) -> Iterator[Reply]:
         """Without messages, client by client."""
-        common = Asked.of(arrays, self.envelope.to_scalars())
+        common = DirectRequest.of(arrays, self.envelope.to_scalars())
 
-        def requests() -> Iterator[tuple[int, Asked]]:
+        def requests() -> Iterator[tuple[int, DirectRequest]]:
             for partition, node in sorted(self.nodes.items()):
                 asked = common if each is None else common.extended(each[partition])
                 self.costs.bytes_down += asked.size

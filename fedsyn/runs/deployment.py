@@ -15,8 +15,8 @@ from typing import Protocol, runtime_checkable
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, RunError
+from fedsyn.nodes.flower.control import COMPLETED, STOPPED, Control, RunState, Unreachable
 from fedsyn.nodes.flower.launch import app_folder, submit, wait
-from fedsyn.nodes.flower.watching import COMPLETED, STOPPED, RunState, SuperLink, Unreachable
 from fedsyn.protocol.record import RoundRecord, Waiting
 from fedsyn.protocol.waiting import Announcer
 from fedsyn.runs import journal
@@ -33,7 +33,7 @@ FOLDER = "FEDSYN_OPERATOR_FOLDER"
 Progress = Callable[[RoundRecord], None]
 
 
-def superlink_of(config: RunConfig) -> SuperLink:
+def superlink_of(config: RunConfig) -> Control:
     """The SuperLink that a deployment's configuration names.
 
     Raises:
@@ -42,13 +42,11 @@ def superlink_of(config: RunConfig) -> SuperLink:
     """
     if config.runtime.superlink is None:
         raise ConfigError("runtime.superlink: a deployment needs the name of a SuperLink connection of Flower")
-    superlink = SuperLink(config.runtime.superlink)
+    superlink = Control.named(config.runtime.superlink)
     try:
         superlink.state("1")
     except Unreachable as error:
-        raise RunError(
-            f"the SuperLink '{superlink.name}' at {superlink.address} does not answer ({error}); nothing was submitted"
-        ) from None
+        raise RunError(f"{error}; nothing was submitted") from None
     return superlink
 
 
@@ -56,7 +54,7 @@ def run_elsewhere(
     config: RunConfig,
     prepared: Prepared,
     out: Path,
-    superlink: SuperLink,
+    superlink: Control,
     progress: Progress | None,
     resumed: Submitted | None = None,
     table: Codes | None = None,
@@ -124,7 +122,7 @@ def named(config: RunConfig, run: str) -> RunConfig:
     return config.model_copy(update={"runtime": config.runtime.model_copy(update={"run": run})})
 
 
-def _ends_well(kept: Submitted, superlink: SuperLink, watch: _Watch, patience: float) -> bool:
+def _ends_well(kept: Submitted, superlink: Control, watch: _Watch, patience: float) -> bool:
     """Whether the run that is to be resumed is complete in the end without that.
 
     It may be going on still, and only nobody watched; or a SuperLink that was started anew has yet to notice that its
@@ -149,7 +147,7 @@ def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted
         return submit(app, kept.superlink, facts)
 
 
-def _brought_home(superlink: SuperLink, kept: Submitted, out: Path) -> None:
+def _brought_home(superlink: Control, kept: Submitted, out: Path) -> None:
     """Fetches the run directory where the ServerApp worked in another one."""
     if is_complete(out) or (out / "error.json").is_file():
         return
@@ -160,7 +158,7 @@ def _brought_home(superlink: SuperLink, kept: Submitted, out: Path) -> None:
     unpacked(log, kept.run, bytes.fromhex(kept.secret), out)
 
 
-def _ended(state: RunState, kept: Submitted, superlink: SuperLink) -> str:
+def _ended(state: RunState, kept: Submitted, superlink: Control) -> str:
     """How a run without a result has ended."""
     folder = os.environ.get(FOLDER)  # of `fedsyn deploy`: its connection is nobody else's
     log = f"flwr log {kept.flower_run} {superlink.name}" if folder is None else f"fedsyn deploy log {kept.run} {folder}"

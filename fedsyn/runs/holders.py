@@ -41,7 +41,7 @@ from fedsyn.nodes.flower.direct import TableApp
 from fedsyn.nodes.service.identities import load_identities, simulated_identities
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.finding import FOUND, FindingClient
-from fedsyn.protocol.wire.holder import Holder
+from fedsyn.protocol.wire.holder import Account, Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.open_tables import read_own
@@ -71,9 +71,40 @@ def client_fn(context: Context) -> Client:
     state: dict[str, Any] = json.loads(text) if text else {}
     holder = _real_holder(config, node, state) if "data" in node else _simulated_holder(config, context, state)
     holder.save = lambda kept: write_state(context, _compact(kept))
+    return client_of(config, holder).to_client()
+
+
+def client_of(config: RunConfig, holder: Holder) -> Any:
+    """The mechanism's client half of a holder; as long as something of its schema is private, the one that finds it."""
     made = client_class(config.mechanism.name)
-    client = made(config, holder) if holder.open_schema is None else FindingClient(config, holder, made.Contract)
-    return client.to_client()
+    return made(config, holder) if holder.open_schema is None else FindingClient(config, holder, made.Contract)
+
+
+def holder_of(
+    rows: LoadedRows,
+    partition: int | None,
+    state: dict[str, Any],
+    budget: PrivacyBudget,
+    keys: tuple[str, str] | None,
+    account: Account | None = None,
+) -> Holder:
+    """A holder of real rows, whose noise is the operating system's.
+
+    Args:
+        rows: its own.
+        partition: its number; None: the server gives one.
+        state: what it remembers of the run.
+        budget: that the run may spend of it.
+        keys: files of its identity and its roster; None: it has none.
+        account: of its ledger for life; such a holder answers an identical request again. None: it has no ledger.
+    """
+    coins, again = Randomness(None), account is not None
+    holder = Holder(partition, rows.codes, rows.domain, rows.schema_hash, coins, state, budget, account, again=again)
+    if rows.schema.open:
+        holder.own, holder.open_schema = rows.own, rows.schema
+    if keys is not None:
+        holder.identities = partial(load_identities, *keys)
+    return holder
 
 
 def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]) -> Holder:
@@ -220,14 +251,12 @@ def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:
     rows = load_rows(*files, config.data.bins, config.data.label, own_of(config, partition))
     if rows.schema.open and FOUND in state:
         rows = close_rows(rows, _compact(state[FOUND]))
-    holder = Holder(partition, rows.codes, rows.domain, rows.schema_hash, Randomness(None), state, budget)
-    if rows.schema.open:
-        holder.own, holder.open_schema = rows.own, rows.schema
+    keys = None
     if "identity" in node or "roster" in node:
         if "identity" not in node or "roster" not in node:
             raise NodeError("a node needs both 'identity' and 'roster', or neither, in its node configuration")
-        holder.identities = partial(load_identities, str(node["identity"]), str(node["roster"]))
-    return holder
+        keys = (str(node["identity"]), str(node["roster"]))
+    return holder_of(rows, partition, state, budget, keys)
 
 
 def _partition(node: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""A real Flower federation on loopback for tests: a SuperLink, SuperNodes, and a Flower home of their own."""
+"""A real Flower federation on loopback for tests: a SuperLink, holders' nodes, and a Flower home of their own."""
 
 from __future__ import annotations
 
@@ -11,9 +11,18 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from fedsyn import yamlio
+from fedsyn.nodes.lifetime.node_ledger import init_ledger
+from fedsyn.nodes.service.files import write_new
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]
+_OPENSSH = (Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
 
 
 def free_port() -> int:
@@ -53,7 +62,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 class Federation:
-    """A SuperLink and the SuperNodes that joined it; `close` stops every process, whatever happened."""
+    """A SuperLink and the nodes that joined it; `close` stops every process, whatever happened."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -70,8 +79,29 @@ class Federation:
         )
         self._wait_for_port("superlink", self.port)
 
-    def add_node(self, name: str, node_config: Mapping[str, str | float]) -> None:
-        """Starts a SuperNode with a home of its own, as on a machine of its own."""
+    def add_node(self, name: str, table: Path, schema: Path, *, agreed: str | None = None, **keys: Any) -> None:
+        """Starts a `fedsyn node` that allows any run, or one configuration (`agreed`); `keys`: of node.yaml."""
+        folder = self.folder / f"{name}-node"
+        folder.mkdir()
+        key = ec.generate_private_key(ec.SECP384R1()).private_bytes(*_OPENSSH)
+        write_new(folder / "node.key", key)
+        policy: dict[str, Any] = {
+            "approval": "always" if agreed is None else "by hash",
+            "configurations": None if agreed is None else [agreed],
+            "lifetime": {"epsilon": 1000, "delta": 1e-5},
+            "minimum_cohort": 1,
+            "corrupted": 0.0,
+            "client_sizes": "any",
+        }
+        document = {"name": name, "superlink": f"127.0.0.1:{self.port}", "insecure": True, "key": "node.key"}
+        document |= {"data": str(table), "schema": str(schema), **keys, "policy": policy}
+        (folder / "node.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
+        (folder / "state").mkdir(mode=0o700)
+        init_ledger(folder / "state" / "ledger.jsonl")
+        self._start(name, ["fedsyn", "node", "serve", str(folder / "node.yaml")], self.folder / f"{name}-home")
+
+    def add_supernode(self, name: str, node_config: Mapping[str, str | float]) -> None:
+        """Starts Flower's own SuperNode with a home of its own, as on a machine of its own."""
         described = " ".join(f'{k}="{v}"' if isinstance(v, str) else f"{k}={v}" for k, v in node_config.items())
         command = ["flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{self.port}"]
         command += ["--port", str(free_port()), "--node-config", described]

@@ -1,4 +1,4 @@
-"""FHAIM as a consortium runs it: real SuperNodes, a real SuperLink, and one service that holds the key."""
+"""FHAIM as a consortium runs it: holders' nodes, a real SuperLink, and one service that holds the key."""
 
 from __future__ import annotations
 
@@ -67,10 +67,9 @@ class Consortium:
         assert self.federation is not None
         lines = [",".join(columns), *(",".join(row[name] for name in columns) for row in rows), ""]
         (self.folder / f"{k}.csv").write_text("\n".join(lines), encoding="utf-8")
-        node: dict[str, Any] = {"data": str(self.folder / f"{k}.csv"), "schema": str(self.folder / "schema.yaml")}
-        keys = {"identity": str(self.folder / f"{k}.key"), "roster": str(self.folder / "roster.yaml")}
-        own = {**node, **keys, "config-sha256": self.agreed, "partition-id": k} if pinned else node
-        self.federation.add_node(f"holder{k}", own)
+        files = (self.folder / f"{k}.csv", self.folder / "schema.yaml")
+        keys = {"identity": str(self.folder / f"{k}.key"), "roster": str(self.folder / "roster.yaml"), "partition": k}
+        self.federation.add_node(f"holder{k}", *files, **({"agreed": self.agreed, **keys} if pinned else {}))
 
     def run(self, name: str = "out") -> tuple[dict[str, Any], list[dict[str, str]]]:
         """The ledger and the table of a run that must end well; the books agree."""

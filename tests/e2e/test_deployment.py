@@ -1,4 +1,4 @@
-"""AugFLAIM on a real SuperLink with Flower's own SuperNodes on loopback; those of fedsyn are in test_deploy.py."""
+"""Flower's own SuperNodes join a run on a real SuperLink through the refusals of every node; nowhere else do they."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ RUN_FILES = (
     "rounds.jsonl",
     "measured.jsonl",
     "report.html",
+    "README.md",
+    "predicted_quality.json",
 )
 
 
@@ -64,7 +66,7 @@ def add_holder(federation: Federation, name: str, rows: int, schema: str = SCHEM
     data, schema_file = federation.folder / f"{name}.csv", federation.folder / f"{name}.yaml"
     table.to_csv(data, index=False)
     schema_file.write_text(schema, encoding="utf-8")
-    federation.add_node(name, {"data": str(data), "schema": str(schema_file), **node_config})
+    federation.add_supernode(name, {"data": str(data), "schema": str(schema_file), **node_config})
 
 
 def rounds_of(out: Path, name: str = "rounds.jsonl") -> list[dict]:
@@ -92,9 +94,16 @@ def check_run_directory(out: Path, epsilon: float) -> pd.DataFrame:
 
 
 @pytest.mark.slow
-def test_three_data_holders_on_a_real_superlink(federation: Federation) -> None:
-    for k, rows in enumerate((80, 100, 120)):
-        add_holder(federation, f"holder{k}", rows)
+def test_plain_supernodes_join_through_the_refusals_of_every_node(federation: Federation) -> None:
+    """A bad, a stingy holder and one of another schema cost only themselves."""
+    add_holder(federation, "good", 100, **{"partition-id": 7})
+    # The first sum fits into this holder's own budget, the choice and the second sum do not.
+    add_holder(federation, "stingy", 90, epsilon=3.4)
+    add_holder(federation, "elsewhere", 80, SCHEMA.replace("nurse", "teacher"))
+    add_holder(federation, "broken", 70)
+    add_holder(federation, "unlike", 60, **{"config-sha256": "0" * 64})
+    broken = federation.folder / "broken.csv"
+    broken.write_text("age,job,smokes\nforty-two,clerk,no\n", encoding="utf-8")
 
     # A deployment refuses a seed before anything is submitted.
     seeded = federation.fedsyn_run(federation.folder / "run.yaml", federation.folder / "seeded", "runtime.seed=1")
@@ -102,39 +111,19 @@ def test_three_data_holders_on_a_real_superlink(federation: Federation) -> None:
     assert "Traceback" not in seeded.stderr and not (federation.folder / "seeded").exists()
 
     out = federation.folder / "out"
-    done = federation.fedsyn_run(federation.folder / "run.yaml", out)
-    assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("holder0")
-    synthetic = check_run_directory(out, 4.0)
-    assert len(synthetic) == 300  # row counts are public here
-    joined, first = rounds_of(out)
-    assert joined["cohort"] == [0, 1, 2] and joined["notes"] == []
-    assert first["dropped"] == {} and first["selected"]
-    _, measured = rounds_of(out, "measured.jsonl")
-    assert measured["bytes_up"] > 0 and measured["bytes_down"] > 0
-    assert "do not release" not in done.stdout
-
-
-@pytest.mark.slow
-def test_a_bad_or_stingy_holder_costs_only_itself(federation: Federation) -> None:
-    add_holder(federation, "good", 100, **{"partition-id": 7})
-    # The first sum fits into this holder's own budget, the choice and the second sum do not.
-    add_holder(federation, "stingy", 90, epsilon=3.4)
-    add_holder(federation, "elsewhere", 80, SCHEMA.replace("nurse", "teacher"))
-    add_holder(federation, "broken", 70)
-    broken = federation.folder / "broken.csv"
-    broken.write_text("age,job,smokes\nforty-two,clerk,no\n", encoding="utf-8")
-
-    out = federation.folder / "out"
-    done = federation.fedsyn_run(federation.folder / "run.yaml", out, "federation.clients=4", timeout=500)
+    done = federation.fedsyn_run(federation.folder / "run.yaml", out, "federation.clients=5", timeout=500)
     assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("good")
     synthetic = check_run_directory(out, 4.0)
-    assert len(synthetic) == 190
+    assert len(synthetic) == 190  # row counts are public here
     joined, first = rounds_of(out)
     assert sorted(joined["cohort"]) == [0, 7]
-    assert len(joined["notes"]) == 2 and all(note.startswith("not joined: ") for note in joined["notes"])
+    assert len(joined["notes"]) == 3 and all(note.startswith("not joined: ") for note in joined["notes"])
     notes = " ".join(joined["notes"])
     assert "schema" in notes and "DataError" in notes
+    assert "agreed to other configurations than the run's" in notes  # as `fedsyn node` says it
     assert list(first["dropped"]) == ["0"] and first["dropped"]["0"].startswith("budget: ")
     assert first["selected"]
+    _, measured = rounds_of(out, "measured.jsonl")
+    assert measured["bytes_up"] > 0 and measured["bytes_down"] > 0
     # The holder's own log says what is wrong; the value in its table stays with it.
     assert "forty-two" not in federation.log("superlink") + notes

@@ -22,11 +22,9 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from loopback import free_port
 
 from fedsyn.nodes.deploy.init import init
-from fedsyn.nodes.deploy.link import agree, control_of
-from fedsyn.nodes.deploy.plan import Plan
-from fedsyn.nodes.deploy.supervised import SuperLink
-from fedsyn.nodes.flower.fleet_client import Contact, connect, load_key
-from fedsyn.nodes.flower.fleet_client import Place as NodePlace
+from fedsyn.nodes.deploy.plan import FederationPlan
+from fedsyn.nodes.deploy.superlink import SuperLinkProcess, agree, control_of
+from fedsyn.nodes.flower.fleet import Contact, Endpoint, connect, load_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 #: Times the memory that it had before: a hundred TLS connections with 64 KiB each cost it 0.3.
@@ -38,9 +36,9 @@ class Stand:
     """A SuperLink that knows one node, `north`; another key is `strange`."""
 
     def __init__(self, folder: Path) -> None:
-        made = init(Plan("study", ("north", "south"), port=free_port()), folder / "study")
+        made = init(FederationPlan("study", ("north", "south"), port=free_port()), folder / "study")
         self.made, self.federation = made, made.federation
-        self.superlink = SuperLink(made.place, made.federation)
+        self.superlink = SuperLinkProcess(made.place, made.federation)
         self.port = made.federation.superlink.port
         end = time.monotonic() + 120.0
         while not self.superlink.healthy:
@@ -53,7 +51,7 @@ class Stand:
 
     def client(self, key: Path) -> tuple[Any, bytes]:
         loaded = load_key(key)
-        place = NodePlace(f"localhost:{self.port}", key, self.made.place.ca)
+        place = Endpoint(f"localhost:{self.port}", key, self.made.place.ca)
         return connect(place, loaded, Contact()), public_key_to_bytes(loaded.public_key())
 
     def line(self) -> ssl.SSLSocket:

@@ -121,7 +121,7 @@ def test_a_run_survives_the_death_of_every_part_of_its_nodes(nodes: Nodes) -> No
         nodes.start(1)
         dead.append("node")
         nodes.until(lambda: nodes.asked(2) >= 8)
-        kill(nodes.processes(2, "fedsyn.nodes.node.link"))
+        kill(nodes.processes(2, "fedsyn.nodes.node.connection"))
         dead.append("link")
 
     thread = threading.Thread(target=killer, daemon=True)

@@ -1,9 +1,10 @@
-"""A consortium: real SuperNodes, a real SuperLink and three services that compute on what nobody sees."""
+"""A consortium: holders' nodes, a real SuperLink and three services that compute on what nobody sees."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,8 +56,8 @@ def test_three_holders_three_parties_and_a_server_that_sees_nothing(tmp_path: Pa
             )
             text = "\n".join(["job,smokes,floor", *(",".join(map(str, row)) for row in rows), ""])
             (tmp_path / f"{k}.csv").write_text(text, encoding="utf-8")
-            node: dict[str, str | float] = {"data": str(tmp_path / f"{k}.csv"), "schema": str(tmp_path / "schema.yaml")}
-            federation.add_node(f"holder{k}", node if k == 3 else {**node, "config-sha256": agreed, "partition-id": k})
+            keys: dict[str, Any] = {} if k == 3 else {"agreed": agreed, "partition": k}
+            federation.add_node(f"holder{k}", tmp_path / f"{k}.csv", tmp_path / "schema.yaml", **keys)
         out = tmp_path / "out"
         done = federation.fedsyn_run(tmp_path / "run.yaml", out, timeout=500)
         assert done.returncode == 0, done.stderr + federation.log("superlink") + services.log("alder")

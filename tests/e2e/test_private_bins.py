@@ -49,8 +49,8 @@ def test_three_holders_find_what_is_private_in_their_schema(federation: Federati
             {"cost": costs, "ward": rng.choice(["A1", "B", "rare"], 1200, p=[0.6, 0.399, 0.001]), "sex": "f"}
         )
         table.to_csv(federation.folder / f"{k}.csv", index=False)
-        files = {"data": str(federation.folder / f"{k}.csv"), "schema": str(federation.folder / "schema.yaml")}
-        federation.add_node(f"holder{k}", {**files, "partition-id": k})
+        files = (federation.folder / f"{k}.csv", federation.folder / "schema.yaml")
+        federation.add_node(f"holder{k}", *files, partition=k)
     out = federation.folder / "out"
     done = federation.fedsyn_run(federation.folder / "run.yaml", out, timeout=500)
     assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("holder0")

@@ -314,9 +314,12 @@ def test_the_nodes_keys_can_rest_encrypted() -> None:
 def printed_metrics() -> set[str]:
     """Names of every metric that a node, a SuperLink and a party print."""
     told, budget = set[str](), SpentBudget(0.0, 1.0, 1e-6, 0)
-    for service, what, file in (("node", "requests", "nodes/node/link"), ("party", "orders", "nodes/parties/serving")):
+    for service, what, file in (
+        ("node", "requests", "nodes/node/connection"),
+        ("party", "orders", "nodes/parties/serving"),
+    ):
         told |= {*Health(service, "x", (), Requests(what, "outcome"), budget, figures=_figures(file)).metrics()}
-    return told | {*Health("link", "x", (), figures=_figures("nodes/deploy/link")).metrics()}
+    return told | {*Health("link", "x", (), figures=_figures("nodes/deploy/superlink")).metrics()}
 
 
 def _figures(file: str) -> Metrics:

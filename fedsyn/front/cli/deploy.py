@@ -24,10 +24,10 @@ from fedsyn.front.cli.runs import OutOption, ResumeOption, carry_out
 from fedsyn.output import log_handler, say
 
 if TYPE_CHECKING:
-    from fedsyn.nodes.deploy.changes import Change
-    from fedsyn.nodes.deploy.federation import Place
-    from fedsyn.nodes.deploy.init import Made
-    from fedsyn.nodes.deploy.plan import Approval, Plan
+    from fedsyn.nodes.deploy.changes import HolderChange
+    from fedsyn.nodes.deploy.federation import OperatorFolder
+    from fedsyn.nodes.deploy.init import NewFederation
+    from fedsyn.nodes.deploy.plan import Approval, FederationPlan
     from fedsyn.nodes.deploy.status import Status
 
 app = typer.Typer(help="Run a federation on real machines: its files, its SuperLink, its runs.", no_args_is_help=True)
@@ -41,7 +41,7 @@ HERE = Path()
 _SEND_LINE = "send this line of their roster.yaml to {others}; they compare it with {name}, and restart their nodes:"
 
 
-def _place(folder: Path) -> Place:
+def _place(folder: Path) -> OperatorFolder:
     """Return where a federation's files lie."""
     from fedsyn.nodes.deploy.federation import place_of
 
@@ -80,13 +80,13 @@ def init(
 ) -> None:
     """Write one folder each for the operator, every data holder and every party, with its keys and instructions."""
     from fedsyn.nodes.deploy.init import init as write
-    from fedsyn.nodes.deploy.plan import APPROVALS, Plan, split_names, split_parties
+    from fedsyn.nodes.deploy.plan import APPROVALS, FederationPlan, split_names, split_parties
 
     if approval not in APPROVALS:
         near = nearest(approval, APPROVALS)
         raise ConfigError(f"--approval: must be one of {', '.join(map(repr, APPROVALS))}, found '{approval}'{near}")
     chosen: Approval = approval
-    plan = Plan(
+    plan = FederationPlan(
         out.absolute().name,
         split_names([*holders, *(more or ())]),
         split_parties(parties or ()),
@@ -107,7 +107,7 @@ def init(
 @app.command()
 def link(folder: FolderArgument = HERE) -> None:
     """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
-    from fedsyn.nodes.deploy.link import Link, only_one
+    from fedsyn.nodes.deploy.superlink import SuperLinkService, only_one
 
     place = _place(folder)
     log = logging.getLogger("fedsyn.link")
@@ -115,7 +115,7 @@ def link(folder: FolderArgument = HERE) -> None:
     log.setLevel(logging.INFO)
     stopping = stop_event()
     with only_one(place):
-        made = Link(place, log.info)
+        made = SuperLinkService(place, log.info)
         facts = made.federation.superlink
         say(f"SuperLink of '{made.federation.name}': nodes call {facts.address}; log: {place.state / 'superlink.log'}")
         if facts.insecure:
@@ -134,14 +134,13 @@ def run(
     resume: ResumeOption = False,
 ) -> None:
     """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
-    from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, missing, require_link
+    from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, require_link
 
     place = _place(folder)
     federation = place.load()
     loaded = configuration(place, federation, config, set_ or ())
     require_link(place, federation)
-    loaded = addressed(loaded, place, federation)
-    absent = missing(place, federation, loaded.federation.clients)
+    loaded, absent = addressed(loaded, place, federation)
     if absent:
         err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
     with connected(place, federation):
@@ -171,12 +170,9 @@ def log(
     folder: FolderArgument = HERE,
 ) -> None:
     """Print the log of a run's server until the run has finished."""
-    from fedsyn.nodes.deploy.ordering import connected
     from fedsyn.nodes.deploy.status import follow_log
 
-    place = _place(folder)
-    with connected(place, place.load()):
-        follow_log(place, run_name, say)
+    follow_log(_place(folder), run_name, say)
 
 
 @app.command()
@@ -187,7 +183,8 @@ def stop(
     ] = None,
 ) -> None:
     """Stop the SuperLink or, with --run, one run. What was released stays charged."""
-    from fedsyn.nodes.deploy.stopping import stop_link, stop_run
+    from fedsyn.nodes.deploy.status import stop_run
+    from fedsyn.nodes.deploy.superlink import stop_link
 
     place = _place(folder)
     if run_id is not None:
@@ -268,7 +265,7 @@ def remove(
     say("holders who demand a larger minimum_cohort lower it in node.yaml, or take part no more")
 
 
-def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
+def _rotate_party(place: OperatorFolder, name: str, card: Path, yes: bool) -> None:
     from fedsyn.config import load_options
     from fedsyn.nodes.deploy.changes import rotate_party
     from fedsyn.settings import PartyCard
@@ -287,9 +284,9 @@ def _rotate_party(place: Place, name: str, card: Path, yes: bool) -> None:
 # What is said --------------------------------------------------------------------------------------------------------
 
 
-def _say_made(plan: Plan, made: Made, out: Path) -> None:
+def _say_made(plan: FederationPlan, made: NewFederation, out: Path) -> None:
     from fedsyn.nodes.deploy.init import digest_of
-    from fedsyn.nodes.deploy.readmes import INSECURE, SEEN
+    from fedsyn.nodes.deploy.texts import INSECURE, SEEN
 
     federation = made.federation
     say(f"wrote the federation '{plan.name}' to {out}:")
@@ -316,7 +313,7 @@ def _say_made(plan: Plan, made: Made, out: Path) -> None:
         err_console.print(INSECURE.strip(), style="bold red", highlight=False, soft_wrap=True)
 
 
-def _room(plan: Plan) -> str:
+def _room(plan: FederationPlan) -> str:
     """How much the limits for life leave."""
     runs = "one run" if plan.runs == 1 else f"{plan.runs} runs"
     text = f"room: each table's life has epsilon {plan.lifetime:g} at delta {plan.delta:g}"
@@ -332,7 +329,7 @@ def _compared(name: str, fingerprint: str, yes: bool) -> None:
     confirm(f"H{told}", yes, f"there is nobody to ask: h{told} Then add --yes")
 
 
-def _say_change(changed: Change) -> None:
+def _say_change(changed: HolderChange) -> None:
     said = {True: "the SuperLink knows", None: "no SuperLink runs here: it follows at its next start"}
     say(said.get(changed.followed, "the SuperLink has not followed within 30 s: see what 'fedsyn deploy link' says"))
     if changed.problem is not None:
@@ -343,7 +340,7 @@ def _say_change(changed: Change) -> None:
         say(changed.run)
 
 
-def _say_line(changed: Change, what: str) -> None:
+def _say_line(changed: HolderChange, what: str) -> None:
     """Says what the other holders do with a holder's line of their rosters, if it has one."""
     holder = changed.holder
     if holder.identity is not None:

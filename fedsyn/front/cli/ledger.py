@@ -142,11 +142,11 @@ def _opened(file: Path) -> tuple[LedgerReading, NodeFile | None]:
 
 def _remembered(node: NodeFile | None) -> list[Head]:
     """Heads that the memories of a node keep; its next start compares them, too."""
-    from fedsyn.nodes.node.rest import sealed_memory
+    from fedsyn.nodes.node.memory import Memory
 
     if node is None:
         return []
-    return sealed_memory(node.state_folder / "runs", node.data_key, look=True).heads()
+    return Memory(node.state_folder / "runs", node.data_key, look=True).heads()
 
 
 def _read_head(path: Path) -> dict[str, Any]:

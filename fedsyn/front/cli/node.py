@@ -47,7 +47,7 @@ def status(
 ) -> None:
     """Show a node's status: its connection, the requests it answered, the budget its table has spent."""
     from fedsyn.nodes.node.file import load_node_file
-    from fedsyn.nodes.node.status import look, said
+    from fedsyn.nodes.node.serve import look, said
 
     facts = look(load_node_file(file))
     say(json.dumps(facts, indent=1) if as_json else said(facts))

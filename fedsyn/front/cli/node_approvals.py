@@ -17,7 +17,7 @@ from fedsyn.output import say
 if TYPE_CHECKING:
     from fedsyn.nodes.lifetime.node_lines import LedgerRun, NodeLines
     from fedsyn.nodes.lifetime.room import Room
-    from fedsyn.nodes.node.approvals import Approvals, Entry
+    from fedsyn.nodes.node.approvals import ApprovalRecord, Approvals
     from fedsyn.nodes.node.file import NodeFile
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")]
@@ -41,7 +41,7 @@ def pending(
             found.append((entry, [], str(error)))
     if as_json:
         listed = [
-            {"key": entry.key, **entry.to_dict(), "room": [room.to_dict() for room in rooms], "problem": problem}
+            {"key": entry.key, **entry.model_dump(), "room": [room.to_dict() for room in rooms], "problem": problem}
             for entry, rooms, problem in found
         ]
         say(json.dumps(listed, indent=1))
@@ -117,7 +117,7 @@ def _opened(file: Path) -> tuple[NodeFile, Approvals]:
     return node, Approvals(node.state_folder / "approvals")
 
 
-def _rooms(entry: Entry, node: NodeFile) -> list[Room]:
+def _rooms(entry: ApprovalRecord, node: NodeFile) -> list[Room]:
     """What this table has given away, and what the run could add, for each limit of its holder."""
     from fedsyn.nodes.lifetime.room import rooms
 
@@ -125,7 +125,7 @@ def _rooms(entry: Entry, node: NodeFile) -> list[Room]:
     return rooms(lines, facts, node.policy.limits, time.time(), entry.subject.run)
 
 
-def _require_allowed(entry: Entry, node: NodeFile) -> None:
+def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
     from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.room import require_room
@@ -139,7 +139,7 @@ def _require_allowed(entry: Entry, node: NodeFile) -> None:
         raise ConfigError(f"run '{entry.subject.run}' would be refused whatever you say: {error}") from None
 
 
-def _of_the_run(entry: Entry, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
+def _of_the_run(entry: ApprovalRecord, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
     """The table's ledger, read and not touched, and what the run is to it."""
     from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.accounts import open_ledger
@@ -152,7 +152,7 @@ def _of_the_run(entry: Entry, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
     return lines, facts_of(config, entry.subject.config, entry.subject.schema)
 
 
-def _explained(entry: Entry, node: NodeFile) -> str:
+def _explained(entry: ApprovalRecord, node: NodeFile) -> str:
     """What `fedsyn explain` prints of the run, on this holder's own schema."""
     from fedsyn.loading import parse_config
     from fedsyn.protocol.explain import explain
@@ -171,7 +171,7 @@ def _explained(entry: Entry, node: NodeFile) -> str:
     return explain(config, schema.domain, client, schema).render(min(out_console.width, 100))
 
 
-def _facts(entry: Entry) -> str:
+def _facts(entry: ApprovalRecord) -> str:
     asked = dt.datetime.fromtimestamp(entry.asked, dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
     privacy = entry.config.get("privacy", {})
     budget = f"epsilon {privacy.get('epsilon')} at delta {privacy.get('delta')}"

@@ -186,8 +186,9 @@ def _federation(named: Path, assignments: Sequence[str]) -> Iterator[tuple[RunCo
     federation = place.load()
     config = configuration(place, federation, None, assignments)
     require_link(place, federation)
+    config, _ = addressed(config, place, federation)
     with connected(place, federation):
-        yield addressed(config, place, federation), {holder.partition: holder.name for holder in federation.holders}
+        yield config, {holder.partition: holder.name for holder in federation.holders}
 
 
 def _several(

@@ -9,23 +9,26 @@ import datetime
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from fedsyn.config import RunConfig, load_options
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
-from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, PartyEntry, Place
+from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, OperatorFolder, PartyEntry
 from fedsyn.nodes.deploy.init import Terms, holder_folder
-from fedsyn.nodes.deploy.link import follows
-from fedsyn.nodes.deploy.plan import Plan, lifetime
+from fedsyn.nodes.deploy.plan import FederationPlan, lifetime
+from fedsyn.nodes.deploy.superlink import follows
 from fedsyn.nodes.service.certificates import Credentials, new_link
 from fedsyn.nodes.service.files import replace_synced, write_text
 from fedsyn.nodes.service.holder_keys import HolderCard, roster_text
 from fedsyn.registry import contract_class
 from fedsyn.settings import PartyCard
 
+Card = TypeVar("Card", HolderCard, PartyCard)
+
 
 @dataclass(frozen=True)
-class Change:
+class HolderChange:
     """What a command has changed.
 
     Attributes:
@@ -43,17 +46,14 @@ class Change:
     problem: str | None = None
 
 
-def rotate_keys(place: Place, name: str, card_file: Path) -> Change:
+def rotate_keys(place: OperatorFolder, name: str, card_file: Path) -> HolderChange:
     """Takes a holder's new public keys.
 
     Raises:
         ConfigError: no such holder, a revoked one, or no card of new keys of this holder.
     """
-    card = load_options(HolderCard, card_file)
     with place.changing() as federation:
-        old = federation.holder(name)
-        if card.name != name:
-            raise ConfigError(f"{card_file} is the card of '{card.name}', not of '{name}'")
+        old, card = federation.holder(name), _card_of(HolderCard, card_file, name)
         if old.revoked is not None:
             raise ConfigError(f"{name} was removed on {old.revoked}, for good; a new holder needs a name of its own")
         if card.node == old.node:
@@ -68,7 +68,7 @@ def rotate_keys(place: Place, name: str, card_file: Path) -> Change:
         return _changed(place, federation.replaced(new), new)
 
 
-def add(place: Place, name: str, card_file: Path, runs: int = 2) -> Change:
+def add(place: OperatorFolder, name: str, card_file: Path, runs: int = 2) -> HolderChange:
     """Takes a holder in who has made its own keys: its folder, its line in the others' rosters, `clients` of the run.
 
     Args:
@@ -80,12 +80,10 @@ def add(place: Place, name: str, card_file: Path, runs: int = 2) -> Change:
     Raises:
         ConfigError: the name or a key is taken, the card is another's, or run.yaml does not say how many take part.
     """
-    card = load_options(HolderCard, card_file)
     with place.changing() as federation:
         if any(old.name.lower() == name.lower() for old in federation.holders):
             raise ConfigError(f"there is, or was, a holder '{name}' already; a new one needs a name of its own")
-        if card.name != name:
-            raise ConfigError(f"{card_file} is the card of '{card.name}', not of '{name}'")
+        card = _card_of(HolderCard, card_file, name)
         signed = any(old.identity is not None for old in federation.holders)
         if signed != (card.identity is not None):
             wants = "with an identity" if signed else "with --no-identity: this federation has none"
@@ -104,7 +102,7 @@ def add(place: Place, name: str, card_file: Path, runs: int = 2) -> Change:
         return replace(made, run=config.sha256)
 
 
-def remove(place: Place, name: str, now: datetime.datetime | None = None) -> Change:
+def remove(place: OperatorFolder, name: str, now: datetime.datetime | None = None) -> HolderChange:
     """Remove a holder for good. Raises ConfigError if it is unknown, or removed already."""
     with place.changing() as federation:
         old = federation.holder(name)
@@ -135,16 +133,14 @@ class PartyChange:
     run: str
 
 
-def rotate_party(place: Place, name: str, card_file: Path) -> PartyChange:
+def rotate_party(place: OperatorFolder, name: str, card_file: Path) -> PartyChange:
     """Takes a party's new card: here, in the folders that were not sent yet, and in the hashes that they pin.
 
     Raises:
         ConfigError: no such party, or no card of new keys of this party.
     """
-    card = load_options(PartyCard, card_file)
+    card = _card_of(PartyCard, card_file, name)
     with place.changing() as federation:
-        if card.name != name:
-            raise ConfigError(f"{card_file} is the card of '{card.name}', not of '{name}'")
         kept = place.operator / "parties" / f"{name}.yaml"
         if load_options(PartyCard, kept) == card:
             raise ConfigError(
@@ -162,7 +158,7 @@ def rotate_party(place: Place, name: str, card_file: Path) -> PartyChange:
         return PartyChange(entry, changed, _pinned_anew(place, changed, before))
 
 
-def renew_link(place: Place) -> FederationFile:
+def renew_link(place: OperatorFolder) -> FederationFile:
     """A new key and certificate for the SuperLink, from the same authority: nobody has to hear of it.
 
     Raises:
@@ -181,7 +177,14 @@ def renew_link(place: Place) -> FederationFile:
         return federation
 
 
-def _changed(place: Place, changed: FederationFile, holder: HolderEntry) -> Change:
+def _card_of(kind: type[Card], file: Path, name: str) -> Card:
+    card = load_options(kind, file)
+    if card.name != name:
+        raise ConfigError(f"{file} is the card of '{card.name}', not of '{name}'")
+    return card
+
+
+def _changed(place: OperatorFolder, changed: FederationFile, holder: HolderEntry) -> HolderChange:
     """Writes the change down, before anybody hears of it, and has a running SuperLink follow."""
     place.save(changed)
     if changed.roster:
@@ -190,10 +193,10 @@ def _changed(place: Place, changed: FederationFile, holder: HolderEntry) -> Chan
         roster = place.handed_out / entry.name / "roster.yaml"
         if roster.is_file():
             write_text(roster, roster_text(changed.roster))
-    return Change(holder, changed, follows(place, changed))
+    return HolderChange(holder, changed, follows(place, changed))
 
 
-def _with_holders(place: Place, before: FederationFile, after: FederationFile) -> RunConfig:
+def _with_holders(place: OperatorFolder, before: FederationFile, after: FederationFile) -> RunConfig:
     """Has run.yaml ask for the holders of now; the configuration that it is then.
 
     `clients` follows. What `deploy init` reckoned from their number is reckoned again, unless somebody has written
@@ -225,13 +228,13 @@ def _with_holders(place: Place, before: FederationFile, after: FederationFile) -
     return config
 
 
-def _planned(federation: FederationFile, signed: bool) -> Plan:
+def _planned(federation: FederationFile, signed: bool) -> FederationPlan:
     """What `deploy init` would assume for this many holders."""
     parties = () if signed else (("party", "localhost:1"),)
-    return Plan(federation.name, tuple(entry.name for entry in federation.present), parties)
+    return FederationPlan(federation.name, tuple(entry.name for entry in federation.present), parties)
 
 
-def _pinned_anew(place: Place, federation: FederationFile, before: str) -> str:
+def _pinned_anew(place: OperatorFolder, federation: FederationFile, before: str) -> str:
     """Gives folders that were not sent yet today's run.yaml, and its hash where they pin the one before; the hash."""
     path = place.operator / federation.run
     now, text = load_config(path).sha256, path.read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ FILE, STATE, OPERATOR = "federation.yaml", "state", "operator"
 _HEAD = "# Written by 'fedsyn deploy'. Who takes part, with public keys only; change it with 'fedsyn deploy ...'.\n"
 
 
-class LinkNode(Node):
+class SuperLinkNode(Node):
     """The SuperLink.
 
     Attributes:
@@ -109,7 +109,7 @@ class FederationFile(Node):
 
     format: Literal[1] = 1
     name: str = Field(pattern=NAME)
-    superlink: LinkNode
+    superlink: SuperLinkNode
     operator: str = Field(pattern="^[0-9a-f]{64}$")
     holders: tuple[HolderEntry, ...] = Field(min_length=1)
     parties: tuple[PartyEntry, ...] = ()
@@ -165,7 +165,7 @@ class FederationFile(Node):
 
 
 @dataclass(frozen=True)
-class Place:
+class OperatorFolder:
     """The operator's folder.
 
     Attributes:
@@ -227,11 +227,11 @@ class Place:
             os.close(descriptor)
 
 
-def place_of(folder: Path) -> Place:
+def place_of(folder: Path) -> OperatorFolder:
     """The operator's folder, from itself or from the one that `deploy init` made around it."""
     for operator in (folder, folder / OPERATOR):
         if (operator / FILE).is_file():
-            return Place(operator.resolve())
+            return OperatorFolder(operator.resolve())
     what = "no such folder" if not folder.exists() else f"there is no {FILE} in it, nor in {OPERATOR}/"
     raise ConfigError(f"{folder}: {what}; name the folder that 'fedsyn deploy init --out FOLDER' made")
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedsyn import yamlio
 from fedsyn.aggregation.secagg.primitives import Identity
 from fedsyn.capabilities import Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config
-from fedsyn.nodes.deploy.federation import FILE, FederationFile, HolderEntry, LinkNode, PartyEntry, Place, joined
-from fedsyn.nodes.deploy.plan import Approval, Plan
-from fedsyn.nodes.deploy.readmes import INSECURE, SEEN
+from fedsyn.nodes.deploy.federation import (
+    FILE,
+    FederationFile,
+    HolderEntry,
+    OperatorFolder,
+    PartyEntry,
+    SuperLinkNode,
+    joined,
+)
+from fedsyn.nodes.deploy.plan import Approval, FederationPlan
+from fedsyn.nodes.deploy.texts import INSECURE, SEEN, yaml_text
 from fedsyn.nodes.lifetime.node_ledger import init_ledger
 from fedsyn.nodes.service.certificates import fingerprint, new_authority, new_link
 from fedsyn.nodes.service.files import write_new, write_text
@@ -28,7 +34,7 @@ from fedsyn.settings import PartyCard
 
 
 @dataclass(frozen=True)
-class Made:
+class NewFederation:
     """What stands in a new federation's folder.
 
     Attributes:
@@ -38,11 +44,11 @@ class Made:
     """
 
     federation: FederationFile
-    place: Place
+    place: OperatorFolder
     authority: str | None
 
 
-def init(plan: Plan, out: Path) -> Made:
+def init(plan: FederationPlan, out: Path) -> NewFederation:
     """Writes a federation's folder, all of it or nothing.
 
     Raises:
@@ -66,10 +72,10 @@ def init(plan: Plan, out: Path) -> Made:
         raise ConfigError(f"--out: cannot write {out}: {error.strerror}") from None
     finally:
         shutil.rmtree(made, ignore_errors=True)
-    return Made(federation, Place(out / "operator"), authority)
+    return NewFederation(federation, OperatorFolder(out / "operator"), authority)
 
 
-def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
+def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None]:
     operator = root / "operator"
     operator.mkdir(mode=0o700)
     if plan.wheel is not None:
@@ -85,7 +91,7 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
     keys = {name: new_keys(name, identity=plan.signed) for name in plan.holders}
     federation = FederationFile(
         name=plan.name,
-        superlink=LinkNode(
+        superlink=SuperLinkNode(
             hosts=plan.hosts,
             port=plan.port,
             listen=plan.listen,
@@ -102,7 +108,7 @@ def _write(plan: Plan, root: Path) -> tuple[FederationFile, str | None]:
     for entry in federation.holders:
         made = keys[entry.name]
         folder = root / "holders" / entry.name
-        holder_folder(Place(operator), federation, entry, terms, folder)
+        holder_folder(OperatorFolder(operator), federation, entry, terms, folder)
         write_new(folder / "node.key", made.key)
         if made.identity is not None:
             write_new(folder / "identity.key", made.identity)
@@ -117,7 +123,7 @@ def _entry(number: int, card: HolderCard) -> HolderEntry:
     return HolderEntry(name=card.name, partition=number, node=card.node, identity=card.identity)
 
 
-def _authority(plan: Plan, operator: Path) -> str:
+def _authority(plan: FederationPlan, operator: Path) -> str:
     """The CA and the SuperLink's certificate; the CA's, PEM."""
     authority = new_authority(plan.name)
     link = new_link(authority, plan.name, plan.hosts)
@@ -127,7 +133,7 @@ def _authority(plan: Plan, operator: Path) -> str:
     return authority.certificate
 
 
-def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
+def _parties(plan: FederationPlan, root: Path, operator: Path) -> list[PartyCard]:
     """The parties' folders, and their cards in the operator's."""
     parties = plan.capabilities.parties
     if parties is None:
@@ -140,20 +146,19 @@ def _parties(plan: Plan, root: Path, operator: Path) -> list[PartyCard]:
         folder = root / "parties" / card.name
         shutil.copyfile(folder / CARD, operator / "parties" / f"{card.name}.yaml")
         shutil.copyfile(operator / "party" / CERTIFICATE, folder / "operator.pem")
-        others = [other.name for other in cards if other is not card]
-        policy = {
-            "epsilon_per_run": plan.epsilon,
-            "epsilon_total": plan.party_total,
-            "delta": plan.delta,
-            "mechanisms": [plan.mechanism],
-            "minimum_clients": plan.minimum_cohort,
-        }
-        document: dict[str, object] = {"role": parties.role, "operators": ["operator.pem"]}
-        if others:
-            document["parties"] = [f"parties/{name}.yaml" for name in others]
-        document |= {"listen": f"0.0.0.0:{card.address.rpartition(':')[2]}", "policy": policy}
-        head = f"# What this party allows, whatever a server asks. epsilon_total has room for {_runs(plan.runs)}.\n"
-        write_text(folder / "party.yaml", head + yamlio.dumps(document))
+        text = yaml_text(
+            "party.yaml",
+            role=parties.role,
+            others=[f"parties/{other.name}.yaml" for other in cards if other is not card],
+            listen=f"0.0.0.0:{card.address.rpartition(':')[2]}",
+            epsilon=plan.epsilon,
+            total=plan.party_total,
+            delta=plan.delta,
+            mechanism=plan.mechanism,
+            minimum_cohort=plan.minimum_cohort,
+            runs=plan.runs,
+        )
+        write_text(folder / "party.yaml", text)
         write_text(folder / "README.md", _party_readme(plan, operator, card, cards))
     return cards
 
@@ -184,7 +189,9 @@ class Terms:
         return self.approval == "by hash" or (parties and self.approval != "by person")
 
 
-def holder_folder(place: Place, federation: FederationFile, holder: HolderEntry, terms: Terms, folder: Path) -> None:
+def holder_folder(
+    place: OperatorFolder, federation: FederationFile, holder: HolderEntry, terms: Terms, folder: Path
+) -> None:
     """Writes what a holder gets, but no key: node.yaml, roster, an empty ledger, and the operator's public files."""
     folder.mkdir(mode=0o700, parents=True)
     if terms.signed:
@@ -212,60 +219,27 @@ def _shared(operator: Path, folder: Path) -> None:
 def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> str:
     """The text of a holder's node.yaml, with a policy that allows this run and nothing more."""
     config = terms.config
-    insecure, aggregation = federation.superlink.insecure, config.aggregation
-    head: dict[str, object] = {"format": 1, "name": holder.name, "superlink": federation.superlink.address}
-    head |= {"insecure": True} if insecure else {"root_certificates": "ca.crt"}
-    head |= {"key": "node.key", "data": "rows.csv", "schema": "schema.yaml", "partition": holder.partition}
-    if terms.signed:
-        head |= {"identity": "identity.key", "roster": "roster.yaml"}
-    head |= {"state": "state", "listen": f"127.0.0.1:{9100 + holder.partition}"}
-    epsilon, delta = config.privacy.epsilon, config.privacy.delta
-    lines: list[tuple[str, object, str]] = [
-        ("per_run", {"epsilon": epsilon, "delta": delta}, "the most that one run may ask for"),
-        ("lifetime", {"epsilon": terms.lifetime, "delta": delta}, "of all runs together, failed ones too"),
-        ("mechanisms", [config.mechanism.name], ""),
-        ("protocols", [aggregation.protocol], "how sums are formed: nobody sees this table's own"),
-        ("noise", [aggregation.noise], ""),
-        ("threat", "malicious" if terms.signed else None, "malicious: protected even if the operator cheats"),
-        ("minimum_cohort", config.federation.minimum_cohort, "fewest holders in a sum"),
-        *_shares(config),
-        ("approval", terms.approval, "by person: a run waits until you type 'fedsyn node approve'"),
-        ("configurations", [config.sha256] if terms.pinned else None, "hash of the agreed run.yaml ('fedsyn explain')"),
-        ("operators", [federation.operator], "who may order a run"),
-    ]
-    text = yamlio.dumps(head) + "policy:\n"
-    for key, value, comment in lines:
-        line = f"  {key}: {_flow(value)}"
-        text += f"{line:<58}  # {comment}\n" if comment else f"{line}\n"
-    return f"# The node of {holder.name}: what its holder decides, and no server can change.\n{text}"
-
-
-def _shares(config: RunConfig) -> list[tuple[str, object, str]]:
-    """Lines of a policy that keep a run from counting on fewer colluding holders, or more missing ones, than agreed."""
-    node = config.aggregation
-    if not node.rests_on_clients:
-        return []
-    return [
-        ("corrupted", node.corrupted, "least share of holders that may pool what they know"),
+    return yaml_text(
+        "node.yaml",
+        name=holder.name,
+        partition=holder.partition,
+        superlink=federation.superlink.address,
+        insecure=federation.superlink.insecure,
+        operator=federation.operator,
+        signed=terms.signed,
+        approval=terms.approval,
+        lifetime=terms.lifetime,
+        pinned=[config.sha256] if terms.pinned else None,
+        privacy=config.privacy,
+        mechanism=config.mechanism.name,
+        aggregation=config.aggregation,
+        minimum_cohort=config.federation.minimum_cohort,
         # As large as it comes for any number of holders that 'deploy add' makes of these; minimum_cohort binds, too.
-        ("dropout", max(node.dropout, 0.25), "largest share of holders that may be missing from a sum"),
-    ]
+        dropout=max(config.aggregation.dropout, 0.25),
+    )
 
 
-def _flow(value: object) -> str:
-    """A value on one line, as YAML."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    return yamlio.dumps(value).splitlines()[0]
-
-
-def _runs(count: int) -> str:
-    return "one run: a failed one uses it up" if count == 1 else f"{count} runs, failed ones too"
-
-
-def _holder_readme(place: Place, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:
+def _holder_readme(place: OperatorFolder, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:
     prints = [f"{entry.name} {entry.card.fingerprint}" for entry in federation.present]
     prints += [f"{entry.name} {entry.fingerprint}" for entry in federation.parties]
     prints += [f"authority (ca.crt) {ca}"] if ca is not None else []
@@ -281,7 +255,7 @@ def _holder_readme(place: Place, federation: FederationFile, name: str, terms: T
     )
 
 
-def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[PartyCard]) -> str:
+def _party_readme(plan: FederationPlan, operator: Path, card: PartyCard, cards: list[PartyCard]) -> str:
     return filled(
         "nodes/deploy",
         "party.md",
@@ -289,13 +263,13 @@ def _party_readme(plan: Plan, operator: Path, card: PartyCard, cards: list[Party
         federation=plan.name,
         others=len(cards) > 1,
         port=card.address.rpartition(":")[2],
-        room=_runs(plan.runs),
+        runs=plan.runs,
         fingerprints=[f"{each.name} {each.fingerprint}" for each in cards],
         **_install(operator, plan.capabilities),
     )
 
 
-def _operator_readme(plan: Plan, operator: Path) -> str:
+def _operator_readme(plan: FederationPlan, operator: Path) -> str:
     return filled(
         "nodes/deploy",
         "operator.md",

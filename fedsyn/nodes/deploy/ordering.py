@@ -12,13 +12,15 @@ from pathlib import Path
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.loading import load_config
-from fedsyn.nodes.deploy.federation import FederationFile, Place
-from fedsyn.nodes.deploy.link import control_of, link_pid
+from fedsyn.nodes.deploy.federation import FederationFile, OperatorFolder
+from fedsyn.nodes.deploy.superlink import control_of, link_pid
 from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED
 from fedsyn.runs.deployment import FOLDER
 
 
-def configuration(place: Place, federation: FederationFile, file: Path | None, sets: Sequence[str]) -> RunConfig:
+def configuration(
+    place: OperatorFolder, federation: FederationFile, file: Path | None, sets: Sequence[str]
+) -> RunConfig:
     """The run's configuration, of this federation's SuperLink.
 
     Raises:
@@ -38,7 +40,7 @@ def configuration(place: Place, federation: FederationFile, file: Path | None, s
     return config
 
 
-def require_link(place: Place, federation: FederationFile, patience: float = 60.0) -> None:
+def require_link(place: OperatorFolder, federation: FederationFile, patience: float = 60.0) -> None:
     """Waits until the SuperLink answers, as one does that has just been started.
 
     Raises:
@@ -61,44 +63,38 @@ def require_link(place: Place, federation: FederationFile, patience: float = 60.
         time.sleep(0.5)
 
 
-def addressed(config: RunConfig, place: Place, federation: FederationFile, patience: float = 30.0) -> RunConfig:
-    """The configuration with the nodes that are asked: of the first `clients` holders of federation.yaml.
+def addressed(
+    config: RunConfig, place: OperatorFolder, federation: FederationFile, patience: float = 30.0
+) -> tuple[RunConfig, list[str]]:
+    """The configuration with the nodes that are asked, and the names of those holders whose nodes are not online.
 
-    Whoever else is registered and online takes no part, and is waited for by nobody. Without authentication nobody
-    knows which node is whose, and all are asked.
+    Asked are the first `clients` holders of federation.yaml. Whoever else is registered and online takes no part, and
+    is waited for by nobody. Without authentication nobody knows which node is whose, and all are asked.
 
     Raises:
         RunError: the SuperLink does not know one of them within `patience` seconds, or does not answer.
     """
     if federation.superlink.insecure:
-        return config
+        return config, []
     asked, deadline = federation.present[: config.federation.clients], time.monotonic() + patience
     while True:
         with control_of(place, federation) as control:
-            known = {node.key: node.id for node in control.nodes() if node.status != UNREGISTERED}
+            known = {node.key: node for node in control.nodes() if node.status != UNREGISTERED}
         unknown = [holder.name for holder in asked if holder.node not in known]
         if not unknown:
             break
         if time.monotonic() > deadline:
             raise RunError(f"the SuperLink does not know {', '.join(unknown)}: see what 'fedsyn deploy link' says")
-        time.sleep(0.5)  # a link that has just been started registers them
-    nodes = {known[holder.node]: holder.partition for holder in asked}
+        time.sleep(0.5)  # a SuperLink that has just been started registers them
+    nodes = {known[holder.node].id: holder.partition for holder in asked}
     names = {holder.partition: holder.name for holder in asked}
     runtime = config.runtime.model_copy(update={"nodes": nodes, "holders": names})
-    return config.model_copy(update={"runtime": runtime})
-
-
-def missing(place: Place, federation: FederationFile, clients: int) -> list[str]:
-    """Names of the holders, of the first `clients`, whose nodes are not online."""
-    if federation.superlink.insecure:
-        return []
-    with control_of(place, federation) as control:
-        online = {node.key for node in control.nodes() if node.status == ONLINE}
-    return [holder.name for holder in federation.present[:clients] if holder.node not in online]
+    absent = [holder.name for holder in asked if known[holder.node].status != ONLINE]
+    return config.model_copy(update={"runtime": runtime}), absent
 
 
 @contextmanager
-def connected(place: Place, federation: FederationFile) -> Iterator[None]:
+def connected(place: OperatorFolder, federation: FederationFile) -> Iterator[None]:
     """Gives Flower's command line this federation's connection, and a home of its own, for the time being."""
     link = federation.superlink
     lines = [f"[superlink.{json.dumps(federation.name)}]", f"address = {json.dumps(link.local)}"]

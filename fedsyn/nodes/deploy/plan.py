@@ -12,12 +12,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from fedsyn import yamlio
 from fedsyn.capabilities import CAPABILITIES, Capabilities
 from fedsyn.config import DEFAULT_MECHANISM
 from fedsyn.errors import ConfigError
+from fedsyn.nodes.deploy.texts import yaml_text
 from fedsyn.nodes.lifetime.limits import capacity, epsilon_of
 from fedsyn.nodes.service.certificates import require_host, split_address
 from fedsyn.nodes.service.holder_keys import NAME
@@ -32,7 +32,7 @@ CORRUPTED = AggregationNode().corrupted
 
 
 @dataclass(frozen=True)
-class Plan:
+class FederationPlan:
     """What `fedsyn deploy init` is asked for.
 
     Attributes:
@@ -176,39 +176,19 @@ class Plan:
 
     def run_config(self) -> str:
         """The text of run.yaml."""
-        numbers = self.numbers
-        aggregation: dict[str, Any] = {"protocol": self.capabilities.name, "noise": "distributed"}
-        if self.signed:
-            aggregation |= {
-                "threat": "malicious",
-                "corrupted": numbers["corrupted"],
-                "dropout": numbers["dropout"],
-            }
-        elif self.capabilities.parties is not None:
-            cards = [f"parties/{name}.yaml" for name, _ in self.parties]
-            aggregation[self.capabilities.parties.key] = cards if len(cards) > 1 else cards[0]
-        runtime: dict[str, Any] = {"engine": "deployment", "superlink": self.name}
-        if self.parties:
-            runtime["operator"] = "party"
-        document = {
-            "mechanism": {"name": self.mechanism, "rounds": self.rounds},
-            "data": {"source": self.name, "schema": "schema.yaml"},
-            "federation": {
-                "clients": numbers["clients"],
-                "minimum_cohort": numbers["minimum_cohort"],
-                "timeout": 120,
-                "connect_timeout": 300,
-            },
-            "privacy": {"epsilon": self.epsilon, "delta": self.delta, "client_sizes": "private"},
-            "workload": {"degree": 2, "size": None},
-            "aggregation": aggregation,
-            "evaluation": [],
-            "runtime": runtime,
-        }
-        return (
-            f"# The run of '{self.name}': everybody may read it, nobody's rows are named in it.\n"
-            f"# {self.who}.\n"
-            f"# What it may ask of a holder, and what that costs: fedsyn explain run.yaml\n{yamlio.dumps(document)}"
+        cards = [f"parties/{name}.yaml" for name, _ in self.parties]
+        return yaml_text(
+            "run.yaml",
+            name=self.name,
+            who=self.who,
+            mechanism=self.mechanism,
+            rounds=self.rounds,
+            numbers=self.numbers,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            protocol=self.capabilities,
+            signed=self.signed,
+            cards=cards if len(cards) > 1 else "".join(cards),
         )
 
 

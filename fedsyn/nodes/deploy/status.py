@@ -1,4 +1,4 @@
-"""`fedsyn deploy status`: who is online and since when, which runs there are, and what the link is doing."""
+"""`fedsyn deploy status`, `log` and `stop --run`: who is online, which runs there are, what one says, and its end."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedsyn.errors import RunError
-from fedsyn.nodes.deploy.federation import FederationFile, Place
-from fedsyn.nodes.deploy.link import control_of, link_facts, link_pid
-from fedsyn.nodes.deploy.stopping import found_run, name_of
-from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, NodeFacts, RunFacts
-from fedsyn.nodes.flower.watching import SuperLink, Unreachable
+from fedsyn.errors import ConfigError, RunError
+from fedsyn.nodes.deploy.federation import FederationFile, OperatorFolder
+from fedsyn.nodes.deploy.superlink import control_of, link_facts, link_pid
+from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts, RunState, Unreachable
 from fedsyn.nodes.service.certificates import days_left
 from fedsyn.protocol.record import Waiting
 from fedsyn.runs.directory import load_waiting
@@ -89,11 +87,11 @@ class Status:
         return asdict(self)
 
 
-def status(place: Place) -> Status:
+def status(place: OperatorFolder) -> Status:
     """Asks the SuperLink, if there is one."""
     federation = place.load()
     nodes: list[NodeFacts] | None = None
-    runs: list[RunFacts] = []
+    runs: list[RunState] = []
     running = link_pid(place) is not None
     if running:
         try:
@@ -114,8 +112,8 @@ def status(place: Place) -> Status:
     )
 
 
-def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
-    """Hands over, line by line, what a run's ServerApp has printed, until the run has finished; inside `connected`.
+def follow_log(place: OperatorFolder, run: str, said: Callable[[str], None]) -> None:
+    """Hands over, line by line, what a run's ServerApp has printed, until the run has finished.
 
     Without the lines in which files come back: they are sealed, and long.
 
@@ -123,9 +121,7 @@ def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
         ConfigError: no such run, or several.
         RunError: the SuperLink does not answer.
     """
-    federation, rest = place.load(), ""
-    with control_of(place, federation) as control:
-        found = found_run(control, run)
+    rest = ""
 
     def take(text: str) -> None:
         nonlocal rest
@@ -134,11 +130,50 @@ def follow_log(place: Place, run: str, said: Callable[[str], None]) -> None:
             if not is_sealed(line):
                 said(line)
 
-    try:
-        SuperLink(federation.name).follow(str(found.id), take)
-    except Unreachable as error:
-        raise RunError(f"the log of run {name_of(found)} cannot be read: {error}") from None
+    with control_of(place, place.load()) as control:
+        found = found_run(control, run)
+        try:
+            control.follow(str(found.id), take)
+        except Unreachable as error:
+            raise RunError(f"the log of run {name_of(found)} cannot be read: {error.why}") from None
     take("\n" if rest else "")
+
+
+def stop_run(place: OperatorFolder, run: str) -> str:
+    """Stops a run; its name.
+
+    Raises:
+        ConfigError: no such run, or several.
+        RunError: the SuperLink does not answer, or refuses.
+    """
+    with control_of(place, place.load()) as control:
+        found = found_run(control, run)
+        control.stop(found.id)
+        return name_of(found)
+
+
+def found_run(control: Control, run: str) -> RunState:
+    """The run of this name, or the one whose name begins so; Flower's number is taken, too.
+
+    Raises:
+        ConfigError: no such run, or several.
+        RunError: the SuperLink does not answer.
+    """
+    runs = control.runs(100)
+    found = [each for each in runs if run in (str(each.id), each.settings.get("run"))]
+    if not found and run:
+        found = [each for each in runs if str(each.settings.get("run", "")).startswith(run)]
+    names = sorted({name_of(each) for each in found})
+    if len(names) > 1:
+        raise ConfigError(f"--run: several runs begin with '{run}': {', '.join(names)}")
+    if not found:
+        raise ConfigError(f"--run: no run '{run}' among the last {len(runs)}; fedsyn deploy status lists them")
+    return found[0]  # the newest of a run that was resumed
+
+
+def name_of(run: RunState) -> str:
+    """A run's own name; Flower's number of one that has none."""
+    return run.settings.get("run") or str(run.id)
 
 
 def _holders(federation: FederationFile, nodes: list[NodeFacts] | None) -> list[HolderStatus]:
@@ -159,7 +194,7 @@ def _holders(federation: FederationFile, nodes: list[NodeFacts] | None) -> list[
     return found
 
 
-def _run(run: RunFacts) -> RunStatus:
+def _run(run: RunState) -> RunStatus:
     out, name = run.settings.get("out", ""), run.settings.get("run", "")
     state = f"{run.status} ({run.outcome})" if run.outcome else run.status
     # Where the starter's directory is on another machine, its ServerApp works in a folder of its own on this one.

@@ -17,7 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from itertools import islice
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,7 +57,7 @@ class TableApp(ClientApp):
 
 
 @dataclass(frozen=True)
-class Asked:
+class DirectRequest:
     """What one node is asked; nodes share the parts that are the same for all.
 
     Attributes:
@@ -70,14 +71,14 @@ class Asked:
     size: int
 
     @classmethod
-    def of(cls, arrays: Iterable[npt.NDArray[Any]], scalars: Mapping[str, Any]) -> Asked:
+    def of(cls, arrays: Iterable[npt.NDArray[Any]], scalars: Mapping[str, Any]) -> DirectRequest:
         return cls((), dict(scalars), _text_bytes(scalars)).extended(arrays)
 
-    def extended(self, arrays: Iterable[npt.NDArray[Any]]) -> Asked:
+    def extended(self, arrays: Iterable[npt.NDArray[Any]]) -> DirectRequest:
         """The same with further arrays behind its own, which are not written again."""
         more = [np.asarray(array, order="C") for array in arrays]
         frozen = (*self.arrays, *((array.shape, array.dtype, array.tobytes()) for array in more))
-        return Asked(frozen, self.scalars, self.size + _array_bytes(more, len(self.arrays)))
+        return DirectRequest(frozen, self.scalars, self.size + _array_bytes(more, len(self.arrays)))
 
     def views(self) -> Arrays:
         """Read-only arrays over the common bytes, new ones for each client."""
@@ -85,7 +86,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class DirectReply:
     """What one node answered.
 
     Attributes:
@@ -114,24 +115,12 @@ class Answered:
         return _unpickled, (self.node, parts, self.scalars, self.size, self.seconds)
 
 
-def _unpickled(node: int, parts: list[Any], scalars: Mapping[str, Any], size: int, seconds: float) -> Answered:
+def _unpickled(node: int, parts: list[Any], scalars: Mapping[str, Any], size: int, seconds: float) -> DirectReply:
     arrays = [np.ndarray(shape, dtype, data, order=order).copy("K") for shape, dtype, data, order in parts]
-    return Answered(node, arrays, scalars, size, seconds)
+    return DirectReply(node, arrays, scalars, size, seconds)
 
 
-@runtime_checkable
-class DirectGrid(Protocol):
-    """A Grid that can call clients without messages."""
-
-    @property
-    def is_direct(self) -> bool:
-        """Whether it can for this run's app."""
-
-    def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
-        """Answers in the order of the requests (node id and request), as they come; None for one that is too late."""
-
-
-def ask(client_fn: ClientFn, asked: Asked, context: Context) -> Answered:
+def ask(client_fn: ClientFn, asked: DirectRequest, context: Context) -> DirectReply:
     """One node's answer, or its refusal; what the client wants to remember is in the context afterwards."""
     start = time.monotonic()
     try:
@@ -146,18 +135,13 @@ def ask(client_fn: ClientFn, asked: Asked, context: Context) -> Answered:
     except Exception as error:
         sent, scalars = [], refusal(error)
         size = _text_bytes(scalars)
-    return Answered(context.node_id, sent, scalars, size, time.monotonic() - start)
+    return DirectReply(context.node_id, sent, scalars, size, time.monotonic() - start)
 
 
 def chunks(items: Iterable[Any], length: int) -> Iterator[list[Any]]:
     """Lists of at most `length` items, in order."""
-    chunk: list[Any] = []
-    for item in items:
-        chunk.append(item)
-        if len(chunk) == length:
-            yield chunk
-            chunk = []
-    if chunk:
+    rest = iter(items)
+    while chunk := list(islice(rest, length)):
         yield chunk
 
 

@@ -6,18 +6,15 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
-from fedsyn.nodes.flower.messages import EMPTY, objects_of
-from fedsyn.nodes.flower.packing import apart, is_together, together
+from fedsyn.nodes.flower.messages import EMPTY, apart, is_together, objects_of, together
 from fedsyn.nodes.flower.private import (
     ConfirmMessageReceivedRequest,
     FleetHttpClient,
-    GetFabRequest,
     GetRunRequest,
     Node,
     ObjectTree,
@@ -38,8 +35,6 @@ from fedsyn.protocol.wire.envelope import MOST_MESSAGE
 MOST_OBJECTS = 200_000  # that one message consists of
 MOST_TEXT = 2**23  # bytes of a run's configuration, and of the texts of a message
 _RUNS = 32  # whose configuration is remembered
-_AT_ONCE = 2  # objects that are fetched at the same time, as by Flower's own
-_ALONE = 8  # objects up to which no thread is worth its start
 _PATIENCE = 30.0  # seconds for an object that was announced
 
 
@@ -54,8 +49,7 @@ class Incoming:
     Attributes:
         run: Flower's number of the run.
         run_config: as the server submitted it; the app's own defaults are in the app, which is not opened.
-        fab_hash: of the submitted app, as the SuperLink tells it, and of its bytes where they were fetched.
-        verifications: of the app, by the publishers who signed it.
+        fab_hash: of the submitted app, as the SuperLink tells it; nothing of the app is fetched.
         scalars: texts of the message.
         arrays: of the message, in NumPy's format, unread.
         together: whether they came as one object, so that the reply's may go as one.
@@ -64,7 +58,6 @@ class Incoming:
     run: int
     run_config: Mapping[str, Any]
     fab_hash: str
-    verifications: Mapping[str, str]
     scalars: Mapping[str, str]
     arrays: list[bytes]
     together: bool = False
@@ -88,13 +81,12 @@ class Messages:
 
     Args:
         client: of the Fleet API.
-        fetch_apps: whether the bytes of each run's app are fetched, to check their hash.
         wait: sleeps, and returns early when the node is to end.
     """
 
-    def __init__(self, client: FleetHttpClient, fetch_apps: bool, wait: Callable[[float], object]) -> None:
-        self._client, self._fetch_apps, self._wait = client, fetch_apps, wait
-        self._runs: OrderedDict[int, tuple[dict[str, Any], str, dict[str, str]]] = OrderedDict()
+    def __init__(self, client: FleetHttpClient, wait: Callable[[float], object]) -> None:
+        self._client, self._wait = client, wait
+        self._runs: OrderedDict[int, tuple[dict[str, Any], str]] = OrderedDict()
 
     def receive(self, node: int, asked: Message, tree: ObjectTree) -> Incoming:
         """The whole of a message that was announced.
@@ -119,11 +111,7 @@ class Messages:
                 raise ValueError("an object is not what it is called")
             return content
 
-        if len(ids) <= _ALONE:
-            contents = {name: pull(name) for name in ids}
-        else:
-            with ThreadPoolExecutor(_AT_ONCE) as pool:
-                contents = dict(zip(ids, pool.map(pull, ids), strict=True))
+        contents = {name: pull(name) for name in ids}
         confirmation = ConfirmMessageReceivedRequest(node=me, run_id=run, message_object_id=tree.object_id)
         self._client.ConfirmMessageReceived(confirmation)
         message = inflate_object_from_contents(tree.object_id, contents)
@@ -169,18 +157,13 @@ class Messages:
             self._wait(wait)
             wait = min(2 * wait, 0.5)
 
-    def _run(self, me: Node, run: int) -> tuple[dict[str, Any], str, dict[str, str]]:
-        """Configuration, app's hash and its verifications of a run."""
+    def _run(self, me: Node, run: int) -> tuple[dict[str, Any], str]:
+        """Configuration and app's hash of a run."""
         if run not in self._runs:
             told = self._client.GetRun(GetRunRequest(node=me, run_id=run)).run
-            fab_hash, verifications = str(told.fab_hash), {}
-            if self._fetch_apps:
-                fab = self._client.GetFab(GetFabRequest(node=me, hash_str=fab_hash, run_id=run)).fab
-                fab_hash = hashlib.sha256(fab.content).hexdigest()  # what was sent, whatever it was called
-                verifications = {str(key): str(value) for key, value in fab.verifications.items()}
             if told.ByteSize() > MOST_TEXT:
                 raise TooLarge("the run's configuration is longer than a node reads")
-            self._runs[run] = dict(user_config_from_proto(told.override_config)), fab_hash, verifications
+            self._runs[run] = dict(user_config_from_proto(told.override_config)), str(told.fab_hash)
             while len(self._runs) > _RUNS:
                 self._runs.popitem(last=False)
         return self._runs[run]

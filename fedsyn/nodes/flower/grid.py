@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from typing import Any
 
 from flwr.app import Context, Error, Message, Metadata, RecordDict
@@ -18,7 +18,7 @@ from flwr.serverapp import Grid
 
 from fedsyn.errors import RunError
 from fedsyn.nodes.flower.bridge import NodeContext
-from fedsyn.nodes.flower.direct import Answered, Asked, ClientFn, TableApp, ask, chunks
+from fedsyn.nodes.flower.direct import ClientFn, DirectReply, DirectRequest, TableApp, ask, chunks
 from fedsyn.nodes.flower.private import name_message
 from fedsyn.output import no_tracebacks
 
@@ -78,12 +78,18 @@ class Contexts(Mapping[int, Context]):
             self._records[node] = records
 
 
-def _client_fn(app: ClientApp | None) -> ClientFn:
+def named(path: str) -> Any:
+    """What 'module:attribute' names."""
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def client_fn_of(app: ClientApp | None) -> ClientFn:
     assert isinstance(app, TableApp) and app.direct is not None
     return app.direct
 
 
-def _state_of(context: Context) -> State:
+def state_of(context: Context) -> State:
     return context.text if isinstance(context, NodeContext) else None, context.state
 
 
@@ -94,7 +100,8 @@ class InProcessGrid(Grid):
     copied), an exception in a client becomes an error reply, and a reply that takes longer than the timeout is late
     and is not delivered. Replies come back in the order in which they finished.
 
-    An app that consists of a client and the bridge alone is called without messages (`ask`), with the same result.
+    An app that consists of a client and the bridge alone is called without messages (`ask`), with the same result, and
+    in other processes. Messages, which mods and listeners work on, are answered in this process.
 
     Args:
         app: the ClientApp; with several workers, one that can be pickled or is importable (`app_path`).
@@ -147,7 +154,7 @@ class InProcessGrid(Grid):
         watched = type(self).send_and_receive is not InProcessGrid.send_and_receive or "send_and_receive" in vars(self)
         return self._direct and not watched and isinstance(self._app, TableApp) and self._app.direct is not None
 
-    def ask(self, requests: Iterable[tuple[int, Asked]], timeout: float | None) -> Iterator[Answered | None]:
+    def ask(self, requests: Iterable[tuple[int, DirectRequest]], timeout: float | None) -> Iterator[DirectReply | None]:
         """Calls clients without messages, if `is_direct`.
 
         Args:
@@ -160,30 +167,34 @@ class InProcessGrid(Grid):
         for answered in self._ask_serially(requests) if self._pool is None else self._ask_pool(self._pool, requests):
             yield answered if timeout is None or answered.seconds <= timeout else None
 
-    def _ask_serially(self, requests: Iterable[tuple[int, Asked]]) -> Iterator[Answered]:
-        client_fn = _client_fn(self._app)
+    def _ask_serially(self, requests: Iterable[tuple[int, DirectRequest]]) -> Iterator[DirectReply]:
+        client_fn = client_fn_of(self._app)
         for node, asked in requests:
             context = self._contexts[node]
             answered = ask(client_fn, asked, context)
-            self._contexts.keep(node, _state_of(context))
+            self._contexts.keep(node, state_of(context))
             yield answered
 
-    def _ask_pool(self, pool: ProcessPoolExecutor, requests: Iterable[tuple[int, Asked]]) -> Iterator[Answered]:
+    def _ask_pool(
+        self, pool: ProcessPoolExecutor, requests: Iterable[tuple[int, DirectRequest]]
+    ) -> Iterator[DirectReply]:
         """Chunks of clients on every worker; few enough under way that memory does not grow with the clients."""
-        waiting: deque[Future[list[tuple[Answered, State]]]] = deque()
+        waiting: deque[Future[list[tuple[DirectReply, State]]]] = deque()
 
-        def finished() -> Iterator[Answered]:
+        def finished() -> Iterator[DirectReply]:
             for answered, state in waiting.popleft().result():
                 self._contexts.keep(answered.node, state)
                 yield answered
 
-        with _one_message_for_dead_workers():
+        try:
             for chunk in chunks(requests, _CHUNK):
                 waiting.append(pool.submit(_ask_many, [(self._contexts[node], asked) for node, asked in chunk]))
                 if len(waiting) > 2 * self._workers:
                     yield from finished()
             while waiting:
                 yield from finished()
+        except BrokenProcessPool:
+            raise RunError("a worker process of the in-process engine died (out of memory?)") from None
 
     def set_run(self, run: Any) -> None:
         self._run = run
@@ -235,8 +246,6 @@ class InProcessGrid(Grid):
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
         waiting = [self._waiting.pop(i) for i in self.push_messages(messages)]
-        if self._pool is not None:
-            return list(self._in_pool(self._pool, waiting, timeout))
         replies = []
         for message in waiting:
             start = time.monotonic()
@@ -248,30 +257,12 @@ class InProcessGrid(Grid):
 
     def _handle(self, message: Message) -> Message:
         context = self._contexts[message.metadata.dst_node_id]
-        reply, _ = _call(self._app, _copy(message), context)
-        self._contexts.keep(context.node_id, _state_of(context))
+        try:
+            reply = self._app(_copy(message), context)
+        except Exception as error:
+            reply = Message(Error(code=0, reason=type(error).__name__), reply_to=message)
+        self._contexts.keep(context.node_id, state_of(context))
         return reply
-
-    def _in_pool(self, pool: ProcessPoolExecutor, messages: list[Message], timeout: float | None) -> Iterator[Message]:
-        nodes = {
-            pool.submit(_work, message, self._contexts[message.metadata.dst_node_id]): message.metadata.dst_node_id
-            for message in messages
-        }
-        for future in as_completed(nodes):
-            with _one_message_for_dead_workers():
-                reply, state, seconds = future.result()
-            # Also a late client remembers what it did and what it spent.
-            self._contexts.keep(nodes[future], state)
-            if timeout is None or seconds <= timeout:
-                yield reply
-
-
-@contextmanager
-def _one_message_for_dead_workers() -> Iterator[None]:
-    try:
-        yield
-    except BrokenProcessPool:
-        raise RunError("a worker process of the in-process engine died (out of memory?)") from None
 
 
 def _copy(message: Message) -> Message:
@@ -280,41 +271,14 @@ def _copy(message: Message) -> Message:
     return Message(content=content, metadata=message.metadata)
 
 
-def _call(app: ClientApp, message: Message, context: Context) -> tuple[Message, RecordDict]:
-    """One node's work: its reply, or an error reply, and its state afterwards."""
-    try:
-        reply = app(message, context)
-    except Exception as error:
-        reply = Message(error=Error(code=0, reason=type(error).__name__), metadata=_reply_metadata(message))
-    return reply, context.state
-
-
-def _reply_metadata(message: Message) -> Metadata:
-    asked = message.metadata
-    return Metadata(
-        run_id=asked.run_id,
-        message_id=f"reply-{asked.message_id}",
-        src_node_id=asked.dst_node_id,
-        dst_node_id=asked.src_node_id,
-        reply_to_message_id=asked.message_id,
-        group_id=asked.group_id,
-        created_at=time.time(),
-        ttl=asked.ttl,
-        message_type=asked.message_type,
-    )
-
-
 _worker_app: ClientApp | None = None
 
 
 def _start_worker(app_path: str) -> None:
-    import importlib
-
     global _worker_app
     no_tracebacks()
     _end_with_parent()
-    module, _, attribute = app_path.partition(":")
-    _worker_app = getattr(importlib.import_module(module), attribute)
+    _worker_app = named(app_path)
 
 
 def _end_with_parent() -> None:
@@ -333,15 +297,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _work(message: Message, context: Context) -> tuple[Message, State, float]:
-    """One node's work in a worker, which got copies of message and context, and its seconds."""
-    assert _worker_app is not None
-    start = time.monotonic()
-    reply, _ = _call(_worker_app, message, context)
-    return reply, _state_of(context), time.monotonic() - start
-
-
-def _ask_many(requests: Sequence[tuple[Context, Asked]]) -> list[tuple[Answered, State]]:
+def _ask_many(requests: Sequence[tuple[Context, DirectRequest]]) -> list[tuple[DirectReply, State]]:
     """The work of many nodes in a worker, called without messages."""
-    client_fn = _client_fn(_worker_app)
-    return [(ask(client_fn, asked, context), _state_of(context)) for context, asked in requests]
+    client_fn = client_fn_of(_worker_app)
+    return [(ask(client_fn, asked, context), state_of(context)) for context, asked in requests]

@@ -18,7 +18,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import logging
-import socket
 import ssl
 import time
 from collections import Counter
@@ -35,12 +34,12 @@ from fedsyn.protocol.wire.envelope import MOST_MESSAGE
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-#: Among the extensions of a request that came through the `Door`: has the event that is set when the server ends.
+#: Among the extensions of a request that came through the `Door`.
 GUARDED = "fedsyn.guarded"
 
 
 @dataclass(frozen=True)
-class Limits:
+class GateLimits:
     """Bounds of what is read for others.
 
     Attributes:
@@ -65,7 +64,7 @@ class Limits:
     slowest: float = 2.0**13
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request is not read; its status and a sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -89,7 +88,7 @@ class Doorkeeper:
         limits: see there.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: GateLimits) -> None:
         self.limits = limits
         self.open: Counter[str] = Counter()
 
@@ -121,11 +120,9 @@ class Doorkeeper:
 class Connection(HttpToolsProtocol):
     """Uvicorn's HTTP, with bounds of headers."""
 
-    def __init__(
-        self, *given: Any, limits: Limits, left: Callable[[], None], ending: asyncio.Event, **named: Any
-    ) -> None:
+    def __init__(self, *given: Any, limits: GateLimits, left: Callable[[], None], **named: Any) -> None:
         super().__init__(*given, **named)
-        self.limits, self._left, self._ending = limits, left, ending
+        self.limits, self._left = limits, left
         self._early = list[bytes]()  # TLS hands over what came with the end of its handshake before it is announced
         self._in_head, self._head = True, 0
         self._timer: asyncio.TimerHandle | None = None
@@ -159,7 +156,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {GUARDED: {"ending": self._ending}}
+        self.scope["extensions"] = {GUARDED: {}}
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -226,10 +223,10 @@ class Door(asyncio.Protocol):
 
 def run(app: Any, **named: Any) -> None:
     """`uvicorn.run` behind a `Door`: returns when the server has ended."""
-    server(app, Limits(), **named).run()
+    server(app, GateLimits(), **named).run()
 
 
-def server(app: Any, limits: Limits, **named: Any) -> uvicorn.Server:
+def server(app: Any, limits: GateLimits, **named: Any) -> uvicorn.Server:
     """A uvicorn server whose connections come through a `Door`."""
     named = {key: value for key, value in named.items() if key not in ("reload", "workers")}
     # Of asyncio, as uvloop reads on after `pause_reading` in `connection_made`, and a ClientHello would be lost.
@@ -238,33 +235,24 @@ def server(app: Any, limits: Limits, **named: Any) -> uvicorn.Server:
     )
     config.load()
     context, config.ssl = config.ssl, None  # TLS begins after the connection was counted
-    keeper, ending = Doorkeeper(limits), asyncio.Event()
+    keeper = Doorkeeper(limits)
 
     def door(**given: Any) -> Door:
-        return Door(keeper, context, lambda left: Connection(**given, limits=limits, left=left, ending=ending))
+        return Door(keeper, context, lambda left: Connection(**given, limits=limits, left=left))
 
     config.http_protocol_class = door  # type: ignore[assignment]
     logging.getLogger("uvicorn.error").addFilter(_Seldom())
-    return _Server(config, ending)
+    return _Server(config)
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it ends: what is held for somebody keeps it no longer."""
-
-    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
-        super().__init__(config)
-        self._ending = ending
+    """A server that looks twice a second whether it is to end: uvicorn's ten looks cost an idle SuperLink much."""
 
     async def main_loop(self) -> None:
-        """Looks twice a second whether it is to end: uvicorn's ten looks are a quarter of an idle SuperLink's cost."""
         tenths, each = 0, 5
         while not await self.on_tick(tenths):
             tenths = (tenths + each) % 864000
             await asyncio.sleep(each / 10)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._ending.set()
-        await super().shutdown(sockets)
 
 
 class _Seldom(logging.Filter):
@@ -295,7 +283,7 @@ class Bodies:
         known: whether the SuperLink knows who sent a request; asked in a thread.
     """
 
-    def __init__(self, limits: Limits, known: Callable[[Scope], bool]) -> None:
+    def __init__(self, limits: GateLimits, known: Callable[[Scope], bool]) -> None:
         self.limits, self._known = limits, known
         self._taken, self._freed = 0, asyncio.Condition()
 
@@ -304,16 +292,18 @@ class Bodies:
         """The body of a request, which counts until the block is left; None if its sender went away.
 
         Raises:
-            Refused: it is longer than allowed, or did not come in time.
+            RefusedRequest: it is longer than allowed, or did not come in time.
         """
         length = _announced(scope)
         if length is None or length <= self.limits.stranger:
             yield await self._within(receive, self.limits.stranger, self.limits.seconds)
             return
         if length > self.limits.message:
-            raise Refused(413, f"a body of more than {self.limits.message} bytes is not read")
+            raise RefusedRequest(413, f"a body of more than {self.limits.message} bytes is not read")
         if not await asyncio.get_running_loop().run_in_executor(None, self._known, scope):
-            raise Refused(413, f"a body of more than {self.limits.stranger} bytes is read of a registered node only")
+            raise RefusedRequest(
+                413, f"a body of more than {self.limits.stranger} bytes is read of a registered node only"
+            )
         await self._take(length)
         try:
             yield await self._within(receive, length, self.limits.silence + length / self.limits.slowest)
@@ -328,7 +318,7 @@ class Bodies:
                 await self._freed.wait_for(lambda: self._taken + length <= self.limits.in_all)
                 self._taken += length
         except TimeoutError:
-            raise Refused(503, "other nodes' messages are being read; try again") from None
+            raise RefusedRequest(503, "other nodes' messages are being read; try again") from None
 
     async def _within(self, receive: Receive, most: int, seconds: float) -> bytes | None:
         body, more = bytearray(), True
@@ -341,9 +331,9 @@ class Bodies:
                     body += message.get("body", b"")
                     more = bool(message.get("more_body", False))
                     if len(body) > most:
-                        raise Refused(413, f"a body without an announced length is read up to {most} bytes")
+                        raise RefusedRequest(413, f"a body without an announced length is read up to {most} bytes")
         except TimeoutError:
-            raise Refused(408, "the body did not come in time") from None
+            raise RefusedRequest(408, "the body did not come in time") from None
         return bytes(body)
 
 
@@ -359,24 +349,18 @@ def known_node(scope: Scope) -> bool:
     """Whether a request carries the signature of a node that the SuperLink knows, by Flower's own rule."""
     from base64 import b64decode
 
-    from fastapi import Request
+    from fastapi import HTTPException, Request
 
-    request = Request(dict(scope))
+    request = Request({**scope, "state": {}})
     try:
         key = b64decode(request.headers[private.FLEET_HTTP_PUBLIC_KEY_HEADER], validate=True)
     except (KeyError, ValueError):
         return False
     node = private.get_linkstate(request).get_node_id_by_public_key(key)
+    if node is None:
+        return False
     # Flower asks whether the key is that of the node in the body, which nobody has read yet.
-    return node is not None and signed_by_node(scope, private.PullMessagesRequest(node=private.Node(node_id=node)))
-
-
-def signed_by_node(scope: Scope, message: Any) -> bool:
-    """Whether a message of the Fleet API is signed by the node that it names, by Flower's own rule."""
-    from fastapi import HTTPException, Request
-
-    request = Request({**scope, "state": {}})
-    request.state.protobuf_request = message
+    request.state.protobuf_request = private.PullMessagesRequest(node=private.Node(node_id=node))
     try:
         private.authenticate_node(request)
     except HTTPException:

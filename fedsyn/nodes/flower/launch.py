@@ -1,7 +1,7 @@
 """Starting a run from the outside, on a SuperLink that others operate.
 
 `flwr run` only submits: it exits 0 whether or not the run succeeds. What becomes of a run the SuperLink tells
-(`fedsyn.nodes.flower.watching`), and what went wrong stands in the file that the ServerApp leaves beside its results.
+(`fedsyn.nodes.flower.control`), and what went wrong stands in the file that the ServerApp leaves beside its results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import RunError
-from fedsyn.nodes.flower.watching import FINISHED, RunState, SuperLink, Unreachable
+from fedsyn.nodes.flower.control import FINISHED, Control, RunState, Unreachable
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def submit(app: Path, superlink: str, run_config: Mapping[str, str], options: Se
 
 
 def wait(
-    superlink: SuperLink, run_id: str, poll: Callable[[], bool], *, every: float = 5.0, patience: float = 120.0
+    superlink: Control, run_id: str, poll: Callable[[], bool], *, every: float = 5.0, patience: float = 120.0
 ) -> RunState:
     """Waits until the run has ended, however it did, and says how.
 
@@ -80,15 +80,13 @@ def wait(
         except Unreachable as error:
             if time.monotonic() - heard > patience:
                 raise RunError(
-                    f"the SuperLink '{superlink.name}' at {superlink.address} has not answered for {patience:g} s "
-                    f"({error}); the run may be going on there"
+                    f"{superlink} has not answered for {patience:g} s ({error.why}); the run may be going on there"
                 ) from None
             continue
         heard = time.monotonic()
         if state is None:
             raise RunError(
-                f"the SuperLink '{superlink.name}' at {superlink.address} knows no run {run_id} any more: it was "
-                "started anew without the --database that it had"
+                f"{superlink} knows no run {run_id} any more: it was started anew without the --database that it had"
             )
         if state.status == FINISHED:
             return state
@@ -124,11 +122,8 @@ def tool(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """This process' environment, in which Flower phones nobody and finds its helpers."""
+    """This process' environment, in which Flower finds its helpers; that it phones nobody stands there already."""
     variables = dict(os.environ)
-    variables.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    variables.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
-    variables.setdefault("FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION", "1")
     variables["RAY_USAGE_STATS_ENABLED"] = "0"
     # The SuperLink starts `flower-*` helpers by name: they must be those of this environment.
     variables["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{variables.get('PATH', '')}"

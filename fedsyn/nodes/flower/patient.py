@@ -8,7 +8,7 @@ its reply. Here
 * a node that said in `join` that it answers again (`answers_again`) gets the identical message a second time when it
   has come back, or been started anew, without a reply. It pays once (`fedsyn.nodes.node.answering`). No other node ever
   does.
-* the arrays of its messages travel together (`fedsyn.nodes.flower.packing`).
+* the arrays of its messages travel together (`fedsyn.nodes.flower.messages`).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from typing import Any
 from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedsyn.nodes.flower.messages import GONE, objects_of
-from fedsyn.nodes.flower.packing import apart, together
+from fedsyn.nodes.flower.messages import GONE, apart, objects_of, together
 from fedsyn.nodes.flower.private import (
     ConfirmMessageReceivedRequest,
     ErrorCode,

@@ -25,12 +25,11 @@ NAMES: dict[str, str] = {
     "Node": "flwr.proto.node_pb2",  # who calls
     "RegisterNodeFleetRequest": "flwr.proto.fleet_pb2",  # a node's first call, with its public key
     "ActivateNodeRequest": "flwr.proto.fleet_pb2",  # it is online, under this number
-    "DeactivateNodeRequest": "flwr.proto.fleet_pb2",  # it says goodbye; the gate reads this, too
+    "DeactivateNodeRequest": "flwr.proto.fleet_pb2",  # it says goodbye
     "SendNodeHeartbeatRequest": "flwr.proto.heartbeat_pb2",  # it is still online
-    "PullMessagesRequest": "flwr.proto.fleet_pb2",  # asks for its messages; the gate reads this, too
+    "PullMessagesRequest": "flwr.proto.fleet_pb2",  # asks for its messages
     "PushMessagesRequest": "flwr.proto.fleet_pb2",  # announces its replies
     "GetRunRequest": "flwr.proto.run_pb2",  # asks what was submitted with a run
-    "GetFabRequest": "flwr.proto.fab_pb2",  # asks for the submitted app, to check its hash
     # A message is a tree of objects, sent one by one. Publicly a Message arrives whole, after Flower's own waits.
     "ObjectTree": "flwr.proto.message_pb2",  # names of the objects of an announced message
     "PullObjectRequest": "flwr.proto.message_pb2",  # asks for one of them
@@ -48,7 +47,6 @@ NAMES: dict[str, str] = {
     # A ServerApp's calls. Publicly `Grid.send_and_receive` makes them, which takes any word of the SuperLink as final.
     "HttpGrid": "flwr.superlink.grid.http_grid",  # the Grid of a deployment, told apart from a simulation's
     "PullAppMessagesRequest": "flwr.proto.runtime_pb2",  # asks for replies, without waiting for their objects
-    "PushAppMessagesRequest": "flwr.proto.runtime_pb2",  # a ServerApp's messages, at which the gate wakes their nodes
     "PushLogsRequest": "flwr.proto.log_pb2",  # lines of a run's log; printed ones may be lost when a process ends
     "ErrorCode": "flwr.common.constant",  # why there is no reply: the node is gone, or the message expired
     # An operator's calls. Publicly the command `flwr` makes them, at two CPU seconds each, and prints a table.

@@ -145,7 +145,7 @@ class Cluster:
         """What a task returned.
 
         Raises:
-            Lost: its machine or its process is gone, or what it returned; the same task may be submitted again.
+            LostTask: its machine or its process is gone, or what it returned; the same task may be submitted again.
             RunError: anything else that went wrong.
         """
         errors = self.ray.exceptions
@@ -160,9 +160,9 @@ class Cluster:
                 "the cluster, under the address by which the others know it"
             ) from None
         except (*machine, errors.ObjectFetchTimedOutError) as error:
-            raise Lost(f"Ray lost a machine ({type(error).__name__})") from None
+            raise LostTask(f"Ray lost a machine ({type(error).__name__})") from None
         except process as error:
-            raise Lost(f"Ray lost a process, to want of memory perhaps ({type(error).__name__})") from None
+            raise LostTask(f"Ray lost a process, to want of memory perhaps ({type(error).__name__})") from None
         except errors.RayTaskError as error:
             # The text might quote what the task worked on; that of a failed import does not.
             cause = error.cause if isinstance(error.cause, Exception) else error
@@ -207,7 +207,7 @@ class Cluster:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
 
 
-class Lost(Exception):
+class LostTask(Exception):
     """A task that did not come to its end; nothing of what it did was received."""
 
 

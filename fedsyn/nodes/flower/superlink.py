@@ -24,16 +24,14 @@ from fedsyn.nodes.flower import private
 from fedsyn.nodes.flower.guard import (
     GUARDED,
     Bodies,
-    Limits,
+    GateLimits,
     Receive,
-    Refused,
+    RefusedRequest,
     Scope,
     address_of,
     known_node,
-    signed_by_node,
 )
 from fedsyn.nodes.flower.guard import run as guarded_run
-from fedsyn.nodes.flower.waiting import Waiting
 from fedsyn.output import no_tracebacks
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -62,11 +60,10 @@ class Gate:
         app: App,
         listen: str = "",
         known: Callable[[Scope], bool] = known_node,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: GateLimits = GateLimits(),  # noqa: B008 - frozen
     ) -> None:
         self.app, self.listen = app, listen
         self._bodies = Bodies(limits, known)
-        self._waiting = Waiting(signed_by_node)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -75,7 +72,7 @@ class Gate:
         hidden = any(name in _FORWARDED for name, _ in scope.get("headers", ()))
         client = None if hidden else scope.get("client")
         if scope["type"] != "http" or not allowed(str(scope["path"]), client, self.listen):
-            await _refuse(scope, send, Refused(403, "only for the SuperLink's own machine"))
+            await _refuse(scope, send, RefusedRequest(403, "only for the SuperLink's own machine"))
             return
 
         async def told(message: MutableMapping[str, Any]) -> None:
@@ -84,32 +81,14 @@ class Gate:
             await send(message)
 
         if not _for_nodes(str(scope["path"])):
-            await self._own(scope, receive, told)
+            await self.app(scope, receive, told)
             return
         try:
             async with self._bodies.read(scope, receive) as body:
                 if body is not None:
-                    await self._waiting.before(scope, body)
                     await self.app(scope, _again(body, receive), told)
-                    self._waiting.after(scope, body)
-        except Refused as refused:
+        except RefusedRequest as refused:
             await _refuse(scope, send, refused)
-
-    async def _own(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """A call of this machine."""
-        body = b""
-        if self._waiting.reads(str(scope["path"])):
-            body, more = b"", True
-            while more:
-                message = await receive()
-                if message["type"] != "http.request":
-                    return
-                body += message.get("body", b"")
-                more = bool(message.get("more_body", False))
-            receive = _again(body, receive)
-        await self._waiting.before(scope, body)
-        await self.app(scope, receive, send)
-        self._waiting.after(scope, body)
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
@@ -150,7 +129,7 @@ def _for_nodes(path: str) -> bool:
     return path == _HEALTH or path.startswith(_OPEN)
 
 
-async def _refuse(scope: Scope, send: Send, refused: Refused) -> None:
+async def _refuse(scope: Scope, send: Send, refused: RefusedRequest) -> None:
     """Says why, and closes the connection: what is still to come of the body is not read."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})

@@ -2,8 +2,8 @@
 
 The order is the argument that a holder's promise holds, whoever the server is:
 
-1. *Gate.* The run's configuration travels with the run, and nothing that a server names is opened or imported. Policy,
-   what the ledger has left, and then a person come before anything of the run is remembered, charged or read.
+1. *Policy.* The run's configuration travels with the run, and nothing that a server names is opened or imported. The
+   policy, what the ledger has left, and then a person come before anything of the run is remembered, charged or read.
 2. *Ledger.* A run begins in the table's ledger for life, or is refused there, before its first answer.
 3. *Memory.* The request that was answered last gets its stored reply, and nothing is charged. One that was answered and
    paid for before that is refused: nothing is released twice.
@@ -24,8 +24,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from fedsyn.config import RunConfig
@@ -33,20 +31,18 @@ from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError,
 from fedsyn.nodes.flower.bridge import refusal
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger, RunAccount
 from fedsyn.nodes.lifetime.room import facts_of
+from fedsyn.nodes.node.approvals import Approvals
 from fedsyn.nodes.node.audit import Audit, Fact
 from fedsyn.nodes.node.file import NodeFile
-from fedsyn.nodes.node.gate import Gate
-from fedsyn.nodes.node.memory import RunMemory
-from fedsyn.nodes.node.rest import sealed_memory
+from fedsyn.nodes.node.memory import Memory, RunMemory
+from fedsyn.nodes.node.policy import Policy
 from fedsyn.nodes.node.tables import Encoding, NotRead, Tables
-from fedsyn.nodes.node.task import Reply, Task, refused, reply_bytes, reply_of
-from fedsyn.nodes.service.identities import load_identities
+from fedsyn.nodes.node.task import NodeReply, Task, refused, reply_bytes, reply_of
 from fedsyn.protocol.common import Join
-from fedsyn.protocol.finding import FOUND, FindingClient
+from fedsyn.protocol.finding import FOUND
 from fedsyn.protocol.wire.envelope import ANSWER, BUSY, ENVELOPE, from_json
 from fedsyn.protocol.wire.holder import Holder
-from fedsyn.randomness import Randomness
-from fedsyn.registry import client_class
+from fedsyn.runs.holders import client_of, holder_of
 
 #: Charges of one run: many small ones would cost no budget to speak of, and disk and time of every later request.
 MOST_CHARGES = 25_000
@@ -69,15 +65,16 @@ class Answering:
     def __init__(self, file: NodeFile, tables: Tables | None = None) -> None:
         self.file = file
         self.tables = tables or Tables(file)
-        self.gate = Gate(file)
+        self.policy = Policy(file)
+        self.approvals = Approvals(file.state_folder / "approvals")
         self.book = NodeLedger(file.ledger_file, file.policy.limits)
-        self.memory = sealed_memory(file.state_folder / "runs", None if file.data_key is None else Path(file.data_key))
+        self.memory = Memory(file.state_folder / "runs", file.data_key)
         for head in self.memory.heads():
             self.book.require(head)
         self.memory.forget()
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
-    def answer(self, task: Task) -> Reply:
+    def answer(self, task: Task) -> NodeReply:
         """The reply to a request, or a refusal that tells no more than `fedsyn.nodes.flower.bridge.refusal` lets out.
 
         Raises:
@@ -103,14 +100,15 @@ class Answering:
             except FedsynError as error:
                 _log.error("run '%s' could not be ended in the ledger: %s", run, error)
 
-    def _answer(self, task: Task, facts: dict[str, Fact]) -> Reply:
-        admitted = self.gate.admit(task.run_config, task.fab_hash, task.verifications, task.scalars)
+    def _answer(self, task: Task, facts: dict[str, Fact]) -> NodeReply:
+        admitted = self.policy.admit(task.run_config, task.scalars)
         config, name = admitted.config, admitted.subject.run
         facts |= {"run": name, "configuration": admitted.subject.config, "mechanism": config.mechanism.name}
         facts |= {"operator": admitted.operator, "digest": task.digest}
         run = facts_of(config, admitted.subject.config, admitted.subject.schema)
         self.book.require_taken(name, run)  # nobody is asked about a run that the ledger would refuse
-        self.gate.require_approval(admitted)
+        if self.policy.needs_approval:
+            self.approvals.require(admitted.subject, admitted.operator, config.to_dict())
         account = self.book.account(name, run, task.digest)
         memory = self.memory.load(name, account.memory)
         self.book.require(memory.head)
@@ -128,7 +126,7 @@ class Answering:
         reply = self._ask(config, holder, task)
         # A server that is resumed asks who this is in between: that takes the place of no stored reply. The first time
         # the answer may be a number of rows that follows from coins of the holder's: those are kept.
-        kept = admitted.asked.request != Join.name or bool(holder.state and not memory.number)
+        kept = admitted.request != Join.name or bool(holder.state and not memory.number)
         if kept:
             self._keep(name, memory, holder.state, account, reply, task.digest)
         told = from_json(reply.scalars.get(ANSWER), "answer")
@@ -142,14 +140,12 @@ class Answering:
         account.answered(memory.number if kept else 0)
         return reply
 
-    def _ask(self, config: RunConfig, holder: Holder, task: Task) -> Reply:
-        made = client_class(config.mechanism.name)
-        client = made(config, holder) if holder.open_schema is None else FindingClient(config, holder, made.Contract)
-        arrays, _, scalars = client.fit(list(task.arrays), dict(task.scalars))
-        return Reply({key: str(value) for key, value in scalars.items()}, list(arrays))
+    def _ask(self, config: RunConfig, holder: Holder, task: Task) -> NodeReply:
+        arrays, _, scalars = client_of(config, holder).fit(list(task.arrays), dict(task.scalars))
+        return NodeReply({key: str(value) for key, value in scalars.items()}, list(arrays))
 
     def _keep(
-        self, run: str, memory: RunMemory, state: dict[str, Any], account: RunAccount, reply: Reply, digest: str
+        self, run: str, memory: RunMemory, state: dict[str, Any], account: RunAccount, reply: NodeReply, digest: str
     ) -> None:
         """What the run has to remember; with the reply, if it is an answer: a refusal may be another one next time."""
         memory.state, memory.head = state, account.head
@@ -163,24 +159,10 @@ class Answering:
         rows = self.tables.get(encoding)
         if rows.schema.open and FOUND in state:
             rows = self.tables.get(encoding._replace(found=_compact(state[FOUND])))
-        holder = Holder(
-            file.partition,
-            rows.codes,
-            rows.domain,
-            rows.schema_hash,
-            Randomness(None),
-            state,
-            config.privacy.budget,
-            account,
-            again=True,
-        )
-        if rows.schema.open:
-            holder.own, holder.open_schema = rows.own, rows.schema
-        if file.identity is not None and file.roster is not None:
-            holder.identities = partial(load_identities, file.identity, file.roster)
-        return holder
+        keys = None if file.identity is None or file.roster is None else (file.identity, file.roster)
+        return holder_of(rows, file.partition, state, config.privacy.budget, keys, account)
 
-    def _refused(self, error: Exception, facts: dict[str, Fact]) -> Reply:
+    def _refused(self, error: Exception, facts: dict[str, Fact]) -> NodeReply:
         """A refusal before the client half was asked, or because something could not be written."""
         if isinstance(error, BudgetExceeded):  # of the ledger for life: it speaks of budgets, never of a row
             _log.warning("run '%s' was refused: %s", facts.get("run"), error)
@@ -200,7 +182,7 @@ class Answering:
             self.audit.write(event="refused", **facts, why=f"{told.get('error')}: {told.get('message')}")
         except FedsynError as full:
             _log.error("%s", full)
-        return Reply(scalars)
+        return NodeReply(scalars)
 
 
 def _request(task: Task) -> str:

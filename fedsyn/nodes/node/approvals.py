@@ -13,70 +13,52 @@ import os
 import stat
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from fedsyn.errors import CannotWrite, ConfigError, NodeError, WaitsForHolder, nearest
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.runs.orders import Subject
+from fedsyn.settings import Node
 
-FORMAT = 1
 #: Runs that may wait at a time: a server must not fill the holder's disk with questions.
 MOST_WAITING = 100
 #: Seconds after which a question that nobody answered makes room for another one, and characters of one.
 STALE, MOST_TEXT = 2 * 86400.0, 2**16
-State = Literal["pending", "approved", "rejected"]
-_STATES: tuple[State, ...] = ("pending", "approved", "rejected")
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One run that a person was asked about.
+class ApprovalRecord(Node):
+    """One run that a person was asked about, as its file has it.
 
     Attributes:
-        subject: what is approved, or not.
+        format: version of the file's format.
+        run, config_sha256, schema_sha256: of what is approved, or not (`subject`).
         operator: public key of the operator who signed the run; "" where nobody did.
-        config: the run's whole configuration, for the person who decides.
         state: of the matter.
         asked: seconds since 1970 when the node was asked first.
         decided: when somebody decided; None: nobody has.
+        config: the run's whole configuration, for the person who decides.
     """
 
-    subject: Subject
+    format: Literal[1] = 1
+    run: str
+    config_sha256: str
+    schema_sha256: str
     operator: str
-    config: dict[str, Any]
-    state: State
+    state: Literal["pending", "approved", "rejected"] = "pending"
     asked: float
     decided: float | None = None
+    config: dict[str, Any]
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.run, self.config_sha256, self.schema_sha256)
 
     @property
     def key(self) -> str:
         """The matter's name: the run's, '@' (which no run's name has), and 16 digits of a hash of what is approved."""
         return _key(self.subject, self.operator)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "run": self.subject.run,
-            "config_sha256": self.subject.config,
-            "schema_sha256": self.subject.schema,
-            "operator": self.operator,
-            "state": self.state,
-            "asked": self.asked,
-            "decided": self.decided,
-            "config": self.config,
-        }
-
-    @classmethod
-    def read(cls, facts: Mapping[str, Any]) -> Entry:
-        """Read the entry of a file. Raises ValueError, TypeError or KeyError if it is not one."""
-        if facts["format"] != FORMAT or facts["state"] not in _STATES or not isinstance(facts["config"], dict):
-            raise ValueError("another format")
-        subject = Subject(*(str(facts[key]) for key in ("run", "config_sha256", "schema_sha256")))
-        decided = None if facts["decided"] is None else float(facts["decided"])
-        return cls(subject, str(facts["operator"]), facts["config"], facts["state"], float(facts["asked"]), decided)
 
 
 class Approvals:
@@ -105,8 +87,15 @@ class Approvals:
         path = self._path(_key(subject, operator))
         entry = self._read(path)
         if entry is None or (entry.subject, entry.operator) != (subject, operator):
-            asked = Entry(subject, operator, dict(config), "pending", time.time())
-            if len(json.dumps(asked.to_dict())) > MOST_TEXT:
+            asked = ApprovalRecord(
+                run=subject.run,
+                config_sha256=subject.config,
+                schema_sha256=subject.schema,
+                operator=operator,
+                asked=time.time(),
+                config=dict(config),
+            )
+            if len(asked.model_dump_json()) > MOST_TEXT:
                 raise NodeError("the run's configuration is longer than this node shows to a person")
             self._make_room()
             self._write(asked)
@@ -124,16 +113,16 @@ class Approvals:
             raise NodeError("too many runs wait for this node's holder already")
         self._path(waiting[0].key).unlink(missing_ok=True)
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ApprovalRecord]:
         """Return all matters, the oldest first; other files are left out."""
         found = (self._read(path) for path in sorted(self.folder.glob("*.json")))
         return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.asked)
 
-    def pending(self) -> list[Entry]:
+    def pending(self) -> list[ApprovalRecord]:
         """Return the runs that wait for a decision, the oldest first."""
         return [entry for entry in self.entries() if entry.state == "pending"]
 
-    def find(self, name: str) -> Entry:
+    def find(self, name: str) -> ApprovalRecord:
         """Find a matter by the whole name of its run, or else by what the keys of one run alone begin with.
 
         Raises:
@@ -156,16 +145,15 @@ class Approvals:
         listed = ", ".join(e.subject.run for e in entries if e.state == "pending") or "none"
         raise ConfigError(f"no run '{name}' was asked for{nearest(name, keys_known)}; waiting: {listed}")
 
-    def decide(self, name: str, *, approve: bool) -> Entry:
+    def decide(self, name: str, *, approve: bool) -> ApprovalRecord:
         """Write down what the holder says of a run; on the disk when this returns. A later word replaces an earlier.
 
         Raises:
             ConfigError: as `find`, or if the folder is open to others.
         """
         self._require_own()
-        entry = self.find(name)
-        state: State = "approved" if approve else "rejected"
-        decided = Entry(entry.subject, entry.operator, entry.config, state, entry.asked, time.time())
+        state = "approved" if approve else "rejected"
+        decided = self.find(name).model_copy(update={"state": state, "decided": time.time()})
         self._write(decided)
         return decided
 
@@ -184,22 +172,22 @@ class Approvals:
                 "the folder of this node's approvals must belong to its own account and be open to nobody else"
             )
 
-    def _read(self, path: Path) -> Entry | None:
+    def _read(self, path: Path) -> ApprovalRecord | None:
         try:
             facts = path.lstat()
             if not stat.S_ISREG(facts.st_mode) or facts.st_uid != os.geteuid() or facts.st_mode & _OTHERS:
                 return None
-            entry = Entry.read(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            entry = ApprovalRecord.model_validate_json(path.read_bytes())
+        except (OSError, ValueError):
             return None
         return entry if path.name == f"{entry.key}.json" else None
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: ApprovalRecord) -> None:
         path = self._path(entry.key)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._require_own()
-            replace_synced(path, json.dumps(entry.to_dict(), indent=1))
+            replace_synced(path, entry.model_dump_json(indent=1))
         except OSError as error:
             raise CannotWrite(f"{path} cannot be written ({error.strerror})", error) from None
 
@@ -209,4 +197,4 @@ def _key(subject: Subject, operator: str) -> str:
     return f"{subject.run}@{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-__all__ = ["Approvals", "Entry"]
+__all__ = ["ApprovalRecord", "Approvals"]

@@ -7,8 +7,9 @@ happens while it runs can loosen it. Unknown keys are errors with the nearest va
 from __future__ import annotations
 
 import stat
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -57,34 +58,6 @@ class LifetimeNode(LimitNode):
     delta: float = Field(gt=0, lt=1)
 
 
-class AppsNode(Node):
-    """Which submitted apps a node answers. Their code is not run here; it is the server's, and says who that is.
-
-    Attributes:
-        hashes: SHA-256 of the apps (FAB) that may ask, in hex digits; null: any that a publisher signed.
-        publishers: file of the publishers' public keys, as `flower-supernode --trusted-entities` takes it; null: none.
-    """
-
-    hashes: tuple[str, ...] | None = None
-    publishers: str | None = None
-
-    @field_validator("hashes", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        return _listed(value)
-
-    @field_validator("hashes")
-    @classmethod
-    def _are_hashes(cls, hashes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return _all_hex(hashes, "the hash of an app has 64 lower-case hex digits (the node's log shows each that asks)")
-
-    @model_validator(mode="after")
-    def _says_something(self) -> AppsNode:
-        if not self.hashes and self.publishers is None:
-            raise ValueError("name hashes of apps, or a file of publishers, or leave 'apps' out for any")
-        return self
-
-
 class PolicyNode(Node):
     """What the holder agrees to. No server can loosen any of it.
 
@@ -108,9 +81,12 @@ class PolicyNode(Node):
             run waits until somebody types `fedsyn node approve RUN`.
         configurations: hashes (`fedsyn explain CONFIG` prints them) of the configurations that may be run; null: any.
         operators: public keys (`fedsyn operator-key`) of which one must have signed the run; null: any, also none.
-        apps: see there; null: any.
     """
 
+    former: ClassVar[Mapping[str, str]] = {
+        "apps": "leave it out: a node runs no submitted app, and a server may run another; name policy.operators"
+    }
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"apps": (None,)}
     per_run: LimitNode | None = None
     per_period: PeriodNode | None = None
     lifetime: LifetimeNode
@@ -129,12 +105,14 @@ class PolicyNode(Node):
     approval: Literal["always", "by hash", "by person"] = "by person"
     configurations: tuple[str, ...] | None = None
     operators: tuple[str, ...] | None = Field(default=None, min_length=1)
-    apps: AppsNode | None = None
 
     @field_validator("mechanisms", "requests", "protocols", "noise", "configurations", "operators", mode="before")
     @classmethod
     def _lists(cls, value: Any) -> Any:
-        return _listed(value)
+        """A list as it is; a name alone is told what it lacks."""
+        if isinstance(value, str):
+            raise ValueError(f"expected a list: [{value}]")
+        return value
 
     @field_validator("configurations")
     @classmethod
@@ -229,21 +207,13 @@ class NodeFile(Node):
     def anchored(self, folder: Path) -> NodeFile:
         """The same with absolute file names."""
         named = {name: getattr(self, name) for name in (*_FILES, "state")}
-        update: dict[str, Any] = {
-            name: str(folder / Path(value).expanduser()) for name, value in named.items() if value is not None
-        }
-        apps = self.policy.apps
-        if apps is not None and apps.publishers is not None:
-            publishers = str(folder / Path(apps.publishers).expanduser())
-            apps = apps.model_copy(update={"publishers": publishers})
-            update["policy"] = self.policy.model_copy(update={"apps": apps})
+        update = {name: str(folder / Path(value).expanduser()) for name, value in named.items() if value is not None}
         return self.model_copy(update=update)
 
     @property
     def files(self) -> dict[str, Path]:
         """Every file that the node reads, by its key."""
-        found = {key: getattr(self, name) for name, key in _FILES.items()}
-        found["policy.apps.publishers"] = None if self.policy.apps is None else self.policy.apps.publishers
+        found = {name.removesuffix("_file"): getattr(self, name) for name in _FILES}
         return {key: Path(name) for key, name in found.items() if name is not None}
 
     @property
@@ -256,15 +226,7 @@ class NodeFile(Node):
         return self.state_folder / "ledger.jsonl"
 
 
-_FILES = {
-    "root_certificates": "root_certificates",
-    "key": "key",
-    "data": "data",
-    "data_key": "data_key",
-    "schema_file": "schema",
-    "identity": "identity",
-    "roster": "roster",
-}
+_FILES = ("root_certificates", "key", "data", "data_key", "schema_file", "identity", "roster")
 #: Keys of private files: whoever may read them is this node.
 _SECRETS = ("key", "identity", "data_key")
 
@@ -336,13 +298,6 @@ def _budget(limit: LimitNode, delta: float) -> PrivacyBudget:
     return PrivacyBudget(limit.epsilon, delta if limit.delta is None else limit.delta)
 
 
-def _listed(value: Any) -> Any:
-    """A list as it is; a name alone is told what it lacks."""
-    if isinstance(value, str):
-        raise ValueError(f"expected a list: [{value}]")
-    return value
-
-
 def _all_hex(texts: tuple[str, ...] | None, otherwise: str) -> tuple[str, ...] | None:
     if any(len(text) != 64 or set(text) - _HEX for text in texts or ()):
         raise ValueError(otherwise)
@@ -353,4 +308,4 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and 0 < int(text) < 65536
 
 
-__all__ = ["AppsNode", "NodeFile", "PolicyNode", "load_node_file", "require_files"]
+__all__ = ["NodeFile", "PolicyNode", "load_node_file", "require_files"]

@@ -2,7 +2,7 @@
 
 One file a run, replaced as a whole: after a crash either the old one is there or the new one. It holds the run's state
 (unfinished secure sums, the mechanism's own) and the last request's reply, so that the same request gets the same reply
-again and nothing is charged. A file may be sealed under the holder's key (`fedsyn.nodes.node.rest`).
+again and nothing is charged. A file is sealed under the holder's key, if there is one.
 
 A memory has a number, which grows with every `save`; the ledger notes it when a reply leaves, also one that cost
 nothing. A memory that is missing, or has a smaller number than the ledger's, is not this run's: what it forgot may be
@@ -17,7 +17,6 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,13 @@ from typing import Any
 from fedsyn.errors import CannotWrite, ConfigError, NodeError, Unable
 from fedsyn.nodes.lifetime.ledger import Head
 from fedsyn.nodes.service.files import replace_synced, sync_folder
+from fedsyn.table.data.sealed import read_key, seal_bytes, unseal_bytes
 
 _FORMAT = 1
 #: Seconds for which a run that is not heard of is remembered: its secrets do not stay on the disk for longer.
 KEPT = 7 * 86400.0
 _END = ".memory"
 _OURS = re.compile(r"[0-9a-f]{64}\.memory")
-Seal = Callable[[bytes, bytes], bytes]
 
 
 @dataclass
@@ -60,18 +59,16 @@ class Memory:
 
     Args:
         folder: made if there is none, for its owner alone.
-        seal: (plain, name) -> sealed bytes, with `unseal` its inverse; None: the files are plain.
-        unseal: raises ValueError for what was not sealed under this key and name.
+        key_file: with the holder's key, under which the files are sealed; None: they are plain.
         look: leave the folder as it is: another process may be writing there.
 
     Raises:
-        ConfigError: if the folder cannot be made or written.
+        ConfigError: if the folder cannot be made or written, or the key's file does not hold a key.
     """
 
-    def __init__(
-        self, folder: Path | str, *, seal: Seal | None = None, unseal: Seal | None = None, look: bool = False
-    ) -> None:
-        self.folder, self._seal, self._unseal = Path(folder), seal, unseal
+    def __init__(self, folder: Path | str, key_file: Path | str | None = None, *, look: bool = False) -> None:
+        self.folder = Path(folder)
+        self._key = None if key_file is None else read_key(Path(key_file))
         if look:
             return
         try:
@@ -126,8 +123,8 @@ class Memory:
         }
         body = json.dumps(header, separators=(",", ":")).encode() + b"\n" + (memory.reply or b"")
         raw = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-        if self._seal is not None:
-            raw = self._seal(raw, _about(self._path(run).name))
+        if self._key is not None:
+            raw = seal_bytes(raw, self._key, _about(self._path(run).name))
         try:
             replace_synced(self._path(run), raw)
         except OSError as error:
@@ -165,8 +162,8 @@ class Memory:
 
     def _read(self, raw: bytes, name: str) -> RunMemory:
         try:
-            if self._unseal is not None:
-                raw = self._unseal(raw, _about(name))
+            if self._key is not None:
+                raw = unseal_bytes(raw, self._key, _about(name))
             told, body = raw.split(b"\n", 1)
             if hashlib.sha256(body).hexdigest().encode() != told:
                 raise ValueError

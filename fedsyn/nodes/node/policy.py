@@ -10,16 +10,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError, SchemaError
 from fedsyn.nodes.flower.bridge import INVALID
-from fedsyn.nodes.flower.publishers import load_publishers, publisher_of
 from fedsyn.nodes.lifetime.limits import ACCOUNTANTS
 from fedsyn.nodes.node.file import NodeFile
 from fedsyn.protocol.wire.envelope import Envelope
@@ -37,52 +35,20 @@ MOST_CLIQUES = 250_000
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a policy is asked about: public facts of one request.
+class Admitted:
+    """A request that the holder's policy allows.
 
     Attributes:
-        config: of the run, as `Policy.read` took it.
-        run: its own name, `run_config["run"]`.
-        order: the operator's signature, `run_config["order"]`.
-        fab_hash: SHA-256 of the submitted app in hex digits, as the SuperLink tells it.
-        verifications: of the app's publishers, as the SuperLink tells them.
+        config: of the run.
+        subject: the run's name, and the hashes of its configuration and of this node's schema under it.
+        operator: public key of the operator who signed the run; "" where nobody did.
         request: its name.
-        cohort: clients that a sum is asked of, as its description says; None: no sum, or none that is described.
     """
 
     config: RunConfig
-    run: str
-    order: str = ""
-    fab_hash: str = ""
-    verifications: Mapping[str, str] = field(default_factory=dict)
-    request: str = "join"
-    cohort: int | None = None
-
-    @classmethod
-    def of(
-        cls,
-        config: RunConfig,
-        run_config: Mapping[str, Any],
-        fab_hash: str,
-        verifications: Mapping[str, str],
-        scalars: Mapping[str, Any],
-    ) -> Asked:
-        """The facts of a message.
-
-        Args:
-            config: of the run, as `Policy.read` took it.
-            run_config: as the server submitted it.
-            fab_hash: of the submitted app.
-            verifications: of the submitted app.
-            scalars: of the message.
-
-        Raises:
-            ProtocolError: the message is no request.
-        """
-        envelope = Envelope.from_scalars(scalars)
-        name, order = (str(run_config.get(key) or "") for key in ("run", "order"))
-        cohort = None if envelope.sum is None else envelope.sum.asked
-        return cls(config, name, order, fab_hash, verifications, envelope.request[:40], cohort)
+    subject: Subject
+    operator: str
+    request: str
 
 
 class Policy:
@@ -92,7 +58,7 @@ class Policy:
         file: of the node, with absolute file names.
 
     Raises:
-        ConfigError: the schema or the publishers' keys cannot be read.
+        ConfigError: the schema cannot be read.
     """
 
     def __init__(self, file: NodeFile) -> None:
@@ -101,8 +67,6 @@ class Policy:
         self._schema = Schema.load(file.schema_file)
         self._schema.require_approved()
         self._schema_hash = lru_cache(maxsize=8)(self._adjusted_hash)
-        apps = self.node.apps
-        self._publishers = {} if apps is None or apps.publishers is None else load_publishers(Path(apps.publishers))
 
     # The run's configuration ------------------------------------------------------------------------------------------
 
@@ -133,43 +97,47 @@ class Policy:
         runtime, federation, workload = (_node(document, key) for key in ("runtime", "federation", "workload"))
         require_deployment(runtime.get("engine"), runtime.get("seed"))
         given = document.get("mechanism")
-        name = given.get("name") if isinstance(given, dict) else given
-        allowed = mechanisms() if self.node.mechanisms is None else self.node.mechanisms
-        if not isinstance(name, str) or name not in allowed:
-            raise NodeError("this node's holder does not allow the run's mechanism")
+        self._require_mechanism(given.get("name") if isinstance(given, dict) else given)
         clients = federation.get("clients", 1)
         if type(clients) is not int or not 0 < clients <= MOST_PARTITIONS:
             raise NodeError("the run has more clients than this node assumes")
         if _cliques(workload, len(self._schema.columns)) > MOST_CLIQUES:
             raise NodeError("the run's workload has more cliques than this node makes")
 
+    def _require_mechanism(self, name: object) -> None:
+        allowed = mechanisms() if self.node.mechanisms is None else self.node.mechanisms
+        if not isinstance(name, str) or name not in allowed:
+            raise NodeError("this node's holder does not allow the run's mechanism")
+
     # One request ------------------------------------------------------------------------------------------------------
 
-    def check(self, asked: Asked) -> None:
-        """Refuses what the holder does not allow; charges and remembers nothing.
+    def admit(self, run_config: Mapping[str, Any], scalars: Mapping[str, Any]) -> Admitted:
+        """What of a request the holder allows; charges and remembers nothing.
+
+        Args:
+            run_config: as the server submitted it; every fact is the server's until it has passed.
+            scalars: of the message.
 
         Raises:
-            NodeError: one sentence of public facts.
+            NodeError: the holder does not allow it; one sentence of public facts.
+            ProtocolError: the message is no request.
         """
-        self._check_run(asked.config)
-        if not is_run_name(asked.run):
+        config = self.read(run_config)
+        envelope = Envelope.from_scalars(scalars)
+        self.check_configuration(config)
+        run, order = (str(run_config.get(key) or "") for key in ("run", "order"))
+        if not is_run_name(run):
             raise NodeError("the run has no name that this node takes: 1 to 64 letters, digits, '.', '_' and '-'")
-        if asked.config.runtime.run not in (None, asked.run):
+        if config.runtime.run not in (None, run):
             raise NodeError("the run has two names: that of its order, and another one in its runtime.run")
-        self._check_agreed(asked.config)
-        self._check_app(asked)
-        self.operator(asked)
-        self._check_request(asked)
+        subject = self.subject(run, config)
+        admitted = Admitted(config, subject, self._operator(order, subject), envelope.request[:40])
+        self._check_request(admitted, None if envelope.sum is None else envelope.sum.asked)
+        return admitted
 
-    def check_configuration(self, config: RunConfig) -> None:
-        """Refuses a run that no order could make the holder take; NodeError, as `check`."""
-        self._check_run(config)
-        self._check_agreed(config)
-
-    def subject(self, asked: Asked) -> Subject:
+    def subject(self, run: str, config: RunConfig) -> Subject:
         """What the holder approves, and an operator signs: the run, its configuration, and this node's own schema."""
-        data = asked.config.data
-        return Subject(asked.run, asked.config.sha256, self._schema_hash(data.bins, data.label))
+        return Subject(run, config.sha256, self._schema_hash(config.data.bins, config.data.label))
 
     def _adjusted_hash(self, bins: int | None, label: str | None) -> str:
         try:
@@ -177,13 +145,13 @@ class Policy:
         except SchemaError:
             raise NodeError("the run's data.bins or data.label does not fit this node's schema") from None
 
-    def operator(self, asked: Asked) -> str:
+    def _operator(self, order: str, subject: Subject) -> str:
         """Public key of the operator who signed the run; "" if the policy does not ask for one and the run has none.
 
         Raises:
             NodeError: the order is not the run's, or not of an operator that the policy names.
         """
-        operator = operator_of(asked.order, self.subject(asked))
+        operator = operator_of(order, subject)
         if self.node.operators is not None:
             if not operator:
                 raise NodeError("this node's holder obeys signed orders only: start the run with --operator-key FILE")
@@ -196,12 +164,15 @@ class Policy:
         """Whether a person approves each run."""
         return self.node.approval == "by person"
 
-    def _check_run(self, config: RunConfig) -> None:
-        """What a run must be, whatever was agreed: `read` has looked already, for those who call it."""
+    def check_configuration(self, config: RunConfig) -> None:
+        """Refuses a run that no order could make the holder take.
+
+        Raises:
+            NodeError: one sentence of public facts.
+        """
         node, aggregation = self.node, config.aggregation
         require_deployment(config.runtime.engine, config.runtime.seed)
-        if config.mechanism.name not in (mechanisms() if node.mechanisms is None else node.mechanisms):
-            raise NodeError("this node's holder does not allow the run's mechanism")
+        self._require_mechanism(config.mechanism.name)
         if client_class(config.mechanism.name).Contract.accountant not in ACCOUNTANTS:
             raise NodeError("this node's ledger for life cannot add up what the run's mechanism releases")
         if aggregation.protocol not in node.protocols:
@@ -215,6 +186,7 @@ class Policy:
         if config.privacy.unit != "client" and node.unit == "client":
             raise NodeError("this node's holder takes part as a whole: set privacy.unit: client and rows_per_client")
         self._check_limits(config)
+        require_agreed(config, node.configurations, self.needs_approval, pinned=self.file.identity is not None)
 
     def _check_limits(self, config: RunConfig) -> None:
         """How few clients a sum may be opened with, and how many a run assumes to collude."""
@@ -237,26 +209,13 @@ class Policy:
                 f"{node.dropout:g}"
             )
 
-    def _check_agreed(self, config: RunConfig) -> None:
-        pinned = self.file.identity is not None
-        require_agreed(config, self.node.configurations, self.needs_approval, pinned)
-
-    def _check_app(self, asked: Asked) -> None:
-        apps = self.node.apps
-        if apps is None or asked.fab_hash in (apps.hashes or ()):
-            return
-        if publisher_of(asked.fab_hash, asked.verifications, self._publishers) is None:
-            raise NodeError(
-                "the submitted app is neither pinned by this node's holder nor from a publisher that it trusts"
-            )
-
-    def _check_request(self, asked: Asked) -> None:
-        node, config = self.node, asked.config
-        if node.requests is not None and asked.request not in (*node.requests, "join"):
+    def _check_request(self, admitted: Admitted, cohort: int | None) -> None:
+        """`cohort`: clients that a sum is asked of, as its description says; None: of no sum, or not described."""
+        node, config = self.node, admitted.config
+        if node.requests is not None and admitted.request not in (*node.requests, "join"):
             raise NodeError("this node's holder does not allow this request")
-        if asked.cohort is not None:
-            limits = Limits.of(config.aggregation, asked.cohort, config.federation.minimum_cohort)
-            fewest = min(asked.cohort, limits.fewest)
+        if cohort is not None:
+            fewest = min(cohort, Limits.of(config.aggregation, cohort, config.federation.minimum_cohort).fewest)
             if fewest < node.minimum_cohort:
                 raise NodeError(
                     f"the sum may be opened with {fewest} clients, and this node's holder demands at least "
@@ -281,4 +240,4 @@ def _cliques(workload: Mapping[str, Any], columns: int) -> int:
     return int((total if size is None else min(total, size)) * 2**degree)
 
 
-__all__ = ["Asked", "Policy"]
+__all__ = ["Admitted", "Policy"]

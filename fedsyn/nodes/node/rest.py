@@ -14,7 +14,6 @@ import os
 from pathlib import Path
 
 from fedsyn.errors import ConfigError
-from fedsyn.nodes.node.memory import Memory
 from fedsyn.nodes.service.files import sync_folder, write_key
 from fedsyn.table.data.opening import SUFFIXES
 from fedsyn.table.data.sealed import (
@@ -23,9 +22,7 @@ from fedsyn.table.data.sealed import (
     is_sealed,
     open_sealed,
     read_key,
-    seal_bytes,
     sealed_blocks,
-    unseal_bytes,
 )
 
 
@@ -86,21 +83,4 @@ def _require_same(table: Path, sealed: Path, key: bytes) -> None:
                 return
 
 
-def sealed_memory(folder: Path | str, key_file: Path | str | None, *, look: bool = False) -> Memory:
-    """Open a node's memory, sealed under the holder's key if it names one; `look` as `Memory`.
-
-    Raises:
-        ConfigError: if the key's file does not hold a key.
-    """
-    if key_file is None:
-        return Memory(folder, look=look)
-    key = read_key(Path(key_file))
-    return Memory(
-        folder,
-        look=look,
-        seal=lambda plain, about: seal_bytes(plain, key, about),
-        unseal=lambda sealed, about: unseal_bytes(sealed, key, about),
-    )
-
-
-__all__ = ["seal_table", "sealed_memory"]
+__all__ = ["seal_table"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
@@ -34,16 +33,10 @@ class Encoding(NamedTuple):
         return cls(config.data.bins, config.data.label, own_of(config, partition))
 
     @classmethod
-    def read(cls, fields: list[object]) -> Encoding:
-        """From JSON."""
+    def read(cls, fields: list[Any]) -> Encoding:
+        """From JSON of a task, which may say anything: what does not fit is an error where it is used."""
         bins, label, own, found = fields
-        columns = None if own is None else tuple(str(name) for name in own)  # type: ignore[attr-defined]
-        return cls(
-            None if bins is None else int(str(bins)),
-            None if label is None else str(label),
-            columns,
-            None if found is None else str(found),
-        )
+        return cls(bins, label, None if own is None else tuple(own), found)
 
 
 class NotRead(FedsynError):
@@ -83,12 +76,14 @@ class Tables:
             rows = close_rows(self.get(encoding._replace(found=None)), encoding.found)
         else:
             rows = load_rows(
-                self._table(), self._file.schema_file, encoding.bins, encoding.label, encoding.own, self._file.data_key
+                self._file.data,
+                self._file.schema_file,
+                encoding.bins,
+                encoding.label,
+                encoding.own,
+                self._file.data_key,
             )
         self._kept[encoding] = rows
         while len(self._kept) > _KEPT:
             self._kept.popitem(last=False)
         return rows
-
-    def _table(self) -> str:
-        return str(Path(self._file.data))

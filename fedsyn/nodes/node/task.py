@@ -1,7 +1,7 @@
 """What one request is to a holder's machine, and how it travels between the processes of a node.
 
-The link reads no array and the worker's parent no message: both pass bytes on. A frame is eight bytes with the length
-of a JSON header, the header, and the blobs whose lengths it lists. What exceeds a bound is a `FrameError`.
+The connection reads no array and the worker's parent no message: both pass bytes on. A frame is eight bytes with the
+length of a JSON header, the header, and the blobs whose lengths it lists. What exceeds a bound is a `FrameError`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class Task:
         fab_hash: of the submitted app, as the SuperLink tells it.
         scalars: of the message.
         arrays: of the message, read-only.
-        verifications: of the submitted app, by the publishers who signed it, as the SuperLink tells them.
     """
 
     run: int
@@ -53,7 +52,6 @@ class Task:
     fab_hash: str
     scalars: Mapping[str, Any]
     arrays: list[npt.NDArray[Any]]
-    verifications: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -66,7 +64,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Reply:
+class NodeReply:
     """What leaves the holder's machine."""
 
     scalars: dict[str, str]
@@ -76,6 +74,11 @@ class Reply:
 def refused(message: str, kind: str = "client") -> dict[str, str]:
     """Scalars of a refusal; `message` is a fixed sentence, which the server reads."""
     return {ANSWER: to_json({"ok": False, "error": kind, "message": message})}
+
+
+def failed(sentence: str, kind: str = "client", *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
+    """Header and blobs of a refusal for want of something; `killed`: its task was."""
+    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True, "killed": killed}, []
 
 
 # Arrays --------------------------------------------------------------------------------------------------------------
@@ -100,18 +103,18 @@ def read_array(data: bytes) -> npt.NDArray[Any]:
     return array
 
 
-def packed(reply: Reply) -> tuple[dict[str, Any], list[bytes]]:
+def packed(reply: NodeReply) -> tuple[dict[str, Any], list[bytes]]:
     """Header and blobs of a reply."""
     described = [[str(array.dtype), list(array.shape)] for array in reply.arrays]
     return {"scalars": reply.scalars, "arrays": described}, [written(array) for array in reply.arrays]
 
 
-def reply_bytes(reply: Reply) -> bytes:
+def reply_bytes(reply: NodeReply) -> bytes:
     """A reply as it is kept."""
     return b"".join(frame(*packed(reply)))
 
 
-def reply_of(kept: bytes) -> Reply:
+def reply_of(kept: bytes) -> NodeReply:
     """Inverse of `reply_bytes`. Raises FrameError if these are not its bytes."""
     (length,) = _LENGTH.unpack(kept[: _LENGTH.size])
     try:
@@ -119,7 +122,7 @@ def reply_of(kept: bytes) -> Reply:
         for size in header["sizes"]:
             arrays.append(read_array(kept[at : at + size]))
             at += size
-        return Reply(dict(header["scalars"]), arrays)
+        return NodeReply(dict(header["scalars"]), arrays)
     except (ValueError, KeyError, TypeError, ProtocolError):
         raise FrameError("the reply that was kept is malformed") from None
 

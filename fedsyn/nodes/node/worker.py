@@ -1,8 +1,8 @@
 """The process that holds the table: it reads nothing that came from outside, and forks a task for each request.
 
 What a request does to a task (memory, time, a crash) costs that request. The parent is single-threaded, keeps the
-encoded table and everything that a task imports, and passes bytes between the link and its tasks. A task ends with its
-request, so nothing that a server sends can stay in the memory of the node.
+encoded table and everything that a task imports, and passes bytes between the connection and its tasks. A task ends
+with its request, so nothing that a server sends can stay in the memory of the node.
 
     python -m fedsyn.nodes.node.worker NODE.yaml DESCRIPTOR PARENT SECONDS MEGABYTES
 """
@@ -26,7 +26,7 @@ from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import NodeFile, load_node_file
 from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, end_with_parent
 from fedsyn.nodes.node.tables import Encoding, NotRead, Tables
-from fedsyn.nodes.node.task import FrameError, Task, fits, packed, read_array, read_frame, refused, write_frame
+from fedsyn.nodes.node.task import FrameError, Task, failed, fits, packed, read_array, read_frame, write_frame
 from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, say
 from fedsyn.protocol.wire.envelope import BUSY, MOST_MESSAGE
 
@@ -43,7 +43,7 @@ def preload() -> None:
 
 
 class Worker:
-    """Forks a task for each frame that the link sends.
+    """Forks a task for each frame that the connection sends.
 
     Args:
         file: of the node.
@@ -60,7 +60,7 @@ class Worker:
         self._read(Encoding())
 
     def serve(self, descriptor: int) -> None:
-        """Answers frames until the link has gone."""
+        """Answers frames until the connection has gone."""
         while (asked := read_frame(descriptor)) is not None:
             header, blobs = asked
             write_frame(descriptor, *self.ask(header, blobs))
@@ -75,7 +75,7 @@ class Worker:
             if not self._read(Encoding.read(header_back["needs"])):
                 header = {**header, "reads": True}  # in vain, but the reason is then the task's to tell
         else:
-            header_back, blobs_back = _failed("this node could not read its table as the run needs it")
+            header_back, blobs_back = failed("this node could not read its table as the run needs it")
         self._catch_up()
         return header_back, blobs_back
 
@@ -116,7 +116,7 @@ class Worker:
         try:
             answer = read_frame(reading, deadline=deadline)
         except TimeoutError:
-            return _failed("the request took longer than this node allows", BUSY)
+            return failed("the request took longer than this node allows", BUSY)
         except FrameError:
             answer = None
         finally:
@@ -124,7 +124,7 @@ class Worker:
             status = _ended(child)
         if answer is None:
             _log.error("a task ended without an answer (%s)", _why(status))
-            return _failed("the request needed more than this node allows, or its task was ended", BUSY, killed=True)
+            return failed("the request needed more than this node allows, or its task was ended", BUSY, killed=True)
         return answer
 
     def _confine(self) -> None:
@@ -145,7 +145,6 @@ class Worker:
                 str(header["fab_hash"]),
                 dict(header["scalars"]),
                 [read_array(blob) for blob in blobs],
-                dict(header.get("verifications", {})),
             )
             self.answering.end(header.get("ended", ()))
             reply = self.answering.answer(task)
@@ -153,13 +152,9 @@ class Worker:
             return {"needs": list(error.encoding)}, []
         except Exception as error:
             log_failure(_log, "a request could not be read", error)
-            return _failed("the request is malformed")
+            return failed("the request is malformed")
         answer = packed(reply)
-        return answer if fits(*answer) else _failed(f"the reply is larger than {MOST_MESSAGE} bytes")
-
-
-def _failed(sentence: str, kind: str = "client", *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
-    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True, "killed": killed}, []
+        return answer if fits(*answer) else failed(f"the reply is larger than {MOST_MESSAGE} bytes")
 
 
 def _ended(child: int) -> int:
@@ -187,11 +182,11 @@ def _address_space() -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Entry point of the process that the link starts."""
+    """Entry point of the process that the connection starts."""
     no_tracebacks()
     file, descriptor, parent = arguments[0], int(arguments[1]), int(arguments[2])
     end_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the link ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the connection ends this process
     log_to_stderr("%(asctime)s worker: %(message)s")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # rows never go into a file of the kernel's choice
     try:

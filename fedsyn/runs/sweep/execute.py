@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from fedsyn.config import FORMAT
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
-from fedsyn.nodes.flower.ray_cluster import Cluster, Lost, Needs
+from fedsyn.nodes.flower.ray_cluster import Cluster, LostTask, Needs
 from fedsyn.nodes.service.files import write_text
 from fedsyn.output import no_tracebacks
 from fedsyn.runs.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
@@ -249,7 +249,7 @@ class RayTasks:
         """What a cell left; None where it was lost and is asked for again."""
         try:
             found: Facts = self._cluster.result(reference)
-        except Lost as lost:
+        except LostTask as lost:
             ended = read_cell(cell.task.folder)  # perhaps just before its machine did
             if ended is not None:
                 return ended

@@ -15,7 +15,7 @@ from scipy import stats
 from fedsyn.errors import BudgetExceeded, ConfigError, NodeError
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.policy import Asked, Policy
+from fedsyn.nodes.node.policy import Policy
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -249,12 +249,11 @@ def test_a_node_can_refuse_to_be_protected_row_by_row(tmp_path: Path) -> None:
     for unit in ({"unit": "client", "rows_per_client": 20}, {}):
         config = run_of(privacy=unit)
         header = header_of(config, "join")
-        message = Asked.of(config, header["run_config"], header["fab_hash"], {}, header["scalars"])
         if unit:
-            policy.check(message)
+            policy.admit(header["run_config"], header["scalars"])
         else:
             with pytest.raises(NodeError, match="takes part as a whole"):
-                policy.check(message)
+                policy.admit(header["run_config"], header["scalars"])
 
 
 def test_a_secure_sum_opens_what_its_simulation_does() -> None:

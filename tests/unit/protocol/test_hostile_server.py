@@ -63,17 +63,6 @@ def raw(hospital: Hospital, task: Task, **nodes: Any) -> Task:
 # Another run than was agreed to --------------------------------------------------------------------------------------
 
 
-@attack("sizes", "the submitted app is neither pinned by this node's holder nor from a publisher")
-def other_code(hospital: Hospital, task: Task) -> Task:
-    return replace(task, fab_hash="0" * 64)
-
-
-@attack("sizes", "the submitted app is neither pinned by this node's holder nor from a publisher")
-def other_code_with_made_up_signatures(hospital: Hospital, task: Task) -> Task:
-    made_up = json.dumps({"signed_at": 1, "signature": "AAAA"})
-    return replace(task, fab_hash="0" * 64, verifications={"valid_license": "yes", "fedsyn": made_up})
-
-
 @attack("sizes", "agreed to other configurations than the run's")
 def another_configuration(hospital: Hospital, task: Task) -> Task:
     return of_config(hospital, task, mechanism={"rounds": 7})

@@ -36,10 +36,9 @@ from fedsyn.table.counting.marginals import count
 
 @pytest.mark.thorough
 def test_a_superlinks_number_of_a_run_and_hash_of_an_app_are_labels_of_the_audit_log(tmp_path: Path) -> None:
-    """Where the policy names no apps: the same bytes come back, nothing is charged, and no app is run."""
+    """The same bytes come back, nothing is charged, and no app is run."""
     hospital = Hospital(tmp_path / "hospital", 3)
     node = hospital.nodes[0]
-    node.gate.policy.node = node.gate.policy.node.model_copy(update={"apps": None})
     hospital.drive()
     (task, reply), other = hospital.honest[-1], {"run": 99, "fab_hash": "0" * 64}
     told = hospital.asked(replace(task, **other))

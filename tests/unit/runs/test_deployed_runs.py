@@ -17,7 +17,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, InputError, Lost, RunError
 from fedsyn.loading import parse_config
 from fedsyn.nodes.flower import launch
-from fedsyn.nodes.flower.watching import RunState, SuperLink, Unreachable
+from fedsyn.nodes.flower.control import Control, RunState, Unreachable
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.runs import deployment, engines, returned
 from fedsyn.runs.directory import record_error
@@ -62,7 +62,7 @@ def flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_superlink_must_be_known_and_answer(flower: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no SuperLink connection 'nort' in .*did you mean 'north'"):
         engines.run(config_of(tmp_path, runtime={"superlink": "nort"}), tmp_path / "out")
-    with pytest.raises(RunError, match=r"'north' at 127\.0\.0\.1:9 does not answer .*; nothing was submitted"):
+    with pytest.raises(RunError, match=r"'north' at 127\.0\.0\.1:9 does not answer: .*; nothing was submitted"):
         engines.run(config_of(tmp_path), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -71,7 +71,7 @@ def test_a_superlink_must_be_known_and_answer(flower: Path, tmp_path: Path) -> N
     ("told", "cause"),
     [
         ([RunState("running"), None], "knows no run 7 any more: it was started anew without"),
-        ([RunState("running"), Unreachable("refused")], "has not answered for 0.2 s (refused)"),
+        ([RunState("running"), Unreachable("the SuperLink", "refused")], "has not answered for 0.2 s (refused)"),
     ],
 )
 def test_waiting_ends_whatever_happens(
@@ -79,15 +79,15 @@ def test_waiting_ends_whatever_happens(
 ) -> None:
     answers = list(told)
 
-    def state(self: SuperLink, run: str) -> RunState | None:
+    def state(self: Control, run: str) -> RunState | None:
         answer = answers.pop(0) if len(answers) > 1 else answers[0]
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(SuperLink, "state", state)
+    monkeypatch.setattr(Control, "state", state)
     with pytest.raises(RunError) as error:
-        launch.wait(SuperLink("north"), "7", lambda: False, every=0.0, patience=0.2)
+        launch.wait(Control.named("north"), "7", lambda: False, every=0.0, patience=0.2)
     assert cause in str(error.value)
 
 
@@ -127,7 +127,7 @@ def test_the_last_sentence_says_what_it_cost_and_what_helps(
         record_error(out, error or RunError("lost"))
         return RunState("finished", "failed")
 
-    monkeypatch.setattr(SuperLink, "state", lambda self, run: None)
+    monkeypatch.setattr(Control, "state", lambda self, run: None)
     monkeypatch.setattr(deployment, "submit", lambda *_: "41")
     monkeypatch.setattr(deployment, "wait", ended)
     with pytest.raises(RunError, match=said) as raised:
@@ -146,8 +146,8 @@ def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
 
     failed = RunState("finished", "failed", "No heartbeat.")
     states = {"1": None, "41": RunState("finished", "stopped"), "42": failed, "43": failed}
-    monkeypatch.setattr(SuperLink, "state", lambda self, run: states[run])
-    monkeypatch.setattr(SuperLink, "log", lambda self, run: "")
+    monkeypatch.setattr(Control, "state", lambda self, run: states[run])
+    monkeypatch.setattr(Control, "log", lambda self, run: "")
     monkeypatch.setattr(deployment, "submit", submit)
     monkeypatch.setattr(deployment, "wait", partial(launch.wait, every=0.0))
     config, out = config_of(tmp_path), tmp_path / "out"
@@ -192,18 +192,18 @@ def test_a_run_that_went_on_alone_to_its_end_is_brought_home(
             finished(out)
         raise RunError("the SuperLink has not answered for 6 s")
 
-    monkeypatch.setattr(SuperLink, "state", lambda self, run: None)
+    monkeypatch.setattr(Control, "state", lambda self, run: None)
     monkeypatch.setattr(deployment, "submit", lambda *_: "41")
     monkeypatch.setattr(deployment, "wait", cut_off)
     asked.append("unfinished")
     with pytest.raises(RunError, match=r"not answered for 6 s.*--resume"):
         engines.run(config, out)
     finished(out)  # after its starter has gone; the SuperLink is not needed for it, nor asked
-    monkeypatch.setattr(SuperLink, "state", lambda self, run: 1 / 0)
+    monkeypatch.setattr(Control, "state", lambda self, run: 1 / 0)
     with pytest.raises(ConfigError, match="another configuration"):
         engines.run(config_of(tmp_path, privacy={"epsilon": 2.0}), out, resume=True)
     assert engines.run(config, out, resume=True) == {"epsilon": 0.5} and not is_unfinished(out)
-    monkeypatch.setattr(SuperLink, "state", lambda self, run: None)
+    monkeypatch.setattr(Control, "state", lambda self, run: None)
     asked.append("whole")  # before its starter has lost patience
     assert engines.run(config, tmp_path / "out") == {"epsilon": 0.5} and not is_unfinished(out)
 
@@ -235,7 +235,7 @@ def test_bad_input_that_the_server_found_leaves_nothing_to_resume(
         (out / "error.json").write_text(json.dumps({"kind": "input", "message": "no such thing"}), encoding="utf-8")
         return "41"
 
-    monkeypatch.setattr(SuperLink, "state", lambda self, run: RunState("finished", "failed"))
+    monkeypatch.setattr(Control, "state", lambda self, run: RunState("finished", "failed"))
     monkeypatch.setattr(deployment, "submit", submit)
     monkeypatch.setattr(deployment, "wait", partial(launch.wait, every=0.0))
     with pytest.raises(InputError, match=r"^no such thing$"):

@@ -15,8 +15,8 @@ from fedsyn.front.cli.deploy import _show_status
 from fedsyn.front.cli.ending import ended
 from fedsyn.loading import load_config
 from fedsyn.nodes.deploy.federation import place_of
-from fedsyn.nodes.deploy.link import only_one
 from fedsyn.nodes.deploy.status import HolderStatus, RunStatus, Status
+from fedsyn.nodes.deploy.superlink import only_one
 from fedsyn.nodes.service.health import Pages
 from fedsyn.nodes.service.holder_keys import new_keys
 

@@ -26,15 +26,15 @@ from fedsyn.errors import BudgetExceeded, ConfigError, InputError, NodeError, Sc
 from fedsyn.loading import load_config
 from fedsyn.nodes.deploy.changes import add, remove, renew_link, rotate_keys, rotate_party
 from fedsyn.nodes.deploy.federation import place_of
-from fedsyn.nodes.deploy.init import Made, init
-from fedsyn.nodes.deploy.link import _require_pair
-from fedsyn.nodes.deploy.plan import Plan
+from fedsyn.nodes.deploy.init import NewFederation, init
+from fedsyn.nodes.deploy.plan import FederationPlan
+from fedsyn.nodes.deploy.superlink import _require_pair
 from fedsyn.nodes.lifetime.limits import capacity
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
 from fedsyn.nodes.lifetime.node_lines import LedgerRun
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.node.file import load_node_file, require_files
-from fedsyn.nodes.node.policy import Asked, Policy
+from fedsyn.nodes.node.policy import Policy
 from fedsyn.nodes.parties.checks import Host, check_announcement, check_configuration
 from fedsyn.nodes.parties.interface import Announcement
 from fedsyn.nodes.parties.policy import load_party_file
@@ -49,6 +49,7 @@ from fedsyn.registry import contract_class
 from fedsyn.runs.orders import signed_order
 from fedsyn.settings import AggregationNode, PartyCard
 from fedsyn.table.schema import Schema
+from tests.node_folders import header_of
 
 SCHEMA = (
     "columns:\n  age: {kind: numeric, lower: 0, upper: 9, bins: 2}\n  sex: {kind: categorical, categories: [f, m]}\n"
@@ -56,11 +57,11 @@ SCHEMA = (
 NAMES = ("north", "south", "lake")
 
 
-def made(folder: Path, **named: Any) -> Made:
+def made(folder: Path, **named: Any) -> NewFederation:
     schema = folder / "agreed.yaml"
     schema.write_text(SCHEMA, encoding="utf-8")
     options: dict[str, Any] = {"hosts": ("link.example.org", "192.0.2.1"), "schema": schema} | named
-    return init(Plan("study", options.pop("holders", NAMES), **options), folder / "study")
+    return init(FederationPlan("study", options.pop("holders", NAMES), **options), folder / "study")
 
 
 def test_each_folder_has_exactly_its_files_and_keys_are_their_owners_alone(tmp_path: Path) -> None:
@@ -118,7 +119,7 @@ def test_what_is_written_is_what_the_others_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [2, 3, 4, 5, 7, 9, 10, 11, 19, 20, 21, 40])
 def test_a_secure_sum_can_be_planned_for_any_number_of_holders(count: int) -> None:
     """The shares in run.yaml mean the numbers of holders that they are meant to, and such a sum may be asked."""
-    plan = Plan("study", tuple(f"h{k}" for k in range(count)))
+    plan = FederationPlan("study", tuple(f"h{k}" for k in range(count)))
     colluding, missing = plan.tolerated
     node = AggregationNode.model_validate(yamlio.loads(plan.run_config(), "run.yaml")["aggregation"])
     limits = Limits.of(node, count, plan.minimum_cohort)
@@ -144,13 +145,14 @@ def test_a_run_that_counts_on_nobody_is_refused_by_every_node(tmp_path: Path) ->
         policy, before = Policy(file), file.ledger_file.read_bytes()
         for change, sentence in {"": "", **changes}.items():
             config = load_config(root / "operator" / "run.yaml", [change] if change else [])
-            asked = Asked(config, "a-run")
-            asked = replace(asked, order=signed_order(key, policy.subject(asked)))
+            order = signed_order(key, policy.subject("a-run", config))
+            header = header_of(config, "join")
+            submitted = header["run_config"] | {"run": "a-run", "order": order}
             if not change:
-                assert policy.check(asked) is None and policy.operator(asked) == federation.operator
+                assert policy.admit(submitted, header["scalars"]).operator == federation.operator
                 continue
             with pytest.raises(NodeError) as refused:
-                policy.check(asked)
+                policy.admit(submitted, header["scalars"])
             assert sentence in str(refused.value)
         assert file.ledger_file.read_bytes() == before
 
@@ -290,10 +292,11 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
     for name in NAMES:
         file = load_node_file(root / "holders" / name / "node.yaml")
         policy = Policy(file)
-        run = Asked(config, "first")
-        policy.check(replace(run, order=signed_order(key, policy.subject(run))))
+        header = header_of(config, "join")
+        order = signed_order(key, policy.subject("first", config))
+        policy.admit(header["run_config"] | {"order": order}, header["scalars"])
         with pytest.raises(NodeError, match="obeys signed orders only"):
-            policy.check(run)
+            policy.admit(header["run_config"], header["scalars"])
         book = NodeLedger(file.ledger_file, file.policy.limits)
         facts = LedgerRun(config.sha256, schema.sha256, config.mechanism.name, contract.accountant, budget, "private")
         for number in range(3):

@@ -20,19 +20,18 @@ from fastapi import FastAPI
 
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.loading import parse_config
-from fedsyn.nodes.deploy import ordering, status, supervised
-from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, LinkNode, Place, place_of
+from fedsyn.nodes.deploy import ordering, status
+from fedsyn.nodes.deploy import superlink as supervised
+from fedsyn.nodes.deploy.federation import FederationFile, HolderEntry, OperatorFolder, SuperLinkNode, place_of
 from fedsyn.nodes.deploy.init import init
-from fedsyn.nodes.deploy.link import agree, link_pid, only_one
-from fedsyn.nodes.deploy.plan import Plan
-from fedsyn.nodes.deploy.stopping import found_run, name_of
-from fedsyn.nodes.deploy.supervised import SuperLink
+from fedsyn.nodes.deploy.plan import FederationPlan
+from fedsyn.nodes.deploy.status import found_run, name_of
+from fedsyn.nodes.deploy.superlink import SuperLinkProcess, agree, link_pid, only_one
 from fedsyn.nodes.flower import private
 from fedsyn.nodes.flower import superlink as gate
-from fedsyn.nodes.flower.control import Control, NodeFacts, RunFacts
+from fedsyn.nodes.flower.control import Control, NodeFacts, RunState
 from fedsyn.nodes.flower.guard import GUARDED
 from fedsyn.nodes.flower.superlink import HEADER, Gate, allowed
-from fedsyn.nodes.flower.watching import SuperLink as FlowersSuperLink
 from fedsyn.nodes.service.health import Pages
 from fedsyn.nodes.service.holder_keys import new_keys
 from fedsyn.runs.deployment import FOLDER
@@ -91,13 +90,13 @@ def test_a_superlink_that_starts_slowly_is_let_start(tmp_path: Path, monkeypatch
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    init(Plan("study", ("north", "south"), port=port, insecure=True), root)
+    init(FederationPlan("study", ("north", "south"), port=port, insecure=True), root)
     place = place_of(root)
     place.state.mkdir(exist_ok=True)
     header = [each.decode() for each in HEADER]
-    monkeypatch.setattr(supervised, "command", lambda *_: [sys.executable, "-c", LATE, str(port), *header])
+    monkeypatch.setattr(supervised, "_command", lambda *_: [sys.executable, "-c", LATE, str(port), *header])
     monkeypatch.setattr(supervised, "SILENCE", 0.5)
-    link, said, deadline = SuperLink(place, place.load()), list[str](), time.monotonic() + 60.0
+    link, said, deadline = SuperLinkProcess(place, place.load()), list[str](), time.monotonic() + 60.0
     monkeypatch.setattr(supervised, "ASK", 0.1)
     try:
         while not any("silent" in each for each in said):
@@ -181,7 +180,7 @@ def federation(*names: str) -> FederationFile:
     holders = tuple(
         HolderEntry(name=card.name, partition=k, node=card.node, identity=card.identity) for k, card in enumerate(cards)
     )
-    return FederationFile(name="f", superlink=LinkNode(hosts=("localhost",)), operator="0" * 64, holders=holders)
+    return FederationFile(name="f", superlink=SuperLinkNode(hosts=("localhost",)), operator="0" * 64, holders=holders)
 
 
 def test_the_superlink_is_made_to_agree_and_asked_twice_does_nothing() -> None:
@@ -242,8 +241,8 @@ def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    made = init(Plan("study", ("a", "b"), port=port, insecure=True), tmp_path / "study")
-    superlink = SuperLink(made.place, made.federation)
+    made = init(FederationPlan("study", ("a", "b"), port=port, insecure=True), tmp_path / "study")
+    superlink = SuperLinkProcess(made.place, made.federation)
     stranger = Pages(f"127.0.0.1:{port}", {"/health": lambda: (200, "text/plain", "")})
     try:
         with pytest.raises(RunError, match="is not behind fedsyn's gate"):
@@ -256,7 +255,7 @@ def test_what_answers_without_the_gate_is_not_taken_for_the_superlink(tmp_path: 
 
 
 def test_one_link_at_a_time(tmp_path: Path) -> None:
-    init(Plan("study", ("a", "b")), tmp_path / "study")
+    init(FederationPlan("study", ("a", "b")), tmp_path / "study")
     place = place_of(tmp_path / "study")
     assert link_pid(place) is None
     with only_one(place), pytest.raises(ConfigError, match="is running already"), only_one(place):
@@ -264,10 +263,10 @@ def test_one_link_at_a_time(tmp_path: Path) -> None:
     assert link_pid(place) is None
 
 
-def placed(folder: Path, *names: str) -> tuple[Place, FederationFile]:
+def placed(folder: Path, *names: str) -> tuple[OperatorFolder, FederationFile]:
     stands = federation(*names)
     (folder / "federation.yaml").write_text(stands.dumps(), encoding="utf-8")
-    return Place(folder), stands
+    return OperatorFolder(folder), stands
 
 
 def test_a_run_asks_its_holders_and_no_other_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,24 +276,24 @@ def test_a_run_asks_its_holders_and_no_other_node(tmp_path: Path, monkeypatch: p
     list(agree(cast("Control", registry), stands))
     monkeypatch.setattr(ordering, "control_of", lambda *_: contextlib.nullcontext(registry))
     config = parse_config({"data": {"source": "study"}, "epsilon": 1, "delta": 1e-6, "federation": {"clients": 3}})
-    asked = ordering.addressed(config, place, stands)
+    asked, absent = ordering.addressed(config, place, stands)
+    assert absent == ["north", "south", "lake"]  # of those that are asked
     assert asked.runtime.holders == {0: "north", 1: "south", 2: "lake"}
     assert asked.runtime.nodes == {1: 0, 2: 1, 3: 2} and asked.sha256 == config.sha256
     again = parse_config(json.loads(run_config_of(asked)["resolved"]))  # as it arrives at the ServerApp
     assert again.runtime.nodes == {1: 0, 2: 1, 3: 2}
     away = stands.replaced(stands.holder("south").model_copy(update={"revoked": "2026-01-01"}))
-    assert ordering.addressed(config, place, away).runtime.nodes == {1: 0, 3: 2, 4: 3}
+    assert ordering.addressed(config, place, away)[0].runtime.nodes == {1: 0, 3: 2, 4: 3}
     registry.unregister(3)
     with pytest.raises(RunError, match="the SuperLink does not know lake: see what 'fedsyn deploy link' says"):
         ordering.addressed(config, place, stands, patience=0.0)
-    assert ordering.missing(place, stands, 2) == ["north", "south"]  # of those that are asked
 
 
 def test_a_run_is_called_by_its_name_or_how_that_begins() -> None:
     class Runs:
-        def runs(self, limit: int) -> list[RunFacts]:
+        def runs(self, limit: int) -> list[RunState]:
             names = ("3f9c2a1b7d", "3f00000000", "3f9c2a1b7d")
-            return [RunFacts(9 - k, "running", "", 1.0, {"run": name}) for k, name in enumerate(names)]
+            return [RunState("running", id=9 - k, settings={"run": name}) for k, name in enumerate(names)]
 
     control = cast("Control", Runs())
     assert found_run(control, "3f9c").id == found_run(control, "3f9c2a1b7d").id == 9  # resumed: the newest
@@ -311,21 +310,27 @@ def test_a_run_is_called_by_its_name_or_how_that_begins() -> None:
 def test_the_log_of_a_run_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place, stands = placed(tmp_path, "north", "south")
 
-    class Runs:
-        def runs(self, limit: int) -> list[RunFacts]:
-            return [RunFacts(77, "running", "", 1.0, {"run": "3f9c2a1b7d"})]
-
     class Client:
+        def ListRuns(self, request: Any) -> Any:
+            named = SimpleNamespace(string="3f9c2a1b7d")
+            run = SimpleNamespace(run_id=77, status=SimpleNamespace(status="running", sub_status="", details=""))
+            run.override_config, run.pending_at = {"run": named}, ""
+            named.WhichOneof = lambda _: "string"
+            return SimpleNamespace(now="2026-01-01T00:00:00+00:00", run_dict={77: run})
+
+        def close(self) -> None:
+            """Nothing."""
+
         def StreamLogs(self, request: Any) -> Iterator[Any]:
             assert request.run_id == 77
             for text in ("one\ntw", "o\nfedsyn-files 3f9c2a1b7d 1/1 AAAA\nthree"):
                 yield SimpleNamespace(log_output=text)
 
-    monkeypatch.setattr(status, "control_of", lambda *_: contextlib.nullcontext(Runs()))
-    monkeypatch.setattr(FlowersSuperLink, "_client", lambda self: contextlib.nullcontext(Client()))
+    monkeypatch.setattr(status, "control_of", lambda *_: Control(Client(), stands.superlink.local))
     said: list[str] = []
     before = dict(os.environ)
     with ordering.connected(place, stands):
         assert os.environ["FLWR_HOME"] == str(place.flower) and os.environ[FOLDER] == str(tmp_path)
-        status.follow_log(place, "3f", said.append)
-    assert said == ["one", "two", "three"] and dict(os.environ) == before
+    assert dict(os.environ) == before
+    status.follow_log(place, "3f", said.append)
+    assert said == ["one", "two", "three"]

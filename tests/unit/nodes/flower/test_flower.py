@@ -1,17 +1,15 @@
-"""The in-process Grid behaves as Flower's own: copies, error replies, one context per node, late replies, a pool."""
+"""The in-process Grid behaves as Flower's own: copies, error replies, one context per node, late replies."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from flwr.app import Error
 from flwr.compat.client.numpy_client import NumPyClient
 
-from fedsyn.errors import ConfigError, DataError, NodeError, ProtocolError, RunError
+from fedsyn.errors import ConfigError, DataError, NodeError, ProtocolError
 from fedsyn.nodes.flower import ArrayRecord, ClientApp, ConfigRecord, Context, Message, RecordDict
 from fedsyn.nodes.flower.bridge import bridge, read_state, write_state
 from fedsyn.nodes.flower.grid import InProcessGrid, new_message
@@ -26,8 +24,6 @@ def _echo(message: Message, context: Context) -> Message:
     order = message.content["config"]["order"]
     if order == "fail":
         raise ValueError(f"could not convert {SECRET}")
-    if order == "die":
-        os._exit(3)
     if order == "sleep":
         time.sleep(1.0)
     counter = int(read_state(context) or 0) + 1
@@ -53,13 +49,6 @@ def serial() -> InProcessGrid:
     return InProcessGrid(echo, NODES, {"key": "value"})
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[InProcessGrid]:
-    grid = InProcessGrid(echo, NODES, {"key": "value"}, workers=2, app_path=f"{__name__}:echo")
-    yield grid
-    grid.close()
-
-
 def send(grid: InProcessGrid, orders: dict[int, str], timeout: float | None = 60) -> dict[int, Message]:
     shared = array_record([np.arange(6).reshape(2, 3), np.array([0.5])])
     messages = [new_message(grid, pack(shared, {"order": order}), node, "7", 60.0) for node, order in orders.items()]
@@ -71,9 +60,8 @@ def send(grid: InProcessGrid, orders: dict[int, str], timeout: float | None = 60
     return {reply.metadata.src_node_id: reply for reply in replies}
 
 
-@pytest.mark.parametrize("engine", ["serial", "pool"])
-def test_every_node_answers_with_its_own_context(engine: str, request: pytest.FixtureRequest) -> None:
-    grid = serial() if engine == "serial" else request.getfixturevalue("pool")
+def test_every_node_answers_with_its_own_context() -> None:
+    grid = serial()
     assert list(grid.get_node_ids()) == [1, 2, 3]
     before = {node: int(read_state(context) or 0) for node, context in grid.contexts.items()}
     send(grid, {1: "hello", 3: "hello"})
@@ -87,16 +75,14 @@ def test_every_node_answers_with_its_own_context(engine: str, request: pytest.Fi
         assert reply.metadata.dst_node_id == 0 and reply.metadata.reply_to_message_id
 
 
-@pytest.mark.parametrize("engine", ["serial", "pool"])
-def test_a_client_cannot_change_the_servers_or_anothers_records(engine: str, request: pytest.FixtureRequest) -> None:
-    grid = serial() if engine == "serial" else request.getfixturevalue("pool")
+def test_a_client_cannot_change_the_servers_or_anothers_records() -> None:
+    grid = serial()
     replies = send(grid, {1: "scribble", 2: "hello"})  # `send` checks what the server holds afterwards
     assert len(read_reply(replies[2])[0]) == 2
 
 
-@pytest.mark.parametrize("engine", ["serial", "pool"])
-def test_an_exception_becomes_an_error_reply_without_its_text(engine: str, request: pytest.FixtureRequest) -> None:
-    grid = serial() if engine == "serial" else request.getfixturevalue("pool")
+def test_an_exception_becomes_an_error_reply_without_its_text() -> None:
+    grid = serial()
     replies = send(grid, {1: "hello", 2: "fail", 3: "hello"})
     assert sorted(replies) == [1, 2, 3]
     assert replies[2].has_error() and SECRET not in str(replies[2].error.reason)
@@ -105,31 +91,13 @@ def test_an_exception_becomes_an_error_reply_without_its_text(engine: str, reque
     assert read_reply(replies[3])[1]["name"] == "two"
 
 
-@pytest.mark.parametrize("engine", ["serial", "pool"])
-def test_a_late_reply_is_not_delivered_but_remembered_by_its_client(
-    engine: str, request: pytest.FixtureRequest
-) -> None:
-    grid = serial() if engine == "serial" else request.getfixturevalue("pool")
+def test_a_late_reply_is_not_delivered_but_remembered_by_its_client() -> None:
+    grid = serial()
     before = int(read_state(grid.contexts[2]) or 0)
     replies = send(grid, {1: "hello", 2: "sleep", 3: "hello"}, timeout=0.9)
     assert 2 not in replies and replies
     after = read_reply(send(grid, {2: "hello"})[2])[1]["counter"]
     assert after == before + 2
-
-
-@pytest.mark.thorough
-def test_each_client_has_the_whole_timeout_for_itself(pool: InProcessGrid) -> None:
-    """Two workers answer three sleepers one after the other: nobody is late by waiting for a free worker."""
-    assert sorted(send(pool, {1: "sleep", 2: "sleep", 3: "sleep"}, timeout=1.9)) == [1, 2, 3]
-
-
-def test_a_dead_worker_ends_the_run_with_one_message() -> None:
-    grid = InProcessGrid(echo, NODES, {"key": "value"}, workers=2, app_path=f"{__name__}:echo")
-    try:
-        with pytest.raises(RunError, match="worker process"):
-            send(grid, {1: "die"})
-    finally:
-        grid.close()
 
 
 def test_pushed_messages_can_be_pulled() -> None:
@@ -139,11 +107,6 @@ def test_pushed_messages_can_be_pulled() -> None:
     (reply,) = grid.pull_messages([second])
     assert reply.metadata.src_node_id == 3 and reply.metadata.reply_to_message_id == second
     assert [r.metadata.src_node_id for r in grid.pull_messages([first, second, "unknown"])] == [2]
-
-
-def test_several_workers_need_an_importable_app() -> None:
-    with pytest.raises(ValueError, match="app_path"):
-        InProcessGrid(echo, NODES, {}, workers=2)
 
 
 # The bridge and what a message weighs --------------------------------------------------------------------------------

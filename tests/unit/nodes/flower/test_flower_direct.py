@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ from fedsyn.errors import NodeError, RunError
 from fedsyn.loading import parse_config
 from fedsyn.nodes.flower import ClientApp, Context, Message
 from fedsyn.nodes.flower.bridge import FitClient, bridge, read_state, write_state
-from fedsyn.nodes.flower.direct import Asked, TableApp
+from fedsyn.nodes.flower.direct import DirectRequest, TableApp
 from fedsyn.nodes.flower.grid import Contexts, InProcessGrid
 from fedsyn.plugins.clients.sketch_aim import SketchAimClient
 from fedsyn.protocol import exchange
@@ -104,11 +105,16 @@ class Odd(NumPyClient):
     def unheard(self, parameters: list[np.ndarray], counter: int) -> Any:
         return [], 0, {ANSWER: {"a": "mapping"}}
 
+    def sleep(self, parameters: list[np.ndarray], counter: int) -> Any:
+        time.sleep(1.0)
+        return [], 0, good({"counter": counter})
+
     def die(self, parameters: list[np.ndarray], counter: int) -> Any:
         os._exit(3)
 
 
-DOES = [name for name, made in vars(Odd).items() if callable(made) and name[0] != "_" and name not in ("fit", "die")]
+_NOT = ("fit", "sleep", "die")
+DOES = [name for name, made in vars(Odd).items() if callable(made) and name[0] != "_" and name not in _NOT]
 
 
 def client_fn(context: Context) -> Client:
@@ -143,6 +149,12 @@ class Heard:
 
 
 REQUEST = [np.arange(6).reshape(2, 3), np.array([0.5]), np.array(7, np.uint8), np.zeros((0, 2))]
+
+
+def ask(grid: InProcessGrid, *nodes: int, timeout: float = 60.0) -> dict[int, Reply]:
+    """Replies of some nodes, by node."""
+    envelope, asked = Envelope("measure", "ask", 1, "hash"), {node: node for node in nodes}
+    return Exchange(grid, asked, envelope, timeout, RoundCosts(1), lambda k, why: None)(list(REQUEST))
 
 
 def heard(grid: InProcessGrid, timeout: float = 60.0) -> Heard:
@@ -192,6 +204,19 @@ def test_a_late_reply_is_late_by_message_too() -> None:
 
 
 @pytest.mark.thorough
+def test_each_client_has_the_whole_timeout_for_itself() -> None:
+    """Two workers answer three sleepers one after the other: nobody is late by waiting for a free worker."""
+    grid = grid_of(["sleep", "sleep", "sleep"], "pool")
+    assert sorted(ask(grid, 1, 2, 3, timeout=1.9)) == [1, 2, 3]
+    grid.close()
+
+
+def test_several_workers_need_an_importable_app() -> None:
+    with pytest.raises(ValueError, match="app_path"):
+        InProcessGrid(app, [], {}, workers=2)
+
+
+@pytest.mark.thorough
 def test_a_dead_worker_ends_the_run_with_one_message() -> None:
     grid = grid_of(["echo", "die"], "pool")
     try:
@@ -203,7 +228,7 @@ def test_a_dead_worker_ends_the_run_with_one_message() -> None:
 
 def test_a_client_can_change_nothing_that_others_see() -> None:
     array = np.arange(5)
-    asked = Asked.of([array], {"a": "b"})
+    asked = DirectRequest.of([array], {"a": "b"})
     (mine,), (theirs,) = asked.views(), asked.views()
     for change in (lambda: mine.__setitem__(0, 9), lambda: mine.setflags(write=True)):
         with pytest.raises(ValueError, match=r"read-only|WRITEABLE"):

@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 
-from fedsyn.nodes.flower.fleet_client import WAITS
-from fedsyn.nodes.flower.guard import Doorkeeper, Limits, Scope, server
+from fedsyn.nodes.flower.guard import Doorkeeper, GateLimits, Scope, server
 from fedsyn.nodes.flower.superlink import Gate
-from fedsyn.nodes.flower.waiting import Waiting
 from fedsyn.nodes.service.certificates import new_authority, new_link
 
-LIMITS = Limits(
+LIMITS = GateLimits(
     connections=8, headers=2**12, stranger=2**12, message=2**20, in_all=2**20, seconds=1.5, silence=2.0, slowest=2**20
 )
 NODE = b"x-node: known\r\n"
@@ -54,7 +52,7 @@ class App:
 
 
 @contextmanager
-def served(limits: Limits = LIMITS, tls: Path | None = None) -> Iterator[tuple[App, Callable[[], socket.socket]]]:
+def served(limits: GateLimits = LIMITS, tls: Path | None = None) -> Iterator[tuple[App, Callable[[], socket.socket]]]:
     """An app behind gate and door, and what opens a connection to it."""
     app = App()
     gate = Gate(app, known=lambda scope: (b"x-node", b"known") in scope["headers"], limits=limits)
@@ -214,7 +212,7 @@ def test_connections_are_counted_before_tls(tmp_path: Path) -> None:
 
 
 def test_connections_of_an_address() -> None:
-    keeper = Doorkeeper(Limits(connections=10, per_address=2))
+    keeper = Doorkeeper(GateLimits(connections=10, per_address=2))
     first, second = keeper.enter("192.0.2.7"), keeper.enter("::ffff:192.0.2.7")
     assert first is not None and second is not None and keeper.enter("192.0.2.7") is None
     assert keeper.enter("192.0.2.8") is not None
@@ -224,25 +222,6 @@ def test_connections_of_an_address() -> None:
     local = [keeper.enter("127.0.0.1") for _ in range(8)]
     assert sum(each is not None for each in local) == 7  # of this machine all that there is room for
     assert keeper.enter("2001:db8::1") is None
-
-
-def test_a_held_look_is_answered_when_the_server_ends() -> None:
-    """It would keep the SuperLink from ending, for as long as looks are held or until it is killed."""
-    held = threading.Event()
-
-    def authentic(scope: Scope, message: Any) -> bool:
-        held.set()
-        return True
-
-    with served() as (app, connect):
-        app.gate._waiting = Waiting(authentic, hold=300.0)
-        with connect() as line:
-            more = f"{WAITS}: 1\r\n".encode()
-            line.sendall(head(0, more, b"/v1/fleet/pull-messages"))
-            assert held.wait(10.0) and app.lengths == []
-            app.server.should_exit = True
-            line.settimeout(60.0)
-            assert answer(line).startswith(b"HTTP/1.1 200") and app.lengths == [0]
 
 
 def test_large_bodies_wait_for_each_other() -> None:

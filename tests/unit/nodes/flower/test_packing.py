@@ -10,8 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 from flwr.supercore.task_identity import TaskIdentity
 
-from fedsyn.nodes.flower.messages import array_record, read_reply
-from fedsyn.nodes.flower.packing import apart, is_together, together
+from fedsyn.nodes.flower.messages import apart, array_record, is_together, read_reply, together
 
 ARRAYS = [
     np.arange(6, dtype=np.uint8).reshape(2, 3),

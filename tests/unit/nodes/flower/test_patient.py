@@ -21,8 +21,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.flower import patient as module
-from fedsyn.nodes.flower.messages import array_record, read_reply
-from fedsyn.nodes.flower.packing import apart, is_together
+from fedsyn.nodes.flower.messages import apart, array_record, is_together, read_reply
 from fedsyn.nodes.flower.patient import PatientGrid, patient
 from fedsyn.protocol.joining import Queue, wait_for_nodes
 

@@ -11,34 +11,42 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_flower import NODES, SECRET, echo, send
+from flwr.compat.client.client import Client
+from test_flower_direct import SECRET, Heard, Odd, ask, good, heard
 
 from fedsyn.config import RuntimeNode
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.nodes.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
-from fedsyn.nodes.flower import ray_worker as worker
-from fedsyn.nodes.flower.bridge import read_state, write_state
-from fedsyn.nodes.flower.grid import InProcessGrid, new_message
-from fedsyn.nodes.flower.messages import array_record, pack, read_reply
+from fedsyn.nodes.flower import Context
+from fedsyn.nodes.flower import ray_grid as module
+from fedsyn.nodes.flower.bridge import FitClient, read_state, write_state
+from fedsyn.nodes.flower.direct import DirectReply, DirectRequest, TableApp
+from fedsyn.nodes.flower.grid import Contexts, InProcessGrid, State
 from fedsyn.nodes.flower.ray_cluster import Cluster, Needs, _knock, _shipped
-from fedsyn.nodes.flower.ray_grid import RayGrid
+from fedsyn.nodes.flower.ray_grid import RayGrid, work
 from fedsyn.version import __version__
 
-app = ClientApp()  # `echo`, and a node that dies the first time it is asked
 seen: dict[str, int] = {}
 
 
-@app.train()
-def _answer(message: Message, context: Context) -> Message:
-    order = message.content["config"]["order"]
-    if order.startswith("die once:"):
-        mark = Path(order.removeprefix("die once:"))
-        write_state(context, "999")  # what the lost attempt remembers is lost
+class Mortal(Odd):
+    """A client that dies the first time it is asked."""
+
+    def once(self, parameters: list[np.ndarray], counter: int) -> Any:
+        mark = Path(str(self.context.node_config["mark"]))
+        write_state(self.context, "999")  # what the lost attempt remembers is lost
         if not mark.exists():
             mark.touch()
             os._exit(3)
-        write_state(context, str(1))
-    return echo(message, context)
+        write_state(self.context, str(counter))
+        return [], 0, good({"counter": counter})
+
+
+def client_fn(context: Context) -> Client:
+    return FitClient(Mortal(str(context.node_config["does"]), context))
+
+
+app = TableApp(client_fn)
+PATH = f"{__name__}:app"
 
 
 def count(given: dict[str, int]) -> None:
@@ -46,26 +54,17 @@ def count(given: dict[str, int]) -> None:
     seen.update(given)
 
 
-def chunk(orders: list[str], states: list[Any]) -> bytes:
-    """A chunk of messages to nodes 1, 2, ..., which share nothing."""
-    grid = InProcessGrid(app, NODES, {"key": "value"})
-    arrays = array_record([np.arange(6)])
-    messages = [new_message(grid, pack(arrays, {"order": order}), i + 1, "7", 60.0) for i, order in enumerate(orders)]
-    grid.push_messages(messages)
-    for node, state in enumerate(states, 1):
-        if state is not None:
-            grid._contexts.keep(node, state)
-    contexts = [grid.contexts[message.metadata.dst_node_id] for message in messages]
-    asks = [worker.Ask(c, message.metadata, message.content) for c, message in zip(contexts, messages, strict=True)]
-    return pickle.dumps(asks)
+def chunk(does: list[str], states: list[State] | None = None) -> bytes:
+    """A chunk of requests to nodes 1, 2, ..., which share what they are asked."""
+    contexts = Contexts([{"does": name} for name in does], {})
+    for node, state in enumerate(states or (), 1):
+        contexts.keep(node, state)
+    asked = DirectRequest.of([np.arange(6)], {"a": "b"})
+    return pickle.dumps([(context, asked) for context in contexts.values()])
 
 
-def job(setup: str = "") -> bytes:
-    return pickle.dumps(worker.Job(f"{__name__}:app", setup))
-
-
-def answers(*arguments: Any) -> list[worker.Answer]:
-    found: list[worker.Answer] = pickle.loads(worker.work(*arguments))
+def answers(*arguments: Any) -> list[tuple[DirectReply, State]]:
+    found: list[tuple[DirectReply, State]] = pickle.loads(work(*arguments))
     return found
 
 
@@ -73,34 +72,26 @@ def answers(*arguments: Any) -> list[worker.Answer]:
 
 
 def test_a_second_attempt_starts_from_the_same_state() -> None:
-    first = answers(job(), None, None, chunk(["hello", "hello"], [None, None]))
-    again = chunk(["hello", "hello"], [answer.state for answer in first])
-    attempts = [answers(job(), None, None, again) for _ in range(2)]
-    assert [[read_reply(a.reply)[1]["counter"] for a in attempt] for attempt in attempts] == [[2, 2], [2, 2]]
-    assert [a.state for a in attempts[0]] == [a.state for a in attempts[1]] != [a.state for a in first]
+    first = answers(PATH, "", None, chunk(["echo", "echo"]))
+    again = chunk(["echo", "echo"], [state for _, state in first])
+    attempts = [answers(PATH, "", None, again) for _ in range(2)]
+    assert [[state[0] for _, state in attempt] for attempt in attempts] == [["2", "2"], ["2", "2"]]
+    assert [answered.scalars for answered, _ in attempts[0]] == [answered.scalars for answered, _ in attempts[1]]
+    assert [state[0] for _, state in first] == ["1", "1"]
 
 
 def test_a_task_ends_when_it_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    three = chunk(["hello"] * 3, [None] * 3)
-    one = answers(job(), None, None, three)[0]
-    monkeypatch.setattr(worker, "ENOUGH_BYTES", one.size + 1)
-    assert len(answers(job(), None, None, three)) == 2
-    monkeypatch.setattr(worker, "ENOUGH_BYTES", 10**6)
-    monkeypatch.setattr(worker, "ENOUGH_SECONDS", 0.0)
-    assert len(answers(job(), None, None, three)) == 1
-
-
-def test_what_all_get_reaches_each_as_it_was_sent() -> None:
-    content = pack(array_record([np.arange(6)]), {"order": "scribble"})
-    asks = [
-        worker.Ask(ask.context, ask.metadata, None) for ask in pickle.loads(chunk(["hello", "hello"], [None, None]))
-    ]
-    found = answers(job(), None, pickle.dumps(content), pickle.dumps(asks))
-    assert [len(read_reply(answer.reply)[0]) for answer in found] == [1, 1]
+    three = chunk(["echo"] * 3)
+    one, state = answers(PATH, "", None, three)[0]
+    monkeypatch.setattr(module, "ENOUGH_BYTES", one.size + len(state[0] or "") + 1)
+    assert len(answers(PATH, "", None, three)) == 2
+    monkeypatch.setattr(module, "ENOUGH_BYTES", 10**6)
+    monkeypatch.setattr(module, "ENOUGH_SECONDS", 0.0)
+    assert len(answers(PATH, "", None, three)) == 1
 
 
 def test_the_setup_is_called_with_what_was_given() -> None:
-    answers(job(f"{__name__}:count"), {"rows": 5}, None, chunk(["hello"], [None]))
+    answers(PATH, f"{__name__}:count", {"rows": 5}, chunk(["echo"]))
     assert seen == {"rows": 5}
 
 
@@ -168,35 +159,31 @@ def cluster() -> Iterator[Cluster]:
     assert not made.ray.is_initialized()
 
 
-def ray_grid(cluster: Cluster, **options: Any) -> RayGrid:
-    needs = Needs(0.5, None, options.pop("retries", 1), 60.0)
-    return RayGrid(app, f"{__name__}:app", NODES, {"key": "value"}, cluster=cluster, needs=needs, **options)
+def ray_grid(
+    cluster: Cluster, does: list[str], *, mark: str = "", retries: int = 1, size: int | None = None
+) -> RayGrid:
+    nodes, needs = [{"does": name, "mark": mark} for name in does], Needs(0.5, None, 1, 60.0)
+    return RayGrid(app, PATH, nodes, {}, cluster=cluster, needs=needs, clients_per_task=size)
 
 
 @pytest.mark.thorough
 @pytest.mark.xdist_group("flower")
 @pytest.mark.parametrize("size", [None, 1, 3])
 def test_ray_answers_as_this_process_does(cluster: Cluster, size: int | None) -> None:
-    here, there = InProcessGrid(app, NODES, {"key": "value"}), ray_grid(cluster, clients_per_task=size)
-    for orders in ({1: "hello", 3: "scribble"}, {3: "hello", 1: "hello", 2: "fail"}, {2: "hello"}):
-        ours, theirs = send(here, orders), send(there, orders)
-        assert sorted(ours) == sorted(theirs) == sorted(orders)
-        for node, order in orders.items():
-            if order == "fail":
-                assert theirs[node].has_error() and SECRET not in str(theirs[node].error.reason)
-            else:
-                (arrays, facts), (others, told) = read_reply(ours[node]), read_reply(theirs[node])
-                assert facts == told and all(map(np.array_equal, arrays, others)) and len(arrays) == len(others)
-    states = [{node: read_state(context) for node, context in grid.contexts.items()} for grid in (here, there)]
-    assert states[0] == states[1]
+    does = ["echo", "shapes", "raises", "writes", "nothing"]
+    here = InProcessGrid(app, [{"does": name, "mark": ""} for name in does], {})
+    there = ray_grid(cluster, does, size=size)
+    assert there.is_direct
+    ours, theirs = heard(here), heard(there)
+    assert isinstance(ours, Heard) and ours == theirs and SECRET not in repr(theirs)
 
 
 @pytest.mark.thorough
 @pytest.mark.xdist_group("flower")
 def test_a_late_reply_is_not_delivered_but_remembered(cluster: Cluster) -> None:
-    grid = ray_grid(cluster, clients_per_task=3)
-    assert sorted(send(grid, {1: "hello", 2: "sleep", 3: "hello"}, timeout=0.9)) == [1, 3]
-    assert read_reply(send(grid, {2: "hello"})[2])[1]["counter"] == 2
+    grid = ray_grid(cluster, ["echo", "sleep", "echo"], size=3)
+    assert sorted(ask(grid, 1, 2, 3, timeout=0.9)) == [1, 3]
+    assert ask(grid, 2)[2].params["counter"] == 2
 
 
 @pytest.mark.thorough
@@ -204,10 +191,11 @@ def test_a_late_reply_is_not_delivered_but_remembered(cluster: Cluster) -> None:
 def test_what_was_lost_with_its_process_is_asked_again(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    grid = ray_grid(cluster, clients_per_task=3)
-    send(grid, {1: "hello", 3: "hello"})
-    replies = send(grid, {1: "hello", 2: f"die once:{tmp_path / 'mark'}", 3: "hello"})
-    assert [read_reply(replies[node])[1]["counter"] for node in (1, 2, 3)] == [2, 2, 2]
+    grid = ray_grid(cluster, ["echo", "once", "echo"], mark=str(tmp_path / "mark"), size=3)
+    ask(grid, 1, 3)
+    replies = ask(grid, 1, 2, 3)
+    assert [replies[node].params["counter"] for node in (1, 2, 3)] == [2, 1, 2]
+    assert [read_state(context) for context in grid.contexts.values()] == ["2", "1", "2"]
     assert "Ray lost a process" in caplog.text and "3 clients were asked again" in caplog.text
 
 
@@ -215,18 +203,7 @@ def test_what_was_lost_with_its_process_is_asked_again(
 @pytest.mark.xdist_group("flower")
 def test_what_is_lost_again_and_again_ends_the_run(cluster: Cluster) -> None:
     with pytest.raises(RunError, match=r"Ray lost a process.*task of 1 clients; lost 2 times"):
-        send(ray_grid(cluster), {1: "die"})
-
-
-@pytest.mark.thorough
-@pytest.mark.xdist_group("flower")
-def test_what_can_be_pulled(cluster: Cluster) -> None:
-    grid = ray_grid(cluster)
-    content = pack(array_record([]), {"order": "x"})
-    first, second = grid.push_messages([new_message(grid, content, node, "1", 60.0) for node in (2, 3)])
-    assert [reply.metadata.reply_to_message_id for reply in grid.pull_messages([second, "unknown"])] == [second]
-    assert [reply.metadata.src_node_id for reply in grid.pull_messages([first, second])] == [2]
-    assert grid.pull_messages([first]) == []
+        ask(ray_grid(cluster, ["die"]), 1)
 
 
 @pytest.mark.thorough
@@ -238,10 +215,3 @@ def test_what_this_machine_cannot_do(cluster: Cluster) -> None:
         cluster.result(cluster.remote("no_such_module:f", Needs(1, None, 0, 1.0)).remote())
     with pytest.raises(RunError, match=r"failed on a Ray worker with ValueError$"):  # its text may quote anything
         cluster.result(cluster.remote("builtins:int", Needs(1, None, 0, 1.0)).remote(SECRET))
-
-
-def test_messages_keep_their_records() -> None:
-    """A `RecordDict` and its arrays survive the way to a worker and back."""
-    content = RecordDict({"arrays": array_record([np.arange(3)]), "config": ConfigRecord({"a": 1, "b": [1.5]})})
-    found = pickle.loads(pickle.dumps(content))
-    assert found["config"] == content["config"] and np.array_equal(found["arrays"]["0"].numpy(), np.arange(3))

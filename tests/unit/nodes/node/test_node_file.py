@@ -38,7 +38,6 @@ WHOLE: dict[str, Any] = {
         "approval": "by hash",
         "configurations": ["0" * 64],
         "operators": ["a" * 64],
-        "apps": {"hashes": ["b" * 64], "publishers": "publishers.yaml"},
     },
 }
 LEAST: dict[str, Any] = {
@@ -73,7 +72,6 @@ def changed(document: dict[str, Any], **changes: Any) -> dict[str, Any]:
 def test_names_are_relative_to_the_file_and_limits_are_budgets(tmp_path: Path) -> None:
     file = load(tmp_path, WHOLE)
     assert file.files["data"] == tmp_path / "rows.csv"
-    assert file.files["policy.apps.publishers"] == tmp_path / "publishers.yaml"
     assert file.state_folder == tmp_path / "state"
     limits = file.policy.limits
     assert limits.per_run == PrivacyBudget(1, 1e-6)
@@ -105,7 +103,7 @@ def test_what_is_not_said_is_the_safe_way(tmp_path: Path) -> None:
         (changed(WHOLE, policy_configurations=["AB"]), "64 lower-case hex digits"),
         (changed(WHOLE, policy_operators=["x"]), "an operator's public key has 64"),
         (changed(WHOLE, policy_operators=[]), "policy.operators: must"),
-        (changed(WHOLE, policy_apps={}), "name hashes of apps"),
+        (changed(WHOLE, policy_apps={}), "apps is no longer an option: leave it out"),
         (changed(WHOLE, policy_per_run={"epsilon": 9}), "policy.per_run is more than policy.lifetime"),
         (changed(WHOLE, policy_per_period={"epsilon": 9, "days": 1}), "policy.per_period is more than policy.lifetime"),
         (changed(WHOLE, policy_minimum_cohort=True), "minimum_cohort must be a number"),

@@ -15,11 +15,10 @@ import pytest
 
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.nodes.flower.fleet_messages import Incoming
+from fedsyn.nodes.node.connection import EarlierLife, NodeConnection, WorkerProcess, leaves_after
 from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.link import EarlierLife, Link, WorkerProcess, leaves_after
 from fedsyn.nodes.node.processes import Bounds
-from fedsyn.nodes.node.serve import _only_one, is_served, serve
-from fedsyn.nodes.node.status import look, said
+from fedsyn.nodes.node.serve import _only_one, is_served, look, said, serve
 from fedsyn.nodes.node.task import MOST_ARRAYS, MOST_HEADER, fits
 from fedsyn.nodes.service.health import Health, Pages, Requests, SpentBudget, exposition, pages_of
 from tests.node_folders import make_node
@@ -27,9 +26,9 @@ from tests.node_folders import make_node
 FACTS = {"node": 42, "last_contact": 1001.5, "seconds": 1, "worker_restarts": 3}
 
 
-def link_of(tmp_path: Path) -> Link:
+def link_of(tmp_path: Path) -> NodeConnection:
     """A link that has answered, and is in contact."""
-    link = Link(make_node(tmp_path / "node"), Bounds())
+    link = NodeConnection(make_node(tmp_path / "node"), Bounds())
     for outcome, count in (("answered", 5), ("refused", 2), ("failed", 1)):
         for _ in range(count):
             link.requests.count(outcome)
@@ -184,7 +183,7 @@ class Fleet:
 
 
 def test_runs_that_nobody_answered_are_not_kept_in_mind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    link, fleet = Link(make_node(tmp_path / "node"), Bounds()), Fleet()
+    link, fleet = NodeConnection(make_node(tmp_path / "node"), Bounds()), Fleet()
     monkeypatch.setattr(link, "fleet", fleet)
     link.life.is_node(42)
     answers = {1: True, 2: False}

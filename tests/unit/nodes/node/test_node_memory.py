@@ -11,7 +11,6 @@ import pytest
 from fedsyn.errors import ConfigError, NodeError, RunError
 from fedsyn.nodes.lifetime.ledger import Head
 from fedsyn.nodes.node.memory import Memory, RunMemory
-from fedsyn.nodes.node.rest import sealed_memory
 from fedsyn.nodes.service.files import write_key
 
 STATE = {"size": 17.25, "sum": {"number": 3, "keys": ["a" * 64, "é"]}, "secret": "a-cell-of-a-row"}
@@ -22,7 +21,7 @@ def memory(request: pytest.FixtureRequest, tmp_path: Path) -> Memory:
     if request.param == "plain":
         return Memory(tmp_path / "runs")
     write_key(tmp_path / "key", os.urandom(32), "key")
-    return sealed_memory(tmp_path / "runs", tmp_path / "key")
+    return Memory(tmp_path / "runs", tmp_path / "key")
 
 
 def saved(memory: Memory, run: str = "run", reply: bytes | None = b"\n\x00reply\n") -> RunMemory:
@@ -54,11 +53,10 @@ def test_files_are_their_owners_alone(memory: Memory) -> None:
 
 def test_only_a_sealed_one_hides_what_it_holds(tmp_path: Path) -> None:
     write_key(tmp_path / "key", os.urandom(32), "key")
-    for memory, hidden in ((Memory(tmp_path / "a"), False), (sealed_memory(tmp_path / "b", tmp_path / "key"), True)):
+    for memory, hidden in ((Memory(tmp_path / "a"), False), (Memory(tmp_path / "b", tmp_path / "key"), True)):
         saved(memory)
         (file,) = memory.folder.iterdir()
         assert (b"a-cell-of-a-row" not in file.read_bytes()) == hidden
-    assert isinstance(sealed_memory(tmp_path / "c", None), Memory)
 
 
 @pytest.mark.parametrize("number", [1, 5])
@@ -102,15 +100,15 @@ def test_every_changed_byte_and_every_cut_is_noticed(memory: Memory) -> None:
 def test_another_key_opens_nothing(tmp_path: Path) -> None:
     for name in ("key", "other"):
         write_key(tmp_path / name, os.urandom(32), "key")
-    saved(sealed_memory(tmp_path / "runs", tmp_path / "key"))
-    for other in (sealed_memory(tmp_path / "runs", tmp_path / "other"), Memory(tmp_path / "runs")):
+    saved(Memory(tmp_path / "runs", tmp_path / "key"))
+    for other in (Memory(tmp_path / "runs", tmp_path / "other"), Memory(tmp_path / "runs")):
         with pytest.raises(NodeError):
             other.load("run")
     saved(Memory(tmp_path / "plain"))
     with pytest.raises(NodeError):
-        sealed_memory(tmp_path / "plain", tmp_path / "key").load("run")
+        Memory(tmp_path / "plain", tmp_path / "key").load("run")
     with pytest.raises(ConfigError, match="cannot read"):
-        sealed_memory(tmp_path / "runs", tmp_path / "none")
+        Memory(tmp_path / "runs", tmp_path / "none")
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])

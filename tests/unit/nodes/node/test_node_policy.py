@@ -1,4 +1,4 @@
-"""Orders, approvals, the audit log, and the gate that puts them together."""
+"""Orders, approvals and the audit log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typed_commands import Fedsyn, entry_point
 
 from fedsyn.errors import ConfigError, NodeError, RunError, WaitsForHolder
-from fedsyn.nodes.flower.publishers import load_publishers, publisher_of
 from fedsyn.nodes.node.approvals import MOST_WAITING, STALE, Approvals
 from fedsyn.nodes.node.audit import MOST_LINES, Audit
 from fedsyn.nodes.service.identities import load_operator_key, new_identity
@@ -90,44 +88,6 @@ def test_an_operators_key_is_its_own(tmp_path: Path) -> None:
 def test_a_run_name_makes_a_file_name(name: object) -> None:
     assert not is_run_name(name)
     assert is_run_name("2026-11.first_run") and is_run_name("0" * 32)
-
-
-# Publishers -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_publishers_signature_is_flowers(tmp_path: Path) -> None:
-    """What Flower's own SuperNode accepts, and nothing else."""
-    from base64 import urlsafe_b64encode
-
-    from flwr.supercore.fab import Fab
-    from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
-    from flwr.supernode.start_client_internal import _verify_fab
-
-    key = Ed25519PrivateKey.generate()
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-    (tmp_path / "publishers.yaml").write_text(f"ours: {public}\n", encoding="utf-8")
-    publishers = load_publishers(tmp_path / "publishers.yaml")
-    content = b"an app"
-    import hashlib
-
-    digest = hashlib.sha256(content).digest()
-    signature = urlsafe_b64encode(key.sign(create_message_to_sign(digest, 7))).decode().rstrip("=")
-    signed = {"valid_license": "x", "ours": json.dumps({"signed_at": 7, "signature": signature})}
-    for verifications in (
-        signed,
-        {"valid_license": "x"},
-        {"theirs": signed["ours"]},
-        {"ours": json.dumps({"signed_at": 8, "signature": signature})},
-    ):
-        mine = publisher_of(digest.hex(), verifications, publishers)
-        assert (mine == "ours") == _verify_fab(Fab(digest.hex(), content, verifications), {"ours": public})
-    assert publisher_of(digest.hex(), signed, publishers) == "ours"
-    assert publisher_of("0" * 64, signed, publishers) is None
-    for bad in ("no", "{}", '{"signed_at": "7", "signature": "x"}', "[" * 10_000, '{"signed_at": -1, "signature": ""}'):
-        assert publisher_of(digest.hex(), {"ours": bad}, publishers) is None
-    (tmp_path / "bad.yaml").write_text("ours: ssh-rsa AAAA\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="expected a line"):
-        load_publishers(tmp_path / "bad.yaml")
 
 
 # Approvals ------------------------------------------------------------------------------------------------------------

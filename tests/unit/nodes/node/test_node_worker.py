@@ -21,7 +21,7 @@ from fedsyn.nodes.node.file import load_node_file
 from fedsyn.nodes.node.processes import Bounds
 from fedsyn.nodes.node.task import (
     FrameError,
-    Reply,
+    NodeReply,
     Task,
     frame,
     read_array,
@@ -134,10 +134,10 @@ def test_a_task_that_takes_too_much_costs_its_request_only(
 ) -> None:
     worker.bounds = Bounds(0.5 if greed == "time" else 20.0, 256)
 
-    def take(*_: object) -> Reply:
+    def take(*_: object) -> NodeReply:
         if greed == "time":
             time.sleep(30.0)
-        return Reply({ANSWER: "x"}, [np.ones(2**28)])  # 2 GiB
+        return NodeReply({ANSWER: "x"}, [np.ones(2**28)])  # 2 GiB
 
     with monkeypatch.context() as patch:
         patch.setattr(Answering, "_ask", take)
@@ -244,7 +244,7 @@ def test_a_frame_that_does_not_come_is_not_waited_for() -> None:
 
 def test_a_reply_is_kept_with_its_types() -> None:
     arrays = [np.array(3.5), np.zeros((0, 4), np.uint16), np.asfortranarray(np.arange(6.0).reshape(2, 3))]
-    kept = reply_of(reply_bytes(Reply({"a": "b"}, arrays)))
+    kept = reply_of(reply_bytes(NodeReply({"a": "b"}, arrays)))
     assert kept.scalars == {"a": "b"}
     for before, after in zip(arrays, kept.arrays, strict=True):
         assert before.dtype == after.dtype and before.shape == after.shape and np.array_equal(before, after)

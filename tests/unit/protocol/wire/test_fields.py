@@ -334,6 +334,7 @@ _COMPUTED = f"{_CONTRIBUTORS}::test_a_choice_sees_the_total_of_all_or_nothing"
 ATTACKS: dict[str, dict[str, str]] = {
     "Incoming": {
         "run": f"{_AUDIT} unit/nodes/lifetime/test_node_book.py::test_a_run_that_ended_keeps_nothing",
+        "fab_hash": _AUDIT,
         "together": "unit/nodes/flower/test_packing.py::test_arrays_come_apart_as_they_were",
     },
     "Task": {"run": _AUDIT, "fab_hash": _AUDIT},

@@ -10,28 +10,192 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
+import signal
 import ssl
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import TYPE_CHECKING
 
 from fedsyn.errors import ConfigError, FedsynError, RunError
-from fedsyn.nodes.deploy.federation import FederationFile, Place
-from fedsyn.nodes.deploy.supervised import SuperLink, authority_of
+from fedsyn.nodes.deploy.federation import FederationFile, OperatorFolder
 from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
+from fedsyn.nodes.flower.launch import environment
+from fedsyn.nodes.flower.superlink import HEADER
 from fedsyn.nodes.service.certificates import days_left
+from fedsyn.nodes.service.files import write_text
 from fedsyn.nodes.service.health import Health, Metric, Pages, pages_of
+
+if TYPE_CHECKING:
+    import httpx
 
 _LOCK, _FACTS = "link.lock", "link.json"
 #: Seconds between two looks at who is online. Twice `INTERVAL` and this one: a lost node is told of within a minute.
-_LOOK = 15.0
-_AWAITED = 300.0  # seconds for which who is not online yet is looked for each second, and not each `_LOOK`
+_LOOK = 5.0
+#: Seconds between two tries to start: doubled each time, up to the last; healthy for as long as that, it starts anew.
+FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
+#: Seconds that a SuperLink may be silent before it is started again.
+SILENCE = 30.0
+#: The same of one that has not answered since it was started: on a busy machine that takes a minute, and to start it
+#: again costs the machine as much again.
+START = 300.0
+#: Seconds between two questions for its health while it has answered the last one.
+ASK = 20.0
+#: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
+#: the SuperLink some milliseconds, and a run starts once.
+_TASK_POLL = "2"
 Say = Callable[[str], None]
 
 
-class Link:
+class SuperLinkProcess:
+    """A SuperLink that is started again whenever it is gone; `tend` is to be called about once a second.
+
+    Attributes:
+        restarts: how often it was started again.
+        healthy: whether it answered the last time it was asked.
+    """
+
+    def __init__(self, place: OperatorFolder, federation: FederationFile) -> None:
+        self.place, self.federation = place, federation
+        self.restarts, self.healthy = 0, False
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pause, self._next, self._started, self._answered = FIRST_PAUSE, 0.0, 0.0, 0.0
+        self._client: httpx.Client | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def tend(self) -> str | None:
+        """Starts it if it is not running; what happened, if anything did.
+
+        Raises:
+            RunError: what runs is not behind the gate.
+        """
+        now = time.monotonic()
+        if self._process is None:
+            if now >= self._next:
+                self._start(now)
+            return None
+        code = self._process.poll()
+        if code is not None:
+            return self._gone(f"the SuperLink ended with code {code}", now)
+        if self.healthy and now - self._answered < ASK:
+            return None
+        was, self.healthy = self.healthy, self._answers()
+        if self.healthy:
+            self._answered = now
+            if now - self._started > LAST_PAUSE:
+                self._pause = FIRST_PAUSE
+            return None if was else "the SuperLink answers"
+        patience = START if self._answered == self._started else SILENCE
+        if now - self._answered > patience:
+            self._end()
+            return self._gone(f"the SuperLink was silent for {patience:g} s", now)
+        return None
+
+    def stop(self) -> None:
+        """Ends it, politely first; nothing that it started is left."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(8.0)
+            self._end()
+            self._process = None
+
+    def _start(self, now: float) -> None:
+        self.place.flower.mkdir(mode=0o700, parents=True, exist_ok=True)
+        variables = environment() | {
+            "FLWR_HOME": str(self.place.flower),
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": _TASK_POLL,
+            "TMPDIR": str(self._scratch()),
+        }
+        with (self.place.state / "superlink.out").open("wb") as out:  # of this process alone: it may hold a traceback
+            self._process = subprocess.Popen(
+                _command(self.place, self.federation, os.getpid()),
+                env=variables,
+                cwd=self.place.state,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started = self._answered = now
+
+    def _scratch(self) -> Path:
+        """An empty folder for what a run writes while it goes on: a killed one cannot tidy up."""
+        folder = self.place.state / "tmp"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        return folder
+
+    def _gone(self, why: str, now: float) -> str:
+        self._end()  # its helpers, which would go on for a dead SuperLink
+        self._process, self.healthy = None, False
+        self._next, waiting = now + self._pause, self._pause
+        self._pause = min(2.0 * self._pause, LAST_PAUSE)
+        self.restarts += 1
+        return f"{why}; starting it again in {waiting:g} s (its output: {self.place.state / 'superlink.out'})"
+
+    def _end(self) -> None:
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(10.0)
+
+    def _answers(self) -> bool:
+        """Whether it answers. Raises RunError if it does without the gate."""
+        import httpx
+
+        facts = self.federation.superlink
+        if self._client is None:
+            self._client = httpx.Client(verify=_trust(self.place, self.federation), timeout=5.0, trust_env=False)
+        try:
+            answer = self._client.get(f"{'http' if facts.insecure else 'https'}://{facts.local}/health")
+        except (httpx.HTTPError, OSError):
+            return False
+        if answer.is_success and answer.headers.get(HEADER[0].decode()) != HEADER[1].decode():
+            raise RunError(
+                f"what answers at {facts.local} is not behind fedsyn's gate: another SuperLink uses the port, or this "
+                "Flower is of a version that fedsyn does not know"
+            )
+        return bool(answer.is_success)
+
+
+def _command(place: OperatorFolder, federation: FederationFile, parent: int) -> list[str]:
+    """The SuperLink's command line."""
+    facts = federation.superlink
+    made = [sys.executable, "-m", "fedsyn.nodes.flower.superlink", "--parent", str(parent)]
+    if facts.insecure:
+        made += ["--insecure"]
+    else:
+        made += ["--ssl-ca-certfile", str(place.ca), "--ssl-certfile", str(place.operator / "link.crt")]
+        made += ["--ssl-keyfile", str(place.operator / "link.key"), "--enable-supernode-auth"]
+    made += ["--host", facts.listen, "--port", str(facts.port), "--database", str(place.state / "superlink.db")]
+    made += ["--log-file", str(place.state / "superlink.log"), "--log-rotation-interval-hours", "24"]
+    made += ["--log-rotation-backup-count", str(facts.keep_logs), "--disable-runtime-dependency-installation"]
+    if facts.health is not None:
+        made += ["--health-server-address", facts.health]
+    return made
+
+
+def _trust(place: OperatorFolder, federation: FederationFile) -> ssl.SSLContext | bool:
+    """What httpx is to trust: the federation's own authority; nothing to check without TLS."""
+    if federation.superlink.insecure:
+        return False
+    return ssl.create_default_context(cafile=str(place.ca))
+
+
+class SuperLinkService:
     """A federation's SuperLink, its nodes' registrations, and what is told about them.
 
     Args:
@@ -42,16 +206,15 @@ class Link:
         ConfigError: federation.yaml is none, a file is missing, or nobody can listen there.
     """
 
-    def __init__(self, place: Place, say: Say) -> None:
+    def __init__(self, place: OperatorFolder, say: Say) -> None:
         self.place, self.say = place, say
         self.federation = place.load()
         self._require_files()
-        self.superlink = SuperLink(place, self.federation)
+        self.superlink = SuperLinkProcess(place, self.federation)
         self.nodes: list[NodeFacts] = []
         self.agreed = False
         self._changed, self._looked = place.file.stat().st_mtime_ns, 0.0
         self._online: dict[str, bool] = {}
-        self._moved = time.monotonic()  # when somebody last came or went
         self._told: str | None = None
         self._control = control_of(place, self.federation)
 
@@ -78,9 +241,7 @@ class Link:
         if not self.superlink.healthy:
             return
         self._reread()
-        awaited = not all(self._online.get(holder.name) for holder in self.federation.present)
-        often = 1.0 if awaited and time.monotonic() - self._moved < _AWAITED else _LOOK
-        if not self.agreed or time.monotonic() - self._looked > often:
+        if not self.agreed or time.monotonic() - self._looked > _LOOK:
             try:
                 if not self.agreed and not self.federation.superlink.insecure:
                     for sentence in agree(self._control, self.federation):
@@ -155,7 +316,6 @@ class Link:
         self._told = None
         for name, there in self.online().items():
             if there != self._online.get(name, False):
-                self._moved = time.monotonic()
                 self.say(f"{name} is {'online' if there else 'offline'}")
             self._online[name] = there
 
@@ -170,9 +330,7 @@ class Link:
         text = json.dumps(facts)
         path = self.place.state / _FACTS
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            made = path.with_suffix(".new")
-            made.write_text(text, encoding="utf-8")
-            made.replace(path)
+            write_text(path, text)
 
 
 def agree(control: Control, federation: FederationFile) -> Iterator[str]:
@@ -195,13 +353,14 @@ def agree(control: Control, federation: FederationFile) -> Iterator[str]:
             )
 
 
-def control_of(place: Place, federation: FederationFile) -> Control:
+def control_of(place: OperatorFolder, federation: FederationFile) -> Control:
     """The Control API of a federation's SuperLink, from its own machine."""
-    return Control(federation.superlink.local, authority_of(place, federation))
+    authority = None if federation.superlink.insecure else place.ca.read_text(encoding="utf-8")
+    return Control.at(federation.superlink.local, authority)
 
 
 @contextmanager
-def only_one(place: Place) -> Iterator[None]:
+def only_one(place: OperatorFolder) -> Iterator[None]:
     """Holds the folder for one `deploy link`. Raises ConfigError if there is another."""
     place.state.mkdir(mode=0o700, exist_ok=True)
     with (place.state / _LOCK).open("a") as file:
@@ -217,7 +376,7 @@ def only_one(place: Place) -> Iterator[None]:
             (place.state / _FACTS).unlink(missing_ok=True)
 
 
-def link_pid(place: Place) -> int | None:
+def link_pid(place: OperatorFolder) -> int | None:
     """The process of the running `deploy link`; None if it does not run on this machine."""
     try:
         with (place.state / _LOCK).open("a") as file:
@@ -230,7 +389,7 @@ def link_pid(place: Place) -> int | None:
     return None
 
 
-def link_facts(place: Place) -> dict[str, int]:
+def link_facts(place: OperatorFolder) -> dict[str, int]:
     """What the running `deploy link` wrote about itself."""
     try:
         facts: dict[str, int] = json.loads((place.state / _FACTS).read_text(encoding="utf-8"))
@@ -239,7 +398,7 @@ def link_facts(place: Place) -> dict[str, int]:
     return facts
 
 
-def follows(place: Place, federation: FederationFile, patience: float = 30.0) -> bool | None:
+def follows(place: OperatorFolder, federation: FederationFile, patience: float = 30.0) -> bool | None:
     """Whether the running SuperLink has followed a change of federation.yaml, which `deploy link` alone carries out.
 
     Returns:
@@ -257,6 +416,24 @@ def follows(place: Place, federation: FederationFile, patience: float = 30.0) ->
                 return True
         time.sleep(0.3)
     return False
+
+
+def stop_link(place: OperatorFolder, patience: float = 30.0) -> None:
+    """Ends the `deploy link` of this folder, and waits until it has ended.
+
+    Raises:
+        ConfigError: none runs on this machine.
+        RunError: it did not end in time.
+    """
+    pid = link_pid(place)
+    if pid is None:
+        raise ConfigError(f"{place.operator}: no 'fedsyn deploy link' runs on this machine")
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + patience
+    while link_pid(place) is not None:
+        if time.monotonic() > deadline:
+            raise RunError(f"'fedsyn deploy link' (process {pid}) has not ended within {patience:g} s")
+        time.sleep(0.1)
 
 
 def _require_pair(operator: Path) -> None:

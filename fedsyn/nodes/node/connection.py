@@ -1,6 +1,6 @@
 """The process that speaks with the SuperLink: it has the node's key and no row, and asks the worker.
 
-python -m fedsyn.nodes.node.link NODE.yaml PARENT SECONDS MEGABYTES
+python -m fedsyn.nodes.node.connection NODE.yaml PARENT SECONDS MEGABYTES
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import ConfigError, FedsynError, InputError
-from fedsyn.nodes.flower.fleet import Fleet
-from fedsyn.nodes.flower.fleet_client import Contact, Place
+from fedsyn.nodes.flower.fleet import Contact, Endpoint, Fleet
 from fedsyn.nodes.flower.fleet_messages import Incoming, Outgoing
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
 from fedsyn.nodes.node.file import NodeFile, load_node_file
 from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
-from fedsyn.nodes.node.task import FrameError, fits, read_frame, refused, write_frame
+from fedsyn.nodes.node.task import FrameError, failed, fits, read_frame, write_frame
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.nodes.service.health import Health, Metrics, Pages, Requests, SpentBudget, pages_of
 from fedsyn.output import log_to_stderr, no_tracebacks, say
@@ -41,7 +40,7 @@ _GRACE = 30.0  # seconds that a worker has beyond those of its task
 
 
 class WorkerProcess:
-    """The worker of this link, started again whenever it has died.
+    """The worker of this connection, started again whenever it has died.
 
     Args:
         path: of the node's file.
@@ -86,7 +85,7 @@ class WorkerProcess:
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """Return the worker's reply; a refusal if the request is larger than it reads, or it died of it twice."""
         if not fits(header, blobs):
-            return _refused("the request is larger than this node reads")
+            return failed("the request is larger than this node reads")
         for _ in range(2):
             self._ensure()
             try:
@@ -98,7 +97,7 @@ class WorkerProcess:
             if not answer[0].get("killed"):
                 return answer
             # Asked once more: a request that was charged and not answered is not charged again.
-        return _refused("the request needed more than this node allows, or its task was ended", BUSY)
+        return failed("the request needed more than this node allows, or its task was ended", BUSY)
 
     def _asked(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         assert self._channel is not None
@@ -141,12 +140,8 @@ def leaves_after(seconds: float) -> float:
     return after
 
 
-def _refused(sentence: str, kind: str = "client") -> tuple[dict[str, Any], list[bytes]]:
-    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True}, []
-
-
 class EarlierLife:
-    """What a link knows of its node's earlier lives: node.json.
+    """What a connection knows of its node's earlier lives: node.json.
 
     Attributes:
         node: number that the SuperLink gave the node's key; without it a node that was killed waits until the
@@ -179,7 +174,7 @@ class EarlierLife:
             _log.error("%s cannot be written (%s)", self._path, error.strerror)
 
 
-class Link:
+class NodeConnection:
     """One node's connection, worker and figures.
 
     Args:
@@ -197,7 +192,7 @@ class Link:
         self.contact = Contact(node=self.life.node)
         self.worker = WorkerProcess(path, bounds)
         root = None if self.file.root_certificates is None else Path(self.file.root_certificates)
-        place = Place(self.file.superlink, Path(self.file.key), root, self.file.policy.apps is not None)
+        place = Endpoint(self.file.superlink, Path(self.file.key), root)
         self.fleet = Fleet(place, self.contact, self.life.is_node)
 
     def serve(self) -> None:
@@ -209,8 +204,6 @@ class Link:
         self.worker.start()
         self.fleet.serve(self.answer)
         self.worker.close()
-        steps = ", ".join(f"{name} {seconds:.3f}" for name, seconds in self.contact.seconds.items())
-        _log.info("wall seconds of all requests: %s", steps or "none")
 
     def stop(self) -> None:
         self.worker.closing = True
@@ -223,7 +216,6 @@ class Link:
             "run": asked.run,
             "run_config": dict(asked.run_config),
             "fab_hash": asked.fab_hash,
-            "verifications": dict(asked.verifications),
             "scalars": dict(asked.scalars),
             "ended": self._ended(asked.run),
         }
@@ -294,13 +286,13 @@ def main(arguments: Sequence[str]) -> int:
     """Run the process that the supervisor starts; return its exit code."""
     no_tracebacks()
     end_with_parent(int(arguments[1]), signal.SIGTERM)
-    log_to_stderr("%(asctime)s link: %(message)s")
+    log_to_stderr("%(asctime)s connection: %(message)s")
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        link = Link(Path(arguments[0]), Bounds(float(arguments[2]), int(arguments[3])))
+        node = NodeConnection(Path(arguments[0]), Bounds(float(arguments[2]), int(arguments[3])))
         for kind in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(kind, lambda *_: link.stop())
-        link.serve()
+            signal.signal(kind, lambda *_: node.stop())
+        node.serve()
     except InputError as error:
         say(f"error: {error}", error=True)
         return BAD_INPUT
