@@ -90,6 +90,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_constraints_hold_and_cost_nothing(name: str, tmp_path: Path) -> None:
     columns = {**COLUMNS, "total": TOTAL}

@@ -415,6 +415,7 @@ def _facts(config: RunConfig) -> Any:
     return contract.store_facts if contract.store else None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mechanism", "nodes"),
     [
@@ -480,6 +481,7 @@ def test_totals(services: CryptoServices) -> None:
     assert services.spent - before == pytest.approx(2 / (2 * 40.0**2), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_totals_of_clients_who_could_be_made_up_carry_the_whole_noise_once_more(
     fresh: Callable[..., CryptoServices],
 ) -> None:
@@ -656,6 +658,7 @@ def test_a_total_of_too_few_clients(services: CryptoServices) -> None:
     refused(services, run, lambda: run.party.total(*few), "2 clients are in it, and nothing is opened below 3")
 
 
+@pytest.mark.slow
 def test_a_run_of_fewer_clients_than_the_party_wants(fresh: Callable[..., CryptoServices]) -> None:
     services = fresh(policy={"minimum_clients": 4})
     for mechanism in ("fhaim", "sketch_aim"):
@@ -665,6 +668,7 @@ def test_a_run_of_fewer_clients_than_the_party_wants(fresh: Callable[..., Crypto
     assert services.book.entries == []
 
 
+@pytest.mark.slow
 def test_a_run_whose_noise_rests_on_more_than_the_party_wants(fresh: Callable[..., CryptoServices]) -> None:
     """By default a party refuses what counts on nobody who knows its own share."""
     services = fresh(policy={"dropout": 0.05}, pinned=None)
@@ -679,6 +683,7 @@ def test_a_run_whose_noise_rests_on_more_than_the_party_wants(fresh: Callable[..
     assert services.book.entries == []
 
 
+@pytest.mark.slow
 def test_an_order_of_another_kind_of_run(services: CryptoServices) -> None:
     store = Driven(services)
     order, asked = store.opening()
@@ -809,6 +814,7 @@ def test_another_certificate_than_the_card_has(services: CryptoServices) -> None
     one_sentence(caught, at(services), "shows another certificate than its card has")
 
 
+@pytest.mark.slow
 def test_configurations_that_the_party_refuses(fresh: Callable[..., CryptoServices]) -> None:
     """Before a key is made; the service goes on. Of a store it must know the clients, and be able to bind them."""
     services = fresh(pinned=None)
@@ -828,6 +834,7 @@ def test_configurations_that_the_party_refuses(fresh: Callable[..., CryptoServic
     Driven(services, **sums).party.end()
 
 
+@pytest.mark.slow
 def test_configurations_that_the_party_has_pinned_wrongly(fresh: Callable[..., CryptoServices]) -> None:
     """With the keys of some clients, or one key twice."""
     rosters = ({k: ROSTER[k] for k in range(2)}, {**ROSTER, 1: ROSTER[0]})
@@ -974,6 +981,7 @@ def test_a_party_that_was_killed_between_orders(services: CryptoServices) -> Non
     again.party.end()
 
 
+@pytest.mark.slow
 def test_a_party_that_is_killed_in_the_middle_of_an_order(services: CryptoServices) -> None:
     """What was charged stays charged, and nothing came out."""
     run = Driven(services)
@@ -993,6 +1001,7 @@ def test_a_party_that_is_killed_in_the_middle_of_an_order(services: CryptoServic
     Driven(services).party.end()
 
 
+@pytest.mark.slow
 def test_a_party_started_anew_has_lost_its_run_and_its_key(services: CryptoServices) -> None:
     run = Driven(services)
     services.kill()

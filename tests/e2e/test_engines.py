@@ -90,6 +90,7 @@ def test_the_seed_alone_decides_the_result(config: Path, serial: Path) -> None:
     assert (other / "synthetic.csv").read_bytes() != (serial / "synthetic.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_process_pool_gives_the_serial_result(config: Path, serial: Path) -> None:
     out = config.parent / "pool"
     fedsyn_run(config, out, "runtime.workers=2")

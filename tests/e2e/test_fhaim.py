@@ -173,6 +173,7 @@ def test_two_holders_of_columns_give_the_joint_marginals(
         assert all((column == -1).all() for name, column in zip(domain, codes.T, strict=True) if name not in mine)
 
 
+@pytest.mark.slow
 def test_what_a_holder_receives_does_not_depend_on_the_other_ones_columns(split: Path, tmp_path: Path) -> None:
     """Its whole view: a schema hash, then the run's id and public keys, its own number, a budget. No ciphertext."""
     from fedsyn.protocol.client import TableClient

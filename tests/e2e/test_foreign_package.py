@@ -148,6 +148,7 @@ def in_process(folder: Path) -> Path:
     return folder / "one"
 
 
+@pytest.mark.slow
 def test_it_runs_in_process_by_the_name_of_its_entry_point(in_process: Path) -> None:
     metrics = json.loads((in_process / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["rows_made"] == len(table(in_process).splitlines()) - 1

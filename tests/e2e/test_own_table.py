@@ -55,6 +55,7 @@ def typed(folder: Path, *arguments: str, code: int = 0) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_hospital_export_becomes_a_table_without_its_patients(tmp_path: Path) -> None:
     """22 columns, `;`, Latin-1, ids, names, dates, money with thousands, codes with leading zeros."""
     rows = write_hospital(tmp_path / "patients.csv", rows=1500)

@@ -258,6 +258,7 @@ def test_another_run_is_refused_while_one_is_under_way(services: Services) -> No
     Driven(services, services.remote("second")).parties.end()
 
 
+@pytest.mark.slow
 def test_an_abandoned_run_is_dropped_and_makes_room(services: Services) -> None:
     times = [services.log(name).count("the connection to its server broke") for name in NAMES]
     run = Driven(services)
@@ -419,6 +420,7 @@ def call_with_lines(services: Services, tag: str) -> None:
 # Parties that are gone -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_party_that_was_killed_between_orders(services: Services) -> None:
     run = Driven(services)
     run.deal()
@@ -446,6 +448,7 @@ def test_a_party_that_was_killed_between_orders(services: Services) -> None:
     again.parties.end()
 
 
+@pytest.mark.slow
 def test_a_party_that_is_killed_in_the_middle_of_an_order(services: Services) -> None:
     """It stands still while the others have charged or wait, and then dies: what was charged stays charged."""
     run = Driven(services)
@@ -468,6 +471,7 @@ def test_a_party_that_is_killed_in_the_middle_of_an_order(services: Services) ->
     Driven(services).parties.end()
 
 
+@pytest.mark.slow
 def test_a_party_started_anew_has_lost_its_run(services: Services) -> None:
     run = Driven(services)
     run.deal()
@@ -501,6 +505,7 @@ def fresh(tmp_path: Path) -> Iterator[Callable[..., Services]]:
             services.close()
 
 
+@pytest.mark.slow
 def test_a_partys_total_budget_holds_over_runs_and_restarts(fresh: Callable[..., Services]) -> None:
     services = fresh(policy={"epsilon_total": 1.2}, idle=1.0)
     run = Driven(services)

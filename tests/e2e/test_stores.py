@@ -187,6 +187,7 @@ def dealt_bytes(monkeypatch: pytest.MonkeyPatch, protocol: str) -> list[bytes]:
     return seen
 
 
+@pytest.mark.slow
 def test_what_the_server_carries_is_uniform_though_the_tables_hold_small_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

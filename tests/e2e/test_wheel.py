@@ -27,6 +27,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("fedsyn-*.whl"))
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_nothing_but_fedsyn_is_on_the_import_path(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()

@@ -61,6 +61,7 @@ def total_variation(data: PartitionInput, name: str, seed: int = 0, **options: o
     return float(np.mean(client_heterogeneity(data.codes, data.domain, workload, parts))) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(TABLE_5))
 def test_iid(name: str) -> None:
     assert total_variation(table(name), "iid") == pytest.approx(TABLE_5[name]["iid"], abs=0.003)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,7 @@ def test_argmax_takes_the_first_of_the_largest(keys: list[bytes], given_: tuple[
     assert computed(keys, [values], lambda s, x: s.argmax(x, bits + 1)) == np.argmax(values)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(KEYS, bounded(least=1, least_bits=2, most_bits=50), st.data())
 def test_checked_results_are_the_same(keys: list[bytes], given_: tuple[list[int], int], data: st.DataObject) -> None:

@@ -91,6 +91,7 @@ def test_a_model_with_zeros_agrees_with_brute_force(case: tuple[Domain, list[Cli
     assert model_size(domain, cliques) == sum(domain.size(clique) for clique in model.cliques)
 
 
+@pytest.mark.slow
 @given(restricted(), st.integers(0, 2**32 - 1))
 @settings(max_examples=20, deadline=None)
 def test_the_fit_is_the_optimum_over_the_possible_rows(case: tuple[Domain, list[Clique]], seed: int) -> None:

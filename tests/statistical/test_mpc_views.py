@@ -205,6 +205,7 @@ def sampled(make: type[Session]) -> list[list[np.ndarray]]:
     return [[np.array([np.concatenate(run[party]) for run in group]) for party in range(3)] for group in runs]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_views_of_neighbouring_inputs_are_equally_distributed() -> None:
     """What a simulator that knows only the output would have to produce: its output cannot depend on the input."""

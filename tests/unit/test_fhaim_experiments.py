@@ -194,6 +194,7 @@ def test_counts_as_the_paper_computes_them(key: Key, rows: int, holders: tuple[t
     assert made.count == two_way * made.entities[0].layout.chunks
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_the_key_holder_sees_uniform_slots(key: Key) -> None:
     key.seen.clear()

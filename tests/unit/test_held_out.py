@@ -92,6 +92,7 @@ def test_rows_are_divided_once() -> None:
     assert np.array_equal(np.sort(everything.astype(int), axis=0), np.sort(made, axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_cell_runs_once_and_is_kept(program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cache = tmp_path / "cache.jsonl"
@@ -129,6 +130,7 @@ def test_other_code_is_run_again_but_a_yardstick_is_not(tmp_path: Path) -> None:
     assert read.find(cell, any_code=True) == {"id": cell.id, "code": "of yesterday", "workload_error": 0.5}
 
 
+@pytest.mark.slow
 def test_a_sum_does_not_depend_on_how_many_clients_form_it() -> None:
     sets = ("mechanism.name=sketch_aim", "mechanism.rounds=2")
     two, many = (held_cells.run_cell(held_cells.Cell("few_1", 240, 1.0, 1, "x", sets, clients)) for clients in (2, 100))
@@ -160,6 +162,7 @@ def test_ratios_are_to_the_best_of_six_by_means_over_seeds() -> None:
     assert "| all | 1 | 1.000 | 1.00 (t, n 1000, ε 1) |" in text
 
 
+@pytest.mark.slow
 def test_an_oracle_sees_true_errors_and_pays_for_what_it_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     table = held_tables.rows_of("few_1")
     config = held_cells.Cell("few_1", 240, 3.0, 1, "x", ("mechanism.name=sketch_aim",)).config()

@@ -56,6 +56,7 @@ def test_estimates_from_counts_are_the_librarys_on_rows(what: honest_estimands.E
     assert variances == pytest.approx(own.within[list(at)], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_run_gives_every_interval_and_is_not_run_again(
     program: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def given(synthetic: np.ndarray, test: np.ndarray, domain: Domain, **more: objec
     )
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("classes", [2, 4])
 def test_classifiers_learn_what_can_be_learned_and_the_score_is_weighted(classes: int) -> None:
@@ -67,6 +68,7 @@ def test_f1_is_weighted_by_class() -> None:
     assert constant == pytest.approx(0.774, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_regressions_give_errors_in_the_unit_of_the_label() -> None:
     synthetic, domain = labelled(1_000, 6, 0, noise=0)
@@ -146,6 +148,7 @@ def test_cases_in_which_nothing_can_be_learned() -> None:
     assert evaluate(RMSE, only)["rmse_rf"] == pytest.approx(np.sqrt(np.mean((values[truth] - 30) ** 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_few_rows_and_rare_classes_are_learned_without_early_stopping() -> None:
     test, domain = labelled(50, 4, 1)

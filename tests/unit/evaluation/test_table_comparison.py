@@ -176,6 +176,7 @@ def test_columns_of_many_values_are_read_in_groups_of_equal_mass() -> None:
     assert sum(table.sum() for table in grouping.count(codes)) == pytest.approx(3)
 
 
+@pytest.mark.slow
 def test_work_is_bounded_and_the_page_says_how() -> None:
     many = schema(MOST_PAIRED_COLUMNS + 5, label="c3")
     real = linked(12_000, len(many.columns), rng(1))
@@ -185,6 +186,7 @@ def test_work_is_bounded_and_the_page_says_how() -> None:
     assert len(found.rules) == 2 and "60 of the 65 columns" in found.rules[0] and "11,299 rows" in found.rules[1]
 
 
+@pytest.mark.slow
 def test_prediction_stands_between_a_guess_and_the_real_rows() -> None:
     pytest.importorskip("sklearn")
     labelled = schema(4, label="c0")

@@ -336,6 +336,7 @@ def test_a_saved_model_says_how_good_it_is(fitted: fedsyn.Synthesizer, tmp_path:
         fedsyn.load(damaged)
 
 
+@pytest.mark.slow
 def test_a_run_directory_is_loaded_too(tmp_path: Path) -> None:
     result = fedsyn.run({"epsilon": 1, "delta": 1e-6}, tmp_path / "run", table=frame(300), schema=SCHEMA)
     assert result.folder == tmp_path / "run" and "workload_error" in result

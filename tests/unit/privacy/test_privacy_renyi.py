@@ -114,6 +114,7 @@ def test_epsilon_is_that_of_dp_accounting_at_the_same_order(rate: float, multipl
         assert ours == pytest.approx(theirs.get_epsilon(1e-5), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_jax_privacys_accountants_find_less() -> None:
     """Its Rényi accountant looks at many orders, its PLD accountant composes numerically: 5% to 25% of epsilon less."""

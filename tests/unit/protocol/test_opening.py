@@ -105,6 +105,7 @@ def test_every_mechanism_runs_on_what_was_found(mechanism: str, tmp_path: Path) 
     assert metrics["workload_error"] < 0.5
 
 
+@pytest.mark.slow
 def test_finding_protects_whole_clients_too(tmp_path: Path) -> None:
     """Each vector of counts moves by the rows of a client at most; the same rows take part in everything."""
     changes = {"epsilon": 50.0, "unit": "client", "rows_per_client": 250}
@@ -149,6 +150,7 @@ def test_counts_and_sensitivities_in_the_ledger_are_those_of_the_vectors(tmp_pat
     assert all((entry["count"], entry["sensitivity"]) == (1, 1.0) for entry in categories)
 
 
+@pytest.mark.slow
 def test_secure_sums_find_the_same_bits_as_plain_ones(tmp_path: Path) -> None:
     texts = []
     for protocol in ("secagg", "plain"):
@@ -167,6 +169,7 @@ def test_processes_of_their_own_find_the_same(tmp_path: Path) -> None:
         assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_all_take_part_in_finding_where_some_take_part_in_a_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +205,7 @@ def test_constraints_on_open_columns_hold_once_they_are_closed(tmp_path: Path) -
     assert len(made) > 1000 and (made["paid"] <= made["cost"]).all()
 
 
+@pytest.mark.slow
 def test_a_page_that_is_written_later_measures_by_what_was_found(tmp_path: Path) -> None:
     table().to_csv(tmp_path / "rows.csv", index=False)
     Schema.loads(SCHEMA).save(tmp_path / "open.yaml")

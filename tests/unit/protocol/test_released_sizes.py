@@ -76,6 +76,7 @@ def test_a_reply_that_is_no_number_drops_its_client_and_a_negative_one_does_not(
     assert usable_size(-1e300) == 1.0 and usable_size(1e300) == LARGEST_SIZE
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_run_of_tiny_clients_knows_how_many_rows_there_are() -> None:
     """600 clients of one row: the sum of their noisy counts, within 5 of its deviations (false alarms: 6e-7)."""

@@ -151,6 +151,7 @@ def test_a_run_that_lost_its_patience_is_resumed_at_every_place(
     check_resumed(Federation(case, tmp_path, monkeypatch, patience=0.02, connect_timeout=1.0), 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["malicious", "plain, the server's noise"])
 def test_a_run_that_lost_its_patience_is_resumed(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     check_resumed(Federation(case, tmp_path, monkeypatch, patience=0.02, connect_timeout=1.0), 1_000)
@@ -172,6 +173,7 @@ def check_resumed(federation: Federation, step: int) -> None:
         assert spent is not None and spent.epsilon() <= whole["ledger"]["epsilon"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_a_refusal_is_final_until_the_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation("malicious", tmp_path, monkeypatch)
     whole, places = federation.undisturbed()
@@ -187,6 +189,7 @@ def test_a_refusal_is_final_until_the_run_is_resumed(tmp_path: Path, monkeypatch
     check_once(nodes)
 
 
+@pytest.mark.slow
 def test_go_on_goes_on_without_the_sum_and_within_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a lost sum would have cost is not spent a second time: nobody pays more than for the whole plan."""
     federation = Federation("secure, the server's noise", tmp_path, monkeypatch, on_loss="go_on", patience=0.02)

@@ -135,6 +135,7 @@ def test_the_last_sentence_says_what_it_cost_and_what_helps(
     assert raised.value.can_go_on == (error is None or error.can_go_on)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_says_so_and_how_to_go_on(
     flower: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

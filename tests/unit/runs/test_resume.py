@@ -152,6 +152,7 @@ def test_wherever_it_was_killed(case: str, tmp_path: Path, monkeypatch: pytest.M
     check_every_death(Federation(case, tmp_path, monkeypatch), 1)
 
 
+@pytest.mark.slow
 def test_one_that_is_killed_again_and_again_comes_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = Federation("sketch_aim, open schema, malicious, private sizes", tmp_path, monkeypatch)
     whole, _, _ = federation.run()

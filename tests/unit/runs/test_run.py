@@ -74,6 +74,7 @@ def test_a_metric_that_is_not_finite_is_null_in_the_file_and_infinite_in_python(
     assert load_metrics(tmp_path) == {"nll": float("inf"), "seconds": 1.5}
 
 
+@pytest.mark.slow
 def test_the_error_by_round_ends_at_the_run_s_own(tmp_path: Path) -> None:
     mechanism = {"name": "augflaim", "rounds": 3}
     traced = config(tmp_path, mechanism=mechanism, runtime={"error_by_round": True})

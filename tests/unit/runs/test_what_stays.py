@@ -139,6 +139,7 @@ def test_bad_input_after_anything_was_released_is_a_failed_run(tmp_path: Path) -
         serve(config(), deployed(config(), closed, tmp_path), grid, tmp_path, None, Refusing)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_rerun_keeps_the_ledger_of_what_was_spent(tmp_path: Path) -> None:
     out, texts = tmp_path / "out", []
     for _ in range(3):
@@ -329,6 +330,7 @@ def other(out: Path) -> None:
         run(config(), out, table=table(300), schema=Schema.loads(SCHEMA))
 
 
+@pytest.mark.slow
 def test_sigterm_is_the_programs_own_again_after_a_run(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # another test's Ray may have left its own
     try:
@@ -338,6 +340,7 @@ def test_sigterm_is_the_programs_own_again_after_a_run(tmp_path: Path) -> None:
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fails", [False, True])
 def test_flwr_run_removes_the_store_that_it_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     from fedsyn.server_app import app as server

@@ -201,6 +201,7 @@ def test_heterogeneity_is_the_mean_one_way_distance():
 # The choice --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_choices_follow_the_exponential_mechanism():
     """6,000 choices among a tiny domain's candidates against the probabilities exp(eps u / 2 Delta) / sum."""

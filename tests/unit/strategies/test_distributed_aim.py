@@ -115,6 +115,7 @@ def test_rounding_can_move_further_than_the_values_do() -> None:
     assert encode(1.5, 1) - encode(0.5, 1) == 2 == encoded_moves(1.0, 1)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     st.floats(0, 1e6),

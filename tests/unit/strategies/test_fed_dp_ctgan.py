@@ -130,6 +130,7 @@ def parameters(seed: int = 0, scale: float = 1.0) -> list[np.ndarray]:
     return [(scale * rng.standard_normal(shape)).astype(np.float32) for shape in contract().shapes]
 
 
+@pytest.mark.slow
 @deep
 def test_a_sum_of_clipped_gradients_is_what_autodiff_says() -> None:
     """On the dense discriminator, one row after the other; off by the room that is left for the rounding of norms."""
@@ -216,6 +217,7 @@ def test_a_run_ends_with_a_mixture_and_full_ledgers() -> None:
     assert {k: v.tobytes() for k, v in again.arrays.items()} == {k: v.tobytes() for k, v in outcome.arrays.items()}
 
 
+@pytest.mark.slow
 @deep
 def test_what_clients_send_has_the_noise_that_their_ledgers_say() -> None:
     """The clients' own noise over 3 rounds, 2 clients, P numbers each: its standard deviation to 4 of its own."""
@@ -241,6 +243,7 @@ def asked(client: CtganClient, number: int, **params: Any) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.slow
 @deep
 def test_a_client_takes_the_planned_steps_and_no_other() -> None:
     client = client_of(config_of("fed_dp_ctgan", 2, SMALL), codes_of(20))

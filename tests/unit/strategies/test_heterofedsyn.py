@@ -214,6 +214,7 @@ def test_pairs_between_two_updates_are_asked_for_together(every):
     assert max(sizes) == min(every, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["privsyn", *FEDERATED])
 def test_baselines_release_no_scores(name):
     everything = finished(run(name, ablation={"select": "all"}))
@@ -255,6 +256,7 @@ def test_local_noise_is_debiased_and_weighed_with_the_root_of_the_clients(watch)
     assert local == pytest.approx(math.sqrt(5) * server)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEDERATED)
 def test_hundreds_of_clients_and_two(name):
     many, few = finished(run(name, clients=200, epsilon=10.0)), finished(run(name, clients=2, epsilon=10.0))

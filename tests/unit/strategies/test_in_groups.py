@@ -161,6 +161,7 @@ def measured() -> list[Measurement]:
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kappa", [0.0, 20.0])
 def test_a_fit_to_groups_is_the_minimum_over_all_tables(kappa: float) -> None:
     """Against a quasi-Newton method on the logarithms of all 24 cells."""

@@ -105,6 +105,7 @@ def test_a_cohort_that_vanishes_leaves_the_first_contact_to_the_next() -> None:
     assert not set(first) & {partition for t, _, _, partition in asked if t > 1}
 
 
+@pytest.mark.slow
 def test_where_noise_drowns_everything_one_way_marginals_alone_are_measured() -> None:
     outcome = finished(run(privacy={"epsilon": 0.01, "delta": 1e-5, "client_sizes": "public"}))
     assert any("one-way marginals alone" in note for note in outcome.strategy.records[1].notes)

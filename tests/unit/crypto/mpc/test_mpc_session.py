@@ -292,6 +292,7 @@ def test_rounds_and_bytes_are_those_of_the_documentation() -> None:
     assert sent == 8 * (98 * -(-pairs // 64) + 159 * 3 + 3) + 36  # signs, 159 ands of 161 bits, opening
 
 
+@pytest.mark.slow
 def test_a_tournament_has_few_levels_and_few_pairs() -> None:
     for count in range(1, 10_001):
         sizes = group_sizes(count)

@@ -279,6 +279,7 @@ def test_report_writes_exact_tables(copy: Path) -> None:
     assert r"workload\_error & " in paths[2].read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_figures_are_written_beside_the_page(copy: Path) -> None:
     pytest.importorskip("vl_convert")
     paths = report_folder(copy, formats=["svg", "pdf", "png"])[3:]
@@ -294,6 +295,7 @@ def test_figures_are_written_beside_the_page(copy: Path) -> None:
         report_folder(copy, formats=["gif"])
 
 
+@pytest.mark.slow
 def test_without_altair_there_are_tables_and_a_sentence_that_says_what_to_install(copy: Path) -> None:
     code = f"""
 import sys
@@ -314,6 +316,7 @@ except ConfigError as error:
     assert "<script" not in (copy / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_importing_pages_costs_no_chart(made: Path) -> None:
     code = "import sys, fedsyn.evaluation.report.run_page, fedsyn.runs.engines; sys.exit('altair' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -284,6 +284,7 @@ def test_the_resolved_configuration_runs_again(fedsyn: Fedsyn, project: Path) ->
     assert first.read_bytes() == second.read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_goes_again_and_is_reported_on_from_any_folder(
     fedsyn: Fedsyn, project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,12 +85,14 @@ def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
     assert len(pd.read_csv("more.csv")) == 1000
 
 
+@pytest.mark.slow
 def test_what_is_held_out_is_said(call: Fedsyn, here: Path) -> None:
     result = call("run", here / "run.yaml", "--out", "out", "--set", "runtime.seed=1")
     assert "held out:" in result.out and "0.1 of the rows" in result.out
     assert "do not release this table (not private: seeded noise)" in result.out
 
 
+@pytest.mark.slow
 def test_a_run_spares_a_schema_that_is_somebodys_own(call: Fedsyn, here: Path, tmp_path: Path) -> None:
     for name in ("rows.csv", "schema.yaml", "run.yaml"):
         (tmp_path / name).write_bytes((here / name).read_bytes())

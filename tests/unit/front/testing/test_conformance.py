@@ -121,6 +121,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Any:
     return add
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("halves", [(Sound, SoundClient), (Voting, VotingClient), (TwoSums, TwoClient)])
 def test_the_sound_ones_pass(halves: tuple[type, type], register: Any) -> None:
@@ -144,6 +145,7 @@ def test_a_broken_mechanism_is_found(broken: str, register: Any) -> None:
     assert " on missing_values" in str(caught.value)
 
 
+@pytest.mark.slow
 def test_every_finding_has_its_cause_then_checks_and_tables(register: Any) -> None:
     with pytest.raises(AssertionError) as caught:
         check_mechanism(register(Sound, OwnNoiseClient), tables=["missing_values", "two_rows"])
@@ -162,6 +164,7 @@ def test_an_error_of_the_authors_own_is_told_with_its_place(register: Any) -> No
     assert first.startswith("1. ") and re.search(r"KeyError: 'no such key' at .*broken_mechanisms.py:\d+", first)
 
 
+@pytest.mark.slow
 def test_a_pass_is_told_on_one_screen_and_nothing_else_is(
     register: Any, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -179,6 +182,7 @@ def test_a_pass_is_told_on_one_screen_and_nothing_else_is(
         assert check.name in named
 
 
+@pytest.mark.slow
 def test_what_is_not_looked_at_is_skipped_with_its_reason() -> None:
     report = check_mechanism("augflaim_oracle", tables=["two_rows"])
     (skipped,) = (seen for reason, seen in report.skipped.items() if reason.startswith("declared not private: the or"))

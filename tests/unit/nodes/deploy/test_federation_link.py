@@ -83,6 +83,7 @@ http.server.HTTPServer(("127.0.0.1", port), Health).serve_forever()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_superlink_that_starts_slowly_is_let_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It answers late, which is waited for; then falls silent, and is started again."""

@@ -223,6 +223,7 @@ def parts_of(columns: list[list[str]], rows: tuple[int, int]) -> Federation:
     return Federation(TABLE, tuple(parts))
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_two_holders_of_different_columns_make_one_table() -> None:
     columns = [[NAMES[3], NAMES[0]], [NAMES[1], NAMES[2], NAMES[4]]]

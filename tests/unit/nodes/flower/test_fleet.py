@@ -353,6 +353,7 @@ def test_flowers_own_check_takes_what_the_sentence_says(monkeypatch: pytest.Monk
                 node_auth.authenticate_node(asked)
 
 
+@pytest.mark.slow
 def test_a_second_node_with_the_key_hears_of_the_first(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -180,6 +180,7 @@ def by_messages() -> Heard:
     return heard(grid_of([*DOES, "absent"], direct=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["serial", pytest.param("pool", marks=pytest.mark.thorough)])
 def test_whatever_a_client_does_comes_out_as_by_message(engine: str, by_messages: Heard) -> None:
     grid = grid_of([*DOES, "absent"], engine)
@@ -203,6 +204,7 @@ def test_a_late_reply_is_late_by_message_too() -> None:
     assert ours == theirs and ours.states == ["2", "2"]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_each_client_has_the_whole_timeout_for_itself() -> None:
     """Two workers answer three sleepers one after the other: nobody is late by waiting for a free worker."""
@@ -216,6 +218,7 @@ def test_several_workers_need_an_importable_app() -> None:
         InProcessGrid(app, [], {}, workers=2)
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_dead_worker_ends_the_run_with_one_message() -> None:
     grid = grid_of(["echo", "die"], "pool")

@@ -158,6 +158,7 @@ def test_what_is_received_counts_and_not_what_is_announced() -> None:
         assert app.lengths == [10, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 @pytest.mark.parametrize("tls", [False, True])
 def test_who_is_slow_is_let_go(tls: bool, tmp_path: Path) -> None:
@@ -224,6 +225,7 @@ def test_connections_of_an_address() -> None:
     assert keeper.enter("2001:db8::1") is None
 
 
+@pytest.mark.slow
 def test_large_bodies_wait_for_each_other() -> None:
     with served(replace(LIMITS, silence=5.0)) as (app, connect):
         app.wait = 0.5

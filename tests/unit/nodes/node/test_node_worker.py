@@ -84,6 +84,7 @@ def test_a_request_from_before_the_last_one_is_not_answered_twice(worker: Worker
     assert charges(worker) == [("charge", 0)]
 
 
+@pytest.mark.slow
 def test_a_table_is_encoded_as_the_run_asks_by_the_process_that_keeps_it(worker: Worker) -> None:
     other = run_of(data={"bins": 3})
     assert said(worker.ask(header_of(other, "join"), []))["ok"] is True

@@ -96,6 +96,7 @@ def test_a_card_is_not_a_folder(folder: Path) -> None:
         load_party(folder / "card.yaml")
 
 
+@pytest.mark.slow
 def test_without_tenseal_the_party_says_what_to_install(folder: Path) -> None:
     """As on a machine where the extra is missing; what needs no ciphertexts works there."""
     (folder / "absent" / "tenseal").mkdir(parents=True)

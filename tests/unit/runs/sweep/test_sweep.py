@@ -181,6 +181,7 @@ def test_every_bad_cell_is_found_before_any_runs(tmp_path: Path, capsys: pytest.
 # Running them --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_sweep_gives_what_its_runs_give(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes compute what one run computes alone; the tables hold mean and sd over the seeds."""
@@ -212,6 +213,7 @@ def test_a_sweep_gives_what_its_runs_give(tmp_path: Path, capsys: pytest.Capture
     assert summary[1]["done"] == "2" and r"workload\_error" in (out / "summary.tex").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_a_failed_cell_is_recorded_and_the_rest_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "broken.csv").write_text("", encoding="utf-8")
     bad = {"data": {"source": "broken.csv", "options": {}}}

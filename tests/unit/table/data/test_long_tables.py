@@ -511,6 +511,7 @@ def config(tmp_path: Path, **nodes) -> RunConfig:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.thorough
 def test_a_run_writes_parquet_where_it_is_asked_to(tmp_path):
     csv = run(config(tmp_path), tmp_path / "csv")

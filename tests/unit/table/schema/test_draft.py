@@ -364,6 +364,7 @@ def test_a_table_of_persons_only_leaves_nothing_to_model() -> None:
         Schema.draft(pd.DataFrame({"email": [f"a{k}@b.de" for k in range(50)]}))
 
 
+@pytest.mark.slow
 def test_drafting_reads_awkward_files(tmp_path: Path) -> None:
     """Every file that can be read can be drafted, and its schema reads it again."""
     rng = np.random.default_rng(0)
