@@ -55,6 +55,7 @@ from fedsyn.aggregation.secagg.primitives import (
 )
 from fedsyn.aggregation.secagg.size import hypergeometric_tail
 from fedsyn.aggregation.secure import SecureAggregation, read_cohort, read_place, write_cohort
+from fedsyn.aggregation.shares import promised
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import DistributedNoise
 from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec, to_json
@@ -347,8 +348,8 @@ class Bonawitz(SecureAggregation):
                 stage, common, each = steps.send(replies)
             except StopIteration as end:
                 return end.value
-            if stage == UNMASK:
-                self._promise(whole, noise)
+            if stage == UNMASK and self.node.noise != "server":
+                whole.ledger.promise(promised(whole, noise))
             ours = whole.arrays if stage == MASKED else []
             named = {facts.clients[i]: [*arrays, np.array([facts.clients[i]], np.int64)] for i, arrays in each.items()}
             place = Stage(stage, len(ours), self._run)

@@ -20,7 +20,7 @@ from fedsyn.errors import ConfigError, DataError
 from fedsyn.front.cli import app
 from fedsyn.runs.directory import load_metrics, read_facts, read_rounds
 from fedsyn.runs.sweep.report import report_folder
-from fedsyn.settings import AggregationNode, FederationNode
+from fedsyn.settings import AggregationNode, FederationNode, InferenceNode
 
 STORED = Path(__file__).parent / "run_format_1"
 
@@ -33,8 +33,9 @@ def test_its_configuration_runs_again(tmp_path: Path) -> None:
     metrics = fedsyn.run(fedsyn.load_config(STORED / "config.yaml"), tmp_path)
     assert metrics["workload_error"] == pytest.approx(load_metrics(STORED)["workload_error"], rel=0.02)
     written, stored = ((folder / "config.yaml").read_text("utf-8") for folder in (tmp_path, STORED))
-    stored = stored.replace("  graph: auto\n", "")  # there is no other graph any more
-    for node in (FederationNode, AggregationNode):
+    for gone in ("  graph: auto\n", "  engine: native\n", "  solver: accelerated\n"):  # there is no other any more
+        stored = stored.replace(gone, "")
+    for node in (FederationNode, AggregationNode, InferenceNode):
         for old, new in node.renamed.items():
             stored = stored.replace(f"  {old}: ", f"  {new}: ")
     assert written == stored

@@ -178,7 +178,7 @@ def range_noise(tree: Hierarchy, sigma: float) -> float:
     """Bound of the standard deviation of any range's rows, by least squares over a `tree` with noise sigma.
 
     sigma times the root of twice the number of widths, at least 2 sigma
-    (tests/unit/table/private_bins/test_private_bins.py compares with the exact covariance).
+    (tests/unit/table/private_bins/test_private_columns.py compares with the exact covariance).
     """
     return sigma * float(np.sqrt(max(4.0, 2.0 * len(tree.widths))))
 

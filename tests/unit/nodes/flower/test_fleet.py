@@ -411,7 +411,7 @@ def test_a_reply_waits_for_a_superlink_that_went_away(start: Callable[..., Runni
 
 def test_polls_are_close_while_a_run_goes_on_and_never_far_apart() -> None:
     pauses = [pause(quiet) for quiet in (0.0, 5.0, 30.0, 1e6)]
-    assert pauses == sorted(pauses) and pauses[0] <= 0.1 and pauses[-2] <= 0.25 and pauses[-1] <= 4.0
+    assert pauses == sorted(pauses) and pauses[0] <= 0.1 and pauses[-2] <= 0.25 and pauses[-1] <= 8.0
 
 
 def test_a_key_or_certificate_that_is_none_is_bad_input(tmp_path: Path, key: Path) -> None:

@@ -281,7 +281,7 @@ def test_a_runs_ledger_is_rebuilt_bit_for_bit(book: Callable[..., NodeLedger]) -
     ledger.charge(Release("one-way", 0, GAUSSIAN, 1.0, sigma=0.1 + 1 / 3 + 30, count=14, replaced=math.sqrt(2)))
     ledger.charge(
         Release(
-            "sélect\n", 3, EXPONENTIAL, 1.0, epsilon=1e-3 / 7, count=2, cliques=(("a", "b"), ("c",)), argument="why",
+            "sélect\n", 3, EXPONENTIAL, 1.0, epsilon=1e-3 / 7, count=2, argument="why",
             noise_by="the clients, a share each", sampler="x",
         )
     )  # fmt: skip
