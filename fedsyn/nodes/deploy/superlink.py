@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 _LOCK, _FACTS = "link.lock", "link.json"
 #: Seconds between two looks at who is online. Twice `INTERVAL` and this one: a lost node is told of within a minute.
-_LOOK = 5.0
+_LOOK = 15.0
+_AWAITED = 5.0  # the same while somebody is missing
 #: Seconds between two tries to start: doubled each time, up to the last; healthy for as long as that, it starts anew.
 FIRST_PAUSE, LAST_PAUSE = 1.0, 60.0
 #: Seconds that a SuperLink may be silent before it is started again.
@@ -48,7 +49,7 @@ START = 300.0
 ASK = 20.0
 #: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
 #: the SuperLink some milliseconds, and a run starts once.
-_TASK_POLL = "2"
+_TASK_POLL = "5"
 Say = Callable[[str], None]
 
 
@@ -241,7 +242,8 @@ class SuperLinkService:
         if not self.superlink.healthy:
             return
         self._reread()
-        if not self.agreed or time.monotonic() - self._looked > _LOOK:
+        often = _LOOK if all(self.online().values()) else _AWAITED
+        if not self.agreed or time.monotonic() - self._looked > often:
             try:
                 if not self.agreed and not self.federation.superlink.insecure:
                     for sentence in agree(self._control, self.federation):
