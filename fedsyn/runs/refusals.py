@@ -1,4 +1,4 @@
-"""What a holder of real rows refuses, whichever way its node joined: `fedsyn node serve` or a plain SuperNode.
+"""The refusals that `fedsyn node serve` and a plain SuperNode share; `fedsyn.nodes.node.answering` has all of a node.
 
 Each refusal is a fixed sentence about the run's configuration and what the holder agreed to, never about a row.
 """

@@ -1,6 +1,7 @@
 """How an evaluation is shown, on a page, in a terminal and in a README: the same sections, whichever way found it.
 
-Whoever words a verdict anew does it here and in `fedsyn.evaluation.real.verdicts`.
+To word a verdict anew, change `sentence()` of the three kinds of `Evaluation`, `fedsyn.evaluation.real.verdicts`, this
+module and `run_page.first_sentence`.
 """
 
 from __future__ import annotations
