@@ -44,7 +44,7 @@ class WaitsForHolder(NodeError):
 
 
 class LedgerDamaged(ConfigError):
-    """A ledger for life of which a line was changed, lost or moved, or that is older than what was seen of it.
+    """A lifetime ledger with a changed, lost or moved line, or one older than its last recorded state.
 
     Attributes:
         line: number of the first line that does not follow, counted from 1.

@@ -281,7 +281,7 @@ def require_files(data: DataNode, *, source: bool = True) -> None:
             if path.is_dir():
                 raise ConfigError(f"data.{key}: {path} is a folder: name a file in it")
             if path.exists():
-                raise ConfigError(f"data.{key}: {path} is a pipe or a device, not a file: write it to one first")
+                raise ConfigError(f"data.{key}: {path} is a pipe or a device, not a file: copy it to a file")
             present = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
             raise ConfigError(
                 f"data.{key}: no such file: {path}{nearest(path.name, present)}; a file name in a configuration is "

@@ -42,7 +42,7 @@ def column_ranges(schema: Schema) -> dict[str, ColumnRange]:
 
 
 def bin_middles(column: BinnedColumn) -> np.ndarray:
-    """(size,) float64: the middle of each bin (of whole numbers: of its numbers); NaN for the missing category."""
+    """(size,) float64: the middle of each bin (of its integers, if whole); NaN for the missing category."""
     last = 1.0 if column.whole else 0.0
     values = (column.edges[:-1] + column.edges[1:] - last) / 2
     return np.append(values, np.nan) if column.missing else values

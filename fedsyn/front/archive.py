@@ -165,7 +165,7 @@ def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
         needed.remove("schema.yaml")
     absent = [name for name in needed if name not in members]
     if absent:
-        raise DataError(f"{where} is not a whole model: it lacks {absent[0]}")
+        raise DataError(f"{where} is incomplete: it lacks {absent[0]}")
     if "fedsyn.json" in members:
         parse_facts(members["fedsyn.json"], f"{where}: fedsyn.json")
     ledger = parse_facts(members["ledger.json"], f"{where}: ledger.json")

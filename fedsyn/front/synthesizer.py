@@ -297,7 +297,7 @@ class Synthesizer:
     def _compared(
         self, release: ReleasedRun, real: Any, label: str | None = None
     ) -> tuple[npt.NDArray[Any], TableComparison]:
-        """As many synthetic rows as there are real ones, and their scores."""
+        """As many synthetic rows as real ones, and their scores."""
         from fedsyn.evaluation.real.comparison import compare_tables
 
         real_codes = np.concatenate([release.schema.encode(frame) for frame in frames_of(real)])

@@ -209,7 +209,7 @@ def read_evidence(file: BinaryIO, domain: Domain, where: str) -> Evidence:
 
 
 def _json(arrays: Arrays, name: str) -> dict[str, Any]:
-    """What describes the other arrays."""
+    """The mapping in array `name`."""
     facts = json_of(arrays.read(name, _MOST_TEXT).tobytes(), f"{arrays.where}: {name}")
     if not isinstance(facts, dict):
         raise DataError(f"{arrays.where} is damaged")

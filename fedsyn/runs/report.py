@@ -175,7 +175,7 @@ def write_run_page(
 def facts_of(
     run: RunConfig, ledger: Mapping[str, Any], model: AnyModel | None, evaluations: Sequence[Evaluation], **more: Any
 ) -> RunFacts:
-    """Return what is said of a run; more: other fields of `RunFacts`."""
+    """Return the `RunFacts` of a run; more: its other fields."""
     return RunFacts(
         source=published_config(run)["data"]["source"],
         mechanism=run.mechanism.name,

@@ -71,7 +71,7 @@ def signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 class KeyPair:
-    """One X25519 key pair; the public key of a restored pair is given, since computing it costs as much as a use."""
+    """One X25519 key pair. To restore one, pass its public key too: deriving it costs as much as a use."""
 
     def __init__(self, secret: bytes | None = None, public: bytes | None = None) -> None:
         self._key = X25519PrivateKey.generate() if secret is None else X25519PrivateKey.from_private_bytes(secret)

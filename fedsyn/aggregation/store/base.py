@@ -124,7 +124,7 @@ class ServedRun:
 
     @property
     def facts(self) -> StoreFacts:
-        """What the store may be asked for."""
+        """What may be asked of the store."""
         facts: StoreFacts = self.contract.store_facts
         return facts
 

@@ -210,7 +210,7 @@ class Encryptor:
 
 @lru_cache(maxsize=2)
 def encryptor_of(parameters: Parameters, public: bytes) -> Encryptor:
-    """One a process: the clients of a simulation share the key."""
+    """One per process: a simulation's clients share the key."""
     return Encryptor(parameters, public)
 
 

@@ -308,7 +308,7 @@ def _unknown(word: str, columns: Sequence[str]) -> str:
 
 
 def _some(names: Sequence[str], most: int = 20) -> str:
-    """Names for a message, not all of very many."""
+    """Names for a message, at most `most`."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

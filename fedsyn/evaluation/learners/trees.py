@@ -60,11 +60,11 @@ class Trees:
         """
         nodes, values, base, classes = self.nodes, self.values, self.base, self.classes
         if [a.dtype for a in self.arrays()] != [np.int32, np.float64, np.float64, np.int32]:
-            raise ValueError("the classifier's arrays have other types")
+            raise ValueError("the classifier's arrays have wrong types")
         if nodes.ndim != 3 or nodes.shape[2] != 4 or values.shape != nodes.shape[:2]:
-            raise ValueError("the classifier's arrays have other shapes")
+            raise ValueError("the classifier's arrays have wrong shapes")
         if base.ndim != 1 or classes.ndim != 1:
-            raise ValueError("the classifier's arrays have other shapes")
+            raise ValueError("the classifier's arrays have wrong shapes")
         count, most = values.shape
         if count > MOST_TREES or not 1 <= most <= MOST_NODES or len(classes) > MOST_CLASSES:
             raise ValueError("the classifier is too large")

@@ -60,7 +60,7 @@ def init(
     schema: Annotated[Path | None, typer.Option(help="Agreed schema, if you have one already.")] = None,
     parties: Annotated[
         list[str] | None,
-        typer.Option(help="NAME=HOST:PORT of three computing parties, or of one crypto party; may be repeated."),
+        typer.Option(help="NAME=HOST:PORT: three times for computing parties, once for a crypto party."),
     ] = None,
     epsilon: Annotated[float, typer.Option(help="Epsilon of one run.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Delta of one run.")] = 1e-6,
@@ -166,7 +166,7 @@ def status(
 
 @app.command()
 def log(
-    run_name: Annotated[str, typer.Argument(metavar="RUN", help="Name of the run, or how it begins.")],
+    run_name: Annotated[str, typer.Argument(metavar="RUN", help="Run name, or a prefix of it.")],
     folder: FolderArgument = HERE,
 ) -> None:
     """Print the log of a run's server until the run has finished."""

@@ -28,7 +28,7 @@ _DELTA = "1.0e-6"
 
 
 def init(
-    files: Annotated[list[str], typer.Argument(help="Your table; several files: one of each holder.", metavar="FILE")],
+    files: Annotated[list[str], typer.Argument(help="Your table, or one file per holder.", metavar="FILE")],
     label: LabelOption = None,
     keep: KeepOption = None,
     bins: BinsOption = 32,

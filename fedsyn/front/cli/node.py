@@ -45,7 +45,7 @@ def status(
     file: FileArgument,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a node's status: its connection, the requests it answered, the budget its table has spent."""
+    """Show a node's connection, the requests it answered, and the budget its table has spent."""
     from fedsyn.nodes.node.file import load_node_file
     from fedsyn.nodes.node.serve import look, said
 
@@ -57,7 +57,7 @@ def status(
 
 @app.command("init-ledger")
 def init_ledger(file: FileArgument) -> None:
-    """Create the lifetime ledger of a table that was never used. An existing one is never overwritten."""
+    """Create the lifetime ledger of a table not used before. Never overwrites an existing ledger."""
     from fedsyn.nodes.lifetime.node_ledger import init_ledger
     from fedsyn.nodes.node.file import load_node_file
 

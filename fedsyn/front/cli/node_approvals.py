@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fedsyn.nodes.node.file import NodeFile
 
 FileArgument = Annotated[Path, typer.Argument(help="What the node is and allows.", metavar="[NODE.yaml]")]
-RunArgument = Annotated[str, typer.Argument(help="Name of the run, or how it begins.", metavar="RUN")]
+RunArgument = Annotated[str, typer.Argument(help="Run name, or a prefix of it.", metavar="RUN")]
 _HERE = Path("node.yaml")
 _UNASKED = "there is nobody to ask: add --yes once you have read what the run wants"
 
@@ -70,7 +70,7 @@ def approve(run: RunArgument, file: FileArgument = _HERE, yes: YesOption = False
 
 
 def reject(
-    run: Annotated[str | None, typer.Argument(help="As for approve; left out with --all.", metavar="[RUN]")] = None,
+    run: Annotated[str | None, typer.Argument(help="Run, as in approve; omit with --all.", metavar="[RUN]")] = None,
     file: FileArgument = _HERE,
     yes: YesOption = False,
     all_: Annotated[bool, typer.Option("--all", help="Reject every run that waits.")] = False,

@@ -91,7 +91,7 @@ def evaluate(
     federated: Annotated[
         Path | None,
         typer.Option(
-            help="Ask the holders instead, with noise: a configuration file, or the folder of a deployment.",
+            help="Compare with the holders' rows, with noise: configuration file, or deployment folder.",
             metavar="CONFIG_OR_DIR",
         ),
     ] = None,

@@ -113,7 +113,7 @@ def status(place: OperatorFolder) -> Status:
 
 
 def follow_log(place: OperatorFolder, run: str, said: Callable[[str], None]) -> None:
-    """Hands over, line by line, what a run's ServerApp has printed, until the run has finished.
+    """Passes each line that a run's ServerApp prints to `said`, until the run has finished.
 
     Without the lines in which files come back: they are sealed, and long.
 

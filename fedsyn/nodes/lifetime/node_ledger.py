@@ -184,7 +184,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
                 os.close(descriptor)
         except OSError as error:
             raise CannotWrite(
-                f"how far the ledger is cannot be noted in {_seen(self.path)} ({error.strerror}); nothing was released",
+                f"cannot record the ledger's position in {_seen(self.path)} ({error.strerror}); nothing was released",
                 error,
             ) from None
 

@@ -133,7 +133,7 @@ class CompiledRules:
         return literal if name in self.columns else self._traced(rule, literal)
 
     def _traced(self, rule: AnyRule, literal: Literal) -> Literal:
-        """A condition on a column that another one determines, as one on that."""
+        """Restates a condition on a determined column for its source column."""
         while literal.name not in self.columns:
             step = next(step for step in self.steps if step.name == literal.name)
             found = step.traced(literal) if isinstance(step, Mapped) else None

@@ -243,7 +243,7 @@ def _listable(value: Any) -> Any:
 def _parsed_line(line: str, where: str) -> AnyRule:
     parts = _split(_OPERATOR, line)
     if len(parts) != 3 or not parts[0] or not parts[2]:
-        raise ValueError(f"{where}: a constraint is {_FORMS}; names that hold an operator stand in backticks")
+        raise ValueError(f"{where}: a constraint is {_FORMS}; put backticks around names with an operator")
     left, op, right = parts
     if op == "->":
         raise ValueError(

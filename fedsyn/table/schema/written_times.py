@@ -111,7 +111,7 @@ def spans(profile: Profile) -> Reading | None:
 
 
 def span_of(found: Any, keys: dict[str, Any]) -> Reading:
-    """Return the bounds of a column around some spans (a Series of timedeltas without missing ones)."""
+    """Return bounds of a column that enclose these spans (a Series of timedeltas, none missing)."""
     import pandas as pd
 
     lower, upper = outward_seconds(found.min().total_seconds(), found.max().total_seconds())
