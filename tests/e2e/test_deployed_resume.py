@@ -115,7 +115,7 @@ def test_a_superlink_without_a_database_forgets_the_run(tmp_path: Path) -> None:
     try:
         out = tmp_path / "out"
         run = machines.run(out, "--set", "runtime.patience=60")
-        wait_for(lambda: rounds(out) >= 2, "round 1", run, machines)
+        wait_for(lambda: rounds(out) >= 1, "round 0", run, machines)  # the later ones may need nobody
         machines.kill("superlink")
         machines.start_link()
         check_stopped(ended(run), "knows no run")
