@@ -69,7 +69,7 @@ def encoded_blocks(path: str | Path, schema: Schema, options: Options = None, ro
 
 
 def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.DataFrame:
-    """Reads a table from a file, whole and not encoded: the cells of a text file's categories as they stand.
+    """Reads a table from a file, whole and not encoded: the cells of a text file's categories as text, or missing.
 
     Args:
         path: a text file with a header row (`.csv`, `.tsv`, `.txt`, packed or not), an Excel or a Parquet file.
@@ -90,7 +90,11 @@ def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.
     frames = list(_frames(path, schema, options_for(path, options), ALL_ROWS))
     if not sum(map(len, frames)):
         raise DataError(f"{path} has no rows")
-    return pd.concat(frames, ignore_index=True)[list(schema.columns)]
+    table = pd.concat(frames, ignore_index=True)[list(schema.columns)]
+    for name, column in schema.columns.items() if not is_parquet(path) else ():
+        if isinstance(column, CategoricalColumn):
+            table[name] = table[name].mask(table[name].isin(schema.missing_text - {*map(str, column.values)}))
+    return table
 
 
 def _frames(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
