@@ -29,6 +29,7 @@ from fedsyn.output import plain
 
 # Levels of a document. A configuration has five, a schema a few more.
 _DEEPEST = 100
+_TOO_DEEP = f"nested more than {_DEEPEST} levels deep"
 #: Values of a document, of which a schema of many categories has most.
 MOST_VALUES = 500_000
 _CORE = "tag:yaml.org,2002:"
@@ -92,6 +93,8 @@ def loads(text: str, where: str) -> Any:
     except _Refused as error:
         raise ConfigError(f"{where}: {error}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of more digits than Python reads
+        if "nesting" in (getattr(error, "problem", None) or ""):  # libyaml 0.2.6 looks ahead, and no deeper than 1,000
+            raise ConfigError(f"{where}: {_TOO_DEEP}") from None
         mark = getattr(error, "problem_mark", None)
         raise ConfigError(f"{where}: not valid YAML{_at(text, mark.line) if mark else ''}") from None
 
@@ -167,7 +170,7 @@ class _DocumentReader:
             anchored.value = _scalar(event)
         else:
             if depth >= _DEEPEST:
-                raise _Refused(f"nested more than {_DEEPEST} levels deep")
+                raise _Refused(_TOO_DEEP)
             is_list = isinstance(event, yaml.SequenceStartEvent)
             if event.tag not in (None, "!", f"{_CORE}seq" if is_list else f"{_CORE}map"):
                 raise _bad(event, "a tag")
