@@ -9,6 +9,9 @@ export FLWR_TELEMETRY_ENABLED = 0
 export FLWR_DISABLE_UPDATE_CHECK = 1
 export FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION = 1
 export NO_MKDOCS_2_WARNING = 1
+# Tests start hundreds of processes; where bytecode is kept nowhere each of them compiles everything again.
+export PYTHONDONTWRITEBYTECODE =
+export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
 .PHONY: setup demo check test test-all faults lint format docs bench clean
 

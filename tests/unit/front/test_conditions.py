@@ -46,7 +46,7 @@ def model() -> Model:
 
 @cache
 def every_row() -> pd.DataFrame:
-    return rows({})
+    return rows({}, n=100_000)
 
 
 def rows(where: dict[str, Any], n: int = 400_000, seed: int = 0, own: Model | None = None) -> pd.DataFrame:

@@ -124,7 +124,7 @@ def test_the_settled_marginal_is_the_nearest_valid_one(seed):
         np.testing.assert_allclose(got[("a", "b")].sum(axis=1), got[("a",)], atol=1e-6 * total)
 
 
-@pytest.mark.parametrize("size", [1, 2, 12, 100, pytest.param(1000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("size", [1, 2, 12, 100, pytest.param(1000, marks=pytest.mark.slow)])
 def test_least_squares_needs_no_matrix_and_bounds_its_noise(size):
     tree = Hierarchy.binary(size, size)
     counts = np.random.default_rng(size).integers(0, 90, size)

@@ -90,7 +90,7 @@ def test_keys_differ_between_seeds_and_cliques():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("width", [1, 6, 10, 70, pytest.param(3000, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("width", [1, 6, 10, 70, pytest.param(3000, marks=pytest.mark.slow)])
 def test_tables_and_marginals_give_what_the_explicit_matrix_gives(kind, width):
     sketch = sketcher(kind, width)
     codes = table()

@@ -288,7 +288,9 @@ def test_too_few_contributors(study: Study) -> None:
 def test_a_bad_box_costs_its_client_alone(study: Study) -> None:
     told = spec()
     vectors, boxes = everybody(study, told)
-    for k, bad in enumerate((b"", boxes[0][:-1], bytes(KEY) + boxes[0][KEY:], boxes[0][:40] + b"\0" + boxes[0][41:])):
+    for k, bad in enumerate(
+        (b"", boxes[0][:-1], bytes(KEY) + boxes[0][KEY:], boxes[0][:40] + bytes([boxes[0][40] ^ 1]) + boxes[0][41:])
+    ):
         assert list(study.party.admit(order(told), {0: bad})) == [0], k
     assert study.party.admit(order(told), {k: boxes[k] for k in range(1, CLIENTS)}) == {}
     noise = plan(study, told)
