@@ -31,7 +31,7 @@ from fedsyn.nodes.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
 from fedsyn.privacy.unit import kept_rows
 from fedsyn.protocol.cohorts import take_part_of
-from fedsyn.protocol.common import Cap, Evaluate, RowCounts, told
+from fedsyn.protocol.common import Evaluate, told
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
@@ -40,7 +40,6 @@ from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
 from fedsyn.protocol.plan import Planned, require_planned
-from fedsyn.protocol.sizing import CAP, require_cap
 from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.protocol.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
 from fedsyn.protocol.wire.holder import Call, Holder
@@ -107,7 +106,7 @@ class TableClient(NumPyClient):
 
     def agreed(self, config: RunConfig, holder: Holder) -> BaseContract:
         """The contract that this client works under."""
-        return shared_contract(self.Contract, config, holder.domain, holder.state.get(CAP))
+        return shared_contract(self.Contract, config, holder.domain)
 
     def _ledger(self, holder: Holder) -> Ledger:
         """What this holder has spent in this run: by its own account if it keeps one, else by the run's state."""
@@ -189,7 +188,6 @@ class TableClient(NumPyClient):
             raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
         if envelope.kind != record.kind:  # exact counts leave inside a sum, or into a store, only
             raise ProtocolError(f"'{name}' is answered {_ANSWERED[record.kind]} only")
-        require_cap(record, self.contract)
         self._require_newer(envelope)
         key = ("client", self._place, envelope.round, envelope.request, envelope.sequence)
         facts = (envelope.round, record, envelope.params, self.contract, arrays, self.holder.randomness, key)
@@ -239,7 +237,6 @@ class TableClient(NumPyClient):
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
         contract, size_share = self.contract, self.config.privacy.size_share
         own = {
-            RowCounts: contract.cap_rho,
             RowTotal: size_share * contract.whole_rho,
             Evaluate: contract.evaluation_rho,
         }
@@ -328,20 +325,6 @@ class TableClient(NumPyClient):
             raise ProtocolError("row counts are not summed in this run")
         return Contribution.of_vector(np.array([len(self.codes)]), call.request.layout(self.contract, call.arrays))
 
-    @answers(RowCounts)
-    def cell_of_rows(self, call: Call[RowCounts]) -> Contribution:
-        """In which cell its row count lies; a whole client is in one cell, or in none: L2 sensitivity 1 of a client."""
-        return call.request.contribution(self.contract, len(self.codes))
-
-    @answers(Cap)
-    def take_cap(self, call: Call[Cap]) -> Answer:
-        """Keeps with how many rows it takes part, from its next message on; refuses what the rule does not give."""
-        call.request.require_found(self.contract, call.arrays)
-        self.holder.state[CAP] = call.request.rows
-        self.contract = self.contract.capped(call.request.rows)
-        self.ledger.capped(self.contract.unit)
-        return [], {}
-
     @answers(Evaluate)
     def evaluate_table(self, call: Call[Evaluate]) -> Contribution:
         """Return how far its rows are from a table (`fedsyn.evaluation.federated.statistics`)."""
@@ -404,24 +387,15 @@ def set_apart(codes: Codes, holder: Holder, share: float) -> tuple[Codes, Codes]
 
 # What clients of a process share --------------------------------------------------------------------------------------
 
-_contracts: OrderedDict[tuple[type[BaseContract], int, int, int | None], BaseContract] = OrderedDict()
+_contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = OrderedDict()
 
 
-def shared_contract(
-    made: type[BaseContract], config: RunConfig, domain: Domain, cap: int | None = None
-) -> BaseContract:
-    """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs.
-
-    Args:
-        made: of the family.
-        config: of the run.
-        domain: the schema's.
-        cap: with how many rows a client takes part, where that was found.
-    """
-    key = (made, id(config), id(domain), cap)
+def shared_contract(made: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
+    """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs."""
+    key = (made, id(config), id(domain))
     contract = _contracts.get(key)
     if contract is None or contract.config is not config or contract.domain is not domain:
-        contract = _contracts[key] = made(config, domain).capped(cap)
+        contract = _contracts[key] = made(config, domain)
         while len(_contracts) > 4:
             _contracts.popitem(last=False)
     return contract

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
@@ -26,8 +25,7 @@ from fedsyn.privacy import (
     accountant_for,
 )
 from fedsyn.privacy.accountant import Accountant
-from fedsyn.privacy.unit import AUTO, ROW, UNCAPPED, ClientUnit
-from fedsyn.protocol.capping import cap_of
+from fedsyn.privacy.unit import ROW, ClientUnit
 from fedsyn.protocol.checks import check_columns, check_federated_evaluation, check_open, check_unit
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Foreseen, Planned
@@ -77,7 +75,6 @@ class Contract:
         self.options: Any = self.options_of(config)
         self.domain = domain
         self.finding: PrivateColumns | None = None
-        self.cap: int | None = None  # where it is found: once it is
         self.workload = build_workload(config.workload, domain)
         check_columns(config, domain, self.workload)
 
@@ -109,30 +106,7 @@ class Contract:
     def unit(self) -> Unit:
         """Whose presence the run hides."""
         rows = self.config.privacy.rows_per_client
-        if rows is None:
-            return ROW
-        if isinstance(rows, int):
-            return ClientUnit(rows)
-        return UNCAPPED if self.cap is None else ClientUnit(self.cap)
-
-    @property
-    def finds_cap(self) -> bool:
-        """Whether the run finds with how many rows a client takes part at most."""
-        return self.config.privacy.rows_per_client == AUTO
-
-    def capped(self, cap: int | None) -> Self:
-        """This contract once that is found; itself where it is not."""
-        if cap is None:
-            return self
-        other = copy(self)  # what it has found out of candidates is as true of the other one
-        other.cap = cap
-        return other
-
-    def cap_from(self, counts: Sequence[float], sigma: float, clients: int) -> int:
-        """c, by the rule of `fedsyn.protocol.capping`, from noisy counts of `clients` clients."""
-        cells = sum(self.domain.shape)
-        rho = self._row_rho * (1.0 - self.evaluation_share) * (1.0 - self.config.privacy.cap_share)
-        return cap_of(counts, sigma, clients, self.config.privacy.largest_cap, cells / (2.0 * rho))
+        return ROW if rows is None else ClientUnit(rows)
 
     @property
     def sums_rows(self) -> bool:
@@ -148,15 +122,8 @@ class Contract:
 
     @property
     def whole_rho(self) -> float:
-        """The run's budget as zCDP of Gaussian releases, in the accountant's terms, minus the shares for evaluation and
-        finding how many rows of a client take part."""
-        rest = 1.0 - self.config.privacy.cap_share if self.finds_cap else 1.0
-        return self._budget_rho * (1.0 - self.evaluation_share) * rest
-
-    @property
-    def cap_rho(self) -> float:
-        """What finding how many of its rows take part may cost a client."""
-        return self._row_rho * (1.0 - self.evaluation_share) * self.config.privacy.cap_share
+        """The run's budget as zCDP of Gaussian releases, in the accountant's terms, minus the share for evaluation."""
+        return self._budget_rho * (1.0 - self.evaluation_share)
 
     @property
     def evaluation_rho(self) -> float:
@@ -356,7 +323,10 @@ class Contract:
                 cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.evaluation_share:g} of rho; before it, "
                 f"of the rest: {filled.cost}",
             )
-        return filled if self.unit is ROW else of_clients(filled, self.unit, self.config)
+        if self.unit is ROW:
+            return filled
+        cost = f"a client pays {self.unit.rows:,}^2 times what is said here for one row: {filled.cost}"
+        return replace(filled, unit=self.unit.text, cost=cost)
 
     def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
         """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on.
@@ -435,22 +405,6 @@ def public_facts(config: RunConfig) -> str:
     elif privacy.unit == "client":
         sizes = " (row counts are private: released with noise, once)"
     return f"schema with bounds and bins, workload, configuration, who takes part in which round{sizes}"
-
-
-def of_clients(filled: PrivacyStatement, unit: Unit, config: RunConfig) -> PrivacyStatement:
-    """The statement of a run that protects a whole client; c stands for what is not found yet."""
-    privacy, c = config.privacy, f"{unit.rows:,}" if unit.caps else "c"
-    cost = f"a client pays {c}^2 times what is said here for one row: {filled.cost}"
-    if privacy.rows_per_client != AUTO:
-        return replace(filled, unit=unit.text, cost=cost)
-    return replace(
-        filled,
-        unit=unit.text,
-        server_sees=f"first, noisy counts of clients by how many rows they have; {filled.server_sees}",
-        client_sees=f"those counts, and how many of its rows take part; {filled.client_sees}",
-        cost=f"finding how many rows of a client take part, at most {privacy.largest_cap:,}: once 1/(2 sigma^2), of a "
-        f"client, {privacy.cap_share:g} of rho; of the rest {cost}",
-    )
 
 
 def require(condition: bool, message: str) -> None:

@@ -18,15 +18,15 @@ from fedsyn.aggregation.base import Enough
 from fedsyn.aggregation.store import ServedRun, StoreServer, make_store
 from fedsyn.aggregation.store.crypto import SumRun
 from fedsyn.config import RunConfig
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.flower import Grid
 from fedsyn.nodes.flower.direct import chunks
 from fedsyn.nodes.flower.loop import OwnLoop
-from fedsyn.privacy import Ledger, Release
+from fedsyn.privacy import Ledger, Release, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
 from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
-from fedsyn.protocol.common import Sizes
+from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange, Patience
 from fedsyn.protocol.joining import Participant
@@ -34,7 +34,6 @@ from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
 from fedsyn.protocol.returning import ABSENT, Returning
 from fedsyn.protocol.room import require_feasible
-from fedsyn.protocol.sizing import found_cap, released_sizes
 from fedsyn.protocol.waiting import GONE, Announce, Announcer, at_least, log_waiting, require_whole
 from fedsyn.protocol.wire.envelope import Envelope, Reply
 from fedsyn.protocol.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
@@ -68,7 +67,7 @@ class Driver(OwnLoop):
         after: Driver | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.contract: Contract = contract if after is None else contract.capped(after.contract.cap)
+        self.contract: Contract = contract
         self.schema_hash = schema_hash
         self.config: RunConfig = contract.config
         self.options = contract.options
@@ -392,10 +391,9 @@ class Driver(OwnLoop):
             who = partial(self._who, grid)
             self._returning = Returning(who, self.config.federation, public, lambda waiting: self.waits(waiting))
         self.require_feasible()
-        self._find_cap(grid, timeout)
         self.announce(0.0 if public else self.config.privacy.size_share)
         if not public:
-            self._release_sizes(grid, timeout)
+            self.drive(self._release_sizes(), grid, timeout)
             self.require_feasible()
 
     def _join(self, grid: Grid, timeout: float, public: bool) -> None:
@@ -447,21 +445,22 @@ class Driver(OwnLoop):
             last = self.contract.evaluation_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
             kept.announce(self.ledger.remaining_rho * (1 - share) + last)
 
-    def _find_cap(self, grid: Grid, timeout: float) -> None:
-        """How many rows a client takes part with, if that is to be found; contract and ledger then use it."""
-        if not self.contract.finds_cap:
-            return
-        rho = self.config.privacy.cap_share * self.ledger.remaining_rho
-        self.contract, self.clients, note = self.drive(found_cap(self.contract, self.clients, rho), grid, timeout)
-        self.record.notes.append(note)
-        self.ledger.capped(self.contract.unit, self.contract.filled(self.randomness.label))
-        if self.recorder.past("ledger") is None:
-            self.recorder.add("ledger", state=self.ledger.to_dict())
+    def _release_sizes(self) -> Steps:
+        """Each client's row count with noise, or that of all together, from the run's budget; then the clients have it.
 
-    def _release_sizes(self, grid: Grid, timeout: float) -> None:
-        """Private row counts, from the run's budget."""
-        rho = self.config.privacy.size_share * self.ledger.remaining_rho
-        self.clients = self.drive(released_sizes(self.contract, self.clients, rho, self.drop), grid, timeout)
+        One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
+
+        Raises:
+            RunError: too few clients contributed to the sum, or released a number.
+        """
+        sigma = sigma_for_rho(self.config.privacy.size_share * self.ledger.remaining_rho)
+        if self.contract.sums_rows:
+            self.clients = joining.with_even_sizes(self.clients, (yield Sum(self.everyone(), RowTotal(), sigma)))
+            return
+        replies = yield Ask(self.everyone(), Sizes(sigma=sigma))
+        self.clients = joining.with_released_sizes(self.clients, replies, sigma, self.drop)
+        if len(self.clients) < max(1, self.config.federation.minimum_cohort):
+            raise RunError("too few clients released their size")
 
 
 __all__ = ["Driver", "Steps"]
