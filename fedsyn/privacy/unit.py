@@ -150,6 +150,3 @@ def kept_rows(total: int, most: int, source: np.random.Generator) -> npt.NDArray
     if total <= most:
         return np.arange(total)
     return np.sort(source.choice(total, most, replace=False, shuffle=False)).astype(np.int64)
-
-
-__all__ = ["ROW", "ClientUnit", "Unit", "kept_rows", "unit_from_dict"]

@@ -159,15 +159,3 @@ def take_part_of(
 def _shown(share: float) -> str:
     """A share, rounded down to three digits."""
     return f"{math.floor(min(1.0, share) * 1000) / 1000:g}"
-
-
-__all__ = [
-    "NOBODY_LEFT",
-    "ROUNDS",
-    "Cohorts",
-    "check_participations",
-    "cohort_size",
-    "rounds_of_one",
-    "take_part",
-    "take_part_of",
-]

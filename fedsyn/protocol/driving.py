@@ -461,6 +461,3 @@ class Driver(OwnLoop):
         self.clients = joining.with_released_sizes(self.clients, replies, sigma, self.drop)
         if len(self.clients) < max(1, self.config.federation.minimum_cohort):
             raise RunError("too few clients released their size")
-
-
-__all__ = ["Driver", "Steps"]

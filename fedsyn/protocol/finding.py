@@ -274,15 +274,3 @@ def requests_of(finding: PrivateColumns) -> list[type[Request]]:
 _BEFORE = {request.name for request in (Join, Sizes, RowTotal, FindRanges, FindBins, FindCategories, Close)}
 for _name in set(FindingClient.requests) - _BEFORE:
     del FindingClient.requests[_name], FindingClient._methods[_name]
-
-__all__ = [
-    "ASKED",
-    "FOUND",
-    "Close",
-    "FindBins",
-    "FindCategories",
-    "FindRanges",
-    "FindingClient",
-    "finding_of",
-    "requests_of",
-]

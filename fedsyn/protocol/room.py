@@ -131,6 +131,3 @@ def _found(contract: Contract, finding: PrivateColumns) -> Iterator[ForeseenSum]
         shapes = tuple((FOLLOWED * column.wanted.most * SYMBOLS,) for column in finding.texts)
         layout = Layout(shapes, len(shapes), replaced=COUNTS)
         yield ForeseenSum.of("find-categories", layout, rho, times=finding.levels)
-
-
-__all__ = ["require_feasible"]
