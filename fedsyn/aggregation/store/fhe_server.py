@@ -13,7 +13,7 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.store.base import ServedRun, Store, StoreServer
 from fedsyn.aggregation.store.crypto import CryptoRun, unpack
 from fedsyn.crypto.fhe.bfv import BfvComputation, plus_modulo
-from fedsyn.crypto.fhe.plan import columns_of, layout_of, message_of, parameters_of
+from fedsyn.crypto.fhe.plan import columns_of, message_of, parameters_of
 from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products
 from fedsyn.crypto.fhe.seal import added
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
@@ -52,11 +52,11 @@ class FheServer(StoreServer):
 
     @cached_property
     def layout(self) -> SlotLayout:
-        return layout_of(self.parameters, self.run.layout.domain, self.run.facts)
+        return SlotLayout(self.run.facts.cliques, self.run.layout.domain, self.parameters.slots)
 
     @cached_property
     def parameters(self) -> Any:
-        return parameters_of(self.run.config, self.run.layout.domain, self.run.facts)
+        return parameters_of(self.run.config)
 
     @cached_property
     def ranges(self) -> NoiseRanges:

@@ -277,7 +277,11 @@ def test_rounds_and_bytes_are_those_of_the_documentation() -> None:
     assert cost(lambda s: s.squared(secret(s, v), starts)) == [(1, 8 * 3)] * 3
     assert cost(lambda s: s.and_planes(secret(s, v), secret(s, v))) == [(1, 8 * n)] * 3
     assert cost(lambda s: s.sum_of_inputs(v)) == [(1, 8 * n)] * 3
-    assert cost(lambda s: s.input(RING, 1, v.view(np.uint64) if s.index == 1 else None, n)) == [(1, 0), (1, 8 * n), (1, 0)]
+    assert cost(lambda s: s.input(RING, 1, v.view(np.uint64) if s.index == 1 else None, n)) == [
+        (1, 0),
+        (1, 8 * n),
+        (1, 0),
+    ]
     assert cost(lambda s: s.sum_of_bounded_inputs(v, 8)) == [(4, 8 * (8 * words + 3 * 8 * n))] * 3
     assert cost(lambda s: s.open(secret(s, v))) == [(2, 8 * n + 36)] * 3
     assert cost(lambda s: s.shares_for_server(secret(s, v) * 3 + secret(s, v)[0] - 4)) == [(0, 0)] * 3
