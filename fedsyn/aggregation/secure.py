@@ -187,7 +187,7 @@ class SecureAggregation(Aggregation):
             return Summed.nothing()
         if self.node.noise == "server":
             return whole.with_server_noise(total.view(np.int64), contributors)
-        return opened(total.view(np.int64), whole, noise, contributors)
+        return opened(total.view(np.int64), spec.shapes, noise, contributors)
 
     def _total(self, whole: ServerSum, noise: DistributedNoise) -> Totalling:
         """The messages of a sum: its total in Z_2^64, and the contributors; charged before it is opened.

@@ -30,7 +30,7 @@ from fedsyn.nodes.flower import NumPyClient
 from fedsyn.nodes.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
 from fedsyn.privacy.unit import kept_rows
-from fedsyn.protocol.cohorts import take_part_of
+from fedsyn.protocol.cohorts import take_part
 from fedsyn.protocol.common import Evaluate, told
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
@@ -194,7 +194,7 @@ class TableClient(NumPyClient):
         call: Call[Any] = Call(*facts)
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
-        take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
+        self._take_part(call)
         if envelope.kind == "deal":
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
@@ -217,10 +217,22 @@ class TableClient(NumPyClient):
         layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
         self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
         ClientSum.check(layout, layout.count, spec)
-        take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
+        self._take_part(call)
         cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
         if not self.ledger.can_afford(cost):
             raise BudgetExceeded("the sum would cost more than is left; nothing was released")
+
+    def _take_part(self, call: Call[Any]) -> None:
+        """`take_part` by this client's count of rounds, and by its ledger for life if it has one.
+
+        A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without
+        an account, ledger and count are one state and saved together. Round 0 is none: a deal has it, whenever it is
+        made.
+        """
+        mine = {name for name, record in self.requests.items() if record.takes_part}
+        entries = () if self.holder.account is None else self.ledger.releases
+        charged = [each.round for each in entries if each.name in mine and each.round > 0]
+        take_part(call.request, call.round, self.config.federation, self.holder.state, charged)
 
     def _require_newer(self, envelope: Envelope) -> None:
         """ProtocolError for a request that comes before one that was answered, at a holder that remembers for life.

@@ -11,16 +11,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence, Sized
+from collections.abc import Iterable, MutableMapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import Ledger
 from fedsyn.protocol.joining import sampled
-from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import Request
 from fedsyn.settings import FederationNode
 
@@ -140,20 +138,6 @@ def take_part(
             f"{node.max_participations}; nothing was released"
         )
     rounds.append(t)
-
-
-def take_part_of(
-    call: Call[Any], node: FederationNode, holder: Holder, ledger: Ledger, requests: Mapping[str, type[Request]]
-) -> None:
-    """`take_part` of a client with such a ledger that answers these requests.
-
-    A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without an
-    account, ledger and count are one state and saved together. Round 0 is none: a deal has it, whenever it is made.
-    """
-    mine = {name for name, record in requests.items() if record.takes_part}
-    entries = () if holder.account is None else ledger.releases
-    charged = [each.round for each in entries if each.name in mine and each.round > 0]
-    take_part(call.request, call.round, node, holder.state, charged)
 
 
 def _shown(share: float) -> str:

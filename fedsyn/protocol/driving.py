@@ -6,7 +6,9 @@ anything is, and the mechanism (`fedsyn.protocol.strategy`). They share clients,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -30,7 +32,7 @@ from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange, Patience
 from fedsyn.protocol.joining import Participant
-from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
+from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
 from fedsyn.protocol.returning import ABSENT, Returning
 from fedsyn.protocol.room import require_feasible
@@ -194,9 +196,14 @@ class Driver(OwnLoop):
     def drop(self, partition: int, reason: str) -> None:
         self.record.dropped[partition] = reason
 
-    def timed(self, phase: str) -> Timer:
-        """Context manager that adds the seconds of a block to the round's costs."""
-        return Timer(self.costs[-1], phase)
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the seconds of a block to the round's costs."""
+        costs, start = self.costs[-1], time.perf_counter()
+        try:
+            yield
+        finally:
+            costs.add_seconds(phase, time.perf_counter() - start)
 
     # Driving ----------------------------------------------------------------------------------------------------------
 
@@ -260,7 +267,7 @@ class Driver(OwnLoop):
         exchange = self._exchange(grid, timeout, cohort, self._envelope(asked.request))
         for first in range(0, len(cohort), store.at_once):
             own = {k: [np.array([k], np.int64)] for k in cohort[first : first + store.at_once]}
-            replies = exchange.among(own).stream(store.invitation(asked.request.rho), own)
+            replies = exchange.among(own).stream(store.invitation, own)
             for block in chunks(replies, _BLOCK):
                 store.deal({reply.partition: reply for reply in block})
         return tuple(store.dealt[before:])

@@ -126,7 +126,7 @@ class FheStore(Store):
         config, domain, facts = part.config, part.holder.domain, part.contract.store_facts
         key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
         keys = key.read(part.call.arrays)
-        given = [] if self.fhe.compute == "client" else [_partition(part)]
+        given = [] if self.fhe.compute == "client" else [part.partition]
         parameters, layout, planes, columns = self._deal_of(config, domain, facts, given, len(part.holder.codes))
         encryptor = encryptor_of(parameters, keys.public)
         told = DealFacts(part.request.rho, part.public_rows)
@@ -145,7 +145,7 @@ class FheStore(Store):
 
     def _counts(self, part: ClientDeal, layout: SlotLayout) -> list[npt.NDArray[np.int64]]:
         """`compute: client`: all cells, counted by the client."""
-        exact = part.contribution()
+        exact = part.answer(part.call)
         stored, vector = StoredLayout(exact.layout.cliques, part.holder.domain), exact.dense()
         return [layout.vector({clique: stored.marginal(vector, clique).ravel() for clique in layout.cliques})]
 
@@ -237,13 +237,3 @@ def _vectors(part: ClientDeal, columns: ColumnLayout) -> list[npt.NDArray[np.int
     if any((column < 0).any() for column in places.values()):
         raise ProtocolError("this client does not hold the attributes that federation.columns gives to it")
     return list(columns.vectors(places))
-
-
-def _partition(part: ClientDeal) -> int:
-    """This client's place: its own id, or the one that the server gave it."""
-    given = part.call.arrays[-1]
-    if given.shape != (1,) or given.dtype.kind not in "iu":
-        raise ProtocolError("the request to deal does not say which client it is for")
-    if part.holder.partition not in (None, int(given[0])):
-        raise ProtocolError("the message is for another client of the store")
-    return int(given[0])
