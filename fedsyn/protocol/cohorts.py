@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.protocol.joining import sampled
+from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.protocol.wire.requests import Request
 from fedsyn.settings import FederationNode
 
@@ -69,6 +68,24 @@ class Cohorts:
     def apart(self, cohort: Sequence[int], everyone: Sized) -> Sequence[int]:
         """The clients that the server's ledger counts apart from the others; none: a request concerns everybody."""
         return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
+
+
+def sampled(
+    everyone: Sequence[int], sampling_rate: float, minimum: int, source: np.random.Generator
+) -> tuple[int, ...]:
+    """Each client with probability `sampling_rate`, independently; drawn again while there are too few.
+
+    Raises:
+        RunError: no cohort of at least `minimum` clients could be drawn.
+    """
+    for _ in range(10_000):
+        cohort = tuple(k for k in everyone if source.random() < sampling_rate)
+        if len(cohort) >= max(1, minimum):
+            return cohort
+    raise RunError(
+        f"federation.sampling_rate: with {sampling_rate} and {len(everyone)} clients no cohort of at least "
+        f"{minimum} clients could be drawn; raise it or lower minimum_cohort"
+    )
 
 
 def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:

@@ -12,10 +12,11 @@ from typing import Any, ClassVar, Self
 from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
 from fedsyn.aggregation.base import TrustModel
 from fedsyn.aggregation.store import make_store
-from fedsyn.capabilities import MPC, PLAIN, SECAGG
+from fedsyn.capabilities import CAPABILITIES, MPC, PLAIN, SECAGG
 from fedsyn.config import RunConfig, parse_options
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, nearest
+from fedsyn.inference.capacity import require_room
 from fedsyn.privacy import (
     Ledger,
     PrivacyBudget,
@@ -26,7 +27,6 @@ from fedsyn.privacy import (
 )
 from fedsyn.privacy.accountant import Accountant
 from fedsyn.privacy.unit import ROW, ClientUnit
-from fedsyn.protocol.checks import check_columns, check_federated_evaluation, check_open, check_unit
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Foreseen, Planned
 from fedsyn.protocol.wire.requests import Layout, Request
@@ -34,6 +34,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.settings import Node
 from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
+from fedsyn.table.counting.workload import Workload
 from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 
@@ -76,7 +77,7 @@ class Contract:
         self.domain = domain
         self.finding: PrivateColumns | None = None
         self.workload = build_workload(config.workload, domain)
-        check_columns(config, domain, self.workload)
+        _check_columns(config, domain, self.workload)
 
     def opened(self, schema: Schema) -> Self:
         """This contract, which was made on the domain of an open schema, with what of the schema is to be found.
@@ -253,8 +254,8 @@ class Contract:
         federation, node = config.federation, config.aggregation
         rounds = getattr(cls.options_of(config), "rounds", None)
         check_participations(config, rounds, once=bool(cls.store), central=cls.central)
-        check_unit(config, bool(cls.store), cls.central, cls.not_private, cls.accountant)
-        check_federated_evaluation(config, bool(cls.store))
+        cls._check_unit(config)
+        cls._check_evaluation(config)
         if federation.columns is not None and (
             not cls.store
             or cls.central
@@ -273,6 +274,37 @@ class Contract:
                 f"federation.sampling_rate: '{config.mechanism.name}' has one data holder, who takes part in every "
                 "round; leave sampling_rate at 1"
             )
+
+    @classmethod
+    def _check_unit(cls, config: RunConfig) -> None:
+        """Refuses a whole client as the unit where what is released of it is not derived; ConfigError says why."""
+        if config.privacy.unit == "row":
+            return
+        reasons = {
+            "keeps a store of exact answers, whose parties account for single rows": bool(cls.store),
+            "has one holder of all rows: there is no client to hide among others": cls.central,
+            f"protects nobody: {cls.not_private}": bool(cls.not_private),
+            "has an accountant whose costs are those of single rows": cls.accountant not in ("zcdp", "gaussian"),
+            "can form its sums under aggregation.protocol: plain or secagg; the crypto party of fhe accounts for "
+            "single rows": config.privacy.unit not in config.aggregation.capabilities.units,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise ConfigError(f"privacy.unit: client: mechanism '{config.mechanism.name}' {reason}")
+
+    @classmethod
+    def _check_evaluation(cls, config: RunConfig) -> None:
+        """Refuses to ask the holders how good the table is where there is no sum over whole rows."""
+        if not config.evaluation.federated:
+            return
+        if cls.store and not config.aggregation.capabilities.mixes:
+            raise ConfigError(
+                f"evaluation.federated: asks for a noisy sum, and '{config.mechanism.name}' under "
+                f"aggregation.protocol: {config.aggregation.protocol} keeps a store, which forms none; leave it out, "
+                "or use a mechanism of sums"
+            )
+        if config.federation.columns is not None:
+            raise ConfigError("evaluation.federated: needs whole rows at each holder; leave out federation.columns")
 
     def words(self) -> dict[str, object]:
         """What the statement's further placeholders stand for under this configuration."""
@@ -357,6 +389,47 @@ class Contract:
         if self.not_private:
             ledger.not_private(self.not_private)
         return ledger
+
+
+def _check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None:
+    """Refuses encrypted columns that do not make the workload.
+
+    Raises:
+        ConfigError: columns that are split over holders are not those of the schema, or a clique has more than the two
+            attributes that one product of columns counts.
+    """
+    columns = config.federation.columns
+    if columns is not None:
+        named = {name for held in columns for name in held}
+        unknown, missing = sorted(named - set(domain)), sorted(set(domain) - named)
+        if unknown:
+            raise ConfigError(
+                f"federation.columns: the schema has no column '{unknown[0]}'{nearest(unknown[0], domain)}"
+            )
+        if missing:
+            raise ConfigError(f"federation.columns: no client holds column '{missing[0]}'")
+    if config.aggregation.encrypts_columns:
+        large = [clique for clique in workload.cliques if len(clique) > 2]
+        if large:
+            raise ConfigError(
+                f"aggregation.fhe.compute: '{config.fhe.compute}' counts pairs of columns, and the workload has "
+                f"{' x '.join(large[0])}: set workload.degree: 2"
+            )
+
+
+def check_open(config: RunConfig, schema: Schema) -> None:
+    """ConfigError where a schema's constraints do not fit into the model, or its private values cannot be found."""
+    require_room(schema.domain, config.inference)
+    if not schema.open:
+        return
+    names = list(schema.open)
+    what = f"data.schema: '{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    what += " have private values, which are found by noisy sums of all clients' counts"
+    if not config.aggregation.capabilities.finds_bins:
+        allowed = ", ".join(one.name for one in CAPABILITIES.values() if one.finds_bins)
+        raise ConfigError(f"{what}; aggregation.protocol: {config.aggregation.protocol} forms none; allowed: {allowed}")
+    if config.federation.columns is not None:
+        raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")
 
 
 @lru_cache(maxsize=32)

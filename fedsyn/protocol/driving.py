@@ -31,10 +31,9 @@ from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
 from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange, Patience
-from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.joining import ABSENT, Participant, Returning
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
-from fedsyn.protocol.returning import ABSENT, Returning
 from fedsyn.protocol.room import require_feasible
 from fedsyn.protocol.waiting import GONE, Announce, Announcer, at_least, log_waiting, require_whole
 from fedsyn.protocol.wire.envelope import Envelope, Reply

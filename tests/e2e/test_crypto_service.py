@@ -32,10 +32,9 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
 from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig, RuntimeNode, load_options
-from fedsyn.crypto.fhe.bfv import BfvComputation
+from fedsyn.crypto.fhe.bfv import BfvComputation, DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import Parameters
 from fedsyn.crypto.fhe.plan import parameters_of
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.domain import Clique

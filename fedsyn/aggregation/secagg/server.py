@@ -16,6 +16,7 @@ from fedsyn.aggregation.secagg.facts import (
     ENROL,
     EPOCHS,
     MASKED,
+    NONCE,
     RECOVER,
     UNMASK,
     Committee,
@@ -24,8 +25,9 @@ from fedsyn.aggregation.secagg.facts import (
     SumFacts,
     enrolment,
     epoch_keys,
+    layer_key,
+    mask_key,
 )
-from fedsyn.aggregation.secagg.keys import NONCE, layer_key, mask_key
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
     SIGNATURE,

@@ -53,9 +53,9 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
+from fedsyn.crypto.fhe.bfv import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import LARGEST, MOST_FACTOR
 from fedsyn.crypto.fhe.plan import holders_of, parameters_of
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import SlotLayout, placed
 from fedsyn.errors import ProtocolError
