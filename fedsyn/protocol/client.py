@@ -20,8 +20,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
-from fedsyn.aggregation.store import ClientDeal, make_store
+from fedsyn.aggregation import make_aggregation
+from fedsyn.aggregation.base import ClientSum, Contribution
+from fedsyn.aggregation.store import make_store
+from fedsyn.aggregation.store.base import ClientDeal
 from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain

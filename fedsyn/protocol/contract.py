@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
-from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
-from fedsyn.aggregation.base import TrustModel
+from fedsyn.aggregation import PROTOCOLS, make_aggregation
+from fedsyn.aggregation.base import Aggregation, TrustModel
 from fedsyn.aggregation.store import make_store
 from fedsyn.capabilities import CAPABILITIES, MPC, PLAIN, SECAGG
 from fedsyn.config import RunConfig, parse_options

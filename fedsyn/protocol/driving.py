@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedsyn.aggregation import Forming, ServerSum
-from fedsyn.aggregation.base import Enough
-from fedsyn.aggregation.store import ServedRun, StoreServer, make_store
+from fedsyn.aggregation.base import Enough, Forming, ServerSum
+from fedsyn.aggregation.store import make_store
+from fedsyn.aggregation.store.base import ServedRun, StoreServer
 from fedsyn.aggregation.store.crypto import SumRun
 from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedsyn.aggregation import Limits
+from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.output import plain

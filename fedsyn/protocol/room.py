@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from fedsyn.aggregation import Aggregation
-from fedsyn.aggregation.store import Store, make_store
+from fedsyn.aggregation.base import Aggregation
+from fedsyn.aggregation.store import make_store
+from fedsyn.aggregation.store.base import Store
 from fedsyn.config import FederationNode
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.federated.question import MOST_ROWS

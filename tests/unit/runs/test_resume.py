@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 from killed_servers import Fate, Killed, KillingGrid, Nodes, served
 
-from fedsyn.aggregation import ServerSum
+from fedsyn.aggregation.base import ServerSum
 from fedsyn.config import RunConfig
 from fedsyn.errors import RunError
 from fedsyn.loading import parse_config
