@@ -29,8 +29,8 @@ from flwr.compat.client.client import Client
 
 from benchmarks.flower_engine import run_simulation
 from benchmarks.secagg_plus.contest.vector import Clock, Facts, Taken, client_of, make_strategy, read_results, to_text
-from fedsyn.aggregation import SecureAggregation
 from fedsyn.aggregation.secagg.size import derive
+from fedsyn.aggregation.secure import SecureAggregation
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
 from fedsyn.loading import parse_config

@@ -256,7 +256,7 @@ class RunConfig(Node):
             "data": ("holders",),
             "aggregation": ("parties", "crypto", "fhe"),
             "federation": ("columns", "max_participations", "patience", "on_loss"),
-            "privacy": ("schema_share", "unit", "rows_per_client", "largest_cap", "cap_share"),
+            "privacy": ("schema_share", "unit", "rows_per_client"),
             "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes", "holders"),
             "inference": ("stop_at_noise_level", "shrinkage", "smoothing"),
             "synthesis": ("format",),

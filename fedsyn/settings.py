@@ -373,10 +373,7 @@ class PrivacyNode(Node):
         unit: whose presence is hidden: one 'row', added or removed, at one client; or one 'client' with all its rows.
         rows_per_client: the most rows with which a client takes part, where the unit is a client. One with more draws
             so many at random, once in a run. More of them mean more noise, fewer a larger sampling error. Public: it
-            must not be read off the rows. 'auto': found first, from noisy counts of clients by how many rows they have
-            (docs/privacy.md).
-        largest_cap: with 'auto', the largest number that may be found; clients refuse more.
-        cap_share: with 'auto', share of the zCDP budget that finding it costs.
+            must not be read off the rows.
         client_sizes: 'private' releases the clients' row counts with noise first, and pays for it from the same budget.
             'public' publishes them exactly: then whoever knows a count sees a row that was added or removed, so the
             ledger's "added or removed" is not the whole truth (it says what holds instead). It is for counts that are
@@ -387,12 +384,13 @@ class PrivacyNode(Node):
             goes to the mechanism. Without such columns it means nothing.
     """
 
+    former: ClassVar[Mapping[str, str]] = dict.fromkeys(("largest_cap", "cap_share"), "rows_per_client is a number")
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"largest_cap": (1000,), "cap_share": (0.02,)}
+
     epsilon: float = Field(gt=0, le=1000)
     delta: float = Field(gt=0, lt=1)
     unit: Literal["row", "client"] = "row"
-    rows_per_client: Annotated[int, Field(ge=1, le=10**6)] | Literal["auto"] | None = None
-    largest_cap: int = Field(default=1000, ge=1, le=10**6)
-    cap_share: float = Field(default=0.02, gt=0, lt=1)
+    rows_per_client: int | None = Field(default=None, ge=1, le=10**6)
     client_sizes: Literal["public", "private"] = "private"
     size_share: float = Field(default=0.05, gt=0, lt=1)
     schema_share: float | None = Field(default=None, gt=0, lt=1)
@@ -402,17 +400,22 @@ class PrivacyNode(Node):
         """Return what the run may spend."""
         return PrivacyBudget(self.epsilon, self.delta)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _found_no_more(cls, given: Any, info: ValidationInfo) -> Any:
+        """Reads of a run that is over, which found its rows per client, the most that they could be."""
+        if not isinstance(given, Mapping) or given.get("rows_per_client") != "auto":
+            return given
+        if info.context != RELEASED:
+            raise ValueError("rows_per_client: auto is no longer an option: give a number; 1 to 4 serve best, mostly")
+        return {**given, "rows_per_client": given.get("largest_cap", 1000)}
+
     @model_validator(mode="after")
     def _rows_of_a_client(self) -> PrivacyNode:
         if (self.unit == "client") != (self.rows_per_client is not None):
             raise ValueError(
                 "rows_per_client says with how many rows at most a client takes part, where unit is 'client', "
                 "and nothing else: give both, or neither"
-            )
-        if self.rows_per_client == "auto" and self.client_sizes == "public":
-            raise ValueError(
-                "rows_per_client: auto is found from row counts that are private; where everybody may know them "
-                "(client_sizes: public), read a number off them"
             )
         return self
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.secagg import wire
 from fedsyn.aggregation.secagg.client import CommitteeClient
-from fedsyn.aggregation.secagg.facts import DEAL, ENROL, MASKED, RECOVER, UNMASK, Committee, Setup, SumFacts
+from fedsyn.aggregation.secagg.facts import ENROL, MASKED, RECOVER, UNMASK, Committee, Setup, SumFacts
 from fedsyn.aggregation.secagg.primitives import Identity
 from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer
 from fedsyn.errors import ConfigError, ProtocolError
@@ -64,16 +64,20 @@ class Parties:
 
     def establish(self, gone: Gone | None = None) -> Established | list[int]:
         """The setup, or the clients without which it has to be tried again."""
-        server = SetupServer(self.setup, self.roster)
-        for _ in (ENROL, DEAL):
-            stage, common, each = server.outbox()
-            replies = self._answers(stage, each, gone or {}, lambda k, s=stage, c=common: self.setup_reply(k, s, c))
-            missing = server.receive(replies, self.drop)
-            if missing:
-                return missing
-        assert server.established is not None
-        self.established = server.established
-        return self.established
+        steps = SetupServer(self.setup, self.roster, self.drop).steps()
+        step = next(steps)
+        while True:
+            replies = self._answers(
+                step.stage, step.each, gone or {}, lambda k, s=step: self.setup_reply(k, s.stage, s.common)
+            )
+            try:
+                step = steps.send(replies)
+            except StopIteration as end:
+                found: Established | list[int] = end.value
+                break
+        if isinstance(found, Established):
+            self.established = found
+        return found
 
     def setup_reply(self, partition: int, stage: str, common: wire.Arrays) -> wire.Arrays:
         if stage == ENROL:
@@ -97,20 +101,28 @@ class Parties:
         }
         return SumFacts(**{**facts, **changed})
 
-    def sum(self, facts: SumFacts | None = None, gone: Gone | None = None) -> CommitteeSumServer:
-        """One sum, to its end."""
+    def sum(
+        self, facts: SumFacts | None = None, gone: Gone | None = None
+    ) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
+        """One sum, to its end: the total, and the contributors."""
         assert self.established is not None
         self.established.renew()
         facts = facts or self.facts()
         self.sums += 1
-        server = CommitteeSumServer(facts, self.established)
-        while not server.done:
-            stage, common, each = server.outbox()
+        steps = CommitteeSumServer(facts, self.established, self.drop).steps()
+        step = next(steps)
+        while True:
             replies = self._answers(
-                stage, each, gone or {}, lambda k, s=stage, a=common, e=each: self.reply(k, s, facts, [*a, *e[k]])
+                step.stage,
+                step.each,
+                gone or {},
+                lambda k, s=step: self.reply(k, s.stage, facts, [*s.common, *s.each[k]]),
             )
-            server.receive(replies, self.drop)
-        return server
+            try:
+                step = steps.send(replies)
+            except StopIteration as end:
+                opened: tuple[npt.NDArray[np.uint64], tuple[int, ...]] = end.value
+                return opened
 
     def reply(self, partition: int, stage: str, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
         client = self.client(partition)

@@ -272,15 +272,6 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
     "common.Join": (derived("schema_hash", "compared with the client's own"),),
     "common.Sizes": (bounded("sigma", _PLAN),),
     "common.RowTotal": (),
-    "common.RowCounts": (),
-    "common.Cap": (
-        derived("rows", "the rule, from the counts that come along"),
-        word(
-            "sigma clients arrays",
-            "positive; finite counts, one a cell of the grid",
-            "how many rows take part, and with how much noise: as the author of rows_per_client decides it",
-        ),
-    ),
     "common.OneWay": (),
     "common.Marginals": (bounded("cliques", _PRICED),),
     "common.Evaluate": (

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader, uniform
+from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader, DecryptionQuery, uniform
 from fedsyn.crypto.fhe.parameters import PLAIN_BITS, Parameters, bfv_for_store, fresh_noise, product_noise, with_room
 from fedsyn.crypto.fhe.products import Column, ColumnLayout, Columns, Products
-from fedsyn.crypto.fhe.question import DecryptionQuery
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Domain

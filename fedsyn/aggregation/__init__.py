@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fedsyn.aggregation.base import Aggregation, ClientSum, Contribution, Forming, Limits, Message, ServerSum
+from fedsyn.aggregation.base import Aggregation
+from fedsyn.aggregation.base import Contribution as Contribution
 from fedsyn.aggregation.fhe import FheAggregation
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secure import SecureAggregation
@@ -16,19 +17,3 @@ PROTOCOLS: dict[str, type[Aggregation]] = {
 def make_aggregation(node: AggregationNode, minimum: int = 1) -> Aggregation:
     """The aggregation that a configuration asks for; `minimum` is its `federation.minimum_cohort`."""
     return PROTOCOLS[node.protocol](node, minimum)
-
-
-__all__ = [
-    "PROTOCOLS",
-    "Aggregation",
-    "ClientSum",
-    "Contribution",
-    "FheAggregation",
-    "Forming",
-    "Limits",
-    "Message",
-    "PlainAggregation",
-    "SecureAggregation",
-    "ServerSum",
-    "make_aggregation",
-]

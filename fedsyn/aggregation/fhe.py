@@ -91,7 +91,7 @@ class FheAggregation(Aggregation):
         if len(contributors) < limits.fewest:
             return Summed.nothing()
         whole.ledger.promise(promised(whole, noise))
-        summed = opened(crypto.opened(whole, total), whole, noise, tuple(contributors))
+        summed = opened(crypto.opened(whole, total), whole.spec.shapes, noise, contributors)
         if not crypto.adds:
             return summed
         own = noise.whole().sigma_of(1)

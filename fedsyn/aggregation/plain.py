@@ -9,19 +9,20 @@ clients carries sqrt(c) times as much).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contribution, Forming, ServerSum
+from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contribution, Forming, Message, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise
 from fedsyn.privacy.against import Reads
-from fedsyn.protocol.wire.envelope import Arrays, SumSpec, check_message
+from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec, check_message
 from fedsyn.protocol.wire.requests import Summed
 from fedsyn.protocol.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector
 
@@ -80,19 +81,37 @@ class PlainAggregation(Aggregation):
         self.room(whole.spec, whole.rows)
         if self.node.noise == "local":
             return (yield from self._form_local(whole))
-        total = np.zeros(whole.spec.length, np.int64)
+        spec, total = whole.spec, np.zeros(whole.spec.length, np.int64)
+
+        def add(arrays: Arrays) -> None:
+            cells, values = decode_sparse(arrays, spec.length, signed=spec.signed)
+            total[cells] += values
+
+        contributors = yield from self._added(whole, self.minimum, add)
+        if not contributors:
+            return Summed.nothing()
+        return whole.with_server_noise(total, contributors)
+
+    @staticmethod
+    def _added(
+        whole: ServerSum, fewest: int, add: Callable[[Arrays], None]
+    ) -> Generator[Message, Iterable[Reply], list[int]]:
+        """Adds up replies in partition order, on which a float sum depends; who contributed, nobody if too few did.
+
+        Args:
+            whole: the sum.
+            fewest: contributors that it needs.
+            add: adds one client's arrays; its ProtocolError drops the client.
+        """
         contributors = []
-        for reply in (yield whole.message(whole.cohort, whole.arrays, self.minimum)):
+        for reply in (yield whole.message(whole.cohort, whole.arrays, fewest)):
             try:
-                cells, values = decode_sparse(reply.arrays, whole.spec.length, signed=whole.spec.signed)
+                add(reply.arrays)
             except ProtocolError as error:
                 whole.drop(reply.partition, str(error))
             else:
-                total[cells] += values
                 contributors.append(reply.partition)
-        if len(contributors) < max(1, self.minimum):
-            return Summed.nothing()
-        return whole.with_server_noise(total, contributors)
+        return contributors if len(contributors) >= fewest else []
 
     def _form_local(self, whole: ServerSum) -> Forming:
         """Adds up vectors that each carry the full noise."""
@@ -101,18 +120,14 @@ class PlainAggregation(Aggregation):
             whole.ledger.promise(replace(whole.entry(), noise_by="each client"))
         total = np.zeros(spec.length)
         noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum
-        contributors = []
-        # Partition order: a float sum must not depend on the order of arrival.
-        for reply in (yield whole.message(whole.cohort, whole.arrays, self.minimum)):
-            try:
-                vector, active = _noisy_vector(reply.arrays, spec)
-            except ProtocolError as error:
-                whole.drop(reply.partition, str(error))
-            else:
-                total += vector
-                noises[active] += 1
-                contributors.append(reply.partition)
-        if len(contributors) < max(1, self.minimum):
+
+        def add(arrays: Arrays) -> None:
+            vector, active = _noisy_vector(arrays, spec)
+            total[:] += vector
+            noises[active] += 1
+
+        contributors = yield from self._added(whole, self.minimum, add)
+        if not contributors:
             return Summed.nothing()
         sigmas = tuple(float(spec.sigma * np.sqrt(max(1.0, n))) for n in noises)
         return Summed(split_vector(total, spec.shapes), sigmas, tuple(contributors))
@@ -127,19 +142,18 @@ class PlainAggregation(Aggregation):
         if noise.is_local:  # then a single vector carries the whole noise, and is released when it arrives
             whole.ledger.promise(promised(whole, noise))
         total = np.zeros(whole.spec.length, np.int64)
-        contributors = []
-        for reply in (yield whole.message(whole.cohort, whole.arrays, limits.fewest)):
-            arrays = reply.arrays
-            if len(arrays) == 1 and arrays[0].dtype == np.int64 and arrays[0].shape == total.shape:
-                total += arrays[0]  # wraps modulo 2^64, as a secure sum does
-                contributors.append(reply.partition)
-            else:
-                whole.drop(reply.partition, "a vector with a share of the noise has the wrong type or length")
-        if len(contributors) < limits.fewest:
+
+        def add(arrays: Arrays) -> None:
+            if len(arrays) != 1 or arrays[0].dtype != np.int64 or arrays[0].shape != total.shape:
+                raise ProtocolError("a vector with a share of the noise has the wrong type or length")
+            total[:] += arrays[0]  # wraps modulo 2^64, as a secure sum does
+
+        contributors = yield from self._added(whole, limits.fewest, add)
+        if not contributors:
             return Summed.nothing()
         if not noise.is_local:
             whole.ledger.promise(promised(whole, noise))
-        return opened(total, whole, noise, tuple(contributors))
+        return opened(total, whole.spec.shapes, noise, contributors)
 
     def who_sees_what(self) -> dict[str, str]:
         if self.node.noise == "local":

@@ -52,7 +52,7 @@ from fedsyn.aggregation.secagg.facts import (
     SumFacts,
     committee_of,
 )
-from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer
+from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer, Step
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import SECAGG
 from fedsyn.errors import ConfigError, ProtocolError, RunError
@@ -187,7 +187,7 @@ class SecureAggregation(Aggregation):
             return Summed.nothing()
         if self.node.noise == "server":
             return whole.with_server_noise(total.view(np.int64), contributors)
-        return opened(total.view(np.int64), whole, noise, contributors)
+        return opened(total.view(np.int64), spec.shapes, noise, contributors)
 
     def _total(self, whole: ServerSum, noise: DistributedNoise) -> Totalling:
         """The messages of a sum: its total in Z_2^64, and the contributors; charged before it is opened.
@@ -206,30 +206,33 @@ class SecureAggregation(Aggregation):
             whole.drop(partition, "is not enrolled for the run's secure sums")
         head = [write_cohort(whole.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
         place = (committee.setup.number, kept.epoch)
-        server = CommitteeSumServer(facts, kept)
-        while not server.done:
-            stage, common, each = server.outbox()
+        steps = CommitteeSumServer(facts, kept, whole.drop).steps()
+        step = next(steps)
+        while True:
+            stage = step.stage
             if stage == UNMASK and self.node.noise != "server":
                 # Before the total is opened: one that came too late to be used was released too.
                 whole.ledger.promise(promised(whole, noise))
             ours = whole.arrays if stage == MASKED else []
             replies = yield Message(
-                sorted(each),
-                [*ours, *head, *common],
-                {k: [*arrays, np.array([k, *place], np.int64)] for k, arrays in each.items()},
+                sorted(step.each),
+                [*ours, *head, *step.common],
+                {k: [*arrays, np.array([k, *place], np.int64)] for k, arrays in step.each.items()},
                 Stage(stage, len(ours), self._run),
                 exact=stage == MASKED,
-                enough=server.enough,
+                enough=step.enough,
             )
             if stage == MASKED:
-                self._missed = (self._missed | set(each)) - set(replies)
+                self._missed = (self._missed | set(step.each)) - set(replies)
             try:
-                server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
+                step = steps.send({k: reply.arrays for k, reply in replies.items()})
+            except StopIteration as end:
+                total: tuple[npt.NDArray[np.uint64], tuple[int, ...]] = end.value
+                return total
             except SecureSumAborted:
                 if stage != MASKED:  # the committee could not open it: the next sum draws another one
                     self._established = None
                 raise
-        return server.result()
 
     def _ready(self, whole: ServerSum, limits: Limits) -> Generator[Message, Any, Established]:
         """The setup for a sum: the present one, or a new one where that is used up or too many are not in it."""
@@ -254,44 +257,45 @@ class SecureAggregation(Aggregation):
         for _ in range(1 + self.limits(len(everyone)).dropouts):
             setup = self._setup(everyone, self._setups, self._run, whole.config_hash)
             self._setups += 1
-            server = SetupServer(setup, self._roster())
-            invited, missing = write_cohort(everyone), list[int]()
-            while server.established is None and not missing:
-                stage, common, each = server.outbox()
+            invited = write_cohort(everyone)
+            steps = SetupServer(setup, self._roster(), whole.drop).steps()
+            step = next(steps)
+            while True:
                 replies = yield Message(
-                    sorted(each),
-                    [invited, *common],
-                    {k: [*arrays, np.array([k, setup.number], np.int64)] for k, arrays in each.items()},
-                    Stage(stage, 0, self._run),
+                    sorted(step.each),
+                    [invited, *step.common],
+                    {k: [*arrays, np.array([k, setup.number], np.int64)] for k, arrays in step.each.items()},
+                    Stage(step.stage, 0, self._run),
                     exact=False,
-                    enough=self._is_enough(server, whole, everyone, each),
+                    enough=self._is_enough(step, whole, everyone),
                 )
-                missing = server.receive({k: reply.arrays for k, reply in replies.items()}, whole.drop)
-            if server.established is not None:
-                return server.established
-            everyone = tuple(k for k in everyone if k not in missing)
+                try:
+                    step = steps.send({k: reply.arrays for k, reply in replies.items()})
+                except StopIteration as end:
+                    found: Established | list[int] = end.value
+                    break
+            if isinstance(found, Established):
+                return found
+            everyone = tuple(k for k in everyone if k not in found)
         raise SecureSumAborted("no committee could be set up: its members do not deal keys")
 
-    def _is_enough(
-        self, server: SetupServer, whole: ServerSum, everyone: tuple[int, ...], asked: Collection[int]
-    ) -> Enough:
+    def _is_enough(self, step: Step, whole: ServerSum, everyone: tuple[int, ...]) -> Enough:
         """Whether with some replies a setup can be had for a sum: this one, or the next without those that are missing.
 
         Args:
-            server: of the setup.
+            step: of the setup. Who is missing in the first one is not enrolled, and in the second one may be left out
+                of the next setup: in both the sum has to do without.
             whole: the sum.
             everyone: that was invited.
-            asked: in the present stage. Who is missing in the first one is not enrolled, and in the second one may be
-                left out of the next setup: in both the sum has to do without.
         """
         fewest, dropouts = self.limits(len(whole.cohort)).fewest, self.limits(len(everyone)).dropouts
 
         def enough(replied: Collection[int]) -> bool:
-            missing = set(asked) - set(replied)
+            missing = set(step.each) - set(replied)
             does = len(set(whole.cohort) & (set(everyone) - missing)) >= fewest
-            if server.is_dealing:
-                return server.enough(replied) or (does and len(missing) <= dropouts)
-            return does and server.enough(replied)
+            if step.stage == DEAL:
+                return step.enough(replied) or (does and len(missing) <= dropouts)
+            return does and step.enough(replied)
 
         return enough
 

@@ -7,6 +7,7 @@ knows; how the adding is done is the protocol's business.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -58,8 +59,20 @@ def promised(whole: ServerSum, noise: DistributedNoise) -> Release:
 
 
 def opened(
-    total: npt.NDArray[np.int64], whole: ServerSum, noise: DistributedNoise, contributors: tuple[int, ...]
+    total: npt.NDArray[np.int64],
+    shapes: Sequence[tuple[int, ...]],
+    noise: DistributedNoise,
+    contributors: Sequence[int],
+    shares: int | None = None,
 ) -> Summed:
-    """The answer that a total stands for: all contributors' shares are in it, so it carries at least sigma."""
-    shapes, sigma = whole.spec.shapes, noise.sigma_of(len(contributors))
-    return Summed(split_vector(total / noise.resolution, shapes), (sigma,) * len(shapes), contributors)
+    """The answer that opened integers stand for: all shares are in them, so they carry at least sigma.
+
+    Args:
+        total: in units of 1/resolution.
+        shapes: of its arrays.
+        noise: of which it carries shares.
+        contributors: whose counts are in it.
+        shares: how many; those of the contributors when omitted.
+    """
+    sigma = noise.sigma_of(len(contributors) if shares is None else shares)
+    return Summed(split_vector(total / noise.resolution, shapes), (sigma,) * len(shapes), tuple(contributors))

@@ -38,7 +38,7 @@ from fedsyn.privacy.release import (
 )
 from fedsyn.privacy.selection import SelectionNoise
 from fedsyn.privacy.statement import PrivacyStatement
-from fedsyn.privacy.unit import ROW, UNCAPPED, Unit, unit_from_dict
+from fedsyn.privacy.unit import ROW, Unit, unit_from_dict
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
 
 _FORMAT = 1
@@ -169,22 +169,6 @@ class Ledger:
     def _with(self, releases: Sequence[Release], costs: Sequence[float]) -> float:
         """What would be spent if these were entered, too."""
         return of_the_worst([*self._releases, *releases], [*self._costs, *costs])
-
-    def capped(self, unit: Unit, statement: PrivacyStatement | None = None) -> None:
-        """It is known from now on how many rows of a client take part; what was entered before stays as it is.
-
-        Args:
-            unit: which says so.
-            statement: the mechanism's, with that number.
-
-        Raises:
-            ValueError: it was known before.
-        """
-        if self.unit is not UNCAPPED or unit is UNCAPPED:
-            raise ValueError("how many rows of a client take part is found once in a run")
-        self.unit = unit
-        self.statement = self.statement if statement is None else statement
-        self.assumptions |= {name: value for name, value in unit.to_dict().items() if name in self.assumptions}
 
     @contextmanager
     def among(self, clients: Sequence[int]) -> Iterator[None]:

@@ -25,11 +25,6 @@ What shares of noise cost beyond a Gaussian's (`Release.extra`) bounds a density
 *Exchanging.* A client's rows may also be exchanged for others: two parts of a sum of counts, non-negative vectors of
 norm c Δ each, are at most sqrt(2) c Δ apart, any two others 2 c Δ. `Release.replaced` is the same for both units, but
 for row counts, which stay when a row is exchanged: those of a client's rows and of others are up to c apart.
-
-*Before c is known* (`UNCAPPED`), where it is found from noisy counts of clients by their rows: that release alone may
-be made, and states what a whole client moves (`fedsyn.protocol.capping`). It costs a client rho = Δ²/(2 sigma²),
-whatever c comes out. From then on the same ledger enters c rows for each release: c is a function of what was released,
-and costs may be chosen by that (the filter, or the one Gaussian mechanism, that adds them up allows it).
 """
 
 from __future__ import annotations
@@ -91,12 +86,6 @@ class Unit:
         return {}
 
 
-#: The one release that states what a whole client moves.
-ROW_COUNTS = "row-counts"
-#: Of `privacy.rows_per_client`, and of a ledger's state: found, and not found yet.
-AUTO = "auto"
-
-
 @dataclass(frozen=True)
 class ClientUnit(Unit):
     """A whole client, of whose rows at most `rows` take part."""
@@ -134,37 +123,13 @@ class ClientUnit(Unit):
         return {"rows_per_client": self.rows}
 
 
-@dataclass(frozen=True)
-class UncappedClient(ClientUnit):
-    """A whole client of which it is not known yet how many rows take part: nothing but that may be found."""
-
-    @property
-    def caps(self) -> bool:
-        return False
-
-    @property
-    def text(self) -> str:
-        return "one client with all of its rows, of which at most a number take part that the run finds first"
-
-    def entered(self, release: Release) -> Release:
-        if release.name != ROW_COUNTS:
-            raise ValueError("it is not known yet how many rows of a client take part: nothing else can be released")
-        return release
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"rows_per_client": AUTO}
-
-
 ROW = Unit()
-UNCAPPED = UncappedClient()
 
 
 def unit_from_dict(state: Mapping[str, Any]) -> Unit:
     """The unit of a ledger's state."""
     rows = state.get("rows_per_client")
-    if rows is None:
-        return ROW
-    return UNCAPPED if rows == AUTO else ClientUnit(int(rows))
+    return ROW if rows is None else ClientUnit(int(rows))
 
 
 @lru_cache(maxsize=256)  # clients of a simulation that share a process enter the same ones
@@ -185,16 +150,3 @@ def kept_rows(total: int, most: int, source: np.random.Generator) -> npt.NDArray
     if total <= most:
         return np.arange(total)
     return np.sort(source.choice(total, most, replace=False, shuffle=False)).astype(np.int64)
-
-
-__all__ = [
-    "AUTO",
-    "ROW",
-    "ROW_COUNTS",
-    "UNCAPPED",
-    "ClientUnit",
-    "UncappedClient",
-    "Unit",
-    "kept_rows",
-    "unit_from_dict",
-]

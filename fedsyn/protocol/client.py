@@ -20,8 +20,10 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation import ClientSum, Contribution, make_aggregation
-from fedsyn.aggregation.store import ClientDeal, make_store
+from fedsyn.aggregation import make_aggregation
+from fedsyn.aggregation.base import ClientSum, Contribution
+from fedsyn.aggregation.store import make_store
+from fedsyn.aggregation.store.base import ClientDeal
 from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
@@ -30,8 +32,8 @@ from fedsyn.nodes.flower import NumPyClient
 from fedsyn.nodes.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
 from fedsyn.privacy.unit import kept_rows
-from fedsyn.protocol.cohorts import take_part_of
-from fedsyn.protocol.common import Cap, Evaluate, RowCounts, told
+from fedsyn.protocol.cohorts import take_part
+from fedsyn.protocol.common import Evaluate, told
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
@@ -40,7 +42,6 @@ from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
 from fedsyn.protocol.plan import Planned, require_planned
-from fedsyn.protocol.sizing import CAP, require_cap
 from fedsyn.protocol.stored import Answers, unused_requests
 from fedsyn.protocol.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
 from fedsyn.protocol.wire.holder import Call, Holder
@@ -107,7 +108,7 @@ class TableClient(NumPyClient):
 
     def agreed(self, config: RunConfig, holder: Holder) -> BaseContract:
         """The contract that this client works under."""
-        return shared_contract(self.Contract, config, holder.domain, holder.state.get(CAP))
+        return shared_contract(self.Contract, config, holder.domain)
 
     def _ledger(self, holder: Holder) -> Ledger:
         """What this holder has spent in this run: by its own account if it keeps one, else by the run's state."""
@@ -189,14 +190,13 @@ class TableClient(NumPyClient):
             raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
         if envelope.kind != record.kind:  # exact counts leave inside a sum, or into a store, only
             raise ProtocolError(f"'{name}' is answered {_ANSWERED[record.kind]} only")
-        require_cap(record, self.contract)
         self._require_newer(envelope)
         key = ("client", self._place, envelope.round, envelope.request, envelope.sequence)
         facts = (envelope.round, record, envelope.params, self.contract, arrays, self.holder.randomness, key)
         call: Call[Any] = Call(*facts)
         if envelope.kind == "sum":
             return self._sum(method, call, envelope), {}
-        take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
+        self._take_part(call)
         if envelope.kind == "deal":
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
@@ -219,10 +219,22 @@ class TableClient(NumPyClient):
         layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
         self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
         ClientSum.check(layout, layout.count, spec)
-        take_part_of(call, self.config.federation, self.holder, self.ledger, self.requests)
+        self._take_part(call)
         cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
         if not self.ledger.can_afford(cost):
             raise BudgetExceeded("the sum would cost more than is left; nothing was released")
+
+    def _take_part(self, call: Call[Any]) -> None:
+        """`take_part` by this client's count of rounds, and by its ledger for life if it has one.
+
+        A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without
+        an account, ledger and count are one state and saved together. Round 0 is none: a deal has it, whenever it is
+        made.
+        """
+        mine = {name for name, record in self.requests.items() if record.takes_part}
+        entries = () if self.holder.account is None else self.ledger.releases
+        charged = [each.round for each in entries if each.name in mine and each.round > 0]
+        take_part(call.request, call.round, self.config.federation, self.holder.state, charged)
 
     def _require_newer(self, envelope: Envelope) -> None:
         """ProtocolError for a request that comes before one that was answered, at a holder that remembers for life.
@@ -239,7 +251,6 @@ class TableClient(NumPyClient):
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
         contract, size_share = self.contract, self.config.privacy.size_share
         own = {
-            RowCounts: contract.cap_rho,
             RowTotal: size_share * contract.whole_rho,
             Evaluate: contract.evaluation_rho,
         }
@@ -328,20 +339,6 @@ class TableClient(NumPyClient):
             raise ProtocolError("row counts are not summed in this run")
         return Contribution.of_vector(np.array([len(self.codes)]), call.request.layout(self.contract, call.arrays))
 
-    @answers(RowCounts)
-    def cell_of_rows(self, call: Call[RowCounts]) -> Contribution:
-        """In which cell its row count lies; a whole client is in one cell, or in none: L2 sensitivity 1 of a client."""
-        return call.request.contribution(self.contract, len(self.codes))
-
-    @answers(Cap)
-    def take_cap(self, call: Call[Cap]) -> Answer:
-        """Keeps with how many rows it takes part, from its next message on; refuses what the rule does not give."""
-        call.request.require_found(self.contract, call.arrays)
-        self.holder.state[CAP] = call.request.rows
-        self.contract = self.contract.capped(call.request.rows)
-        self.ledger.capped(self.contract.unit)
-        return [], {}
-
     @answers(Evaluate)
     def evaluate_table(self, call: Call[Evaluate]) -> Contribution:
         """Return how far its rows are from a table (`fedsyn.evaluation.federated.statistics`)."""
@@ -404,24 +401,15 @@ def set_apart(codes: Codes, holder: Holder, share: float) -> tuple[Codes, Codes]
 
 # What clients of a process share --------------------------------------------------------------------------------------
 
-_contracts: OrderedDict[tuple[type[BaseContract], int, int, int | None], BaseContract] = OrderedDict()
+_contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = OrderedDict()
 
 
-def shared_contract(
-    made: type[BaseContract], config: RunConfig, domain: Domain, cap: int | None = None
-) -> BaseContract:
-    """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs.
-
-    Args:
-        made: of the family.
-        config: of the run.
-        domain: the schema's.
-        cap: with how many rows a client takes part, where that was found.
-    """
-    key = (made, id(config), id(domain), cap)
+def shared_contract(made: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
+    """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs."""
+    key = (made, id(config), id(domain))
     contract = _contracts.get(key)
     if contract is None or contract.config is not config or contract.domain is not domain:
-        contract = _contracts[key] = made(config, domain).capped(cap)
+        contract = _contracts[key] = made(config, domain)
         while len(_contracts) > 4:
             _contracts.popitem(last=False)
     return contract

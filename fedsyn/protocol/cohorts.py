@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence, Sized
+from collections.abc import Iterable, MutableMapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import Ledger
-from fedsyn.protocol.joining import sampled
-from fedsyn.protocol.wire.holder import Call, Holder
+from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.protocol.wire.requests import Request
 from fedsyn.settings import FederationNode
 
@@ -71,6 +68,24 @@ class Cohorts:
     def apart(self, cohort: Sequence[int], everyone: Sized) -> Sequence[int]:
         """The clients that the server's ledger counts apart from the others; none: a request concerns everybody."""
         return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
+
+
+def sampled(
+    everyone: Sequence[int], sampling_rate: float, minimum: int, source: np.random.Generator
+) -> tuple[int, ...]:
+    """Each client with probability `sampling_rate`, independently; drawn again while there are too few.
+
+    Raises:
+        RunError: no cohort of at least `minimum` clients could be drawn.
+    """
+    for _ in range(10_000):
+        cohort = tuple(k for k in everyone if source.random() < sampling_rate)
+        if len(cohort) >= max(1, minimum):
+            return cohort
+    raise RunError(
+        f"federation.sampling_rate: with {sampling_rate} and {len(everyone)} clients no cohort of at least "
+        f"{minimum} clients could be drawn; raise it or lower minimum_cohort"
+    )
 
 
 def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:
@@ -142,32 +157,6 @@ def take_part(
     rounds.append(t)
 
 
-def take_part_of(
-    call: Call[Any], node: FederationNode, holder: Holder, ledger: Ledger, requests: Mapping[str, type[Request]]
-) -> None:
-    """`take_part` of a client with such a ledger that answers these requests.
-
-    A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without an
-    account, ledger and count are one state and saved together. Round 0 is none: a deal has it, whenever it is made.
-    """
-    mine = {name for name, record in requests.items() if record.takes_part}
-    entries = () if holder.account is None else ledger.releases
-    charged = [each.round for each in entries if each.name in mine and each.round > 0]
-    take_part(call.request, call.round, node, holder.state, charged)
-
-
 def _shown(share: float) -> str:
     """A share, rounded down to three digits."""
     return f"{math.floor(min(1.0, share) * 1000) / 1000:g}"
-
-
-__all__ = [
-    "NOBODY_LEFT",
-    "ROUNDS",
-    "Cohorts",
-    "check_participations",
-    "cohort_size",
-    "rounds_of_one",
-    "take_part",
-    "take_part_of",
-]

@@ -16,15 +16,10 @@ from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.evaluation.federated.statistics import Entries, vector
 from fedsyn.output import log_failure
 from fedsyn.privacy import GAUSSIAN, Release
-from fedsyn.privacy.release import COUNTS
-from fedsyn.privacy.unit import ROW_COUNTS
-from fedsyn.protocol.capping import grid, place
 from fedsyn.protocol.contract import Contract as BaseContract
-from fedsyn.protocol.wire.holder import MOST_PARTITIONS
 from fedsyn.protocol.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
 
 _log = logging.getLogger("fedsyn")
-_LARGEST_COUNT = 2.0**53
 
 
 class Join(AskRequest):
@@ -66,56 +61,6 @@ class RowTotal(SumRequest):
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """A client's rows exchanged for others: its two counts lie between 0 and its most, so no farther apart."""
         return Layout.of_vector(1, 1.0, replaced=1.0)
-
-
-class RowCounts(SumRequest):
-    """How many clients have how many rows, where that says with how many of them a client takes part; once, first."""
-
-    name = ROW_COUNTS
-    takes_part = False
-    leaves = "in which cell of a public grid its row count lies, in a sum; once"
-    costs = "rho 1/(2 sigma^2), mu^2 twice that, of a client, not of a row: a client is 1 in one cell, or in none"
-
-    def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """ONE vector, which a CLIENT moves by 1 in L2 norm, and by sqrt(2) if its number of rows changes."""
-        return Layout.of_vector(len(grid(contract.config.privacy.largest_cap)), 1.0, replaced=COUNTS)
-
-    def contribution(self, contract: BaseContract, rows: int) -> Contribution:
-        """What a client with this many rows sends."""
-        cells = grid(contract.config.privacy.largest_cap)
-        vector, own = np.zeros(len(cells), np.int64), place(rows, cells)
-        if own is not None:
-            vector[own] = 1
-        return Contribution.of_vector(vector, self.layout(contract, ()))
-
-
-class Cap(AskRequest):
-    """With how many rows a client takes part at most, and the released counts from which that follows; once."""
-
-    name = "cap"
-    takes_part = False
-    leaves = "nothing"
-    costs = "nothing: the reply depends on no row"
-
-    rows: Annotated[int, Field(strict=True, ge=1, le=10**6, description="of a client, at most")]
-    sigma: Annotated[
-        float, Field(gt=0, allow_inf_nan=False, description="of the noise on the counts, which come along")
-    ]
-    clients: Annotated[int, Field(strict=True, ge=1, le=MOST_PARTITIONS, description="whose counts these are")]
-
-    def releases(self, contract: BaseContract) -> tuple[Release, ...]:
-        return ()
-
-    def require_found(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        """ProtocolError unless the rule gives this number for the counts that came along."""
-        cells = len(grid(contract.config.privacy.largest_cap))
-        if [(array.dtype, array.shape) for array in arrays] != [(np.dtype(np.float64), (cells,))]:
-            raise ProtocolError("the request does not bring one count for each cell of the grid of row counts")
-        counts = [float(count) for count in arrays[0]]
-        if not all(abs(count) < _LARGEST_COUNT for count in counts):
-            raise ProtocolError("the counts of clients are no numbers, or larger than any")
-        if contract.cap_from(counts, self.sigma, self.clients) != self.rows:
-            raise ProtocolError("the rule gives a different number of rows per client for the released counts")
 
 
 class OneWay(SumRequest):

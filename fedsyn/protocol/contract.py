@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Self
 
-from fedsyn.aggregation import PROTOCOLS, Aggregation, make_aggregation
-from fedsyn.aggregation.base import TrustModel
+from fedsyn.aggregation import PROTOCOLS, make_aggregation
+from fedsyn.aggregation.base import Aggregation, TrustModel
 from fedsyn.aggregation.store import make_store
-from fedsyn.capabilities import MPC, PLAIN, SECAGG
+from fedsyn.capabilities import CAPABILITIES, MPC, PLAIN, SECAGG
 from fedsyn.config import RunConfig, parse_options
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError
+from fedsyn.errors import ConfigError, nearest
+from fedsyn.inference.capacity import require_room
 from fedsyn.privacy import (
     Ledger,
     PrivacyBudget,
@@ -26,9 +26,7 @@ from fedsyn.privacy import (
     accountant_for,
 )
 from fedsyn.privacy.accountant import Accountant
-from fedsyn.privacy.unit import AUTO, ROW, UNCAPPED, ClientUnit
-from fedsyn.protocol.capping import cap_of
-from fedsyn.protocol.checks import check_columns, check_federated_evaluation, check_open, check_unit
+from fedsyn.privacy.unit import ROW, ClientUnit
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Foreseen, Planned
 from fedsyn.protocol.wire.requests import Layout, Request
@@ -36,6 +34,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.settings import Node
 from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
+from fedsyn.table.counting.workload import Workload
 from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 
@@ -77,9 +76,8 @@ class Contract:
         self.options: Any = self.options_of(config)
         self.domain = domain
         self.finding: PrivateColumns | None = None
-        self.cap: int | None = None  # where it is found: once it is
         self.workload = build_workload(config.workload, domain)
-        check_columns(config, domain, self.workload)
+        _check_columns(config, domain, self.workload)
 
     def opened(self, schema: Schema) -> Self:
         """This contract, which was made on the domain of an open schema, with what of the schema is to be found.
@@ -109,30 +107,7 @@ class Contract:
     def unit(self) -> Unit:
         """Whose presence the run hides."""
         rows = self.config.privacy.rows_per_client
-        if rows is None:
-            return ROW
-        if isinstance(rows, int):
-            return ClientUnit(rows)
-        return UNCAPPED if self.cap is None else ClientUnit(self.cap)
-
-    @property
-    def finds_cap(self) -> bool:
-        """Whether the run finds with how many rows a client takes part at most."""
-        return self.config.privacy.rows_per_client == AUTO
-
-    def capped(self, cap: int | None) -> Self:
-        """This contract once that is found; itself where it is not."""
-        if cap is None:
-            return self
-        other = copy(self)  # what it has found out of candidates is as true of the other one
-        other.cap = cap
-        return other
-
-    def cap_from(self, counts: Sequence[float], sigma: float, clients: int) -> int:
-        """c, by the rule of `fedsyn.protocol.capping`, from noisy counts of `clients` clients."""
-        cells = sum(self.domain.shape)
-        rho = self._row_rho * (1.0 - self.evaluation_share) * (1.0 - self.config.privacy.cap_share)
-        return cap_of(counts, sigma, clients, self.config.privacy.largest_cap, cells / (2.0 * rho))
+        return ROW if rows is None else ClientUnit(rows)
 
     @property
     def sums_rows(self) -> bool:
@@ -148,15 +123,8 @@ class Contract:
 
     @property
     def whole_rho(self) -> float:
-        """The run's budget as zCDP of Gaussian releases, in the accountant's terms, minus the shares for evaluation and
-        finding how many rows of a client take part."""
-        rest = 1.0 - self.config.privacy.cap_share if self.finds_cap else 1.0
-        return self._budget_rho * (1.0 - self.evaluation_share) * rest
-
-    @property
-    def cap_rho(self) -> float:
-        """What finding how many of its rows take part may cost a client."""
-        return self._row_rho * (1.0 - self.evaluation_share) * self.config.privacy.cap_share
+        """The run's budget as zCDP of Gaussian releases, in the accountant's terms, minus the share for evaluation."""
+        return self._budget_rho * (1.0 - self.evaluation_share)
 
     @property
     def evaluation_rho(self) -> float:
@@ -286,8 +254,8 @@ class Contract:
         federation, node = config.federation, config.aggregation
         rounds = getattr(cls.options_of(config), "rounds", None)
         check_participations(config, rounds, once=bool(cls.store), central=cls.central)
-        check_unit(config, bool(cls.store), cls.central, cls.not_private, cls.accountant)
-        check_federated_evaluation(config, bool(cls.store))
+        cls._check_unit(config)
+        cls._check_evaluation(config)
         if federation.columns is not None and (
             not cls.store
             or cls.central
@@ -306,6 +274,37 @@ class Contract:
                 f"federation.sampling_rate: '{config.mechanism.name}' has one data holder, who takes part in every "
                 "round; leave sampling_rate at 1"
             )
+
+    @classmethod
+    def _check_unit(cls, config: RunConfig) -> None:
+        """Refuses a whole client as the unit where what is released of it is not derived; ConfigError says why."""
+        if config.privacy.unit == "row":
+            return
+        reasons = {
+            "keeps a store of exact answers, whose parties account for single rows": bool(cls.store),
+            "has one holder of all rows: there is no client to hide among others": cls.central,
+            f"protects nobody: {cls.not_private}": bool(cls.not_private),
+            "has an accountant whose costs are those of single rows": cls.accountant not in ("zcdp", "gaussian"),
+            "can form its sums under aggregation.protocol: plain or secagg; the crypto party of fhe accounts for "
+            "single rows": config.privacy.unit not in config.aggregation.capabilities.units,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise ConfigError(f"privacy.unit: client: mechanism '{config.mechanism.name}' {reason}")
+
+    @classmethod
+    def _check_evaluation(cls, config: RunConfig) -> None:
+        """Refuses to ask the holders how good the table is where there is no sum over whole rows."""
+        if not config.evaluation.federated:
+            return
+        if cls.store and not config.aggregation.capabilities.mixes:
+            raise ConfigError(
+                f"evaluation.federated: asks for a noisy sum, and '{config.mechanism.name}' under "
+                f"aggregation.protocol: {config.aggregation.protocol} keeps a store, which forms none; leave it out, "
+                "or use a mechanism of sums"
+            )
+        if config.federation.columns is not None:
+            raise ConfigError("evaluation.federated: needs whole rows at each holder; leave out federation.columns")
 
     def words(self) -> dict[str, object]:
         """What the statement's further placeholders stand for under this configuration."""
@@ -356,7 +355,10 @@ class Contract:
                 cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.evaluation_share:g} of rho; before it, "
                 f"of the rest: {filled.cost}",
             )
-        return filled if self.unit is ROW else of_clients(filled, self.unit, self.config)
+        if self.unit is ROW:
+            return filled
+        cost = f"a client pays {self.unit.rows:,}^2 times what is said here for one row: {filled.cost}"
+        return replace(filled, unit=self.unit.text, cost=cost)
 
     def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
         """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on.
@@ -387,6 +389,47 @@ class Contract:
         if self.not_private:
             ledger.not_private(self.not_private)
         return ledger
+
+
+def _check_columns(config: RunConfig, domain: Domain, workload: Workload) -> None:
+    """Refuses encrypted columns that do not make the workload.
+
+    Raises:
+        ConfigError: columns that are split over holders are not those of the schema, or a clique has more than the two
+            attributes that one product of columns counts.
+    """
+    columns = config.federation.columns
+    if columns is not None:
+        named = {name for held in columns for name in held}
+        unknown, missing = sorted(named - set(domain)), sorted(set(domain) - named)
+        if unknown:
+            raise ConfigError(
+                f"federation.columns: the schema has no column '{unknown[0]}'{nearest(unknown[0], domain)}"
+            )
+        if missing:
+            raise ConfigError(f"federation.columns: no client holds column '{missing[0]}'")
+    if config.aggregation.encrypts_columns:
+        large = [clique for clique in workload.cliques if len(clique) > 2]
+        if large:
+            raise ConfigError(
+                f"aggregation.fhe.compute: '{config.fhe.compute}' counts pairs of columns, and the workload has "
+                f"{' x '.join(large[0])}: set workload.degree: 2"
+            )
+
+
+def check_open(config: RunConfig, schema: Schema) -> None:
+    """ConfigError where a schema's constraints do not fit into the model, or its private values cannot be found."""
+    require_room(schema.domain, config.inference)
+    if not schema.open:
+        return
+    names = list(schema.open)
+    what = f"data.schema: '{names[0]}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+    what += " have private values, which are found by noisy sums of all clients' counts"
+    if not config.aggregation.capabilities.finds_bins:
+        allowed = ", ".join(one.name for one in CAPABILITIES.values() if one.finds_bins)
+        raise ConfigError(f"{what}; aggregation.protocol: {config.aggregation.protocol} forms none; allowed: {allowed}")
+    if config.federation.columns is not None:
+        raise ConfigError(f"{what}; columns that are split over holders (federation.columns) have none")
 
 
 @lru_cache(maxsize=32)
@@ -435,22 +478,6 @@ def public_facts(config: RunConfig) -> str:
     elif privacy.unit == "client":
         sizes = " (row counts are private: released with noise, once)"
     return f"schema with bounds and bins, workload, configuration, who takes part in which round{sizes}"
-
-
-def of_clients(filled: PrivacyStatement, unit: Unit, config: RunConfig) -> PrivacyStatement:
-    """The statement of a run that protects a whole client; c stands for what is not found yet."""
-    privacy, c = config.privacy, f"{unit.rows:,}" if unit.caps else "c"
-    cost = f"a client pays {c}^2 times what is said here for one row: {filled.cost}"
-    if privacy.rows_per_client != AUTO:
-        return replace(filled, unit=unit.text, cost=cost)
-    return replace(
-        filled,
-        unit=unit.text,
-        server_sees=f"first, noisy counts of clients by how many rows they have; {filled.server_sees}",
-        client_sees=f"those counts, and how many of its rows take part; {filled.client_sees}",
-        cost=f"finding how many rows of a client take part, at most {privacy.largest_cap:,}: once 1/(2 sigma^2), of a "
-        f"client, {privacy.cap_share:g} of rho; of the rest {cost}",
-    )
 
 
 def require(condition: bool, message: str) -> None:

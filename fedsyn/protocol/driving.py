@@ -6,35 +6,35 @@ anything is, and the mechanism (`fedsyn.protocol.strategy`). They share clients,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fedsyn.aggregation import Forming, ServerSum
-from fedsyn.aggregation.base import Enough
-from fedsyn.aggregation.store import ServedRun, StoreServer, make_store
+from fedsyn.aggregation.base import Enough, Forming, ServerSum
+from fedsyn.aggregation.store import make_store
+from fedsyn.aggregation.store.base import ServedRun, StoreServer
 from fedsyn.aggregation.store.crypto import SumRun
 from fedsyn.config import RunConfig
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.flower import Grid
 from fedsyn.nodes.flower.direct import chunks
 from fedsyn.nodes.flower.loop import OwnLoop
-from fedsyn.privacy import Ledger, Release
+from fedsyn.privacy import Ledger, Release, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
 from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
-from fedsyn.protocol.common import Sizes
+from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange, Patience
-from fedsyn.protocol.joining import Participant
-from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord, Timer
+from fedsyn.protocol.joining import ABSENT, Participant, Returning
+from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
-from fedsyn.protocol.returning import ABSENT, Returning
 from fedsyn.protocol.room import require_feasible
-from fedsyn.protocol.sizing import found_cap, released_sizes
 from fedsyn.protocol.waiting import GONE, Announce, Announcer, at_least, log_waiting, require_whole
 from fedsyn.protocol.wire.envelope import Envelope, Reply
 from fedsyn.protocol.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
@@ -68,7 +68,7 @@ class Driver(OwnLoop):
         after: Driver | None = None,
         journal: Journal | None = None,
     ) -> None:
-        self.contract: Contract = contract if after is None else contract.capped(after.contract.cap)
+        self.contract: Contract = contract
         self.schema_hash = schema_hash
         self.config: RunConfig = contract.config
         self.options = contract.options
@@ -195,9 +195,14 @@ class Driver(OwnLoop):
     def drop(self, partition: int, reason: str) -> None:
         self.record.dropped[partition] = reason
 
-    def timed(self, phase: str) -> Timer:
-        """Context manager that adds the seconds of a block to the round's costs."""
-        return Timer(self.costs[-1], phase)
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Adds the seconds of a block to the round's costs."""
+        costs, start = self.costs[-1], time.perf_counter()
+        try:
+            yield
+        finally:
+            costs.add_seconds(phase, time.perf_counter() - start)
 
     # Driving ----------------------------------------------------------------------------------------------------------
 
@@ -261,7 +266,7 @@ class Driver(OwnLoop):
         exchange = self._exchange(grid, timeout, cohort, self._envelope(asked.request))
         for first in range(0, len(cohort), store.at_once):
             own = {k: [np.array([k], np.int64)] for k in cohort[first : first + store.at_once]}
-            replies = exchange.among(own).stream(store.invitation(asked.request.rho), own)
+            replies = exchange.among(own).stream(store.invitation, own)
             for block in chunks(replies, _BLOCK):
                 store.deal({reply.partition: reply for reply in block})
         return tuple(store.dealt[before:])
@@ -392,10 +397,9 @@ class Driver(OwnLoop):
             who = partial(self._who, grid)
             self._returning = Returning(who, self.config.federation, public, lambda waiting: self.waits(waiting))
         self.require_feasible()
-        self._find_cap(grid, timeout)
         self.announce(0.0 if public else self.config.privacy.size_share)
         if not public:
-            self._release_sizes(grid, timeout)
+            self.drive(self._release_sizes(), grid, timeout)
             self.require_feasible()
 
     def _join(self, grid: Grid, timeout: float, public: bool) -> None:
@@ -447,21 +451,19 @@ class Driver(OwnLoop):
             last = self.contract.evaluation_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
             kept.announce(self.ledger.remaining_rho * (1 - share) + last)
 
-    def _find_cap(self, grid: Grid, timeout: float) -> None:
-        """How many rows a client takes part with, if that is to be found; contract and ledger then use it."""
-        if not self.contract.finds_cap:
+    def _release_sizes(self) -> Steps:
+        """Each client's row count with noise, or that of all together, from the run's budget; then the clients have it.
+
+        One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
+
+        Raises:
+            RunError: too few clients contributed to the sum, or released a number.
+        """
+        sigma = sigma_for_rho(self.config.privacy.size_share * self.ledger.remaining_rho)
+        if self.contract.sums_rows:
+            self.clients = joining.with_even_sizes(self.clients, (yield Sum(self.everyone(), RowTotal(), sigma)))
             return
-        rho = self.config.privacy.cap_share * self.ledger.remaining_rho
-        self.contract, self.clients, note = self.drive(found_cap(self.contract, self.clients, rho), grid, timeout)
-        self.record.notes.append(note)
-        self.ledger.capped(self.contract.unit, self.contract.filled(self.randomness.label))
-        if self.recorder.past("ledger") is None:
-            self.recorder.add("ledger", state=self.ledger.to_dict())
-
-    def _release_sizes(self, grid: Grid, timeout: float) -> None:
-        """Private row counts, from the run's budget."""
-        rho = self.config.privacy.size_share * self.ledger.remaining_rho
-        self.clients = self.drive(released_sizes(self.contract, self.clients, rho, self.drop), grid, timeout)
-
-
-__all__ = ["Driver", "Steps"]
+        replies = yield Ask(self.everyone(), Sizes(sigma=sigma))
+        self.clients = joining.with_released_sizes(self.clients, replies, sigma, self.drop)
+        if len(self.clients) < max(1, self.config.federation.minimum_cohort):
+            raise RunError("too few clients released their size")

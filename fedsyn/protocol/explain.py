@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fedsyn.aggregation import Limits
+from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.output import plain
@@ -15,7 +15,7 @@ from fedsyn.privacy import Ledger, PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
 from fedsyn.protocol.client import Join, RowTotal, Sizes, TableClient
-from fedsyn.protocol.common import Cap, Evaluate, RowCounts
+from fedsyn.protocol.common import Evaluate
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
 from fedsyn.protocol.wire.requests import Request
@@ -78,7 +78,6 @@ class Explanation:
         requests: everything that a server may ask; a client refuses anything else.
         candidates: number of cliques that may be measured.
         smallest_sigma: least noise that a single marginal can have under the whole budget, in records.
-        each: whether that is for each row with which a client takes part, of which it is to be found how many.
     """
 
     mechanism: str
@@ -92,7 +91,6 @@ class Explanation:
     requests: tuple[RequestFacts, ...]
     candidates: int
     smallest_sigma: float
-    each: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -128,8 +126,7 @@ class Explanation:
             f"Whatever is asked, a client's ledger refuses what would exceed epsilon = {self.budget['epsilon']:g} at "
             f"delta = {self.budget['delta']:g}: {self.budget['capacity']:.6g} in {self.budget['unit']} "
             f"({self.budget['accountant']}). All of it spent on one marginal of the {self.candidates} that may be "
-            f"measured would leave a noise of {self.smallest_sigma:.4g} records on every count"
-            + (", times the rows with which a client takes part." if self.each else ".")
+            f"measured would leave a noise of {self.smallest_sigma:.4g} records on every count."
         )
         add("Anything else is refused: other requests, other parameters, another configuration.")
         add(f"config-sha256: {self.sha256}")
@@ -157,10 +154,10 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     statement = contract.filled(sampler)
     ledger = Ledger(budget, accountant, assumptions={"client_sizes": config.privacy.client_sizes}, unit=contract.unit)
     private = config.privacy.client_sizes == "private"
-    first: list[type[Request]] = [Join, RowCounts, Cap] if contract.finds_cap else [Join]
+    first: list[type[Request]] = [Join]
     first += [RowTotal if contract.sums_rows else Sizes] if private else []
     first += [] if contract.finding is None else requests_of(contract.finding)
-    own = [r for r in client.requests.values() if r not in (Join, RowCounts, Cap, Sizes, RowTotal, Evaluate)]
+    own = [r for r in client.requests.values() if r not in (Join, Sizes, RowTotal, Evaluate)]
     own += [Evaluate] if config.evaluation.federated else []
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     node = config.aggregation
@@ -185,7 +182,6 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
         tuple(RequestFacts.of(request) for request in [*first, *own]),
         len(contract.candidates),
         sigma_for_rho(ledger.remaining_rho),
-        contract.finds_cap,
     )
 
 

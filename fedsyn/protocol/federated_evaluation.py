@@ -47,6 +47,3 @@ def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:
         return math.inf
     smallest = min(driver.clients[k].reckoned for k in contributors)
     return sigmas[0] * math.sqrt(len(contributors)) if smallest > 1.0 else math.inf
-
-
-__all__ = ["federated_evaluation"]

@@ -25,11 +25,8 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.release import COUNTS
-from fedsyn.privacy.unit import ROW_COUNTS
 from fedsyn.protocol.client import Answer, Join, RowTotal, Sizes, TableClient, answers, shared_contract
-from fedsyn.protocol.common import Cap, RowCounts
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.sizing import CAP
 from fedsyn.protocol.wire.envelope import Arrays, Envelope
 from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import AskRequest, Layout, Request, SumRequest
@@ -153,7 +150,7 @@ class FindingClient(TableClient):
     def agreed(self, config: RunConfig, holder: Holder) -> Contract:
         """The mechanism's contract on the open schema: placeholders, and what is to be found."""
         assert holder.open_schema is not None
-        return shared_contract(self._family, config, holder.domain, holder.state.get(CAP)).opened(holder.open_schema)
+        return shared_contract(self._family, config, holder.domain).opened(holder.open_schema)
 
     def _once(self, step: tuple[int, int]) -> None:
         """Remembers what was asked; ProtocolError unless it comes after all of that. Whatever becomes of the sum.
@@ -195,8 +192,7 @@ class FindingClient(TableClient):
         Of the run's budget, not of this holder's own, which may be less: that one its ledger keeps to.
         """
         unit, found = self.ledger.unit, [r for r in self.ledger.releases if r.name.startswith("find-")]
-        # What finding the cap costs is no part of `whole_rho`.
-        others = [r.rho for r in self.ledger.releases if r not in found and r.name != ROW_COUNTS]
+        others = [r.rho for r in self.ledger.releases if r not in found]
         whole = self.contract.whole_rho - math.fsum(others) / unit.factor
         if math.fsum([rho, *map(unit.row_rho, found)]) > self.contract.schema_share * whole * _ROOM:
             raise BudgetExceeded("this would cost more than privacy.schema_share of the budget; nothing was released")
@@ -275,20 +271,6 @@ def requests_of(finding: PrivateColumns) -> list[type[Request]]:
 
 
 # Nothing of a mechanism is answered before it begins.
-_BEFORE = {
-    request.name for request in (Join, RowCounts, Cap, Sizes, RowTotal, FindRanges, FindBins, FindCategories, Close)
-}
+_BEFORE = {request.name for request in (Join, Sizes, RowTotal, FindRanges, FindBins, FindCategories, Close)}
 for _name in set(FindingClient.requests) - _BEFORE:
     del FindingClient.requests[_name], FindingClient._methods[_name]
-
-__all__ = [
-    "ASKED",
-    "FOUND",
-    "Close",
-    "FindBins",
-    "FindCategories",
-    "FindRanges",
-    "FindingClient",
-    "finding_of",
-    "requests_of",
-]

@@ -7,15 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.nodes.flower import Grid
 from fedsyn.nodes.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.record import Missing, Waiting
-from fedsyn.protocol.waiting import NO_REPLY, Announce, Announcer, reasons
+from fedsyn.protocol.waiting import GONE, NO_REPLY, Announce, Announcer, reasons
 from fedsyn.protocol.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
 from fedsyn.protocol.wire.holder import MOST_PARTITIONS
 from fedsyn.protocol.wire.requests import Summed
@@ -30,10 +28,11 @@ AGAIN = "again"
 _LARGEST = 2**53  # of a row count that a client may claim: what a float holds exactly
 #: Of a row count that a client reckons with.
 LARGEST_SIZE = 2.0**32
-
-
+AskWho = Callable[[Mapping[int, int], float], tuple[dict[int, Reply], list[str]]]
 #: Of a cohort of whose rows nothing is known: a bound that no federation of people reaches.
 LARGEST_SUM = 2.0**40
+ABSENT = -1  # the node of a client that has not come back
+_REPLY = 30.0  # seconds that a node gets to say who it is
 # Standard deviations that no released sum is off by, but for a probability of 2^-100.
 _FAR = 12.0
 
@@ -321,19 +320,94 @@ def _whole(value: object, below: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 
 
-def sampled(
-    everyone: Sequence[int], sampling_rate: float, minimum: int, source: np.random.Generator
-) -> tuple[int, ...]:
-    """Each client with probability `sampling_rate`, independently; drawn again while there are too few.
+# Who comes back -------------------------------------------------------------------------------------------------------
 
-    Raises:
-        RunError: no cohort of at least `minimum` clients could be drawn.
+
+class Returning:
+    """Finds absent clients of a run that is resumed, at every exchange anew as long as there are any.
+
+    A resumed run is a new run to Flower: a node may have another id, and may have gone or not come back yet. Who a node
+    is, it says itself (`join`, which is free and changes nothing at the node). Only a node that keeps its memory of the
+    run on its own disk goes on with it (`AGAIN`): another one would not know what it has released, nor that it has
+    answered the request under way, and would pay for it twice.
+
+    Args:
+        ask: asks nodes who they are, by provisional ids, for so many seconds; gives replies, and why others gave none.
+        federation: of the configuration. `connect_timeout` is waited, once, for as many nodes as there are absent
+            clients, and `patience` while fewer than `minimum_cohort` are back.
+        public: whether row counts are public.
+        told: called with whom the run waits for.
     """
-    for _ in range(10_000):
-        cohort = tuple(k for k in everyone if source.random() < sampling_rate)
-        if len(cohort) >= max(1, minimum):
-            return cohort
-    raise RunError(
-        f"federation.sampling_rate: with {sampling_rate} and {len(everyone)} clients no cohort of at least "
-        f"{minimum} clients could be drawn; raise it or lower minimum_cohort"
-    )
+
+    def __init__(self, ask: AskWho, federation: FederationNode, public: bool, told: Announce) -> None:
+        self._ask, self._public, self._federation, self._told = ask, public, federation, Announcer(told)
+        self._deadline: float | None = None
+        self._known: set[int] = set()  # nodes that have said who they are
+        self.reasons: list[str] = []
+
+    def find(self, grid: Grid, clients: dict[int, Participant], *, wait: bool = True) -> None:
+        """Fills in the nodes of absent clients that are there now.
+
+        Args:
+            grid: with the nodes.
+            clients: by partition id; changed.
+            wait: for those that are not there, as long as they have for it; without it one look has to do.
+
+        Raises:
+            RunError: fewer than the minimum have come back in the time that they had.
+        """
+        first, minimum = wait and self._deadline is None, max(1, self._federation.minimum_cohort)
+        patience = max(self._federation.connect_timeout, self._federation.patience)
+        if first:
+            self._deadline = time.monotonic() + self._federation.connect_timeout
+            latest = time.monotonic() + patience
+        while True:
+            fresh = sorted(set(grid.get_node_ids()) - self._known - {c.node for c in clients.values()})
+            if fresh:
+                self._place(fresh, clients)
+            absent = [k for k, client in clients.items() if client.node == ABSENT]
+            back, now = len(clients) - len(absent), time.monotonic()
+            is_over = self._deadline is None or now >= self._deadline
+            if not wait or not absent or (is_over and (not first or back >= minimum or now >= latest)):
+                break
+            if first and back < minimum:
+                missing = tuple(Missing(k, None, GONE) for k in absent)
+                self._told(Waiting("join", 0, len(clients), time.time() + latest - now, missing))
+            time.sleep(0.5)
+        self._told(None)
+        if first and back < minimum:
+            why = f" ({self.reasons[-1]})" if self.reasons else ""
+            raise RunError(
+                f"{back} of the run's {len(clients)} clients have come back within {patience:g} s "
+                f"(federation.patience), the minimum is {minimum}{why}; nothing was sent, and the run can be resumed "
+                "when they are there"
+            )
+
+    def _place(self, nodes: Sequence[int], clients: dict[int, Participant]) -> None:
+        replies, why = self._ask({-1 - i: node for i, node in enumerate(nodes)}, _REPLY)
+        self.reasons += why
+        for key, reply in replies.items():
+            node = nodes[-1 - key]
+            self._known.add(node)
+            try:
+                partition = self._checked(reply, clients)
+            except ProtocolError as error:
+                self.reasons.append(str(error))
+            else:
+                clients[partition] = replace(clients[partition], node=node)
+
+    def _checked(self, reply: Reply, clients: Mapping[int, Participant]) -> int:
+        partition, rows = read_join(reply, self._public)
+        if partition is None or partition not in clients:
+            raise ProtocolError("a node is not one of the run's clients")
+        client = clients[partition]
+        if client.node != ABSENT:
+            raise ProtocolError(f"two nodes claim partition {partition}; the second is not used")
+        if reply.params.get(AGAIN) is not True:
+            raise ProtocolError(
+                f"client {partition} keeps no memory of the run on its disk, as `fedsyn node serve` does: it would pay "
+                "twice for what it has answered"
+            )
+        if self._public and rows != client.rows:
+            raise ProtocolError(f"client {partition} has more or fewer rows than when the run began")
+        return partition

@@ -122,15 +122,3 @@ def require_planned(planned: Planned, name: str, rho: float, ledger: Ledger) -> 
         before = (ledger.unit.row_rho(release) for release in ledger.releases if release.name == name)
         if not math.fsum([rho, *before]) <= planned.in_all * _ROOM:
             raise ProtocolError(f"'{name}' was asked as often as the run's plan has it, or for more than is left of it")
-
-
-__all__ = [
-    "Foreseen",
-    "ForeseenChoice",
-    "ForeseenOpening",
-    "ForeseenSum",
-    "Planned",
-    "largest_measured",
-    "most_cells",
-    "require_planned",
-]

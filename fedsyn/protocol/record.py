@@ -109,16 +109,3 @@ class Waiting:
 
 
 Observer = Callable[[RoundRecord, RoundCosts], None]
-
-
-class Timer:
-    """Context manager that adds the seconds of a block to a round's costs."""
-
-    def __init__(self, costs: RoundCosts, phase: str) -> None:
-        self.costs, self.phase = costs, phase
-
-    def __enter__(self) -> None:
-        self.start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        self.costs.add_seconds(self.phase, time.perf_counter() - self.start)

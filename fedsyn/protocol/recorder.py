@@ -45,7 +45,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from fedsyn.aggregation import Aggregation
+from fedsyn.aggregation.base import Aggregation
 from fedsyn.errors import RunError
 from fedsyn.privacy import Release
 from fedsyn.protocol.record import RoundCosts, RoundRecord

@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
-from fedsyn.aggregation import Aggregation
-from fedsyn.aggregation.store import Store, make_store
+from fedsyn.aggregation.base import Aggregation
+from fedsyn.aggregation.store import make_store
+from fedsyn.aggregation.store.base import Store
 from fedsyn.config import FederationNode
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.federated.question import MOST_ROWS
 from fedsyn.evaluation.federated.statistics import UNIT
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.cohorts import cohort_size
-from fedsyn.protocol.common import Evaluate, RowCounts, RowTotal
+from fedsyn.protocol.common import Evaluate, RowTotal
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, ForeseenSum
 from fedsyn.protocol.wire.envelope import check_message
@@ -49,7 +50,7 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
     asked: list[Foreseen] = list(_beside(contract))
     if contract.finding is not None:
         asked += _found(contract, contract.finding)
-        contract = type(contract)(config, contract.finding.largest().domain).capped(contract.cap)
+        contract = type(contract)(config, contract.finding.largest().domain)
     where = f"mechanism '{config.mechanism.name}' over aggregation.protocol: {config.aggregation.protocol}"
     if rows > 1.0:
         where += f" with {rows:,.0f} rows or fewer"
@@ -107,8 +108,6 @@ def _cohorts(node: FederationNode, clients: int) -> list[int]:
 def _beside(contract: Contract) -> Iterator[ForeseenSum]:
     """Row counts before the mechanism, evaluation after it."""
     config = contract.config
-    if contract.finds_cap:
-        yield ForeseenSum.of(RowCounts.name, RowCounts().layout(contract, ()), contract.cap_rho)
     if contract.sums_rows:
         yield ForeseenSum.of(
             RowTotal.name, RowTotal().layout(contract, ()), config.privacy.size_share * contract.whole_rho
@@ -133,6 +132,3 @@ def _found(contract: Contract, finding: PrivateColumns) -> Iterator[ForeseenSum]
         shapes = tuple((FOLLOWED * column.wanted.most * SYMBOLS,) for column in finding.texts)
         layout = Layout(shapes, len(shapes), replaced=COUNTS)
         yield ForeseenSum.of("find-categories", layout, rho, times=finding.levels)
-
-
-__all__ = ["require_feasible"]

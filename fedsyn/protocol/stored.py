@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedsyn.protocol.common import Cap, Evaluate, RowCounts, RowTotal
+from fedsyn.protocol.common import Evaluate, RowTotal
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.wire.requests import ChooseRequest, DealRequest, Layout, OpenRequest, Request, SomeCandidates
 
@@ -68,14 +68,11 @@ STORE_REQUESTS: tuple[type[Request], ...] = (Answers, SelectClique, OpenOneWay, 
 def unused_requests(requests: dict[str, type[Request]], contract: type[Any]) -> set[str]:
     """Names of a client's requests that this contract does not use: sums if it has a store, deals if it has none.
 
-    And the sum of row counts, where there is one client, or each needs its own; and of what is asked to find how many
-    rows of a client take part, both, where a client cannot be the unit. How good the table is may be asked
+    And the sum of row counts, where there is one client, or each needs its own. How good the table is may be asked
     after any mechanism.
     """
     kind = "sum" if contract.store else "deal"
     rows = {RowTotal.name} if contract.own_sizes or contract.central else set()
-    if contract.store or contract.central or contract.not_private or contract.accountant not in ("zcdp", "gaussian"):
-        rows |= {RowCounts.name, Cap.name}  # no whole client is protected (`fedsyn.protocol.checks.check_unit`)
     return {
         name for name, request in requests.items() if (request.kind == kind and name != Evaluate.name) or name in rows
     }

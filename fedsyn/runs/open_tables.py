@@ -19,7 +19,7 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.inference.capacity import require_room
-from fedsyn.protocol.checks import check_open
+from fedsyn.protocol.contract import check_open
 from fedsyn.protocol.room import require_feasible
 from fedsyn.registry import contract_class
 from fedsyn.table.private_bins.facts import PrivateColumns

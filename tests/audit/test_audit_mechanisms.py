@@ -21,7 +21,6 @@ from fedsyn.plugins.clients.flaim import FedNaiveBayesClient
 from fedsyn.privacy import _noise
 from fedsyn.privacy.unit import ClientUnit
 from fedsyn.protocol.client import Sizes, answers
-from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.wire.holder import Call
 from fedsyn.registry import contract_class
 
@@ -63,8 +62,6 @@ CLIENT_AUDITS = {
     if not (contract_class(name).store or contract_class(name).central or contract_class(name).accountant == "renyi")
 }
 CLIENT_FEW = ("sketch_aim",)  # by default
-# The same where it is found with how many rows a client takes part: counts of clients, and what follows from them.
-FOUND_AUDITS = {name: replace(CLIENT_AUDITS[name], found=True) for name in ("sketch_aim", "fed_privsyn", "augflaim")}
 NOT_AUDITED = {"augflaim_oracle": "its clients read the pooled table: not private, and its ledger says so"}
 
 
@@ -118,29 +115,6 @@ def test_audit_of_a_whole_client_by_the_other_mechanisms(name: str) -> None:
 @pytest.mark.parametrize("case", CLIENT_AUDITS.values(), ids=CLIENT_AUDITS)
 def test_audit_of_a_whole_client_in_many_runs(case: Case) -> None:
     audit(case, MANY_EPSILON, MANY)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", FOUND_AUDITS.values(), ids=FOUND_AUDITS)
-def test_audit_of_a_whole_client_whose_rows_are_found(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    found_by_what_the_canary_moves(monkeypatch)
-    audit(case, FEW_EPSILON, FEW)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", FOUND_AUDITS.values(), ids=FOUND_AUDITS)
-def test_audit_of_a_whole_client_whose_rows_are_found_in_many_runs(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    found_by_what_the_canary_moves(monkeypatch)
-    audit(case, MANY_EPSILON, MANY)
-
-
-def found_by_what_the_canary_moves(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another rule than the project's, which finds 1 for so few clients: more rows where the canary's cell is fuller.
-
-    Any function of the released counts must be private.
-    """
-    rule: Callable[..., int] = lambda self, counts, sigma, clients: CAP if counts[-1] > 0.5 else CAP - 1  # noqa: E731
-    monkeypatch.setattr(Contract, "cap_from", rule)
 
 
 # The audit can fail ------------------------------------------------------------------------------------------------

@@ -63,7 +63,6 @@ class Case:
         shape: values of the table's attributes. Equal ones leave the choices open: AIM's penalty counts cells.
         shows: of the rho that it pays, what the canary shows at least: a choice shows less than it costs.
         cap: the most rows that a client takes part with, where a whole client is the unit.
-        found: whether that many or fewer are found from noisy counts of clients, first.
     """
 
     mechanism: str
@@ -72,7 +71,6 @@ class Case:
     shape: tuple[int, ...] = (4, 4, 4)
     shows: float = 0.75
     cap: int | None = None
-    found: bool = False
 
     @property
     def clients(self) -> int:
@@ -83,7 +81,6 @@ class Case:
         known = contract_class(self.mechanism).Options.model_fields
         options = {**{name: 1 for name in steps if name in known}, **self.options}
         unit = {} if self.cap is None else {"unit": "client", "rows_per_client": self.cap}
-        unit |= {"rows_per_client": "auto", "largest_cap": self.cap} if self.found else {}
         return config_of(
             self.mechanism,
             self.clients,

@@ -32,12 +32,11 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
 from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig, RuntimeNode, load_options
-from fedsyn.crypto.fhe.bfv import BfvComputation
+from fedsyn.crypto.fhe.bfv import BfvComputation, DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import Parameters
-from fedsyn.crypto.fhe.plan import layout_of, parameters_of
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
+from fedsyn.crypto.fhe.plan import parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
-from fedsyn.crypto.fhe.slots import NoiseRanges
+from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.front.testing.bench import equal_arrays
@@ -228,7 +227,7 @@ class Driven:
         self.number = -1
         self.begun: Begun = self.party.begin(self.announcement)
         if self.facts is not None:
-            self.parameters: Parameters = parameters_of(self.config, DOMAIN, self.facts)
+            self.parameters: Parameters = parameters_of(self.config)
             self.computation = BfvComputation(self.parameters, self.begun.keys)
             self.encryptor = Encryptor(self.parameters, self.begun.keys.public)
             self._fill()
@@ -236,7 +235,7 @@ class Driven:
     def _fill(self) -> None:
         """All counts at the first client, planes without noise, and every client's pads."""
         assert self.facts is not None
-        self.layout = layout_of(self.parameters, DOMAIN, self.facts)
+        self.layout = SlotLayout(self.facts.cliques, DOMAIN, self.parameters.slots)
         self.ranges = NoiseRanges(self.layout, self.facts.openings, self.facts.attributes)
         pads = Pads(self.layout, self.ranges.planes, self.computation.ring.modulus)
         facts, boxes = [DealFacts(self.announcement.rho, len(CODES)), *[DealFacts(self.announcement.rho, 0)] * 2], {}
@@ -405,8 +404,8 @@ def both(services: CryptoServices, monkeypatch: pytest.MonkeyPatch, mechanism: s
             local.chosen = iter(getattr(remote, "chosen", []))
         monkeypatch.setattr(connect, "connect_crypto", lambda config, randomness, party=party: party)
         outcomes.append(finished(execute(config, federation)))
-    if (facts := _facts(config)) is not None:
-        no_secret_in(remote.heard, parameters_of(config, DOMAIN, facts))
+    if _facts(config) is not None:
+        no_secret_in(remote.heard, parameters_of(config))
     return outcomes
 
 
@@ -590,7 +589,7 @@ class Forged(Recorded):
         begun, facts = super().begin(announcement), _facts(announcement.config)
         if facts is None:
             return replace(begun, seal=KeyPair().public)
-        return replace(begun, keys=SecretKeys(parameters_of(announcement.config, DOMAIN, facts)).public)
+        return replace(begun, keys=SecretKeys(parameters_of(announcement.config)).public)
 
 
 @pytest.mark.parametrize("mechanism", ["fhaim", "sketch_aim"])

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedsyn.aggregation import Limits
+from fedsyn.aggregation.base import Limits
 from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget
 from fedsyn.privacy._discrete import TABLE_VARIANCE, discrete_gaussian, split
 from fedsyn.privacy.distributed import FINEST, SMALLEST_SHARE, share_of

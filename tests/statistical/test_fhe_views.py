@@ -12,9 +12,8 @@ import pytest
 import scipy.stats
 
 from fedsyn.crypto.fhe import bfv
-from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader
+from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader, DecryptionQuery
 from fedsyn.crypto.fhe.parameters import bfv_for_store
-from fedsyn.crypto.fhe.question import DecryptionQuery
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, Piece, SlotLayout
 from fedsyn.domain import Domain

@@ -15,7 +15,7 @@ from fedsyn.crypto.mpc.dealing import deal, received
 from fedsyn.crypto.mpc.network import LocalNetwork, Network
 from fedsyn.crypto.mpc.rounds import BITS, RING, Arithmetic
 from fedsyn.crypto.mpc.session import Session
-from fedsyn.crypto.mpc.shared import Shared, Words
+from fedsyn.crypto.mpc.shared import Shared, Words, words
 
 # Each p-value is wrong under a true null once in 10^6. Uniformity computes 24 of them; the simulator test computes 3,
 # each the smallest of about 1,100 times their number: a false alarm in 80,000 runs of this file.
@@ -77,7 +77,7 @@ def everything(s: Session, secret: Callable[[np.ndarray], Shared]) -> None:
     x = secret(np.zeros(n, np.int64))
     noise = s.sum_of_inputs(np.arange(n) % 5) + s.sum_of_inputs(np.arange(n) % 3)
     for owner in range(3):
-        noise += s.input(owner, np.ones(n, np.int64) if s.index == owner else None, n)
+        noise += s.input(RING, owner, words(np.ones(n, np.int64)) if s.index == owner else None, n)
     noise += s.sum_of_bounded_inputs(np.zeros(n, np.int64), 1)
     sums = s.l1(s.multiply(x, noise), starts, 28) + s.squared(noise, starts) + s.inner(x, noise, starts)
     s.argmax(sums, 40)

@@ -460,6 +460,16 @@ def test_a_former_name_of_a_key_is_refused_with_the_present_one(
     assert getattr(getattr(over, node), new) == other and old not in over.to_dict()[node]
 
 
+def test_rows_of_a_client_that_a_run_was_to_find_are_refused_and_read_as_the_most_that_they_could_be() -> None:
+    found = {"unit": "client", "client_sizes": "private", "rows_per_client": "auto", "largest_cap": 64}
+    privacy = {**document()["privacy"], **found}
+    with pytest.raises(ConfigError, match="rows_per_client: auto is no longer an option: give a number"):
+        parse_config(document() | {"privacy": privacy})
+    with pytest.raises(ConfigError, match="largest_cap is no longer an option: rows_per_client is a number"):
+        parse_config(document() | {"privacy": {**privacy, "rows_per_client": 3}})
+    assert released_config(document() | {"privacy": privacy}, "a run that is over").privacy.rows_per_client == 64
+
+
 def test_hashes_are_those_of_the_first_names() -> None:
     """What holders pinned, and the cells of earlier sweeps, keep their names: of commit b89f8d1."""
     federation = {"clients": 12, "sampling_rate": 0.5, "max_participations": 1}

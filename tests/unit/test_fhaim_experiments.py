@@ -19,10 +19,9 @@ from experiments.fhaim_table4.naive import (
     naive_parameters,
 )
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.bfv import BfvReader
+from fedsyn.crypto.fhe.bfv import BfvReader, DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import MOST_BITS, PLAIN_BITS, fresh_noise, product_noise
 from fedsyn.crypto.fhe.products import Columns
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Clique, Domain

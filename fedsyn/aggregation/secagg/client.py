@@ -17,13 +17,16 @@ import numpy.typing as npt
 from fedsyn.aggregation.secagg import shamir, wire
 from fedsyn.aggregation.secagg.facts import (
     EPOCHS,
+    NONCE,
     Committee,
     Setup,
+    SharePlace,
     SumFacts,
     enrolment,
     epoch_keys,
+    layer_key,
+    mask_key,
 )
-from fedsyn.aggregation.secagg.keys import NONCE, SharePlace, layer_key, mask_key, seal_share, unseal_share
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
     SIGNATURE,
@@ -112,7 +115,7 @@ class CommitteeClient:
             shares = shamir.split(pair.secret, committee.size.threshold, [other + 1 for other, _ in others])
             for (other, public), share in zip(others, shares, strict=True):
                 place = SharePlace(transcript, epoch, seat, other, pair.public)
-                sealed.append(seal_share(agreed[other], own.public, public, place, share))
+                sealed.append(place.seal(agreed[other], own.public, public, share))
         reply = [
             wire.table([pair.public for pair in pairs], KEY),
             wire.table(sealed, SEALED).reshape(EPOCHS, len(others), SEALED),
@@ -306,7 +309,7 @@ class CommitteeClient:
         for other, key, text in zip(seats, keys, sealed, strict=True):
             public = publics[here[committee.members[other]]]
             place = SharePlace(facts.transcript, epoch, other, seat, key)
-            shares.append(unseal_share(own.agree(public), public, own.public, place, text))
+            shares.append(place.unseal(own.agree(public), public, own.public, text))
         if seats:
             self.state.setdefault("revealed", {})[str(epoch)] = after
         held = np.array([share is not None for share in shares], bool)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.secagg import wire
-from fedsyn.aggregation.secagg.primitives import key_stream
+from fedsyn.aggregation.secagg.primitives import derive as derive_key
+from fedsyn.aggregation.secagg.primitives import key_stream, seal, unseal
 from fedsyn.aggregation.secagg.size import Size, derive
 from fedsyn.errors import ConfigError, ProtocolError
 
 EPOCHS = 16  # of a setup; each has keys of its own, and ends when one of them was revealed
+NONCE = 16  # bytes, drawn anew for every answer
 LONGEST = 2**26  # entries of a sum: half a gigabyte, before anybody makes room for it
 ENROL, DEAL, MASKED, UNMASK, RECOVER = "enrol", "deal", "masked", "unmask", "recover"
 SEMI_HONEST, MALICIOUS = "semi_honest", "malicious"
@@ -265,3 +268,57 @@ def epoch_keys(transcript: bytes, seat: int, epoch: int, public: bytes) -> bytes
     """What a member signs for each epoch."""
     place = seat.to_bytes(8, "little") + epoch.to_bytes(8, "little")
     return b"fedsyn secure sums: epoch\0" + transcript + place + public
+
+
+@dataclass(frozen=True)
+class SharePlace:
+    """Which share this is: of the key of member `sender` in an epoch, for member `receiver` (their seats).
+
+    Its key is bound to the public half of the shared key too. That one is fresh, so no key seals two messages.
+    """
+
+    transcript: bytes
+    epoch: int
+    sender: int
+    receiver: int
+    epoch_public: bytes
+
+    @property
+    def _bound(self) -> bytes:
+        return self.transcript + b"".join(i.to_bytes(8, "little") for i in (self.epoch, self.sender, self.receiver))
+
+    def seal(self, agreed: bytes, sender: bytes, receiver: bytes, share: bytes) -> bytes:
+        """A share under what the members' keys of the setup agree; both public keys are bound."""
+        return seal(self._key(agreed, sender, receiver), share, self._bound)
+
+    def unseal(self, agreed: bytes, sender: bytes, receiver: bytes, sealed: bytes) -> bytes | None:
+        """The share, or None if it was not sealed so."""
+        return unseal(self._key(agreed, sender, receiver), sealed, self._bound)
+
+    def _key(self, agreed: bytes, sender: bytes, receiver: bytes) -> bytes:
+        ids, publics = (self.epoch, self.sender, self.receiver), (sender, receiver, self.epoch_public)
+        return derive_key(agreed, self.transcript, b"share", ids, publics)
+
+
+def layer_key(
+    transcript: bytes, seat: int, epoch: int, position: int, agreed: bytes, epoch_public: bytes, public: bytes
+) -> bytes:
+    """The key of one client under the layer of one member, for an epoch.
+
+    Args:
+        transcript: of the setup.
+        seat: of the member.
+        position: of the client.
+        agreed: the X25519 secret of the client's key and the member's key of this epoch.
+        epoch_public: that key's public half.
+        public: the client's.
+    """
+    return derive_key(agreed, transcript, b"layer", (seat, epoch, position), (epoch_public, public))
+
+
+def mask_key(facts: SumFacts, layer: bytes, nonce: bytes) -> bytes:
+    """The key of the mask of one client under one layer in one sum.
+
+    A fresh nonce of the client makes two answers to one sum (after a rolled back memory) two unrelated masks.
+    """
+    return hmac.digest(layer, facts.digest + nonce, "sha256")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from fedsyn.aggregation.secagg.facts import (
     ENROL,
     EPOCHS,
     MASKED,
+    NONCE,
     RECOVER,
     UNMASK,
     Committee,
@@ -24,8 +25,9 @@ from fedsyn.aggregation.secagg.facts import (
     SumFacts,
     enrolment,
     epoch_keys,
+    layer_key,
+    mask_key,
 )
-from fedsyn.aggregation.secagg.keys import NONCE, layer_key, mask_key
 from fedsyn.aggregation.secagg.primitives import (
     KEY,
     SIGNATURE,
@@ -39,7 +41,24 @@ from fedsyn.errors import ConfigError, ProtocolError
 
 Drop = Callable[[int, str], None]
 _ARRAYS = ("publics", "dealt", "keys", "signatures", "sealed")  # of a setup, in the order of its fields
-Outbox = tuple[str, wire.Arrays, dict[int, wire.Arrays]]
+Replies = Mapping[int, wire.Arrays]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One exchange of a setup or of a sum: who is asked what. It is sent the replies by partition.
+
+    Attributes:
+        stage: its name.
+        common: arrays for all who are asked.
+        each: further arrays of each of them, by partition.
+        enough: whether what comes next can be had with the replies of these partitions.
+    """
+
+    stage: str
+    common: wire.Arrays
+    each: dict[int, wire.Arrays]
+    enough: Callable[[Collection[int]], bool]
 
 
 @dataclass
@@ -106,74 +125,57 @@ class Established:
 
 
 class SetupServer:
-    """The server of one setup: take `outbox`, carry it, hand the replies to `receive`, until `established` is there.
+    """The server of one setup.
 
     Args:
         setup: its facts.
         roster: the clients' pinned public keys, if the server has them. It then leaves out a client with a bad
             signature, which otherwise the members would refuse.
+        drop: records whose reply was refused, and why.
     """
 
-    def __init__(self, setup: Setup, roster: Roster | None = None) -> None:
-        self.setup = setup
-        self.established: Established | None = None
+    def __init__(self, setup: Setup, roster: Roster | None, drop: Drop) -> None:
+        self.setup, self._drop = setup, drop
         self._roster = roster if setup.is_malicious else None
-        self._committee: Committee | None = None
         self._publics: dict[int, bytes] = {}
         self._signed: dict[int, bytes] = {}
 
-    def outbox(self) -> Outbox:
-        """The stage's name, the arrays for all, and the further arrays of each client that is asked."""
-        clients = self.setup.clients
-        if self._committee is None:
-            return ENROL, [], {k: [] for k in clients}
-        places = [int(i) for i in self._committee.places]
-        common = [
-            np.frombuffer(self._committee.enrolled, np.uint8),
-            wire.table([self._publics[i] for i in places], KEY),
-        ]
-        if self.setup.is_malicious:
-            common.append(wire.table([self._signed[i] for i in places], SIGNATURE))
-        return DEAL, common, {clients[i]: [] for i in self._committee.members}
-
-    @property
-    def is_dealing(self) -> bool:
-        """Whether the committee is drawn: its members are asked now."""
-        return self._committee is not None
-
-    def enough(self, replied: Collection[int]) -> bool:
-        """Whether the setup can go on, or is there, with the replies of these partitions."""
-        if self._committee is None:
-            return len(replied) >= self.setup.fewest
-        return len(replied) >= self._committee.dealers
-
-    def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> list[int]:
-        """Takes a stage's replies. Returns the partitions without which a setup has to be tried again.
+    def steps(self) -> Generator[Step, Replies, Established | list[int]]:
+        """Both exchanges. Returns the setup, or the partitions without which it has to be tried again.
 
         Raises:
             SecureSumAborted: if too few are left for a setup.
         """
-        if self._committee is None:
-            self._enrolled(replies, drop)
-            return []
-        return self._dealt(self._committee, replies, drop)
+        clients, fewest = self.setup.clients, self.setup.fewest
+        enrolled = yield Step(ENROL, [], {k: [] for k in clients}, lambda replied: len(replied) >= fewest)
+        committee = self._enrolled(enrolled)
+        places = [int(i) for i in committee.places]
+        common = [
+            np.frombuffer(committee.enrolled, np.uint8),
+            wire.table([self._publics[i] for i in places], KEY),
+        ]
+        if self.setup.is_malicious:
+            common.append(wire.table([self._signed[i] for i in places], SIGNATURE))
+        members = {clients[i]: list[Any]() for i in committee.members}
+        dealt = yield Step(DEAL, common, members, lambda replied: len(replied) >= committee.dealers)
+        return self._dealt(committee, dealt)
 
-    def _enrolled(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
+    def _enrolled(self, replies: Replies) -> Committee:
         for partition in sorted(replies):
             try:
                 self._enrol(self.setup.position(partition), replies[partition])
             except ProtocolError as error:
-                drop(partition, str(error))
+                self._drop(partition, str(error))
         owners: dict[bytes, list[int]] = {}
         for position, public in self._publics.items():
             owners.setdefault(public, []).append(position)
         for position in (i for group in owners.values() if len(group) > 1 for i in group):
             del self._publics[position]
-            drop(self.setup.clients[position], "sent a public key that another client sent too")
+            self._drop(self.setup.clients[position], "sent a public key that another client sent too")
         flags = np.zeros(len(self.setup.clients), bool)
         flags[list(self._publics)] = True
         try:
-            self._committee = Committee(self.setup, wire.write_flags(flags).tobytes())
+            return Committee(self.setup, wire.write_flags(flags).tobytes())
         except (ProtocolError, ConfigError) as error:
             raise SecureSumAborted(str(error)) from None
 
@@ -197,7 +199,7 @@ class SetupServer:
         if not signed_by(self._roster.get(self.setup.clients[position], b""), signature, message):
             raise ProtocolError("a signature is not that of the pinned identity")
 
-    def _dealt(self, committee: Committee, replies: Mapping[int, wire.Arrays], drop: Drop) -> list[int]:
+    def _dealt(self, committee: Committee, replies: Replies) -> Established | list[int]:
         clients, m = self.setup.clients, len(committee.members)
         dealt = np.zeros(m, bool)
         keys = np.zeros((EPOCHS, m, KEY), np.uint8)
@@ -220,7 +222,7 @@ class SetupServer:
                         message = epoch_keys(transcript, seat, epoch, own[epoch].tobytes())
                         self._check_signature(position, signatures[epoch, seat].tobytes(), message)
             except ProtocolError as error:
-                drop(clients[position], str(error))
+                self._drop(clients[position], str(error))
                 continue
             keys[:, seat], dealt[seat] = own, True
             sealed[:, seat, np.arange(m) != seat] = shares
@@ -229,30 +231,25 @@ class SetupServer:
             committee.check_dealt(dealt)
         except ProtocolError:
             return missing
-        self.established = Established(committee, publics, dealt, keys, signatures, sealed)
-        return []
+        return Established(committee, publics, dealt, keys, signatures, sealed)
 
 
 class CommitteeSumServer:
-    """The server of one sum: take `outbox`, carry it to the clients, hand their replies to `receive`, until `done`.
+    """The server of one sum.
 
     Args:
         facts: of the sum.
         established: the setup that it uses; its revealed keys grow.
-
-    Attributes:
-        done: whether the sum is open.
+        drop: records whose reply was refused, and why.
 
     Raises:
         SecureSumAborted: before anybody is asked, if too few of the cohort are enrolled.
     """
 
-    def __init__(self, facts: SumFacts, established: Established) -> None:
+    def __init__(self, facts: SumFacts, established: Established, drop: Drop) -> None:
         if not facts.is_possible:
             raise SecureSumAborted(f"{int(facts.asked.sum())} of its clients are enrolled, {facts.fewest} are needed")
-        self.facts, self.established = facts, established
-        self.done = False
-        self._stage = MASKED
+        self.facts, self.established, self._drop = facts, established, drop
         self._total = np.zeros(facts.length, np.uint64)
         self._nonces: dict[int, bytes] = {}  # of the contributors, by position
         self._gone: set[int] = set()  # seats that are not asked, or did not answer
@@ -261,27 +258,45 @@ class CommitteeSumServer:
         self._committee = facts.committee
         self._clients = facts.committee.setup.clients
 
-    # ---- what goes out -------------------------------------------------------------------------------------------
+    def steps(self) -> Generator[Step, Replies, tuple[npt.NDArray[np.uint64], tuple[int, ...]]]:
+        """Its exchanges. Returns the (length,) sum modulo 2^64 over the contributors, and their partitions, ascending.
 
-    def outbox(self) -> Outbox:
-        """The next stage's name, the arrays for all, and the further arrays of each client that is asked."""
+        Each step's `enough` says whether the sum can be opened in the end if nobody but these partitions replies to it.
+
+        Raises:
+            SecureSumAborted: when too few clients or members are left; nothing is opened.
+        """
         facts, kept = self.facts, self.established
-        if self._stage == MASKED:
-            common = [kept.keys[facts.epoch, facts.present]]
-            if self._committee.setup.is_malicious:
-                common.append(kept.signatures[facts.epoch, facts.present])
-            return MASKED, common, {self._clients[i]: [] for i in np.flatnonzero(facts.asked)}
-        gone = sorted(self._wanted())
+        common = [kept.keys[facts.epoch, facts.present]]
+        if self._committee.setup.is_malicious:
+            common.append(kept.signatures[facts.epoch, facts.present])
+        asked = {self._clients[i]: list[Any]() for i in np.flatnonzero(facts.asked)}
+        self._masked((yield Step(MASKED, common, asked, lambda replied: len(replied) >= facts.fewest)))
+
+        contributors = np.zeros(len(self._clients), bool)
+        contributors[list(self._nonces)] = True
+        nonces = [self._nonces[i] for i in sorted(self._nonces)]
+        common, known = [wire.write_flags(contributors), wire.table(nonces, NONCE)], len(self._gone) + len(self._asked)
+        replies = yield self._step(UNMASK, common, lambda replied: known - len(replied) <= facts.most_lost)
+        answered = self._answered(replies, is_first=True)
+        self._gone |= self._asked - answered
+        self._check_lost()
+        self._asked = answered
+        if not self._all_recovered():
+            threshold = self._committee.size.threshold
+            self._answered((yield self._step(RECOVER, [], lambda replied: len(replied) >= threshold)), is_first=False)
+            if not self._all_recovered():
+                raise SecureSumAborted("the shares of a committee member's key do not give it")
+        self._unmask_gone()
+        return self._total, tuple(self._clients[i] for i in sorted(self._nonces))
+
+    def _step(self, stage: str, common: wire.Arrays, enough: Callable[[Collection[int]], bool]) -> Step:
+        """Asks the members that are there, with the sealed shares for each of the keys of those that are gone."""
+        epoch, kept, gone = self.facts.epoch, self.established, sorted(self._wanted())
         flags = np.zeros(len(self._committee.members), bool)
         flags[gone] = True
-        common = [wire.write_flags(flags), kept.keys[facts.epoch, gone]]
-        if self._stage == UNMASK:
-            contributors = np.zeros(len(self._clients), bool)
-            contributors[list(self._nonces)] = True
-            nonces = [self._nonces[i] for i in sorted(self._nonces)]
-            common = [wire.write_flags(contributors), wire.table(nonces, NONCE), *common]
-        sealed = {seat: [kept.sealed[facts.epoch, gone, seat]] for seat in sorted(self._asked)}
-        return self._stage, common, {self._partition(seat): arrays for seat, arrays in sealed.items()}
+        each = {self._partition(seat): [kept.sealed[epoch, gone, seat]] for seat in sorted(self._asked)}
+        return Step(stage, [*common, wire.write_flags(flags), kept.keys[epoch, gone]], each, enough)
 
     def _wanted(self) -> set[int]:
         """Seats of members that are gone and whose key is not known yet."""
@@ -290,48 +305,27 @@ class CommitteeSumServer:
     def _partition(self, seat: int) -> int:
         return self._clients[self._committee.members[seat]]
 
-    # ---- what comes in -------------------------------------------------------------------------------------------
-
-    def enough(self, replied: Collection[int]) -> bool:
-        """Whether the sum can be opened in the end if nobody but these partitions replies to the present stage."""
-        if self._stage == MASKED:
-            return len(replied) >= self.facts.fewest
-        if self._stage == UNMASK:
-            return len(self._gone) + len(self._asked) - len(replied) <= self.facts.most_lost
-        return len(replied) >= self._committee.size.threshold
-
-    def receive(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
-        """Takes a stage's replies.
-
-        Raises:
-            SecureSumAborted: when too few clients or members are left; nothing is opened.
-        """
-        if self._stage == MASKED:
-            self._masked(replies, drop)
-            return
+    def _answered(self, replies: Replies, *, is_first: bool) -> set[int]:
+        """Takes the members' masks, at first, and shares. Returns the seats of those that answered."""
         answered: set[int] = set()
         for seat in sorted(self._asked):
             partition = self._partition(seat)
             if partition not in replies:
                 continue
             try:
-                self._helped(seat, replies[partition])
+                self._helped(seat, replies[partition], is_first)
                 answered.add(seat)
             except ProtocolError as error:
-                drop(partition, str(error))
-        is_last, kept = self._stage == RECOVER, self.established
-        kept.unreachable = (kept.unreachable | self._asked) - answered
-        if not is_last:
-            self._gone |= self._asked - answered
-            self._check_lost()
-        self._asked, self._stage = answered, RECOVER
-        missing = [seat for seat in sorted(self._wanted()) if not self._recovered(seat)]
-        if missing and is_last:
-            raise SecureSumAborted("the shares of a committee member's key do not give it")
-        if not missing:
-            self._open()
+                self._drop(partition, str(error))
+        self.established.unreachable = (self.established.unreachable | self._asked) - answered
+        return answered
 
-    def _masked(self, replies: Mapping[int, wire.Arrays], drop: Drop) -> None:
+    def _all_recovered(self) -> bool:
+        """Whether the key of every member that is gone is known now."""
+        missing = [seat for seat in sorted(self._wanted()) if not self._recovered(seat)]
+        return not missing
+
+    def _masked(self, replies: Replies) -> None:
         facts, setup = self.facts, self._committee.setup
         for partition in sorted(replies):
             position = setup.position(partition)
@@ -342,7 +336,7 @@ class CommitteeSumServer:
                 vector, nonce = replies[partition]
                 values, raw = wire.read_vector(vector, facts.length), wire.read_bytes(nonce, NONCE)
             except ProtocolError as error:
-                drop(partition, str(error))
+                self._drop(partition, str(error))
                 continue
             self._total += values
             self._nonces[position] = raw.tobytes()
@@ -354,7 +348,6 @@ class CommitteeSumServer:
         self._gone = (silent & self.established.unreachable) | set(self.established.revealed)
         self._asked = set(facts.seats) - self._gone
         self._check_lost()
-        self._stage = UNMASK
 
     def _check_lost(self) -> None:
         if len(self._gone) > self.facts.most_lost:
@@ -362,10 +355,9 @@ class CommitteeSumServer:
                 f"{len(self._gone)} members of the committee are gone, at most {self.facts.most_lost} may be"
             )
 
-    def _helped(self, seat: int, arrays: wire.Arrays) -> None:
+    def _helped(self, seat: int, arrays: wire.Arrays, is_first: bool) -> None:
         """One member's masks and shares."""
         wanted = sorted(self._wanted())
-        is_first = self._stage == UNMASK
         wire.count_arrays(arrays, 3 if is_first else 2)
         held = wire.read_flags(arrays[-2], len(wanted))
         shares = wire.rows(wire.read_bytes(arrays[-1], int(held.sum()), shamir.SHARE))
@@ -373,8 +365,6 @@ class CommitteeSumServer:
             self._total -= wire.read_vector(arrays[0], self.facts.length)
         for owner, share in zip(np.array(wanted, np.int64)[held], shares, strict=True):
             self._shares.setdefault(int(owner), {})[seat] = share
-
-    # ---- the sum -------------------------------------------------------------------------------------------------
 
     def _recovered(self, owner: int) -> bool:
         """Whether the shares of a member's key give it; one wrong share among more than enough is left out."""
@@ -389,7 +379,7 @@ class CommitteeSumServer:
                 return True
         return False
 
-    def _open(self) -> None:
+    def _unmask_gone(self) -> None:
         """Takes the masks of the members that are gone off the sum; those of the others are off already."""
         facts, kept = self.facts, self.established
         for seat in sorted(self._gone):
@@ -401,10 +391,3 @@ class CommitteeSumServer:
                 layer = layer_key(facts.transcript, seat, facts.epoch, position, pair.agree(other), public, other)
                 keys.append(mask_key(facts, layer, nonce))
             apply_masks(self._total, (), keys)
-        self.done = True
-
-    def result(self) -> tuple[npt.NDArray[np.uint64], tuple[int, ...]]:
-        """The (length,) sum modulo 2^64 over the contributors, and their partitions, ascending."""
-        if not self.done:
-            raise ProtocolError("the secure sum is not finished")
-        return self._total, tuple(self._clients[i] for i in sorted(self._nonces))

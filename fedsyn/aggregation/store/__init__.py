@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
+from fedsyn.aggregation.store.base import Store
 from fedsyn.aggregation.store.fhe import FheStore
 from fedsyn.aggregation.store.mpc import MpcStore
 from fedsyn.aggregation.store.plain import PlainStore
@@ -25,16 +25,3 @@ def make_store(config: RunConfig) -> Store:
             f"store: allowed: {', '.join(STORES)}"
         )
     return STORES[node.protocol](config)
-
-
-__all__ = [
-    "STORES",
-    "ClientDeal",
-    "FheStore",
-    "MpcStore",
-    "PlainStore",
-    "ServedRun",
-    "Store",
-    "StoreServer",
-    "make_store",
-]

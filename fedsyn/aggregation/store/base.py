@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fedsyn.aggregation.base import Contribution, TrustModel
 from fedsyn.config import RunConfig
@@ -24,7 +23,6 @@ from fedsyn.privacy.release import COUNTS, PARTIES
 from fedsyn.protocol.wire.envelope import Arrays, Reply, check_message
 from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import Choose, DealRequest, Layout, Open, Summed
-from fedsyn.protocol.wire.sparse import split_vector
 from fedsyn.randomness import Randomness
 from fedsyn.selection.terms import Terms
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
@@ -61,17 +59,19 @@ class ClientDeal:
         request: DealRequest = self.call.request
         return request
 
-    def contribution(self) -> Contribution:
-        """The client's exact answers."""
-        return self.answer(self.call)
+    @property
+    def partition(self) -> int:
+        """This client's place: its own id, or the one that the server gave it, in the last array of the message.
 
-    def promised(self, noise_by: str) -> Contribution:
-        """The exact answers, after everything that the store may release of them was charged; once in a run.
-
-        Raises: as `promise`.
+        Raises:
+            ProtocolError: the message names none, or another one.
         """
-        self.promise(noise_by)
-        return self.contribution()
+        given = self.call.arrays[-1]
+        if given.shape != (1,) or given.dtype.kind not in "iu":
+            raise ProtocolError("the request to deal does not say which client it is for")
+        if self.holder.partition not in (None, int(given[0])):
+            raise ProtocolError("the message is for another client of the store")
+        return int(given[0])
 
     def promise(self, noise_by: str) -> None:
         """Charges everything that the store may release of this client's rows; once in a run.
@@ -220,8 +220,9 @@ class StoreServer(ABC):
     def announce(self, rho: float) -> None:  # noqa: B027 - a store of the server's own asks nobody
         """Agree on the run with the store's keeper; `rho` bounds all that it may release."""
 
-    def invitation(self, rho: float) -> Arrays:
-        """What a client is sent along with the request to deal; `rho` is what the store may still release."""
+    @property
+    def invitation(self) -> Arrays:
+        """What a client is sent along with the request to deal."""
         return []
 
     @abstractmethod
@@ -299,25 +300,14 @@ class StoreServer(ABC):
 
     def charge_opening(self, asked: Open, layout: Layout, round: int) -> tuple[DistributedNoise, Release]:
         """Enters marginals whose noise parties or clients draw; gives its plan, and the entry."""
-        noise = self.room_of(asked, layout)
-        entry = noise.release(asked.request.name, round, replaced=COUNTS)
-        self._promise(replace(entry, shares=noise.shares if self.store.capabilities.deals_noise else None))
-        return noise, entry
-
-    def room_of(self, asked: Open, layout: Layout) -> DistributedNoise:
-        """The noise of an opening that the parties or the clients draw, made sure of before it is charged."""
         length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
         sigma, facts = asked.request.sigma, {"count": layout.count, "length": length, "rows": self.most_rows}
         noise = self.store.room_of_opening(sigma, **facts)
         assert noise is not None
-        return noise
+        entry = noise.release(asked.request.name, round, replaced=COUNTS)
+        self._promise(replace(entry, shares=noise.shares if self.store.capabilities.deals_noise else None))
+        return noise, entry
 
     def _promise(self, entry: Release) -> None:
         randomness = self.run.randomness
         self.run.ledger.promise(replace(entry, sampler=randomness.label) if randomness.seeded else entry)
-
-    def opened(self, total: npt.NDArray[np.int64], layout: Layout, noise: DistributedNoise) -> Summed:
-        """The answer that opened integers stand for: all three parties' shares are in them."""
-        sigma = noise.sigma_of(3)
-        values = split_vector(total / noise.resolution, layout.shapes)
-        return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))

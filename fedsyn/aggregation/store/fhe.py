@@ -20,6 +20,7 @@ for the parties that draw): neither knows all of it, and the two do not collude.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -31,11 +32,12 @@ from fedsyn.aggregation.store.crypto import CryptoKey, pack
 from fedsyn.aggregation.store.fhe_server import FheServer
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.parameters import LARGEST
-from fedsyn.crypto.fhe.plan import columns_of, holders_of, layout_of, message_of, parameters_of
+from fedsyn.crypto.fhe.parameters import LARGEST, Parameters
+from fedsyn.crypto.fhe.plan import columns_of, holders_of, message_of, parameters_of
 from fedsyn.crypto.fhe.products import ColumnLayout
 from fedsyn.crypto.fhe.seal import encryptor_of, sealapi
 from fedsyn.crypto.fhe.slots import SlotLayout, planes_of
+from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.nodes.parties.boxes import Pads, of_deal
 from fedsyn.nodes.parties.crypto import pooled_noise
@@ -46,7 +48,7 @@ from fedsyn.privacy.release import CLIENTS, ROLES
 from fedsyn.protocol.wire.envelope import Arrays, check_message
 from fedsyn.selection.terms import NORMS, Terms
 from fedsyn.settings import FheNode
-from fedsyn.table.counting.stored import StoredLayout
+from fedsyn.table.counting.stored import StoredLayout, StoreFacts
 
 
 class FheStore(Store):
@@ -123,20 +125,14 @@ class FheStore(Store):
         """Encrypted counts or columns, and noise for all that will be opened, in one message; with pads, its box."""
         config, domain, facts = part.config, part.holder.domain, part.contract.store_facts
         key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
-        parameters = parameters_of(config, domain, facts)
         keys = key.read(part.call.arrays)
+        given = [] if self.fhe.compute == "client" else [part.partition]
+        parameters, layout, planes, columns = self._deal_of(config, domain, facts, given, len(part.holder.codes))
         encryptor = encryptor_of(parameters, keys.public)
-        layout = layout_of(parameters, domain, facts)
-        planes = planes_of(layout, facts.openings, facts.attributes)
-        counts = self.fhe.compute == "client"
-        columns = None if counts else columns_of(config, domain, _partition(part), len(part.holder.codes), layout.slots)
-        sent = layout.ciphertexts if columns is None else columns.ciphertexts
-        size = message_of(self.fhe, sent, planes, layout, parameters)
-        check_message(size, "aggregation.protocol: fhe", simulated=self.simulated)
         told = DealFacts(part.request.rho, part.public_rows)
         seed, box = key.sealed(keys, of_deal(told), part.holder) if self.fhe.is_bound else (b"", b"")
         part.promise(CLIENTS)
-        vectors = self._counts(part, layout) if columns is None else _vectors(part, columns)
+        vectors = _vectors(part, columns[0]) if columns else self._counts(part, layout)
         limits = self.limits
         share, slots = pool_share(limits.fewest - limits.corrupted), layout.noisy
         noise = part.ledger.pool(planes * slots, share, part.request.release(CLIENTS), part.call.source)
@@ -149,7 +145,7 @@ class FheStore(Store):
 
     def _counts(self, part: ClientDeal, layout: SlotLayout) -> list[npt.NDArray[np.int64]]:
         """`compute: client`: all cells, counted by the client."""
-        exact = part.contribution()
+        exact = part.answer(part.call)
         stored, vector = StoredLayout(exact.layout.cliques, part.holder.domain), exact.dense()
         return [layout.vector({clique: stored.marginal(vector, clique).ravel() for clique in layout.cliques})]
 
@@ -160,20 +156,35 @@ class FheStore(Store):
 
     def room_of_deals(self, contract: Any, rows: float) -> None:
         """All ciphertexts of a client in one message; columns of `rows` rows, if those are encrypted."""
-        config, domain, facts = contract.config, contract.domain, contract.store_facts
-        parameters = parameters_of(config, domain, facts)
-        layout = layout_of(parameters, domain, facts)
-        sent = [layout.ciphertexts]
-        if self.fhe.compute != "client":
-            holders = 1 if config.federation.columns is None else config.federation.clients
-            try:
-                parts = [columns_of(config, domain, k, math.ceil(rows), layout.slots) for k in range(holders)]
-            except ProtocolError as error:
-                raise ConfigError(f"aggregation.fhe: compute: {self.fhe.compute}: {error}") from None
-            sent = [part.ciphertexts for part in parts]
-        planes = planes_of(layout, facts.openings, facts.attributes)
-        size = message_of(self.fhe, max(sent), planes, layout, parameters)
+        config = contract.config
+        holders = 1 if config.federation.columns is None else config.federation.clients
+        try:
+            self._deal_of(config, contract.domain, contract.store_facts, range(holders), math.ceil(rows))
+        except ProtocolError as error:
+            raise ConfigError(f"aggregation.fhe: compute: {self.fhe.compute}: {error}") from None
+
+    def _deal_of(
+        self, config: RunConfig, domain: Domain, facts: StoreFacts, partitions: Iterable[int], rows: int
+    ) -> tuple[Parameters, SlotLayout, int, list[ColumnLayout]]:
+        """What deals are made of: parameters, layout, planes of noise, and each client's columns if it encrypts them.
+
+        Args:
+            config, domain, facts: of the run.
+            partitions: of clients.
+            rows: of each.
+
+        Raises:
+            ConfigError: one of them does not fit a message.
+            ProtocolError: it cannot be made of columns.
+        """
+        parameters = parameters_of(config)
+        layout = SlotLayout(facts.cliques, domain, parameters.slots)
+        planes, encrypts = planes_of(layout, facts.openings, facts.attributes), self.fhe.compute != "client"
+        columns = [columns_of(config, domain, k, rows, layout.slots) for k in partitions if encrypts]
+        sent = max((one.ciphertexts for one in columns), default=layout.ciphertexts)
+        size = message_of(self.fhe, sent, planes, layout, parameters)
         check_message(size, "aggregation.protocol: fhe", simulated=self.simulated)
+        return parameters, layout, planes, columns
 
     def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
         """Scores of honest clients, and their noise, stay below what ciphertexts hold.
@@ -226,13 +237,3 @@ def _vectors(part: ClientDeal, columns: ColumnLayout) -> list[npt.NDArray[np.int
     if any((column < 0).any() for column in places.values()):
         raise ProtocolError("this client does not hold the attributes that federation.columns gives to it")
     return list(columns.vectors(places))
-
-
-def _partition(part: ClientDeal) -> int:
-    """This client's place: its own id, or the one that the server gave it."""
-    given = part.call.arrays[-1]
-    if given.shape != (1,) or given.dtype.kind not in "iu":
-        raise ProtocolError("the request to deal does not say which client it is for")
-    if part.holder.partition not in (None, int(given[0])):
-        raise ProtocolError("the message is for another client of the store")
-    return int(given[0])

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
+from fedsyn.aggregation.shares import opened
 from fedsyn.aggregation.store.base import ServedRun, Store, StoreServer
 from fedsyn.aggregation.store.crypto import CryptoRun, unpack
 from fedsyn.crypto.fhe.bfv import BfvComputation, plus_modulo
-from fedsyn.crypto.fhe.plan import columns_of, layout_of, message_of, parameters_of
+from fedsyn.crypto.fhe.plan import columns_of, message_of, parameters_of
 from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products
 from fedsyn.crypto.fhe.seal import added
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
@@ -23,7 +24,6 @@ from fedsyn.nodes.parties.interface import ChooseOrder, OpenOrder
 from fedsyn.nodes.parties.sealing import DealFacts
 from fedsyn.protocol.wire.envelope import Arrays, Reply, check_message
 from fedsyn.protocol.wire.requests import Choose, Layout, Open, Summed
-from fedsyn.protocol.wire.sparse import split_vector
 
 _BOX = 256  # bytes, at most
 
@@ -52,11 +52,11 @@ class FheServer(StoreServer):
 
     @cached_property
     def layout(self) -> SlotLayout:
-        return layout_of(self.parameters, self.run.layout.domain, self.run.facts)
+        return SlotLayout(self.run.facts.cliques, self.run.layout.domain, self.parameters.slots)
 
     @cached_property
     def parameters(self) -> Any:
-        return parameters_of(self.run.config, self.run.layout.domain, self.run.facts)
+        return parameters_of(self.run.config)
 
     @cached_property
     def ranges(self) -> NoiseRanges:
@@ -81,8 +81,8 @@ class FheServer(StoreServer):
     def _message(self) -> float:
         return message_of(self.fhe, self.layout.ciphertexts, self.ranges.planes, self.layout, self.parameters)
 
-    def invitation(self, rho: float) -> Arrays:
-        self.announce(rho)
+    @property
+    def invitation(self) -> Arrays:
         return self.crypto.invitation
 
     @property
@@ -212,9 +212,7 @@ class FheServer(StoreServer):
             size = piece.stop - piece.start
             total[piece.first : piece.first + size] = answer[at : at + size]
             at += size
-        sigma = noise.sigma_of(len(self.dealt))
-        values = split_vector(total / noise.resolution, layout.shapes)
-        return Summed(values, (sigma,) * len(layout.shapes), tuple(self.dealt))
+        return opened(total, layout.shapes, noise, self.dealt)
 
     def close(self) -> None:
         self.crypto.close()

@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 import numpy as np
 
+from fedsyn.aggregation.shares import opened
 from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.capabilities import MPC
 from fedsyn.errors import ConfigError, ProtocolError
@@ -28,6 +29,7 @@ from fedsyn.selection.terms import Terms
 from fedsyn.settings import AggregationNode
 
 _KEY, _RUN = 32, 32  # bytes
+_PARTIES = 3
 
 
 class MpcStore(Store):
@@ -49,12 +51,12 @@ class MpcStore(Store):
     def answer(self, part: ClientDeal) -> Arrays:
         """A client's share for each party, sealed to it. The keys are those of the configuration that its holder agreed
         to; in a simulation, which protects nobody, those that the message brings."""
-        run, keys, partition = _read_invitation(part.call.arrays)
+        run, keys = _read_invitation(part.call.arrays)
         if part.config.runtime.engine == "deployment":
             keys = _pinned(self.node)
-        if part.holder.partition not in (None, partition):
-            raise ProtocolError("the message is for another client of the store")
-        exact = part.promised(PARTIES)
+        partition = part.partition
+        part.promise(PARTIES)
+        exact = part.answer(part.call)
         agreed = sealed_for(run, part.config, part.holder.domain, exact.layout.cliques)
         sealed = seal_deal(exact.dense(), agreed, keys, partition, rho=part.request.rho, rows=part.public_rows)
         return [np.frombuffer(piece, np.uint8) for piece in sealed.to_parts()]
@@ -80,7 +82,7 @@ class MpcStore(Store):
 
 
 class MpcServer(StoreServer):
-    """The server's half: announces the run with the first deal, and carries.
+    """The server's half: announces the run, and carries.
 
     Args:
         run: what it serves.
@@ -93,22 +95,18 @@ class MpcServer(StoreServer):
         self._run = b""
 
     def announce(self, rho: float) -> None:
-        self._begun(rho)
+        run, layout = self.run, self.run.layout
+        self._parties = connect.connect(run.config, run.randomness)
+        nonce = secrets.token_bytes(16)
+        self._run = self._parties.begin(
+            Announcement(run.config, layout.domain, layout.cliques, rho, run.minimum, nonce)
+        )
 
-    def invitation(self, rho: float) -> Arrays:
-        """Run id and the parties' keys; the first one announces the run, with `rho` as all that it may release."""
-        parties = self._begun(rho)
-        keys = b"".join(parties.keys)
-        return [np.frombuffer(self._run, np.uint8), np.frombuffer(keys, np.uint8)]
-
-    def _begun(self, rho: float) -> ComputeParties:
-        if self._parties is None:
-            run, layout = self.run, self.run.layout
-            self._parties = connect.connect(run.config, run.randomness)
-            nonce = secrets.token_bytes(16)
-            announcement = Announcement(run.config, layout.domain, layout.cliques, rho, run.minimum, nonce)
-            self._run = self._parties.begin(announcement)
-        return self._parties
+    @property
+    def invitation(self) -> Arrays:
+        """Run id and the parties' keys."""
+        assert self._parties is not None
+        return [np.frombuffer(piece, np.uint8) for piece in (self._run, b"".join(self._parties.keys))]
 
     def deal(self, replies: Mapping[int, Reply]) -> None:
         if not replies or self._parties is None:
@@ -137,7 +135,7 @@ class MpcServer(StoreServer):
         assert self._parties is not None
         request = asked.request
         order = OpenOrder(self.next_order(), request.name, round, request.sigma, layout.cliques)
-        return self.opened(self._parties.open(order), layout, noise)
+        return opened(self._parties.open(order), layout.shapes, noise, self.dealt, _PARTIES)
 
     def close(self) -> None:
         if self._parties is not None:
@@ -154,14 +152,14 @@ def _pinned(node: AggregationNode) -> tuple[bytes, bytes, bytes]:
     return first, second, third
 
 
-def _read_invitation(arrays: Arrays) -> tuple[bytes, tuple[bytes, bytes, bytes], int]:
-    """Run id, the parties' keys and the client's partition id, from a request to deal."""
+def _read_invitation(arrays: Arrays) -> tuple[bytes, tuple[bytes, bytes, bytes]]:
+    """Run id and the parties' keys, from a request to deal."""
     sizes = [(array.dtype.kind, array.size) for array in arrays]
-    if sizes[:2] != [("u", _RUN), ("u", 3 * _KEY)] or len(arrays) != 3 or arrays[2].shape != (1,):
+    if sizes[:2] != [("u", _RUN), ("u", 3 * _KEY)] or len(arrays) != 3:
         raise ProtocolError("the request to deal does not name its run and the parties' keys")
     keys = arrays[1].astype(np.uint8).tobytes()
     first, second, third = (keys[i : i + _KEY] for i in range(0, 3 * _KEY, _KEY))
-    return arrays[0].astype(np.uint8).tobytes(), (first, second, third), int(arrays[2][0])
+    return arrays[0].astype(np.uint8).tobytes(), (first, second, third)
 
 
 def _read_sealed(arrays: Arrays, length: int) -> SealedDeal:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.aggregation.shares import opened
 from fedsyn.aggregation.store.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
@@ -34,7 +35,8 @@ class PlainStore(Store):
     reads = "exact numbers"
 
     def answer(self, part: ClientDeal) -> Arrays:
-        exact = part.promised("server")
+        part.promise("server")
+        exact = part.answer(part.call)
         return encode_sparse(exact.cells, exact.values)
 
     def serve(self, run: ServedRun) -> StoreServer:
@@ -133,7 +135,7 @@ class PlainServer(StoreServer):
         for party, ledger in enumerate(self.parties):
             own = flat if party == 0 else np.zeros(len(flat), np.int64)
             total += ledger.distributed(own, noise, entry, self._source("party", party, round, request.name, number))
-        return self.opened(total, layout, noise)
+        return opened(total, layout.shapes, noise, self.dealt, len(self.parties))
 
     def _source(self, *key: int | str) -> RandomSource:
         return self.run.randomness.generator(*key)

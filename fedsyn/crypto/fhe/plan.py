@@ -10,7 +10,6 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.registry import contract_class
 from fedsyn.settings import FheNode
-from fedsyn.table.counting.stored import StoreFacts
 
 _MOST_ROWS = 2**24
 _MOST_PRODUCTS = 2**16  # of one client, 64 of which come back in a piece
@@ -28,7 +27,7 @@ def message_of(node: FheNode, sent: int, planes: int, layout: SlotLayout, parame
     return float((sent + planes) * parameters.bytes)
 
 
-def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts) -> Parameters:
+def parameters_of(config: RunConfig) -> Parameters:
     """Parameters of the ciphertexts of a run's store.
 
     Raises:
@@ -39,11 +38,6 @@ def parameters_of(config: RunConfig, domain: Domain, facts: StoreFacts) -> Param
         return bfv_for_store(clients)
     # Columns of up to 2^24 rows (`columns_of` refuses more), whose sums come back in up to 2^10 pieces a client.
     return bfv_for_store(clients * 2**10, 2**10)
-
-
-def layout_of(parameters: Parameters, domain: Domain, facts: StoreFacts) -> SlotLayout:
-    """Where the store's cells lie."""
-    return SlotLayout(facts.cliques, domain, parameters.slots)
 
 
 def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slots: int) -> ColumnLayout:

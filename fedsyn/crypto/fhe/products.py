@@ -26,8 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.crypto.fhe.bfv import BfvComputation, sum_modulo, uniform
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
+from fedsyn.crypto.fhe.bfv import BfvComputation, DecryptionQuery, Sums, sum_modulo, uniform
 from fedsyn.crypto.fhe.seal import added
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Domain

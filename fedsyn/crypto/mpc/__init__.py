@@ -24,7 +24,7 @@ Pure: knows no messages, no mechanism, no Flower. Every party runs the same prog
 | malicious: `verify`, called by the last two | 8 and 2 per 262,144 triples more | 48 to 72 per product and per word |
 
 **Semi-honest** (`malicious=False`). One party that follows the protocol learns what is opened and nothing else: what it
-receives is masked with the stream of the one key that it does not hold, each word of a stream used once (`Gates`).
+receives is masked with the stream of the one key that it does not hold, each word of a stream used once (`Session`).
 Keys must be fresh for each session. Results are exact and do not depend on keys. Two parties together know everything.
 
 **Malicious** (`malicious=True`). One party that deviates in any way, with clients and the server on its side, learns

@@ -86,9 +86,6 @@ class Shared:
             return Shared(self.own - other.own, self.next - other.next, self.party)
         return self._constant(np.subtract, other)
 
-    def __neg__(self) -> Shared:
-        return self.mapped(np.negative)
-
     def __mul__(self, public: npt.ArrayLike) -> Shared:
         factor = words(public)
         return self.mapped(lambda slot: slot * factor)
@@ -110,17 +107,6 @@ class Shared:
 
     def segment_sums(self, starts: npt.NDArray[np.int64]) -> Shared:
         return self.mapped(lambda slot: segment_sums(slot, starts))
-
-    def marginal(self, shape: Sequence[int], keep: Sequence[int]) -> Shared:
-        """A flattened contingency table of `shape`, summed onto the axes `keep`, flattened in their order."""
-        dropped = tuple(axis for axis in range(len(shape)) if axis not in keep)
-        order = np.argsort(np.argsort(keep))  # where summing left the axes that are kept
-
-        def onto(slot: Words) -> Words:
-            table = slot.reshape(tuple(shape)).sum(axis=dropped, dtype=np.uint64)
-            return np.asarray(table).transpose(order).reshape(-1)
-
-        return self.mapped(onto)
 
 
 def concatenate(parts: Sequence[Shared]) -> Shared:

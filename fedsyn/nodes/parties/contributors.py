@@ -9,9 +9,9 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvReader
 from fedsyn.crypto.fhe.parameters import MOST_ANSWERS
-from fedsyn.crypto.fhe.plan import holders_of, layout_of
+from fedsyn.crypto.fhe.plan import holders_of
 from fedsyn.crypto.fhe.seal import SecretKeys
-from fedsyn.crypto.fhe.slots import NoiseRanges
+from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box
 from fedsyn.nodes.parties.checks import Host, refuse
@@ -49,7 +49,7 @@ class KeptRun(PartyRun):
             return
         self.layout = StoredLayout(announcement.cliques, announcement.domain)
         self.reader = BfvReader(secret)
-        slots = layout_of(secret.ring.parameters, announcement.domain, self.facts)
+        slots = SlotLayout(self.facts.cliques, announcement.domain, secret.ring.parameters.slots)
         self.ranges = NoiseRanges(slots, self.facts.openings, self.facts.attributes)
         if self.config.fhe.is_bound:
             self.pads = Pads(slots, self.ranges.planes, secret.ring.modulus)

@@ -53,11 +53,11 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
+from fedsyn.crypto.fhe.bfv import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import LARGEST, MOST_FACTOR
-from fedsyn.crypto.fhe.plan import holders_of, layout_of, parameters_of
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
+from fedsyn.crypto.fhe.plan import holders_of, parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
-from fedsyn.crypto.fhe.slots import placed
+from fedsyn.crypto.fhe.slots import SlotLayout, placed
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.checks import (
     Host,
@@ -134,7 +134,7 @@ class KeyHolder(RunHalf[KeptRun]):
         nonce = os.urandom(_NONCE)
         run = run_id(announcement, [nonce])
         facts = contract.store_facts if contract.store else None
-        secret = None if facts is None else SecretKeys(parameters_of(config, announcement.domain, facts))
+        secret = None if facts is None else SecretKeys(parameters_of(config))
         keys, pair = PublicKeys(b"", b"") if secret is None else secret.public, KeyPair()
         begun = KeptRun(run, announcement, contract, ledger, secret, pair, signers)
         most = 8 * policy.limits.entries  # 8 bytes each
@@ -274,7 +274,7 @@ class KeyHolder(RunHalf[KeptRun]):
         layout, facts = run.store
         assert run.secret is not None
         sums.check(len(asked.starts))
-        room = layout_of(run.secret.ring.parameters, layout.domain, facts)
+        room = SlotLayout(facts.cliques, layout.domain, run.secret.ring.parameters.slots)
         refuse(sums.copies * sums.length > room.ciphertexts * room.slots, "a question asks for more than a store holds")
         brought = len(asked.ciphertexts) * room.slots  # honest sums do not overlap
         refuse(not asked.ciphertexts or sum(asked.sizes) > brought, "a question asks for more slots than it brings")

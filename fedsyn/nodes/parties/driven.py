@@ -9,7 +9,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
+from fedsyn.crypto.fhe.bfv import DecryptionQuery, Sums
 from fedsyn.crypto.mpc.dealing import reconstruct
 from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.errors import ProtocolError, RunError

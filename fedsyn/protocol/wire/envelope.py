@@ -11,9 +11,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Annotated, Any
 
 import numpy.typing as npt
+from pydantic import Field, TypeAdapter
 
 from fedsyn.errors import ConfigError, ProtocolError
 
@@ -61,22 +62,10 @@ def from_json(text: Any, what: str) -> dict[str, Any]:
     return fields
 
 
-def _of(value: Any, *kinds: type) -> Any:
-    if type(value) not in kinds:  # a boolean is no number
-        raise TypeError("a value of another type")
-    return value
-
-
-def _whole(value: Any, least: int) -> int:
-    if not least <= _of(value, int) < 2**53:
-        raise ValueError("not a whole number within bounds")
-    return int(value)
-
-
-def _positive(value: Any) -> float:
-    if not 0 < float(_of(value, int, float)) < math.inf:
-        raise ValueError("not a positive, finite number")
-    return float(value)
+_MALFORMED = "the description of the sum is malformed"
+_Whole = Annotated[int, Field(ge=0, lt=2**53)]
+_Count = Annotated[int, Field(ge=1, lt=2**53)]
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
@@ -94,38 +83,34 @@ class SumSpec:
         number: of the sum in its run, from 0; no two sums of a run share one.
     """
 
-    shapes: tuple[tuple[int, ...], ...]
-    sigma: float
-    sensitivity: float
-    count: int
+    shapes: tuple[tuple[_Count, ...], ...]
+    sigma: _Positive
+    sensitivity: _Positive
+    count: _Count
     signed: bool = False
-    magnitude: float = 1.0
-    asked: int = 1
-    number: int = 0
+    magnitude: _Positive = 1.0
+    asked: _Count = 1
+    number: _Whole = 0
 
     @classmethod
     def read(cls, fields: Mapping[str, Any]) -> SumSpec:
         """The facts from an envelope. Raises ProtocolError if they are malformed."""
         try:
-            spec = cls(
-                tuple(tuple(_whole(n, 1) for n in _of(shape, list)) for shape in _of(fields["shapes"], list)),
-                _positive(fields["sigma"]),
-                _positive(fields["sensitivity"]),
-                _whole(fields["count"], 1),
-                _of(fields["signed"], bool),
-                _positive(fields["magnitude"]),
-                _whole(fields["asked"], 1),
-                _whole(fields["number"], 0),
-            )
-            _whole(spec.length, 1)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise ProtocolError("the description of the sum is malformed") from None
+            given = {name: fields[name] for name in SumSpec.__dataclass_fields__}
+            spec = _SPEC.validate_json(to_json(given), strict=True)
+        except (KeyError, TypeError, ValueError, RecursionError):
+            raise ProtocolError(_MALFORMED) from None
+        if not 1 <= spec.length < 2**53:
+            raise ProtocolError(_MALFORMED)
         return spec
 
     @cached_property
     def length(self) -> int:
         """L, entries of the summed vector."""
         return sum(math.prod(shape) for shape in self.shapes)
+
+
+_SPEC = TypeAdapter(SumSpec)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.aggregation import ClientSum, Contribution, PlainAggregation, ServerSum, make_aggregation
-from fedsyn.aggregation.base import Answering
+from fedsyn.aggregation import make_aggregation
+from fedsyn.aggregation.base import Answering, ClientSum, Contribution, ServerSum
+from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
 from fedsyn.front.testing.bench import equal_arrays

@@ -33,18 +33,18 @@ def parties(request: pytest.FixtureRequest) -> Parties:
 
 
 def first_message(parties: Parties, facts: SumFacts) -> tuple[str, wire.Arrays]:
-    stage, common, _ = CommitteeSumServer(facts, established(parties)).outbox()
-    return stage, common
+    step = next(CommitteeSumServer(facts, established(parties), parties.drop).steps())
+    return step.stage, step.common
 
 
 def masked(parties: Parties, facts: SumFacts) -> tuple[CommitteeSumServer, wire.Arrays, dict[int, wire.Arrays]]:
     """A sum whose masked vectors are in: the server, and what it asks of the committee."""
     parties.sums += 1
-    server = CommitteeSumServer(facts, established(parties))
-    stage, common, each = server.outbox()
-    server.receive({k: parties.reply(k, stage, facts, [*common, *each[k]]) for k in each}, parties.drop)
-    _, common, each = server.outbox()
-    return server, common, each
+    server = CommitteeSumServer(facts, established(parties), parties.drop)
+    steps = server.steps()
+    first = next(steps)
+    step = steps.send({k: parties.reply(k, first.stage, facts, [*first.common, *first.each[k]]) for k in first.each})
+    return server, step.common, step.each
 
 
 def seated(parties: Parties) -> list[int]:
@@ -462,7 +462,7 @@ def test_nonsense_costs_its_sender_only(stage: str, kind: int, monkeypatch: pyte
     monkeypatch.setattr(parties, "setup_reply", lying(parties.setup_reply))
     monkeypatch.setattr(parties, "reply", lying(parties.reply))
     parties.establish()
-    total, who = parties.sum(parties.facts()).result()
+    total, who = parties.sum(parties.facts())
     assert who == tuple(k for k in parties.setup.clients if k != liar or stage in (DEAL, "unmask"))
     np.testing.assert_array_equal(total, parties.total(who, 5))
     assert set(parties.dropped) == {liar}
@@ -488,10 +488,13 @@ def test_vectors_are_hidden_until_the_last_member_answers(parties: Parties) -> N
     expected = len(high) / 256
     assert ((counts - expected) ** 2 / expected).sum() < 409
     parties.sums += 1
-    server = CommitteeSumServer(facts, established(parties))
-    server.receive(replies, parties.drop)
-    _, common, each = server.outbox()
-    masks = [parties.reply(member, "unmask", facts, [*common, *each[member]])[0] for member in seated(parties)]
+    server = CommitteeSumServer(facts, established(parties), parties.drop)
+    steps = server.steps()
+    next(steps)
+    step = steps.send(replies)
+    masks = [
+        parties.reply(member, "unmask", facts, [*step.common, *step.each[member]])[0] for member in seated(parties)
+    ]
     partly = server._total - sum(masks[1:], np.zeros(length, np.uint64))
     total = parties.total(parties.setup.clients, length)
     assert not np.any(partly == total)

@@ -29,8 +29,7 @@ def check(parties: Parties, gone: Gone | None = None, length: int = 5) -> None:
     """The total is exact over those whose vector arrived, and nobody was dropped who answered."""
     gone = gone or {}
     facts = parties.facts(length) if gone or length != 5 else None
-    server = parties.sum(facts, gone)
-    total, contributors = server.result()
+    total, contributors = parties.sum(facts, gone)
     assert contributors == tuple(k for k in parties.setup.clients if k not in gone.get("masked", ()))
     np.testing.assert_array_equal(total, parties.total(contributors, length))
     assert not parties.dropped
@@ -90,7 +89,7 @@ def test_a_setup_bears_dropouts_and_a_malicious_one_asks_for_every_member() -> N
         found = parties.establish({"enrol": absent})
         assert isinstance(found, Established)
         parties.sums += 1
-        total, contributors = parties.sum(parties.facts()).result()
+        total, contributors = parties.sum(parties.facts())
         assert contributors == parties.setup.clients[2:]
         np.testing.assert_array_equal(total, parties.total(contributors, 5))
         silent = members(parties)[:2]
@@ -133,7 +132,7 @@ def test_a_member_with_wrong_shares_is_left_out() -> None:
         return [*reply[:-1], reply[-1] ^ 1] if partition == liar and stage in ("unmask", "recover") else reply
 
     parties.reply = lying  # type: ignore[method-assign]
-    total, contributors = parties.sum(gone={"unmask": [absent]}).result()
+    total, contributors = parties.sum(gone={"unmask": [absent]})
     np.testing.assert_array_equal(total, parties.total(contributors, 5))
 
 

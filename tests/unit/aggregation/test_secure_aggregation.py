@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedsyn import registry
-from fedsyn.aggregation import Contribution, Forming, Limits, SecureAggregation, ServerSum
-from fedsyn.aggregation.secure import read_cohort, write_cohort
+from fedsyn.aggregation.base import Contribution, Forming, Limits, ServerSum
+from fedsyn.aggregation.secure import SecureAggregation, read_cohort, write_cohort
 from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError

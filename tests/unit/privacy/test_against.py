@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedsyn.aggregation import Limits
+from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.privacy import (

@@ -459,8 +459,6 @@ def test_what_the_schema_does_not_call_for_is_refused() -> None:
         "join",
         "sizes",
         "rows",
-        "row-counts",
-        "cap",
         "find-ranges",
         "find-bins",
         "find-categories",

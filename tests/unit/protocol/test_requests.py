@@ -57,8 +57,6 @@ SETTINGS = {
     "rows": ("client", None),
     "measure-all": ("public", 2),
     "evaluate": ("evaluate", None),
-    "row-counts": ("auto", None),
-    "cap": ("auto", None),
 }
 
 
@@ -73,9 +71,6 @@ def recorded_with(name: str, client_sizes: str, max_participations: int | None) 
     nodes: dict[str, Any] = {"privacy": {"client_sizes": client_sizes, "epsilon": 5.0}}
     if client_sizes == "client":
         nodes = {"privacy": {"epsilon": 5.0, "client_sizes": "private", "unit": "client", "rows_per_client": 4}}
-    if client_sizes == "auto":
-        auto = {"unit": "client", "client_sizes": "private", "rows_per_client": "auto", "largest_cap": 8}
-        nodes = {"privacy": {"epsilon": 50.0, **auto}}
     if client_sizes == "evaluate":
         nodes = {"privacy": {"epsilon": 5.0}, "evaluation": {"federated": True}}
     nodes |= {} if max_participations is None else {"federation": {"max_participations": max_participations}}
@@ -120,7 +115,7 @@ REQUESTS = [  # what every client answers in the same way is damaged once
     (name, request)
     for name in registry.MECHANISMS
     for request in client_class(name).requests
-    if request not in ("evaluate", "row-counts", "cap") or name == "sketch_aim"
+    if request != "evaluate" or name == "sketch_aim"
 ]
 every_request = pytest.mark.parametrize(("name", "request_"), REQUESTS)
 

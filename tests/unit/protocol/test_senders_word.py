@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +22,6 @@ from fedsyn.errors import FedsynError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.inference.model import Model
 from fedsyn.nodes.parties.interface import run_id
-from fedsyn.protocol.capping import grid
 from fedsyn.protocol.wire.envelope import SumSpec
 from fedsyn.registry import contract_class
 from fedsyn.selection.scores import l1_distances
@@ -170,26 +168,3 @@ def test_against_whatever_model_a_row_moves_a_distance_by_one(potentials: list[f
     cliques = [("a",), ("b",), ("a", "b")]
     one, other = (l1_distances(rows, PAIR, cliques, view, 30.0) for rows in (codes, np.vstack([codes, row])))
     assert np.abs(one - other).max() <= 1.0 + 1e-9
-
-
-# How many rows take part ---------------------------------------------------------------------------------------------
-
-
-def test_made_up_counts_of_clients_decide_how_many_rows_take_part_as_a_configuration_does() -> None:
-    """Whatever comes out, a client takes part with no more rows than that, and pays for as many."""
-    privacy = {"unit": "client", "rows_per_client": "auto", "client_sizes": "private"}
-    config = config_of("sketch_aim", 30, aggregation={"protocol": "plain", "noise": "local"}, privacy=privacy)
-    codes = np.random.default_rng(1).integers(0, PAIR.shape, (500, 2)).astype(np.uint8)
-    caps = set()
-    for place in (0, 4, 8):
-        client = client_of(config, codes)
-        counts = np.zeros(len(grid(config.privacy.largest_cap)))
-        counts[place] = 1e6
-        cap = client.contract.cap_from([float(x) for x in counts], 1e-3, 30)
-        params: dict[str, Any] = {"rows": cap, "sigma": 1e-3, "clients": 30}
-        assert asked(client, "cap", {**params, "rows": cap + 1}, arrays=[counts])[1]["ok"] is False
-        assert asked(client, "cap", params, arrays=[counts])[1]["ok"] is True
-        again = type(client)(config, client.holder)  # at its next message
-        assert len(again.codes) == min(cap, 500) and again.contract.unit.factor == pytest.approx(cap**2)
-        caps.add(cap)
-    assert len(caps) > 1

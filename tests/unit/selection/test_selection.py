@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn.selection.views as views
-from fedsyn.aggregation.store import ServedRun, make_store
+from fedsyn.aggregation.store import make_store
+from fedsyn.aggregation.store.base import ServedRun
 from fedsyn.aggregation.store.plain import PlainServer
 from fedsyn.config import InferenceNode, WorkloadNode
 from fedsyn.domain import Domain

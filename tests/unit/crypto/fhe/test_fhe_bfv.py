@@ -9,9 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader, centred, centred_all, sum_modulo, uniform
+from fedsyn.crypto.fhe.bfv import (
+    BfvComputation,
+    BfvReader,
+    DecryptionQuery,
+    Sums,
+    centred,
+    centred_all,
+    sum_modulo,
+    uniform,
+)
 from fedsyn.crypto.fhe.parameters import LARGEST, bfv_for_store
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.domain import Clique, Domain

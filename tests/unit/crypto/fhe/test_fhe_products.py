@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader
+from fedsyn.crypto.fhe.bfv import BfvComputation, BfvReader, DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store
 from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products
-from fedsyn.crypto.fhe.question import DecryptionQuery, Sums
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Clique, Domain

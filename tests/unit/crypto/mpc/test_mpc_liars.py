@@ -13,9 +13,9 @@ from fedsyn.crypto.mpc import checking
 from fedsyn.crypto.mpc.checking import Buckets, buckets
 from fedsyn.crypto.mpc.dealing import deal, received, wire
 from fedsyn.crypto.mpc.network import Cheating, LocalNetwork, Network, PartyGone
-from fedsyn.crypto.mpc.rounds import Arithmetic, products
+from fedsyn.crypto.mpc.rounds import RING, Arithmetic, products
 from fedsyn.crypto.mpc.session import Session
-from fedsyn.crypto.mpc.shared import Shared
+from fedsyn.crypto.mpc.shared import Shared, words
 from fedsyn.errors import ProtocolError
 
 KEYS = [bytes([k]) * 32 for k in (1, 2, 3)]
@@ -214,8 +214,8 @@ class Noted(Session):
         self.stages: list[int] = []  # messages that were sent when each value was there
         self.values: list[Any] = []
 
-    def _input(self, *args: Any) -> Shared:
-        first, shared = self.lying.sent, super()._input(*args)
+    def input(self, *args: Any) -> Shared:
+        first, shared = self.lying.sent, super().input(*args)
         self.inputs |= set(range(first, self.lying.sent))
         return shared
 
@@ -240,7 +240,9 @@ def everything(s: Session) -> None:
     """Each kind of message; three values come out, by the three ways there are."""
     assert isinstance(s, Noted)
     x, starts = secret(s, TABLE), np.array([0, 2, 4])
-    noise = s.input(1, np.zeros(3, np.int64) if s.index == 1 else None, 3) + s.sum_of_bounded_inputs(np.ones(3, int), 3)
+    noise = s.input(RING, 1, words(np.zeros(3, np.int64)) if s.index == 1 else None, 3) + s.sum_of_bounded_inputs(
+        np.ones(3, int), 3
+    )
     sums = s.l1(x, starts, 5)
     s.returned(s.argmax(sums + s.sum_of_inputs(np.zeros(3, np.int64)) * 0 + noise, 7))
     s.returned(s.open(s.squared(x, starts)).tolist())

@@ -17,8 +17,9 @@ from fedsyn.crypto.mpc import checking
 from fedsyn.crypto.mpc.checking import assignment, buckets
 from fedsyn.crypto.mpc.dealing import ServerShare, deal, received, reconstruct
 from fedsyn.crypto.mpc.network import Cheating, LocalNetwork, Network
+from fedsyn.crypto.mpc.rounds import RING
 from fedsyn.crypto.mpc.session import Session
-from fedsyn.crypto.mpc.shared import Shared, Words, bits_of
+from fedsyn.crypto.mpc.shared import Shared, Words, bits_of, words
 
 KEYS = [bytes([k]) * 32 for k in (1, 2, 3)]
 RNG = np.random.default_rng(5)
@@ -57,7 +58,9 @@ def test_results_are_those_without_checks() -> None:
     def program(s: Session) -> list[int]:
         x, y = secret(s, X), secret(s, Y)
         found = [s.multiply(x, y), s.inner(x, y, STARTS), s.squared(x, STARTS), s.l1(x, STARTS, 27)]
-        found += [s.multiply(s.input(1, Y if s.index == 1 else None, len(Y)), x) + s.sum_of_inputs(X * s.index)]
+        found += [
+            s.multiply(s.input(RING, 1, words(Y) if s.index == 1 else None, len(Y)), x) + s.sum_of_inputs(X * s.index)
+        ]
         found += [s.sum_of_bounded_inputs(X % 100 - s.index, 8)]
         signs = s.open_planes(bits_of(s.negative(x, 27), len(X)))
         return np.concatenate([*(s.open(f) for f in found), signs.astype(np.int64), [s.argmax(x, 28)]]).tolist()

@@ -18,8 +18,9 @@ import pytest
 from benchmarks.mpc_threads import in_threads
 from fedsyn.crypto.mpc.dealing import deal, received, reconstruct
 from fedsyn.crypto.mpc.network import Cheating, LocalNetwork, PartyGone
+from fedsyn.crypto.mpc.rounds import RING
 from fedsyn.crypto.mpc.session import Session, group_sizes
-from fedsyn.crypto.mpc.shared import Shared, bits_of
+from fedsyn.crypto.mpc.shared import Shared, bits_of, words
 from fedsyn.errors import ProtocolError
 
 KEYS = [bytes([k]) * 32 for k in (1, 2, 3)]
@@ -85,7 +86,7 @@ def test_and_of_words() -> None:
 @pytest.mark.parametrize("owner", [0, 1, 2])
 def test_an_input_of_one_party(owner: int) -> None:
     def program(s: Session) -> np.ndarray:
-        x = s.input(owner, X if s.index == owner else None, len(X))
+        x = s.input(RING, owner, words(X) if s.index == owner else None, len(X))
         return s.open(s.multiply(x, x) + x)
 
     assert np.array_equal(computed(program), X * X + X)
@@ -276,7 +277,11 @@ def test_rounds_and_bytes_are_those_of_the_documentation() -> None:
     assert cost(lambda s: s.squared(secret(s, v), starts)) == [(1, 8 * 3)] * 3
     assert cost(lambda s: s.and_planes(secret(s, v), secret(s, v))) == [(1, 8 * n)] * 3
     assert cost(lambda s: s.sum_of_inputs(v)) == [(1, 8 * n)] * 3
-    assert cost(lambda s: s.input(1, v if s.index == 1 else None, n)) == [(1, 0), (1, 8 * n), (1, 0)]
+    assert cost(lambda s: s.input(RING, 1, v.view(np.uint64) if s.index == 1 else None, n)) == [
+        (1, 0),
+        (1, 8 * n),
+        (1, 0),
+    ]
     assert cost(lambda s: s.sum_of_bounded_inputs(v, 8)) == [(4, 8 * (8 * words + 3 * 8 * n))] * 3
     assert cost(lambda s: s.open(secret(s, v))) == [(2, 8 * n + 36)] * 3
     assert cost(lambda s: s.shares_for_server(secret(s, v) * 3 + secret(s, v)[0] - 4)) == [(0, 0)] * 3
@@ -395,4 +400,4 @@ def test_a_share_opened_in_two_versions_is_noticed(liar: int, copy: str) -> None
 
 def test_an_input_has_the_length_that_was_said() -> None:
     with pytest.raises(ValueError, match="gives 100 values"):
-        computed(lambda s: s.input(0, X if s.index == 0 else None, 100))
+        computed(lambda s: s.input(RING, 0, words(X) if s.index == 0 else None, 100))

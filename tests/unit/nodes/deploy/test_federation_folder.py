@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from fedsyn import yamlio
-from fedsyn.aggregation import Limits
+from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.size import derive
 from fedsyn.capabilities import FHE
 from fedsyn.config import load_options

@@ -19,7 +19,8 @@ from fedsyn.nodes.node.memory import Memory
 from fedsyn.nodes.node.tables import Encoding
 from fedsyn.nodes.node.task import Task
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
-from fedsyn.protocol.cohorts import ROUNDS, take_part_of
+from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.cohorts import ROUNDS
 from fedsyn.protocol.common import Evaluate, OneWay, Sizes
 from fedsyn.protocol.wire.envelope import ANSWER, Envelope
 from fedsyn.protocol.wire.requests import Request
@@ -118,12 +119,14 @@ def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:
     entries = [("sizes", 1), ("evaluate", 9), ("find-bins", 3), ("one-way", 0), ("one-way", 2), ("one-way", 2)]
     ledger = Ledger(PrivacyBudget(5.0, 1e-5))
     ledger.reenter([Release(name, t, GAUSSIAN, 1.0, sigma=50.0) for name, t in entries])
+    config = SimpleNamespace(federation=FederationNode(max_participations=3))
     requests: dict[str, type[Request]] = {each.name: each for each in (OneWay, Sizes, Evaluate)}
     counted = {}
     for account in (None, SimpleNamespace()):
         holder: Any = SimpleNamespace(account=account, state={})
         call: Any = SimpleNamespace(request=OneWay(), round=4)
-        take_part_of(call, FederationNode(max_participations=3), holder, ledger, requests)
+        client: Any = SimpleNamespace(config=config, holder=holder, ledger=ledger, requests=requests)
+        TableClient._take_part(client, call)
         counted[account is not None] = holder.state[ROUNDS]
     assert counted == {False: [4], True: [2, 4]}
 

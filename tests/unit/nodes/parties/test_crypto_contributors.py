@@ -24,9 +24,9 @@ from fedsyn.aggregation.secagg.primitives import KEY, Identity, KeyPair, apply_m
 from fedsyn.aggregation.store.crypto import CryptoKey, order_of
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvComputation
-from fedsyn.crypto.fhe.plan import layout_of, parameters_of
+from fedsyn.crypto.fhe.plan import parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, added
-from fedsyn.crypto.fhe.slots import NoiseRanges
+from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_table
@@ -360,9 +360,9 @@ class Stored(Study):
         pytest.importorskip("tenseal")
         super().__init__(folder, "fhaim")
         assert self.facts is not None
-        self.parameters = parameters_of(self.config, DOMAIN, self.facts)
+        self.parameters = parameters_of(self.config)
         self.computation: Any = BfvComputation(self.parameters, self.begun.keys)
-        self.layout = layout_of(self.parameters, DOMAIN, self.facts)
+        self.layout = SlotLayout(self.facts.cliques, DOMAIN, self.parameters.slots)
         self.ranges = NoiseRanges(self.layout, self.facts.openings, self.facts.attributes)
         self.sent: list[tuple[list[Any], npt.NDArray[np.uint64]]] = []
         self.refused: Mapping[int, str] = {}

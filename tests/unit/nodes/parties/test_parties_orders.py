@@ -23,7 +23,7 @@ from fedsyn.aggregation.store.base import ServedRun
 from fedsyn.aggregation.store.plain import PlainServer
 from fedsyn.capabilities import MPC, PLAIN
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.question import DecryptionQuery
+from fedsyn.crypto.fhe.bfv import DecryptionQuery
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger

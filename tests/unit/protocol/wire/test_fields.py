@@ -323,7 +323,6 @@ _GROUPS = (
     "unit/selection/test_sketches.py::test_whatever_groups_a_server_names_an_interaction_moves_by_its_sensitivity"
 )
 _WEIGHED = "property/test_vector_sensitivity.py::test_weighed_marginals_move_as_far_as_their_layout_says"
-_CAP = f"{OWN}::test_made_up_counts_of_clients_decide_how_many_rows_take_part_as_a_configuration_does"
 _PIECES = "unit/protocol/test_opening.py::test_pieces_that_do_not_fit_the_schema_are_refused"
 _JUDGE = "unit/evaluation/test_federated_evaluation.py::test_a_row_moves_no_entry_farther_than_is_charged"
 _FITTED = "unit/protocol/test_hostile_requests.py::test_measurements_that_a_client_fits_itself_are_bounded_like_a_model"
@@ -370,7 +369,6 @@ ATTACKS: dict[str, dict[str, str]] = {
     "lines between parties": {
         "session": f"{LIARS}::test_a_lie_in_any_message_ends_the_computation_and_nothing_comes_out"
     },
-    "common.Cap": dict.fromkeys(("sigma", "clients", "arrays"), _CAP),
     "common.Evaluate": dict.fromkeys(("total", "even", "arrays"), _JUDGE),
     "finding.Close": dict.fromkeys(("cells", "cuts", "categories"), _PIECES),
     "flaim.Select": {
