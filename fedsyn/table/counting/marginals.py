@@ -36,6 +36,11 @@ _CHUNK = 1 << 16
 _CELLS_AT_ONCE = 1 << 22
 # A table of so many rows is small: its cliques are counted together.
 _FEW_ROWS = 1 << 12
+# From so many pairs on it is considered to multiply; attributes of more values are left out, as their products mostly
+# add zeros; columns of a product, and rows of one.
+_MANY_PAIRS, _MOST_VALUES, _MOST_COLUMNS, _MULTIPLIED = 1000, 32, 1 << 11, 1 << 12
+# Seconds that a pair by itself costs more than here, and that each of its rows adds; of a multiplication (measured).
+_PER_PAIR, _PER_ROW, _PER_PRODUCT = 2e-6, 2e-9, 2e-11
 # Numbers that are counted together at a time: what the cache of a core holds.
 _NUMBERS_AT_ONCE = 1 << 17
 # Numbers that are sorted at once without asking whether counting would be cheaper: those of a small table.
@@ -84,10 +89,12 @@ def count(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -
     sizes = [prod(shape) for shape in shapes]
     results: list[np.ndarray | None] = [None] * len(axes)
     n = codes.shape[0]
+    _multiply(codes, domain.shape, axes, results)
+    rest = [which for which, flat in enumerate(results) if flat is None]
     if n <= _FEW_ROWS:
-        _count_together(codes, domain.shape, axes, sizes, results)
+        _count_together(codes, domain.shape, axes, sizes, rest, results)
     # Cliques in lexicographic order meet shared prefixes one after the other, so a prefix is computed once.
-    order = sorted(range(len(axes)) if n > _FEW_ROWS else (), key=axes.__getitem__)
+    order = sorted(rest if n > _FEW_ROWS else (), key=axes.__getitem__)
     # Chunks pay one pass over the cells each, so a clique of more cells is counted in longer ones.
     groups: dict[int, list[int]] = {}
     for which in order:
@@ -101,17 +108,43 @@ def count(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -
     ]
 
 
+def _multiply(codes: np.ndarray, shape: Sequence[int], axes: Sequence[Axes], results: list[np.ndarray | None]) -> None:
+    """Puts the flat counts of very many pairs of attributes into `results`, if products give them faster.
+
+    With a 0/1 column for each value, a table X has all its two-way counts in X^T X. Sums of ones below 2^24 are exact
+    in single precision, in whatever order a BLAS adds them.
+    """
+    pairs = [i for i, q in enumerate(axes) if len(q) == 2 and max(shape[q[0]], shape[q[1]]) <= _MOST_VALUES]
+    used = sorted({axis for i in pairs for axis in axes[i]})
+    ends = np.cumsum([0, *(shape[axis] for axis in used)])
+    columns = int(ends[-1])
+    alone = len(pairs) * (_PER_PAIR + _PER_ROW * len(codes))
+    if len(pairs) < _MANY_PAIRS or columns > _MOST_COLUMNS or _PER_PRODUCT * len(codes) * columns**2 >= alone:
+        return
+    counts = np.zeros((columns, columns), np.int64)
+    for start in range(0, len(codes), _MULTIPLIED):
+        part = codes[start : start + _MULTIPLIED, used]
+        ones = np.zeros((len(part), columns), np.float32)
+        ones[np.arange(len(part))[:, None], part + ends[:-1]] = 1.0
+        counts += (ones.T @ ones).astype(np.int64)
+    of = {axis: slice(ends[k], ends[k + 1]) for k, axis in enumerate(used)}
+    for i in pairs:
+        first, second = axes[i]
+        results[i] = counts[of[first], of[second]].flatten()
+
+
 def _count_together(
     codes: np.ndarray,
     shape: Sequence[int],
     axes: Sequence[Axes],
     sizes: Sequence[int],
+    wanted: Sequence[int],
     results: list[np.ndarray | None],
 ) -> None:
     """Puts the flat counts of the cliques of a small table into `results`, as many at a time as there is room for."""
     columns, width = np.ascontiguousarray(codes.T, dtype=np.int64), np.array(shape, dtype=np.int64)
-    for length in set(map(len, axes)):
-        alike = [i for i, clique in enumerate(axes) if len(clique) == length]
+    for length in {len(axes[i]) for i in wanted}:
+        alike = [i for i in wanted if len(axes[i]) == length]
         for group in groups_within(_NUMBERS_AT_ONCE, alike, lambda i: sizes[i] + len(codes)):
             ends = np.cumsum([sizes[i] for i in group])
             cells = np.zeros((len(group), len(codes)), dtype=np.int64)

@@ -141,6 +141,8 @@ def _merged(pieces: Sequence[tuple[float, float]], whole: bool) -> list[tuple[fl
 # float64 numbers every integer up to here exactly, which keeps bins of whole numbers unambiguous.
 LARGEST_INTEGER = 2**53
 MOST_BINS = 1_000_000
+# Between so many edges a number is compared with each.
+_FEW_EDGES = 64
 #: Families of ordered values; only columns of one family compare.
 NUMBERS, MOMENTS, SPANS = "numbers", "moments", "spans of time"
 
@@ -303,8 +305,13 @@ class BinnedColumn(ColumnBase):
 
     def codes_of(self, numbers: np.ndarray) -> np.ndarray:
         """(n,) codes of (n,) float64 numbers, NaN where missing; an integer type."""
-        absent = np.isnan(numbers)
-        codes = np.searchsorted(self.edges[1:-1], numbers, side="right")
+        absent, inner = np.isnan(numbers), self.edges[1:-1]
+        if len(inner) > _FEW_EDGES:
+            codes = np.searchsorted(inner, numbers, side="right")
+        else:  # five times as fast as a search
+            codes = np.zeros(len(numbers), dtype=np.uint8)
+            for edge in inner.tolist():
+                codes += numbers >= edge
         codes[absent] = self.size - 1 if self.missing else 0
         return codes
 

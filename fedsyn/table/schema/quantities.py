@@ -125,6 +125,11 @@ class WrittenNumber(BinnedColumn):
             return restored_numbers(numbers, absent, True, self.missing, self.stored)
         return restored_numbers(numbers / 10**self.decimals, absent, False, self.missing, self.stored)
 
+    def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
+        if self.decimals == 0 and self.reads_numbers:
+            return restored_numbers(numbers, absent, True, self.missing, None)
+        return super().cells(numbers, absent)
+
     def texts(self, numbers: np.ndarray) -> list[str]:
         return [self._written(number) for number in (np.asarray(numbers, np.float64) / 10**self.decimals).tolist()]
 

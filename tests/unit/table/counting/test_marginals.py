@@ -48,6 +48,18 @@ def test_count_equals_brute_force_for_every_clique_and_axis_order(monkeypatch, r
         np.testing.assert_array_equal(result, brute(codes, DOMAIN, clique), err_msg=str(clique))
 
 
+@pytest.mark.parametrize("rows", [0, 50, 9000])
+def test_very_many_pairs_are_counted_as_each_alone(rows):
+    rng = np.random.default_rng(rows)
+    domain = Domain(tuple(f"x{i}" for i in range(48)), (*(2 + i % 4 for i in range(47)), 40))
+    codes = np.stack([rng.integers(0, n, rows) for n in domain.shape], axis=1).astype(np.uint8)
+    pairs = [pair for pair in itertools.permutations(domain.attributes, 2) if rng.random() < 0.6]
+    assert len(pairs) >= marginals._MANY_PAIRS
+    for pair, result in zip(pairs, count(codes, domain, pairs), strict=True):
+        assert result.dtype == np.int64
+        np.testing.assert_array_equal(result, count(codes, domain, [pair])[0], err_msg=str(pair))
+
+
 def test_count_in_chunks_equals_count_in_one_go(monkeypatch):
     codes = table(101)
     whole = count(codes, DOMAIN, ALL_CLIQUES)
