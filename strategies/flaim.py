@@ -48,7 +48,7 @@ class Flaim(MechanismStrategy):
     contract: FlaimContract
 
     def protocol(self) -> Protocol:
-        scales, settled = self.first_scales(), False
+        scales, settled = self.contract.first_scales(self.ledger.remaining_rho), False
         measurements: list[Measurement] = []
         for t in itertools.count(1):  # line 1
             self.begin_round(t)
@@ -88,10 +88,6 @@ class Flaim(MechanismStrategy):
     @property
     def anneals(self) -> bool:
         return self.options.rounds is None
-
-    def first_scales(self) -> Scales:
-        """The contract's, for what is left of the budget."""
-        return self.contract.first_scales(self.ledger.remaining_rho)
 
     def next_scales(self, scales: Scales, settled: bool, t: int) -> tuple[Scales, bool]:
         """This round's scales, and whether it is the last: fixed for T rounds, or annealed (appendix B.4)."""

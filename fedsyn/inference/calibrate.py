@@ -137,7 +137,6 @@ class Calibrator:
         theta: (n,) float64, the log potentials of all factors one after the other; the caller writes, `run` reads.
         marginals: (n,) float64, probabilities of the factors' cells after `run`, same layout.
         log_partition: natural log of Z after `run`.
-        passes: how often `run` was called.
     """
 
     def __init__(
@@ -151,7 +150,6 @@ class Calibrator:
         self.theta = np.zeros(int(self.offsets[-1]))
         self.marginals = np.zeros_like(self.theta)
         self.log_partition = 0.0
-        self.passes = 0
         self._tables = [np.zeros(tree.axes.shape(mask)) for mask in tree.cliques]
         self._messages = [np.zeros(tree.axes.shape(mask)) for mask in tree.separators]
         self._parts: list[tuple[np.ndarray, np.ndarray]] = []
@@ -172,7 +170,6 @@ class Calibrator:
         self.log_partition = math.fsum(
             float(part) for pair in self._parts for part in (pair[0].flat[0], pair[1].flat[0])
         )
-        self.passes += 1
         return self.log_partition
 
     @property

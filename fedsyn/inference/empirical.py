@@ -104,10 +104,6 @@ class EmpiricalModel:
 
     # ------------------------------------------------------------------ other forms
 
-    def with_total(self, total: float) -> EmpiricalModel:
-        """The same rows, weighted for a different number of records."""
-        return EmpiricalModel(self.domain, self.codes, total)
-
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> EmpiricalModel:
         """The rows in which each named attribute has one of its allowed values.
 

@@ -150,10 +150,6 @@ class MixtureModel:
 
     # ------------------------------------------------------------------ other forms
 
-    def with_total(self, total: float) -> MixtureModel:
-        """The same distribution for a different number of records."""
-        return MixtureModel(self.domain, self.probabilities, total, self.weights)
-
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> MixtureModel:
         """The distribution given that each named attribute has one of its allowed values.
 

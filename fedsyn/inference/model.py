@@ -31,19 +31,15 @@ class FitInfo:
 
     Attributes:
         iterations: iterations made.
-        passes: calibrations made, line searches included.
         loss: 1/2 sum ||(M(p) - y)/sigma||^2 over the given measurements at the result.
         converged: whether the tolerance was met before the iterations ran out.
-        seconds: wall time.
         history: loss at the start and after each iteration (over merged measurements, up to a constant: it excludes
             the disagreement between repeated measurements of one clique).
     """
 
     iterations: int
-    passes: int
     loss: float
     converged: bool
-    seconds: float
     history: tuple[float, ...] = field(default=(), repr=False)
 
 
