@@ -314,12 +314,9 @@ class SketchAimContract(Contract):
     def _sketcher(
         self, cliques: tuple[Clique, ...], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]
     ) -> Sketcher:
-        self._require_groups(arrays)
-        return make_sketcher(Interactions, self.domain, cliques, width, *arrays)
-
-    def _require_groups(self, arrays: Arrays | Sequence[npt.NDArray[Any]], count: int = 1) -> None:
-        if len(arrays) != count:
+        if len(arrays) != 1:
             raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
+        return make_sketcher(Interactions, self.domain, cliques, width, *arrays)
 
     def groups(
         self, cliques: Sequence[Clique], width: int, mass: Mapping[str, npt.NDArray[np.float64]]

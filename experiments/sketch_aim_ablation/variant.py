@@ -18,6 +18,7 @@ from pydantic import Field
 
 from experiments.sketch_aim_cohorts.variant import Weight, integer_weights
 from fedsyn.aggregation import Contribution
+from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy, Measurement
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
@@ -221,7 +222,8 @@ class VariantContract(SketchAimContract):
         kind = self.options.sketch
         if kind == "interactions":
             return super()._sketcher(cliques, width, arrays)
-        self._require_groups(arrays, self.options.is_grouped)
+        if len(arrays) != self.options.is_grouped:
+            raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
         if kind == "groups":
             return make_sketcher(Sketcher, self.domain, cliques, width, *arrays)
         return (CountSketch if kind == "count" else Signs)(self.domain, cliques, width, {})
