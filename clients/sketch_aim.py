@@ -21,14 +21,15 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference.capacity import Capacity
-from fedsyn.privacy import PrivacyStatement, gaussian_rho
+from fedsyn.privacy import PrivacyStatement, gaussian_rho, sigma_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import OneWay, TableClient, answers
+from fedsyn.protocol.common import Marginals
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, largest_measured, most_cells
 from fedsyn.protocol.wire.envelope import Arrays
 from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import AnyCandidates, Layout, Request, SomeCandidates, SumRequest
+from fedsyn.protocol.wire.requests import AnyCandidates, CandidateIndices, Layout, Request, SomeCandidates, SumRequest
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
@@ -42,8 +43,15 @@ SUMS = (
     "their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their one-way "
     "parts, at S^2/sigma^2 likewise"
 )
+#: The same where each client takes part in some rounds only.
+SUMS_OF_COHORTS = (
+    "in the first round {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with "
+    "S^2 the sum of their squared sensitivities; in any other one vector of {d} one-way and the chosen marginals with "
+    "weights c, at (sum of c^2)/sigma^2"
+)
 #: Largest of the integer weights by which one request gives its marginals different noise.
 FINEST = 16
+Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
 _HIDDEN = 0.1
@@ -175,6 +183,58 @@ def residual_weights(budgets: Sequence[float], shapes: Sequence[tuple[int, ...]]
     return weights, sqrt(squared / sum(budgets)) * (1.0 + 1e-13)
 
 
+@dataclass(frozen=True)
+class CohortBudget:
+    """The noise of each sum, where a client takes part in at most m rounds.
+
+    A row of a client that takes part in j <= m rounds pays for j of them, each of which costs at most 1/m of the
+    budget: in the first round half of that for the d one-way marginals and half for ONE vector of sketches; in any
+    other the whole, for ONE vector of one-way and chosen marginals. Every sum adds Gaussian noise, and which of them a
+    client is in depends on no row, so what concerns its rows is one Gaussian mechanism with mu^2 = the sum of
+    Delta^2/sigma^2 over those rounds, however cliques and weights followed from what was released before (Smith &
+    Thakurta 2022). Other cohorts' releases do not depend on the row at all.
+
+    Attributes:
+        each: zCDP of one round, for one row.
+        attributes: d.
+        most: m.
+    """
+
+    each: float
+    attributes: int
+    most: int
+
+    @classmethod
+    def of(cls, rho: float, attributes: int, most: int) -> CohortBudget:
+        return cls(rho / most, attributes, most)
+
+    @property
+    def first_one_way(self) -> float:
+        """Standard deviation of the one-way marginals of the first round, in records."""
+        return sigma_for_rho(0.5 * self.each / self.attributes)
+
+    @property
+    def per_sensitivity(self) -> float:
+        """Standard deviation of the sketches, in multiples of their joint L2 sensitivity."""
+        return sigma_for_rho(0.5 * self.each)
+
+    def later(self, sensitivity: float) -> float:
+        """Standard deviation of a later cohort's vector of that L2 sensitivity."""
+        return sigma_for_rho(self.each, sensitivity)
+
+    def planned(self, name: str, layout: Layout | None) -> Planned | None:
+        """The most that each of the mechanism's requests may cost a row: in one round, and in all m."""
+        if layout is None:
+            return None
+        once = {
+            Marginals.name: 0.0,  # of the other schedule
+            "one-way": self.attributes * gaussian_rho(self.first_one_way),
+            "sketch": gaussian_rho(self.per_sensitivity),
+            MeasureAll.name: self.each,
+        }.get(name)
+        return None if once is None else Planned(once, self.most * once)
+
+
 class SketchAimContract(Contract):
     Options = SketchAimOptions
     accountant = "gaussian"
@@ -193,20 +253,24 @@ class SketchAimContract(Contract):
     general_words: ClassVar[dict[str, object]] = {"sums": SUMS.format(d="`d`", m="`m`")}
 
     def words(self) -> dict[str, object]:
-        return {"sums": SUMS.format(d=len(self.domain), m=self.options.rounds)}
+        sums = SUMS if self.config.federation.max_participations is None else SUMS_OF_COHORTS
+        return {"sums": sums.format(d=len(self.domain), m=self.options.rounds)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """One-way marginals and sketches once at their shares; all rounds together what is left.
 
         One-way marginals that are asked for alone may have everything: nothing is left to ask with after that.
         """
-        scales = SketchScales.of(2.0 * self.plan_rho, self.options, bool(self.sketchable))
+        if self.config.federation.max_participations is not None:
+            return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
+        options = self.options
+        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
         if isinstance(request, FirstLook) and request.alone:
             return Planned(self.plan_rho, self.plan_rho)
         if isinstance(request, OneWay):
             return Planned(gaussian_rho(scales.one_way), gaussian_rho(scales.one_way))
         if not isinstance(request, Sketches | Residuals):
-            return None
+            return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.sketchable:
             return Planned(0.0)
         if isinstance(request, Sketches):
@@ -221,13 +285,19 @@ class SketchAimContract(Contract):
         """
         options = self.options
         scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
+        cohorts = self.config.federation.max_participations is not None
+        budget = self.budget_of_cohorts(self.plan_rho)
         first = FirstLook(alone=False).layout(self, ())
         once = self.planned(FirstLook(alone=False), first)
         assert once is not None
         yield ForeseenSum.of(OneWay.name, first, self.plan_rho, part=min(1.0, once.once / self.plan_rho))
+        if cohorts:
+            yield from self._foreseen_sketches(budget) if self.sketchable else ()
+            yield self._weighed_of_all(budget.each, options.rounds)
+            return
         if not self.sketchable or self.below_noise_level(self.sketchable, rows):
             return
-        yield from self._foreseen_sketches(scales.per_sensitivity)
+        yield from self._foreseen_sketches(scales)
         yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
 
     def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
@@ -248,27 +318,38 @@ class SketchAimContract(Contract):
 
     def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
         """Whether sketches of these candidates show nothing at this size: then only the first look is asked for."""
+        if self.config.federation.max_participations is not None:
+            return False
         sizes = [len(self.candidates.cliques[i]) for i in which]
         return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
 
-    def _foreseen_sketches(self, per_sensitivity: float) -> Iterable[Foreseen]:
+    def _foreseen_sketches(self, scales: CohortBudget | SketchScales) -> Iterable[Foreseen]:
         cliques = [self.candidates.cliques[i] for i in self.sketchable]
         even = {name: np.ones(size) for name, size in zip(self.domain, self.domain.shape, strict=True)}
         request = Sketches(cliques=self.sketchable, width=self.options.width)
         layout = request.layout(self, self.groups(cliques, request.width, even))
-        rho = gaussian_rho(per_sensitivity)
+        rho = gaussian_rho(scales.per_sensitivity)
         yield ForeseenSum.of(Sketches.name, layout, rho)
         # Of one clique alone, whose values are as large and whose noise is smallest.
         alone = Layout.of_vector(layout.length, 0.25 * layout.magnitude, signed=True, magnitude=layout.magnitude)
         yield ForeseenSum.of(Sketches.name, alone, rho)
 
+    def _weighed_of_all(self, rho: float, times: int) -> ForeseenSum:
+        cells = sum(self.domain.shape) + most_cells(self)
+        layout = Layout.of_vector(cells, float(FINEST), magnitude=float(FINEST), replaced=COUNTS)
+        return ForeseenSum.of(MeasureAll.name, layout, rho, times=times, part=1.0 / (len(self.domain) + cells))
+
+    def budget_of_cohorts(self, rho: float) -> CohortBudget:
+        """How rho is divided where clients take part in some rounds only."""
+        return CohortBudget.of(rho, len(self.domain), self.paid(self.options.rounds))
+
     @classmethod
     def check(cls, config: RunConfig) -> None:
         super().check(config)
         require(
-            config.federation.max_participations is None,
-            "federation.max_participations: 'sketch_aim' asks every client before its first round; leave it out, or "
-            "choose 'augflaim', 'distributed_aim' or 'distaim'",
+            config.federation.max_participations is None or cls.options_of(config).rounds > 1,
+            "federation.max_participations: 'sketch_aim' chooses after the first round's cohort and measures later; "
+            "set mechanism.rounds to 2 or more, or leave max_participations out",
         )
 
     @cached_property
@@ -279,7 +360,7 @@ class SketchAimContract(Contract):
         """
         shape = self.domain.shape
         most = max(shape, default=1)
-        if most == 1:  # one value each: nothing to tell
+        if most == 1 or self.config.federation.max_participations is not None:  # one value each: nothing to tell
             return None
         return tuple(max(1, round(FINEST * most / g)) * g for g in shape)
 
@@ -328,7 +409,7 @@ class SketchAimContract(Contract):
 class FirstLook(OneWay):
     """All one-way marginals, at their share of the budget; or alone, with nothing asked after them."""
 
-    costs = "one vector of L2 sensitivity S: mu^2 = S^2/sigma^2"
+    costs = "one vector of L2 sensitivity S: mu^2 = S^2/sigma^2; with cohorts one array each, mu^2 = 1/sigma^2"
 
     alone: Annotated[bool, Field(strict=True, description="they may have all of the budget")]
 
@@ -430,6 +511,32 @@ class Residuals(SumRequest):
         return np.concatenate(parts).astype(np.int64, copy=False)
 
 
+class MeasureAll(SumRequest):
+    """All one-way marginals and those of some candidates, each times a weight of its own, as ONE vector."""
+
+    name = "measure-all"
+    leaves = "the counts of every attribute and of the chosen cliques, each times its weight, in a sum"
+    costs = "one vector of L2 sensitivity S = sqrt(sum of c^2): mu^2 = S^2/sigma^2, a round's share of the budget"
+
+    one_way: Annotated[list[Weight], Field(min_length=1, description="weights of the attributes")]
+    cliques: CandidateIndices
+    weights: list[Weight]
+
+    def measured(self, contract: Contract) -> list[Clique]:
+        """All marginals, in the order of the vector."""
+        return [(name,) for name in contract.domain] + [contract.candidates.cliques[i] for i in self.cliques]
+
+    def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c^2) in L2."""
+        if len(self.weights) != len(self.cliques):
+            raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
+        if len(self.one_way) != len(contract.domain):
+            raise ProtocolError("parameter 'one_way' must have one weight for each attribute")
+        weights, cells = [*self.one_way, *self.weights], sum(map(contract.domain.size, self.measured(contract)))
+        squared = sum(c * c for c in weights)
+        return Layout.of_vector(cells, sqrt(squared), magnitude=float(max(weights)), replaced=COUNTS)
+
+
 class SketchAimClient(TableClient):
     """Contributes to sums and selects nothing."""
 
@@ -458,3 +565,13 @@ class SketchAimClient(TableClient):
         """What the chosen marginals have beyond their one-way parts, exact integers."""
         layout = call.request.layout(self.contract, call.arrays)
         return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)
+
+    @answers(MeasureAll)
+    def measure_all(self, call: Call[MeasureAll]) -> Contribution:
+        """All one-way and the chosen marginals, exact integers, each times its weight."""
+        request = call.request
+        plain = Layout.of_marginals(self.domain, request.measured(self.contract))
+        counted, weights = self.marginals(plain), np.array([*request.one_way, *request.weights], np.int64)
+        which = np.searchsorted(plain.offsets, counted.cells, side="right") - 1
+        layout = request.layout(self.contract, call.arrays)
+        return Contribution(counted.cells, counted.values * weights[which], (0,), layout)

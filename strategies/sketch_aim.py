@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import chdtrc
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import SketchError
@@ -21,7 +22,10 @@ from fedsyn.evaluation.predicted.effects import independent
 from fedsyn.inference import Measurement, Model
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.plugins.clients.sketch_aim import (
+    FINEST,
+    CohortBudget,
     FirstLook,
+    MeasureAll,
     Residuals,
     SketchAimClient,
     SketchAimContract,
@@ -31,6 +35,7 @@ from fedsyn.plugins.clients.sketch_aim import (
     sketched_sizes,
     width_of,
 )
+from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.selection.coarse import Coarse
@@ -72,6 +77,9 @@ class SketchAim(MechanismStrategy):
     sketches: Sketched | None = None  # the last sketches
 
     def protocol(self) -> Protocol:
+        if self.config.federation.max_participations is not None:
+            yield from self.by_cohorts()
+            return
         which = self.sketched()
         scales = SketchScales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which))
         self.begin_round(1)
@@ -85,7 +93,7 @@ class SketchAim(MechanismStrategy):
         if self.model is None or not which:
             self.record.notes.extend([_BELOW_NOISE_LEVEL] * below_noise_level)
             return
-        sums = yield self.sum_of_sketches(which, scales.per_sensitivity)  # step 2
+        sums = yield self.sum_of_sketches(which, scales)  # step 2
         if not self.is_open(sums, "sketches"):
             return
         sketched = self.sketches_of(which, sums)
@@ -122,6 +130,9 @@ class SketchAim(MechanismStrategy):
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
         """mu^2 of the sketches, what they are, and the rows that they see: for `width_of`."""
         mu2, rows = 2.0 * self.contract.plan_rho * self.options.sketch_share, self.total
+        if self.config.federation.max_participations is not None:
+            mu2 = self.contract.budget_of_cohorts(self.contract.plan_rho).each
+            rows *= self.share_of_cohort
         squared: dict[int, float] = {}
         for clique in (self.candidates.cliques[i] for i in which):
             squared[len(clique)] = squared.get(len(clique), 0.0) + 1.0
@@ -138,14 +149,17 @@ class SketchAim(MechanismStrategy):
         mass = {name: self.model.project((name,)) for name in self.domain}
         return self.contract.groups(cliques, self.width, mass)
 
-    def sum_of_sketches(self, which: list[int], per_sensitivity: float) -> Sum:
-        """One vector of all sketches, of everybody, with noise for its sensitivity."""
+    def sum_of_sketches(
+        self, which: list[int], scales: SketchScales | CohortBudget, cohort: Sequence[int] | None = None
+    ) -> Sum:
+        """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
         request, arrays = (
             Sketches(cliques=which, width=self.width),
             self.groups([self.candidates.cliques[i] for i in which]),
         )
         sensitivity = request.layout(self.contract, arrays).sensitivity
-        return Sum(self.everyone(), request, per_sensitivity * sensitivity, arrays)
+        asked = self.everyone() if cohort is None else cohort
+        return Sum(asked, request, scales.per_sensitivity * sensitivity, arrays)
 
     def sketches_of(self, which: list[int], sums: Summed) -> Sketched:
         """The opened sketches; the model, and so the groups, are those that they were asked for with."""
@@ -226,6 +240,26 @@ class SketchAim(MechanismStrategy):
         self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
         self.measured_in.update({i: errors.steps[i] for i in every if i in errors.steps})
         return {i: every[i] for i in sorted(every)}
+
+    def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
+        """One plan for all later cohorts. Nothing is measured yet: one cohort's one-way marginals are not everybody's.
+
+        The planner's errors of one attribute are those that it will have if nothing else is measured. One cohort's
+        sketches are noisy: where the strongest is not above what noise alone shows, one-way marginals are all.
+        """
+        assert self.model is not None
+        cliques, view = self.candidates.cliques, ModelView(self.model)
+        errors = self.errors(sketched, [], view)
+        ones = [i for i, q in enumerate(cliques) if len(q) == 1]
+        errors = Errors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
+        for i, known in self.planner.precisions(errors, [], mu2).items():
+            errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
+        fits = self.capacity.test()
+        eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)] if sketched.shows(view) else []
+        new = self.chosen(errors, eligible, 1.0, mu2)
+        self.say(new, self.options.rounds)
+        self.capacity.add([cliques[i] for i in new])
+        return self.planner.precisions(errors, new, mu2)
 
     def chosen(self, errors: Errors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
         """The plan's new cliques. The tree is a budget, too: where it is full, room counts.
@@ -365,6 +399,100 @@ class SketchAim(MechanismStrategy):
             found.append(replace(self.residual_of(one), groups=None if in_cells(own) else own))
         return found
 
+    # With cohorts only: nobody is asked before it takes part, and nobody takes part in more than m rounds ------------
+
+    def by_cohorts(self) -> Protocol:
+        """The first cohort tells what to measure, and all the others measure the same.
+
+        A clique that one cohort of unlike clients measures is biased towards that cohort, more than any noise that it
+        saves is worth. So there is one choice, after the first cohort's one-way marginals and sketches, and every later
+        cohort is asked for the same marginals: their sums add up to those of all clients but the first cohort's.
+        One-way marginals are asked of every cohort. A client sends one vector in all, or two.
+        """
+        contract = self.contract
+        budget = contract.budget_of_cohorts(self.ledger.remaining_rho)
+        ones = [CohortPool((name,)) for name in self.domain]
+        pooled: list[CohortPool] = []
+        shrinkage: float | None = None
+        which = self.sketched()
+        request = None if which else MeasureAll(one_way=[1] * len(ones), cliques=[], weights=[])
+        for t in range(1, self.options.rounds + 1):
+            self.begin_round(t)
+            cohort = self.sample(self.config.federation.sampling_rate)
+            if request is None:
+                self.record.sigma = budget.first_one_way
+                sums = yield Sum(cohort, FirstLook(alone=False), budget.first_one_way)
+                if not self.is_open(sums, "one-way marginals"):
+                    continue
+                self.pool(ones, sums.arrays, [sums.sigmas[0]] * len(ones), sums)
+                self.model = None
+                self.estimate(measurements(ones, self.total))
+                sums = yield self.sum_of_sketches(which, budget, cohort)
+                if self.is_open(sums, "sketches"):
+                    with self.timed("select"):
+                        sketched = self.sketches_of(which, sums)
+                        shrinkage = self.shrinkage_of(sketched)
+                        request = self.request_of(self.planned_of_cohorts(sketched, self.later_mu2(budget, t)))
+                    pooled = [CohortPool(clique) for clique in request.measured(contract)[len(ones) :]]
+                    self.selected([pool.clique for pool in pooled])
+                continue
+            self.record.sigma = budget.later(request.layout(contract, ()).sensitivity)
+            sums = yield Sum(cohort, request, self.record.sigma)
+            if self.is_open(sums, "marginals"):
+                weights = np.array([*request.one_way, *request.weights])
+                parts = self.parts_of(request.measured(contract), sums.arrays[0])
+                values = [part / weight for part, weight in zip(parts, weights, strict=True)]
+                self.pool([*ones, *pooled], values, sums.sigmas[0] / weights, sums)
+        self.model = None  # its one-way marginals were those of one cohort
+        self.estimate(measurements(ones, self.total))
+        self.estimate(measurements([*ones, *pooled], self.total), True, shrinkage)
+
+    def later_mu2(self, budget: CohortBudget, t: int) -> float:
+        """What the cohorts after round t can give together, as 1/sigma^2 on the federation's counts.
+
+        A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
+        to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
+        """
+        left: int = self.options.rounds - t
+        return 2.0 * budget.each * left * self.share_of_cohort**2
+
+    @property
+    def share_of_cohort(self) -> float:
+        """The share of the clients that a cohort has."""
+        node = self.config.federation
+        return cohort_size(node.sampling_rate, node.minimum_cohort, len(self.clients)) / len(self.clients)
+
+    def pool(
+        self,
+        pools: Sequence[CohortPool],
+        arrays: Sequence[npt.NDArray[np.float64]],
+        sigmas: Sequence[float] | npt.NDArray[np.float64],
+        sums: Summed,
+    ) -> None:
+        """Adds the marginals of an opened sum to their pools."""
+        for pool, values, sigma in zip(pools, arrays, sigmas, strict=True):
+            pool.add(values, float(sigma), self.rows(sums.contributors))
+
+    def parts_of(self, cliques: Sequence[Clique], vector: npt.NDArray[np.float64]) -> list[npt.NDArray[np.float64]]:
+        """The marginals inside a vector, still times their weights."""
+        shapes = [self.domain.shape_of(q) for q in cliques]
+        ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
+        return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
+
+    def request_of(self, plan: Mapping[int, float]) -> MeasureAll:
+        """The request that divides a cohort's budget as the plan does, up to the rounding of the weights.
+
+        An attribute of no query of the workload has the least of the other attributes' shares.
+        """
+        cliques = self.candidates.cliques
+        ones = {cliques[i][0]: share for i, share in plan.items() if len(cliques[i]) == 1}
+        chosen = [i for i in plan if len(cliques[i]) > 1]
+        least = min(ones.values(), default=max(plan.values(), default=1.0))
+        shares = [*(ones.get(name, least) for name in self.domain), *(plan[i] for i in chosen)]
+        weights = integer_weights(shares)
+        d = len(self.domain)
+        return MeasureAll(one_way=weights[:d], cliques=chosen, weights=weights[d:])
+
 
 @dataclass(frozen=True, eq=False)
 class Sketched:
@@ -392,6 +520,17 @@ class Sketched:
         for size in np.unique(sizes):
             squared[sizes == size] = shrunk(squared[sizes == size], spread[sizes == size])
         return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
+
+    def shows(self, view: ModelView) -> bool:
+        """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.
+
+        Of k noises, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
+        """
+        squared, _, _ = self.distances(view)
+        entries = np.array([self.sketcher.noises(i) for i in range(len(self.values))], np.float64)
+        sigmas = np.array([self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))])
+        chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
+        return bool(len(chances) * chances.min() < _CHANCE)
 
     def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""
@@ -432,6 +571,34 @@ class Sketched:
         return found
 
 
+class CohortPool:
+    """Sums of one marginal over one cohort after the other, added up: the table of all who were in one of them.
+
+    Each brings noise of its own, so the noise of c cohorts' total is the root of c times that of one; what it no longer
+    has is the error of a cohort that is unlike the others.
+
+    Args:
+        clique: of the marginal.
+    """
+
+    def __init__(self, clique: Clique) -> None:
+        self.clique = clique
+        self.total: npt.NDArray[np.float64] | None = None
+        self.variance = self.rows = 0.0
+
+    def add(self, values: npt.NDArray[np.float64], sigma: float, rows: float) -> None:
+        """One cohort's noisy sum, its standard deviation, and the cohort's rows."""
+        self.total = values if self.total is None else self.total + values
+        self.variance += sigma * sigma
+        self.rows += rows
+
+    def measurement(self, total: float) -> list[Measurement]:
+        """Brought to the federation's total: the clients that were asked stand for all; empty if none was."""
+        if self.total is None:
+            return []
+        return [expanded(self.clique, self.total, self.variance, total, total / max(1.0, self.rows))]
+
+
 def expanded(
     clique: Clique, values: npt.NDArray[np.float64], variance: float, total: float, factor: float
 ) -> Measurement:
@@ -449,6 +616,16 @@ def expanded(
     """
     missing = total * max(0.0, factor - 1.0) / values.size
     return Measurement(clique, values * factor, sqrt(variance * factor * factor + missing))
+
+
+def integer_weights(shares: Sequence[float]) -> list[int]:
+    """Weights c of 1 to `FINEST` with c^2 in proportion to the shares, up to rounding."""
+    most = max(shares)
+    return [max(1, round(FINEST * sqrt(share / most))) for share in shares]
+
+
+def measurements(pools: Sequence[CohortPool], total: float) -> list[Measurement]:
+    return [measured for pool in pools for measured in pool.measurement(total)]
 
 
 def precision(measurements: Sequence[Measurement]) -> dict[Clique, float]:

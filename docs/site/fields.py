@@ -333,6 +333,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques weights shapes", _LAYOUT + "; candidates, weights times cells up to 2^31"),
         word("arrays", "groups on the domain, of these shapes", "other groups: " + _QUESTION),
     ),
+    "sketch_aim.MeasureAll": (bounded("one_way cliques weights", _LAYOUT + "; weights up to 16"),),
     "mst.Tree": (
         bounded("epsilon", _PLAN),
         word("arrays", _MODEL, "a tree against another model: as much about one row as epsilon says"),

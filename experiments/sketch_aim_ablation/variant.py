@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from experiments.sketch_aim_cohorts.variant import Weight, integer_weights
 from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy, Measurement
@@ -26,8 +25,9 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimClient,
     SketchAimContract,
     SketchAimOptions,
+    Weight,
 )
-from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim, Sketched, expanded, in_cells
+from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim, Sketched, expanded, in_cells, integer_weights
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells

@@ -6,7 +6,7 @@ The server, hostile, names cliques, weights and groups; the client's own layout 
 from __future__ import annotations
 
 import math
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.sketch_aim_ablation.variant import VariantClient, VariantContract, Weighed
-from experiments.sketch_aim_cohorts.variant import CohortsClient, MeasureAll
 from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
-from fedsyn.plugins.clients.sketch_aim import FINEST, FirstLook, Residuals, Sketches
+from fedsyn.plugins.clients.sketch_aim import FINEST, FirstLook, MeasureAll, Residuals, Sketches
 from fedsyn.protocol.wire.requests import Layout
 from fedsyn.selection.groups import grouping_keys
 from fedsyn.table.counting.residuals import cost
@@ -46,7 +45,7 @@ def vector(contract: VariantContract, request: Any, arrays: list[np.ndarray], co
         Sketches: client.sketch,
         Weighed: client.measure,
         Residuals: client.measure_residuals,
-        MeasureAll: partial(CohortsClient.measure_all, client),
+        MeasureAll: client.measure_all,
     }
     part = answers[type(request)](call)
     out = np.zeros(part.layout.length, np.int64)

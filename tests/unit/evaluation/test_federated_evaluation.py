@@ -429,8 +429,7 @@ def test_it_is_paid_from_the_budget_whatever_is_protected(mode: str) -> None:
         pytest.importorskip("tenseal")
     federation = federation_of(awkward_table("every_kind"), False)
     nodes = {**MODES[mode], "evaluation": {"federated": True, "share": 0.2}}
-    name = "augflaim" if "federation" in nodes else "sketch_aim"
-    outcome = finished(execute(config_of(name, len(federation.parts), None, **nodes), federation))
+    outcome = finished(execute(config_of("sketch_aim", len(federation.parts), None, **nodes), federation))
     ledger, contract = outcome.strategy.ledger, outcome.strategy.contract
     (entry,) = [release for release in ledger.releases if release.name == "evaluate"]
     assert ledger.unit.row_rho(entry) == pytest.approx(contract.evaluation_rho, rel=1e-3)

@@ -444,6 +444,14 @@ def the_sketches_again(hospital: Hospital, task: Task) -> Task:
     return replace(again, arrays=arrays, scalars={"envelope": json.dumps(facts)})
 
 
+@attack("measure/masked", "'measure-all' asks for less noise than the run's plan has")
+def all_marginals_of_the_other_schedule(hospital: Hospital, task: Task) -> Task:
+    """What cohorts are asked is no request of a run that asks everybody: its plan has nothing for it."""
+    params = {"one_way": [1, 1, 1], "cliques": [], "weights": []}
+    made = changed(task, request="measure-all")
+    return replace(made, scalars={"envelope": json.dumps({**envelope(made), "params": params})})
+
+
 # How good the table is: the table, boxes and trees are the server's ---------------------------------------------------
 
 

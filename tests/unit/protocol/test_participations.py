@@ -28,8 +28,7 @@ from fedsyn.settings import FederationNode
 TABLE = awkward_table("missing_values")
 FEDERATION = federation_of(TABLE, False)
 K = len(FEDERATION.parts)
-COHORTS = "experiments.sketch_aim_cohorts.variant:ByCohorts"
-FAMILIES = ("augflaim", "naive_flaim", "flaim_random", "fed_naive_bayes", "distributed_aim", COHORTS)
+FAMILIES = ("augflaim", "naive_flaim", "flaim_random", "fed_naive_bayes", "distributed_aim", "sketch_aim")
 
 
 def config(name: str, rounds: int, m: int | None, p: float, **nodes: Any) -> Any:
@@ -221,7 +220,7 @@ def test_a_store_asks_each_client_once_in_whatever_round() -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", [COHORTS, "augflaim"])
+@pytest.mark.parametrize("name", ["sketch_aim", "augflaim"])
 def test_secure_sums_over_cohorts_are_their_simulation_and_no_committee_counts(name: str) -> None:
     """All clients are asked for keys in round 1, a committee in every round: that is no part."""
     parts = tuple(TABLE.encode()[k::12] for k in range(12))

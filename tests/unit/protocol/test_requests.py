@@ -53,21 +53,22 @@ def table() -> AwkwardTable:
 
 #: What a configuration has in which a request is asked, where that is not the ordinary one.
 SETTINGS = {
-    "sizes": "private",
-    "rows": "client",
-    "evaluate": "evaluate",
-    "row-counts": "auto",
-    "cap": "auto",
+    "sizes": ("private", None),
+    "rows": ("client", None),
+    "measure-all": ("public", 2),
+    "evaluate": ("evaluate", None),
+    "row-counts": ("auto", None),
+    "cap": ("auto", None),
 }
 
 
 def recorded(name: str, request: str) -> Outcome:
     """A run in which the request is asked."""
-    return recorded_with(name, SETTINGS.get(request, "public"))
+    return recorded_with(name, *SETTINGS.get(request, ("public", None)))
 
 
 @cache
-def recorded_with(name: str, client_sizes: str) -> Outcome:
+def recorded_with(name: str, client_sizes: str, max_participations: int | None) -> Outcome:
     federation = federation_of(table(), contract_class(name).central)
     nodes: dict[str, Any] = {"privacy": {"client_sizes": client_sizes, "epsilon": 5.0}}
     if client_sizes == "client":
@@ -77,6 +78,7 @@ def recorded_with(name: str, client_sizes: str) -> Outcome:
         nodes = {"privacy": {"epsilon": 50.0, **auto}}
     if client_sizes == "evaluate":
         nodes = {"privacy": {"epsilon": 5.0}, "evaluation": {"federated": True}}
+    nodes |= {} if max_participations is None else {"federation": {"max_participations": max_participations}}
     # FHAIM's own score needs public sizes.
     options = {"score": "l1"} if (name, client_sizes) == ("fhaim", "private") else OPTIONS.get(name)
     return finished(execute(config_of(name, len(federation.parts), options, **nodes), federation))

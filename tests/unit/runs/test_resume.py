@@ -63,6 +63,7 @@ CASES: dict[str, dict[str, Any]] = {
         "aggregation": {**SECURE, "threat": "malicious"},
         "privacy": {"client_sizes": "private"},
         "schema": OPEN,
+        "federation": {"max_participations": 2},
     },
 }
 

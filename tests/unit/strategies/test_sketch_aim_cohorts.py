@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from experiments.sketch_aim_cohorts.variant import CohortBudget, CohortPool, CohortsClient, MeasureAll
 from fedsyn.errors import ConfigError
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.plugins.clients.sketch_aim import Residuals, Sketches
+from fedsyn.plugins.clients.sketch_aim import CohortBudget, MeasureAll, Residuals, SketchAimClient, Sketches
+from fedsyn.plugins.strategies.sketch_aim import CohortPool
 from fedsyn.privacy import gaussian_rho
 from fedsyn.protocol.client import OneWay
 from fedsyn.table.counting.marginals import count
@@ -27,7 +27,7 @@ ONES = [(name,) for name in DOMAIN]
 
 def config(rounds: int = 4, m: int | None = 1, p: float = 0.25, **nodes: Any) -> Any:
     nodes["federation"] = {"sampling_rate": p, "max_participations": m, **nodes.get("federation", {})}
-    return config_of("experiments.sketch_aim_cohorts.variant:ByCohorts", K, {"rounds": rounds}, **nodes)
+    return config_of("sketch_aim", K, {"rounds": rounds}, **nodes)
 
 
 def run(faults: Any = None, **changes: Any) -> Outcome:
@@ -123,13 +123,11 @@ def test_more_budget_measures_no_fewer_marginals() -> None:
 def test_one_round_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"set mechanism\.rounds to 2 or more"):
         config(rounds=1, p=1.0)
-    with pytest.raises(ConfigError, match="'sketch_aim' asks every client before its first round; leave it out"):
-        config_of("sketch_aim", K, {"rounds": 4}, federation={"sampling_rate": 0.25, "max_participations": 1})
 
 
 @pytest.mark.parametrize("m", [1, 3])
 def test_a_client_refuses_less_noise_than_planned(m: int) -> None:
-    contract = CohortsClient.Contract(config(m=m), DOMAIN)
+    contract = SketchAimClient.Contract(config(m=m), DOMAIN)
     rho, d = contract.plan_rho, len(DOMAIN)
     budget = CohortBudget.of(rho, d, m)
     two = [i for i, q in enumerate(contract.candidates.cliques) if len(q) == 2][:2]
@@ -146,4 +144,8 @@ def test_a_client_refuses_less_noise_than_planned(m: int) -> None:
     residuals = Residuals(shapes=[], cliques=two, weights=[1, 1])
     nothing = contract.planned(residuals, residuals.layout(contract, ()))
     assert nothing is not None and nothing.once == 0.0  # what the other schedule asks for is no part of this plan
+    unbounded = SketchAimClient.Contract(config(m=None), DOMAIN)
+    request = MeasureAll(one_way=[1] * d, cliques=two, weights=[1, 1])
+    other = unbounded.planned(request, request.layout(unbounded, ()))
+    assert other is not None and other.once == 0.0
     assert Sketches.name == "sketch" and MeasureAll.name not in (OneWay.name, Residuals.name)
