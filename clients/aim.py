@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.capabilities import FHE
@@ -22,7 +22,7 @@ from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, Planned, largest_measured
 from fedsyn.protocol.stored import STORE_REQUESTS, Answers, OpenMarginals, OpenOneWay, SelectClique
 from fedsyn.protocol.wire.requests import Layout, Request
-from fedsyn.selection.scores import Penalty
+from fedsyn.selection.scores import Penalty, penalised_cells
 from fedsyn.selection.terms import L1, Terms
 from fedsyn.selection.views import ModelView
 from fedsyn.settings import Node
@@ -135,9 +135,7 @@ class AimContract(Contract):
         """
         candidates, chosen = self.candidates, list(eligible)
         cliques = [candidates.cliques[i] for i in chosen]
-        cells: npt.NDArray[np.float64] = (
-            candidates.cells[chosen] if self.options.penalty == "cells" else view.effective_cells(cliques)
-        )
+        cells = penalised_cells(self.options.penalty, candidates, chosen, view)
         weights, p = candidates.weights[chosen], view.probabilities(cliques)
         return Terms.of(self.options.score, cliques, p, weights, cells, sigma=sigma, size=size, rows=rows)
 
@@ -157,11 +155,18 @@ class AimContract(Contract):
     # The budget, lines 1-2 --------------------------------------------------------------------------------------------
 
     def first_scales(self, rho: float) -> Scales:
-        """Lines 1-2, or the equal division over a fixed number of rounds."""
+        """Lines 1-2, for 16 d planned rounds; else an equal division over d one-way marginals and T rounds.
+
+        Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself (McKenna
+        et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well, but it starts
+        at twice the variance (`printed_start`). Annealing chooses the later scales from noisy results, so no plan but
+        only the ledger's filter bounds the total.
+        """
         d, options = len(self.domain), self.options
-        if options.rounds is None:
-            return annealing_start(rho, d, options.measure_fraction, as_printed=options.ablation.printed_start)
-        return fixed_scales(rho, options.rounds, d, options.measure_fraction)
+        if options.rounds is not None:
+            return divide(rho, options.rounds + d, options.rounds, options.measure_fraction)
+        scales = divide(rho, 16 * d, 16 * d, options.measure_fraction)
+        return replace(scales, sigma=scales.sigma * math.sqrt(2.0)) if options.ablation.printed_start else scales
 
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """Choices and marginals at the first noise and, if the budget is annealed, at that of a last round which has
@@ -242,32 +247,3 @@ class DistAimClient(TableClient):
     """Holds some rows; deals its answers once, and is asked no more."""
 
     Contract = DistAimContract
-
-
-def fixed_scales(rho: float, rounds: int, attributes: int, measure_fraction: float = 0.9) -> Scales:
-    """Scales of AIM with fixed rounds T: d one-way marginals, then T choices and T measurements.
-
-    `sigma = sqrt((T + d) / (2 r rho))`, `epsilon = sqrt(8 (1 - r) rho / T)`; counts, so the sensitivity is 1.
-
-    Args:
-        rho: zCDP budget.
-        rounds: T, at least 1.
-        attributes: d, the number of one-way marginals measured before the first round.
-        measure_fraction: r, the share of rho for measuring.
-    """
-    return divide(rho, rounds + attributes, rounds, measure_fraction)
-
-
-def annealing_start(rho: float, attributes: int, measure_fraction: float = 0.9, *, as_printed: bool = False) -> Scales:
-    """Starting scales of AIM with budget annealing: T = 16 d planned rounds (FLAIM Algorithm 2, lines 1-2).
-
-    Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself
-    (McKenna et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well,
-    but it starts at twice the variance; `as_printed=True` selects it. Annealing chooses the later scales from
-    noisy results, so no plan but only the ledger's filter bounds the total.
-    """
-    planned = 16 * attributes
-    scales = divide(rho, planned, planned, measure_fraction)
-    if as_printed:
-        return Scales(scales.sigma * math.sqrt(2.0), scales.epsilon, planned, planned)
-    return scales

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal
@@ -262,9 +262,5 @@ class CtganClient(TableClient):
 
         entry = replace(release, round=call.round)
         noisy = self.ledger.sampled_gaussian(total, len(self.codes), entry, call.source)
-        return [unpacked(noisy, contract.options.clip)], {}
-
-
-def unpacked(noisy: Sequence[float] | npt.NDArray[np.float64], clip: float) -> npt.NDArray[np.float32]:
-    """Whole steps of the clipping norm as the gradients they stand for."""
-    return (np.asarray(noisy, np.float64) * (clip / STEPS_OF_CLIP)).astype(np.float32)
+        unit = contract.options.clip / STEPS_OF_CLIP
+        return [(np.asarray(noisy, np.float64) * unit).astype(np.float32)], {}

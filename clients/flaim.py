@@ -502,9 +502,7 @@ class FedNaiveBayesClient(TableClient):
 # Noise scales --------------------------------------------------------------------------------------------------------
 
 
-def lemma_4_1(
-    rho: float, rounds: int, local_rounds: int, one_way: int, measure_fraction: float = 0.9, *, as_printed: bool = False
-) -> Scales:
+def lemma_4_1(rho: float, rounds: int, local_rounds: int, one_way: int, measure_fraction: float = 0.9) -> Scales:
     """FLAIM's sigma_t and epsilon_t (Maddock et al. 2024, Lemma 4.1), corrected for more than one local round.
 
     A row sits at one client, so only that client's choices and the sums it joins touch the row: parallel
@@ -526,12 +524,9 @@ def lemma_4_1(
         local_rounds: s.
         one_way: one-way marginals that a row takes part in: d if they are measured once, T d if in every round.
         measure_fraction: r, the share of rho for measuring.
-        as_printed: use s in place of 2s - 1. For showing the difference only: with s > 1 a ledger that charges what is
-            released refuses such a run.
     """
     steps = rounds * local_rounds
-    measured = steps if as_printed else rounds * (2 * local_rounds - 1)
-    return divide(rho, measured + one_way, steps, measure_fraction)
+    return divide(rho, rounds * (2 * local_rounds - 1) + one_way, steps, measure_fraction)
 
 
 def most_of_one(first: Scales, per_round: tuple[int, int], rho: float, measure_fraction: float) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from fedsyn.plugins.clients.privsyn import PairAblation, PairClient, PairContrac
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import Layout, PairIndices, Request, SumRequest
+from fedsyn.protocol.wire.requests import Layout, PairIndices, SumRequest
 from fedsyn.selection.indif import Projection
 from fedsyn.settings import Node
 
@@ -77,22 +77,6 @@ class AdaFedPairOptions(FedPairOptions):
     ablation: AdaFedPairAblation = Field(default_factory=AdaFedPairAblation)
 
 
-class FedPairContract(PairContract):
-    Options: ClassVar[type[Node]] = FedPairOptions
-    scores = "projections of all pairs, "
-    general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for projections and pairs"}
-
-    def scoring(self, pairs: Sequence[int]) -> SumRequest:
-        return Projections(pairs=list(pairs))
-
-    def is_scoring(self, request: Request) -> bool:
-        return isinstance(request, Projections)
-
-
-class AdaFedPairContract(FedPairContract):
-    Options = AdaFedPairOptions
-
-
 class Projections(SumRequest):
     """Algorithm 1, lines 2 and 4: the projection of some pairs' exact marginals, k integers each, as ONE vector."""
 
@@ -113,6 +97,17 @@ class Projections(SumRequest):
             magnitude=projection.magnitude(contract.domain, pairs),
             replaced=TWICE if signed else COUNTS,
         )
+
+
+class FedPairContract(PairContract):
+    Options: ClassVar[type[Node]] = FedPairOptions
+    scoring = Projections
+    scores = "projections of all pairs, "
+    general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for projections and pairs"}
+
+
+class AdaFedPairContract(FedPairContract):
+    Options = AdaFedPairOptions
 
 
 class FedPrivSynClient(PairClient):

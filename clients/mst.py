@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from scipy.cluster.hierarchy import DisjointSet
 
 from fedsyn.aggregation import Contribution
 from fedsyn.domain import Clique
@@ -80,8 +81,8 @@ class MstContract(Contract):
     @cached_property
     def tree_size(self) -> int:
         """Edges of every spanning forest: d - 1, or fewer where pairs too large to be measured leave parts apart."""
-        forest = Forest()
-        return sum(forest.join(pair) for pair in self.pairs)
+        forest = DisjointSet(self.domain)
+        return sum(forest.merge(*pair) for pair in self.pairs)
 
     def third(self, rho: float) -> float:
         """rho of each of the three parts; all of it where there are no pairs."""
@@ -241,11 +242,11 @@ class MstClient(TableClient):
         contract = self.contract
         (release,) = call.request.releases(contract)
         scores = l1_distances(self.codes, self.domain, contract.pairs, self.view(call.arrays), self.size)
-        forest, chosen = Forest(), []
+        forest, chosen = DisjointSet(self.domain), []
         for _ in range(release.count):
-            open_ = [j for j, pair in enumerate(contract.pairs) if forest.separates(pair)]
+            open_ = [j for j, pair in enumerate(contract.pairs) if not forest.connected(*pair)]
             best = self.ledger.exponential(scores[open_], replace(release, round=call.round, count=1), call.source)
-            forest.join(contract.pairs[open_[best]])
+            forest.merge(*contract.pairs[open_[best]])
             chosen.append(contract.edges[open_[best]])
         return [], {"tree": chosen}
 
@@ -278,34 +279,6 @@ class FedMstClient(TableClient):
 
 
 # What both halves use ------------------------------------------------------------------------------------------------
-
-
-class Forest:
-    """The parts that the chosen pairs leave of the attributes (Kruskal 1956).
-
-    >>> forest = Forest()
-    >>> [forest.join(pair) for pair in (("age", "sex"), ("sex", "ward"), ("age", "ward"))]
-    [True, True, False]
-    """
-
-    def __init__(self) -> None:
-        self._above: dict[str, str] = {}
-
-    def _root(self, name: str) -> str:
-        while name in self._above:
-            name = self._above[name]
-        return name
-
-    def separates(self, pair: Clique) -> bool:
-        """Whether the two attributes are in different parts."""
-        return self._root(pair[0]) != self._root(pair[1])
-
-    def join(self, pair: Clique) -> bool:
-        """Makes their parts one; whether they were two."""
-        a, b = self._root(pair[0]), self._root(pair[1])
-        if a != b:
-            self._above[a] = b
-        return a != b
 
 
 def width_of(signal: float, noise: float) -> int:

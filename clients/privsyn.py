@@ -122,6 +122,24 @@ class PairBudget:
         )
 
 
+class InDifs(SumRequest):
+    """InDif of some pairs, times a public integer and rounded (Zhang et al. 2021, Section 4.1)."""
+
+    name = "indif"
+    leaves = "its dependency scores, rounded, in a sum"
+    costs = "one vector of L2 sensitivity S = 4 sqrt(m) for m pairs: mu^2 = S^2/sigma^2"
+
+    pairs: PairIndices
+
+    def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
+        """One row moves a score by at most 4 records, so its multiple by at most the integer 4 times the unit.
+
+        And so its rounding; sqrt(m) times that for all m pairs together.
+        """
+        moved = INDIF_SENSITIVITY * INDIF_UNIT
+        return Layout.of_vector(len(self.pairs), moved * math.sqrt(len(self.pairs)), magnitude=moved)
+
+
 class PairContract(Contract):
     """Only Gaussian noise, each time on ONE vector of a known norm per row.
 
@@ -142,7 +160,8 @@ class PairContract(Contract):
         "{rest}, or for the one-way marginals again where no pair is selected; noise drawn by {noise}",
         sampler="{sampler}",
     )
-    #: What the dependency scores are, for the statement.
+    #: The request for what the dependency scores are made of, and what that is, for the statement.
+    scoring: ClassVar[type[Any]] = InDifs
     scores = "InDif of every pair, "
     general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for scores and pairs"}
 
@@ -166,7 +185,7 @@ class PairContract(Contract):
             return Planned(max(budget.one_way, again), budget.one_way + again)
         if isinstance(request, WeightedPairs):
             return Planned(budget.pairs, budget.pairs)
-        if self.is_scoring(request):
+        if isinstance(request, self.scoring):
             return Planned(budget.scores, budget.scores) if options.scored else Planned(0.0)
         return None
 
@@ -195,21 +214,13 @@ class PairContract(Contract):
             return
         if self.options.scored:
             for some in (self.measurable[:1], self.measurable):
-                scores = self.scoring(some)
+                scores = self.scoring(pairs=list(some))
                 yield ForeseenSum.of(scores.name, scores.layout(self, ()), budget.scores)
         cells = min(sum(self.domain.size(self.pairs[i]) for i in self.measurable), MOST_CELLS)
         for weight in (1.0, float(LARGEST_WEIGHT)):
             layout = Layout.of_vector(cells, weight, magnitude=weight, replaced=COUNTS)
             part = 1.0 / (len(self.measurable) + 1)  # of AdaFedPrivSyn, which asks for one after the other
             yield ForeseenSum.of(WeightedPairs.name, layout, budget.pairs, times=len(self.measurable) + 1, part=part)
-
-    def scoring(self, pairs: Sequence[int]) -> SumRequest:
-        """Asks for what the dependency scores of these pairs are made of."""
-        return InDifs(pairs=list(pairs))
-
-    def is_scoring(self, request: Request) -> bool:
-        """Whether it asks for what the dependency scores are made of."""
-        return isinstance(request, InDifs)
 
     def words(self) -> dict[str, object]:
         options = self.options
@@ -297,24 +308,6 @@ class WeightedPairs(SumRequest):
             magnitude=float(max(self.weights)),
             replaced=COUNTS,
         )
-
-
-class InDifs(SumRequest):
-    """InDif of some pairs, times a public integer and rounded (Zhang et al. 2021, Section 4.1)."""
-
-    name = "indif"
-    leaves = "its dependency scores, rounded, in a sum"
-    costs = "one vector of L2 sensitivity S = 4 sqrt(m) for m pairs: mu^2 = S^2/sigma^2"
-
-    pairs: PairIndices
-
-    def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row moves a score by at most 4 records, so its multiple by at most the integer 4 times the unit.
-
-        And so its rounding; sqrt(m) times that for all m pairs together.
-        """
-        moved = INDIF_SENSITIVITY * INDIF_UNIT
-        return Layout.of_vector(len(self.pairs), moved * math.sqrt(len(self.pairs)), magnitude=moved)
 
 
 # Clients -------------------------------------------------------------------------------------------------------------

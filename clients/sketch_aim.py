@@ -161,26 +161,23 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
     return rows * rows < sqrt(2.0) * sketches / mu2
 
 
-def residual_weights(
-    budgets: Sequence[float], shapes: Sequence[tuple[int, ...]], finest: int
-) -> tuple[list[int], float]:
+def residual_weights(budgets: Sequence[float], shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], float]:
     """Integers c that divide a budget, up to rounding, and the noise on the vector that spends it.
 
     Noise of sigma on c G R M is noise of sigma / (c G) on R M, at a price of (c G)^2 t / sigma^2 for the share t of the
-    dimensions: c G is in proportion to the root of budget / t. The largest is `finest` times the most cells, so that
+    dimensions: c G is in proportion to the root of budget / t. The largest is `FINEST` times the most cells, so that
     rounding moves the smallest by little.
 
     Args:
         budgets: mu^2 of each, positive.
         shapes: of the marginals, each with a residual.
-        finest: levels of a weight.
 
     Returns:
         c of each; sigma, a hair larger than the budget's, so that no rounding of sums goes beyond it.
     """
     cells = [prod(shape) for shape in shapes]
     roots = [sqrt(b * g / dimensions(shape)) for b, g, shape in zip(budgets, cells, shapes, strict=True)]
-    unit = finest * max(cells) / max(roots)
+    unit = FINEST * max(cells) / max(roots)
     weights = [max(1, round(unit * root / g)) for root, g in zip(roots, cells, strict=True)]
     squared = sum(c * c * g * dimensions(shape) for c, g, shape in zip(weights, cells, shapes, strict=True))
     return weights, sqrt(squared / sum(budgets)) * (1.0 + 1e-13)
@@ -398,12 +395,9 @@ class SketchAimContract(Contract):
     def _sketcher(
         self, cliques: tuple[Clique, ...], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]
     ) -> Sketcher:
-        self._require_groups(arrays)
-        return make_sketcher(Interactions, self.domain, cliques, width, *arrays)
-
-    def _require_groups(self, arrays: Arrays | Sequence[npt.NDArray[Any]], count: int = 1) -> None:
-        if len(arrays) != count:
+        if len(arrays) != 1:
             raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
+        return make_sketcher(Interactions, self.domain, cliques, width, *arrays)
 
     def groups(
         self, cliques: Sequence[Clique], width: int, mass: Mapping[str, npt.NDArray[np.float64]]

@@ -8,7 +8,6 @@ seconds to minutes: this is to check fedsyn's own fits with, not to work with. I
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -80,7 +79,6 @@ def estimate_with_mbi(
     found = merge(axes_of(domain), measurements)
     total = least_variance_total(found) if total is None else total
     merged = completed(axes_of(domain), found, total)
-    started = time.perf_counter()
     with _mbi() as mbi:
         measured = [m for m in merged if m.mask]
         potentials = _fitted_potentials(mbi, domain, measured, total, (solver, iterations, tolerance), warm_start)
@@ -91,7 +89,7 @@ def estimate_with_mbi(
         found = to_rank_order(domain, clique, model.project(clique)).ravel()
         seen = found if m.index is None else sums_of_groups(m.index, found, m.values.size)
         loss += 0.5 * float(np.add.reduce(((seen - m.values.ravel()) / m.sigma) ** 2, None))
-    model.info = FitInfo(iterations, 0, loss, False, time.perf_counter() - started)
+    model.info = FitInfo(iterations, loss, False)
     return model
 
 

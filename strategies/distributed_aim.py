@@ -122,14 +122,14 @@ class DistributedAim(MechanismStrategy):
         """
         gains = decode(sums.arrays[0], self.options.resolution) - self.penalty(eligible, sigmas.marginal)
         chosen: list[int] = []
-        taken: list[set[str]] = []
+        taken: list[Clique] = []
         for i in np.lexsort((np.array(eligible), -gains)):
             clique = self.candidates.cliques[eligible[i]]
-            repeats = not self.options.ablation.remeasure and _inside(clique, taken)
+            repeats = not self.options.ablation.remeasure and contained_in(taken)(clique)
             if not repeats and self.capacity.fits(clique, self.share()):
                 self.capacity.add([clique])
                 chosen.append(eligible[i])
-                taken.append(set(clique))
+                taken.append(clique)
             if len(chosen) == self.options.top:
                 break
         chosen.sort()
@@ -143,7 +143,3 @@ class DistributedAim(MechanismStrategy):
         cells = penalised_cells(self.options.penalty, self.candidates, eligible, ModelView(self.current_model))
         weights = 1.0 if self.options.ablation.printed_scores else self.candidates.weights[eligible]
         return weights * expected_noise(sigma, cells)
-
-
-def _inside(clique: Clique, others: Sequence[set[str]]) -> bool:
-    return any(other.issuperset(clique) for other in others)

@@ -48,7 +48,7 @@ class Flaim(MechanismStrategy):
     contract: FlaimContract
 
     def protocol(self) -> Protocol:
-        scales, settled = self.first_scales(), False
+        scales, settled = self.contract.first_scales(self.ledger.remaining_rho), False
         measurements: list[Measurement] = []
         for t in itertools.count(1):  # line 1
             self.begin_round(t)
@@ -77,7 +77,7 @@ class Flaim(MechanismStrategy):
                 before = self.model
                 self.estimate(measurements, last)  # line 16
                 chosen = [m for m in new if m.clique in choosers]
-                settled = self.anneals and is_settled(
+                settled = self.options.rounds is None and is_settled(
                     before, self.model, [m.clique for m in chosen], [m.sigma for m in chosen]
                 )
             if last:
@@ -85,17 +85,9 @@ class Flaim(MechanismStrategy):
 
     # Budget -----------------------------------------------------------------------------------------------------------
 
-    @property
-    def anneals(self) -> bool:
-        return self.options.rounds is None
-
-    def first_scales(self) -> Scales:
-        """The contract's, for what is left of the budget."""
-        return self.contract.first_scales(self.ledger.remaining_rho)
-
     def next_scales(self, scales: Scales, settled: bool, t: int) -> tuple[Scales, bool]:
         """This round's scales, and whether it is the last: fixed for T rounds, or annealed (appendix B.4)."""
-        if not self.anneals:
+        if self.options.rounds is not None:
             return scales, t == self.options.rounds
         per_round = Scales(scales.sigma, scales.epsilon, *self.contract.per_round)
         if t == 1:

@@ -12,6 +12,7 @@ from math import pi, sqrt
 
 import numpy as np
 import numpy.typing as npt
+from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import chdtri
 
 from fedsyn.errors import ProtocolError
@@ -20,7 +21,6 @@ from fedsyn.plugins.clients.mst import (
     CoarsePairs,
     FedMstClient,
     FedMstContract,
-    Forest,
     MstClient,
     MstContract,
     PairSketches,
@@ -72,8 +72,8 @@ class Mst(MechanismStrategy):
     def read(self, reply: Reply) -> list[int]:
         """The holder's pairs, in the order of their choice; ProtocolError unless they are those of a spanning tree."""
         tree = indices(reply.params.get("tree"), len(self.candidates), "tree")
-        forest, edges, cliques = Forest(), set(self.contract.edges), self.candidates.cliques
-        if len(tree) != self.contract.tree_size or not all(i in edges and forest.join(cliques[i]) for i in tree):
+        forest, edges, cliques = DisjointSet(self.domain), set(self.contract.edges), self.candidates.cliques
+        if len(tree) != self.contract.tree_size or not all(i in edges and forest.merge(*cliques[i]) for i in tree):
             raise ProtocolError("the reply's pairs do not form a spanning tree")
         return tree
 
@@ -156,8 +156,8 @@ class FedMst(Mst):
 
     def tree(self, weights: Floats) -> list[int]:
         """Positions of the pairs of the maximum spanning tree, heaviest first; equal ones in their public order."""
-        forest, pairs = Forest(), self.contract.pairs
-        return [j for j in np.argsort(-weights, kind="stable").tolist() if forest.join(pairs[j])]
+        forest, pairs = DisjointSet(self.domain), self.contract.pairs
+        return [j for j in np.argsort(-weights, kind="stable").tolist() if forest.merge(*pairs[j])]
 
     def worthwhile(self, tree: Sequence[int], weights: Floats, rho: float, inflation: float) -> list[int]:
         """The pairs of the tree that gain most together: sum of (distance - expected error), where they share rho.

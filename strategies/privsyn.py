@@ -243,9 +243,9 @@ class Allocation:
     fixed: npt.NDArray[np.float64] | None = None
 
     @cached_property
-    def _parts(self) -> npt.NDArray[np.float64]:
-        """(m,) unit^(2/3)."""
-        return np.asarray(self.unit ** (2.0 / 3.0))
+    def parts(self) -> npt.NDArray[np.float64]:
+        """(m,) in whose proportions pairs share a budget."""
+        return np.ones(len(self.unit)) if self.even else np.asarray(self.unit ** (2.0 / 3.0))
 
     def costs(self, most: int) -> npt.NDArray[np.float64]:
         """(m,) share of the budget of each pair, such that no `most` pairs exceed it together.
@@ -253,8 +253,7 @@ class Allocation:
         Algorithm 5 as corrected: 1 / most each; or in the proportions of `shares`, for the `most` costliest pairs. A
         chosen pair's cost is then at most its share among the chosen.
         """
-        parts = np.ones(len(self.unit)) if self.even else self.unit ** (2.0 / 3.0)
-        return np.asarray(parts / np.sort(parts)[-most:].sum())
+        return np.asarray(self.parts / np.sort(self.parts)[-most:].sum())
 
     def shares(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
         """Share of the budget of each chosen pair, summing to 1.
@@ -262,7 +261,7 @@ class Allocation:
         A pair with share w has noise error unit / sqrt(w): w proportional to unit^(2/3) minimises the sum (Zhang et al.
         2021, equation 3).
         """
-        weights = np.ones(len(chosen)) if self.even else self.unit[list(chosen)] ** (2.0 / 3.0)
+        weights = self.parts[list(chosen)]
         return np.asarray(weights / weights.sum())
 
     def error(self, chosen: Sequence[int]) -> float:
@@ -280,8 +279,7 @@ class Allocation:
             return np.asarray(errors[list(chosen)].sum() + errors)
         if self.even:
             return np.asarray(math.sqrt(len(chosen) + 1.0) * (self.unit[list(chosen)].sum() + self.unit))
-        parts = self._parts
-        return np.asarray((parts[list(chosen)].sum() + parts) ** 1.5)
+        return np.asarray((self.parts[list(chosen)].sum() + self.parts) ** 1.5)
 
 
 def choose_greedily(

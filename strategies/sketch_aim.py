@@ -6,7 +6,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import pi, sqrt
@@ -238,7 +238,7 @@ class SketchAim(MechanismStrategy):
                     spent += every[i]
             every = now
         self.capacity.add([cliques[i] for i in every if len(cliques[i]) > 1])
-        self.keep_steps(errors, every)
+        self.measured_in.update({i: errors.steps[i] for i in every if i in errors.steps})
         return {i: every[i] for i in sorted(every)}
 
     def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
@@ -344,10 +344,6 @@ class SketchAim(MechanismStrategy):
         """(m,) mu^2 that 1/sigma^2 = 1 costs of each candidate's residual in cells."""
         return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
-    def keep_steps(self, errors: Errors, measured: Iterable[int]) -> None:
-        """Notes in which groups these candidates are measured from now on."""
-        self.measured_in.update({i: errors.steps[i] for i in measured if i in errors.steps})
-
     def asked(self, plan: Mapping[int, float]) -> tuple[Residuals, float, list[npt.NDArray[Any]]]:
         """The request for a plan, the noise on its vector, and the groups that go with it, if any."""
         which, groups, budgets = map(list, zip(*self.looks(plan), strict=True))
@@ -362,7 +358,7 @@ class SketchAim(MechanismStrategy):
         self, which: list[int], budgets: list[float], shapes: Sequence[tuple[int, ...]], grouped: bool
     ) -> tuple[Residuals, float]:
         """Return the request for these candidates, of these shapes, and the noise on its vector."""
-        weights, sigma = residual_weights(budgets, shapes, FINEST)
+        weights, sigma = residual_weights(budgets, shapes)
         return Residuals(shapes=[list(s) for s in shapes] if grouped else [], cliques=which, weights=weights), sigma
 
     def looks(self, plan: Mapping[int, float]) -> list[Look]:

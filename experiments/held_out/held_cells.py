@@ -38,7 +38,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class, strategy_class
-from fedsyn.selection.views import PooledView
+from fedsyn.selection.views import pooled_view
 from fedsyn.table.counting.candidates import build_workload
 from fedsyn.table.counting.marginals import count
 
@@ -173,7 +173,7 @@ def fitted(
             Randomness(config.runtime.seed),
             json.loads(text) if text else {},
             save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
-            pooled=lambda: PooledView(train, domain),
+            pooled=lambda: pooled_view(train, domain),
         )
         return client_class(config.mechanism.name)(config, holder).to_client()
 

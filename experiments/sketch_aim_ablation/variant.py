@@ -17,6 +17,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
+from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy, Measurement
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
@@ -177,6 +178,13 @@ class Weighed(Residuals):
         return np.concatenate([c * table.ravel() for c, table in zip(self.weights, counts, strict=True)])
 
 
+def blocks(tree: Hierarchy) -> list[npt.NDArray[np.int64]]:
+    """Return, for each resolution, the block of each cell; a cell without order is its own block."""
+    alone = np.arange(tree.size - tree.ordered)
+    found = [np.arange(tree.ordered) // width for width in tree.widths]
+    return [np.concatenate([own, (own[-1] + 1 if len(own) else 0) + alone]) for own in found]
+
+
 class VariantContract(SketchAimContract):
     """sketch_aim's, with the requests and sketches of the variant."""
 
@@ -214,7 +222,8 @@ class VariantContract(SketchAimContract):
         kind = self.options.sketch
         if kind == "interactions":
             return super()._sketcher(cliques, width, arrays)
-        self._require_groups(arrays, self.options.is_grouped)
+        if len(arrays) != self.options.is_grouped:
+            raise ProtocolError("the request does not bring the groups of the sketches, or more than them")
         if kind == "groups":
             return make_sketcher(Sketcher, self.domain, cliques, width, *arrays)
         return (CountSketch if kind == "count" else Signs)(self.domain, cliques, width, {})
@@ -298,7 +307,7 @@ class Variant(SketchAim):
                 continue
             tree = Hierarchy.binary(self.domain[clique[0]], self.domain.ordered.get(clique[0], 0))
             shares = np.square(tree.weights) / tree.sensitivity**2
-            pairs = zip(tree.groups(), shares, strict=True)
+            pairs = zip(blocks(tree), shares, strict=True)
             found += [(i, (groups,), budget * float(share)) for groups, share in pairs]
         return found
 

@@ -23,6 +23,7 @@ maximum has no order, and fewer than eight numbers NumPy adds one after the othe
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -44,39 +45,27 @@ BLOCK_CELLS = 1 << 15
 def inner_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Reductions as three-axis views (before, reduced, after), the innermost run of axes first."""
     runs = _runs(shape, kept)
-    steps = []
-    after = 1
-    for position in range(len(runs) - 1, -1, -1):
-        keep, size = runs[position]
-        if keep:
-            after *= size
-        elif size > 1:
-            steps.append((math.prod(s for _, s in runs[:position]), size, after))
-    return steps
+    return [
+        (math.prod(own for _, own in runs[:at]), size, math.prod(own for keep, own in runs[at + 1 :] if keep))
+        for at, (keep, size) in reversed(list(enumerate(runs)))
+        if not keep and size > 1
+    ]
 
 
 def outer_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
     """The same, the outermost run first: faster, for the rows of the first steps are longer. Sums get other bits."""
     runs = _runs(shape, kept)
-    steps = []
-    before = 1
-    for position, (keep, size) in enumerate(runs):
-        if keep:
-            before *= size
-        elif size > 1:
-            steps.append((before, size, math.prod(s for _, s in runs[position + 1 :])))
-    return steps
+    return [
+        (math.prod(own for keep, own in runs[:at] if keep), size, math.prod(own for _, own in runs[at + 1 :]))
+        for at, (keep, size) in enumerate(runs)
+        if not keep and size > 1
+    ]
 
 
 def _runs(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[bool, int]]:
     """Neighbouring axes with one fate as one."""
-    runs: list[tuple[bool, int]] = []
-    for size, keep in zip(shape, kept, strict=True):
-        if runs and runs[-1][0] == keep:
-            runs[-1] = (keep, runs[-1][1] * size)
-        else:
-            runs.append((keep, size))
-    return runs
+    pairs = itertools.groupby(zip(kept, shape, strict=True), key=lambda pair: pair[0])
+    return [(keep, math.prod(size for _, size in own)) for keep, own in pairs]
 
 
 def turns(ufunc: np.ufunc, before: int, reduced: int, after: int) -> bool:
@@ -137,7 +126,6 @@ class Calibrator:
         theta: (n,) float64, the log potentials of all factors one after the other; the caller writes, `run` reads.
         marginals: (n,) float64, probabilities of the factors' cells after `run`, same layout.
         log_partition: natural log of Z after `run`.
-        passes: how often `run` was called.
     """
 
     def __init__(
@@ -151,7 +139,6 @@ class Calibrator:
         self.theta = np.zeros(int(self.offsets[-1]))
         self.marginals = np.zeros_like(self.theta)
         self.log_partition = 0.0
-        self.passes = 0
         self._tables = [np.zeros(tree.axes.shape(mask)) for mask in tree.cliques]
         self._messages = [np.zeros(tree.axes.shape(mask)) for mask in tree.separators]
         self._parts: list[tuple[np.ndarray, np.ndarray]] = []
@@ -172,7 +159,6 @@ class Calibrator:
         self.log_partition = math.fsum(
             float(part) for pair in self._parts for part in (pair[0].flat[0], pair[1].flat[0])
         )
-        self.passes += 1
         return self.log_partition
 
     @property

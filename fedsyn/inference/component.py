@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.inference.junction_tree import FIXED_PASSES, JunctionTree, connect, table_counts
+from fedsyn.inference.junction_tree import FIXED_PASSES, JunctionTree, connect, table_counts, tree_cost
 from fedsyn.inference.triangulation import Axes, bits, eliminate_greedily, eliminate_simplicial, maximal
 
 Floats = npt.NDArray[np.float64]
@@ -196,12 +196,6 @@ class Component:
     @cached_property
     def extension(self) -> tuple[Extension, ...]:
         return tuple(Extension(tree, self.measured) for tree in self.trees)
-
-
-def tree_cost(tree: JunctionTree, measured: Sequence[int]) -> int:
-    """What a pass over a tree costs (`pass_cost`), exactly."""
-    counts = table_counts(tree, measured)
-    return sum(cells * (FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, counts, strict=True))
 
 
 def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:

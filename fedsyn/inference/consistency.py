@@ -37,14 +37,16 @@ from fedsyn.table.counting.reductions import dot
 
 Tables = dict[Clique, np.ndarray]
 
+# Turns of `norm_sub` and projection of a marginal, which end when its projections miss theirs by this share of the
+# records in total.
+_MOST_TURNS, _TOLERANCE = 100, 1e-4
+
 
 def consistent(
     domain: Domain,
     measurements: Sequence[Measurement],
     *,
     total: float | None = None,
-    iterations: int = 100,
-    tolerance: float = 1e-4,
     one_way: Sequence[HierarchicalMeasurement] = (),
 ) -> Tables:
     """Non-negative marginals that agree, from noisy ones.
@@ -53,15 +55,13 @@ def consistent(
         domain: all attributes.
         measurements: noisy marginals in counts, each with its own sigma; repeated and permuted cliques are merged.
         total: public number of records; None for the least-variance estimate from the measurements, at least 1.
-        iterations: at most this many turns of `norm_sub` and projection for each marginal.
-        tolerance: a marginal's turns end when its projections miss theirs by this share of the records in total.
         one_way: attributes measured at several resolutions, besides.
 
     Returns:
         For each measured clique but (), and each attribute of `one_way`, in domain order, a float64 array of shape
         `domain.shape_of(clique)`: non-negative, with the same one-way projections as every other (to rounding), hence
-        summing to `total`. Shared two-way projections of three-way marginals agree nearly, by the tolerance where the
-        turns sufficed.
+        summing to `total`. Shared two-way projections of three-way marginals agree nearly, by `_TOLERANCE` where
+        `_MOST_TURNS` sufficed.
 
     Raises:
         ValueError: a malformed measurement, or a total that is negative or not finite.
@@ -89,7 +89,7 @@ def consistent(
         tables.setdefault((name,), settled[(name,)])
     for clique, values in levels.items():
         parts = {part: table for part, table in settled.items() if set(part) < set(clique)}
-        settled[clique] = _settle(clique, values, parts, total, iterations, tolerance)
+        settled[clique] = _settle(clique, values, parts, total)
     return {clique: settled[clique] for clique in sorted(tables, key=lambda q: (len(q), domain.axes(q)))}
 
 
@@ -225,15 +225,13 @@ def _along(subset: Clique, clique: Clique, values: np.ndarray) -> np.ndarray:
     return values.reshape([sizes.get(name, 1) for name in clique])
 
 
-def _settle(
-    clique: Clique, values: np.ndarray, parts: Tables, total: float, iterations: int, tolerance: float
-) -> np.ndarray:
+def _settle(clique: Clique, values: np.ndarray, parts: Tables, total: float) -> np.ndarray:
     """A non-negative marginal near `values` whose projections are the settled `parts`."""
     table, threshold = _project(values.ravel(), total, 0.0)
     table = table.reshape(values.shape)
     if not parts:
         return table
-    for _ in range(iterations):
+    for _ in range(_MOST_TURNS):
         missed = 0.0
         for part, wanted in parts.items():
             gap = wanted - _onto(part, clique, table)
@@ -241,7 +239,7 @@ def _settle(
             table = table + _along(part, clique, gap * (gap.size / table.size))
         flat, threshold = _project(table.ravel(), total, threshold)
         table = flat.reshape(values.shape)
-        if missed <= tolerance * total:
+        if missed <= _TOLERANCE * total:
             break
     return _exact(clique, table, [parts[(name,)] for name in clique], total)
 

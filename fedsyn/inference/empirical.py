@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
-from fedsyn.inference.mixture import MixtureModel, packed_head, total_of
-from fedsyn.inference.model import Model, checked_cells, checked_codes, checked_total
+from fedsyn.inference.mixture import MixtureModel
+from fedsyn.inference.model import Model, checked_cells, checked_codes, checked_total, packed_head, read_head
 from fedsyn.randomness import RandomSource
 from fedsyn.table.counting.marginals import count
 
@@ -104,10 +104,6 @@ class EmpiricalModel:
 
     # ------------------------------------------------------------------ other forms
 
-    def with_total(self, total: float) -> EmpiricalModel:
-        """The same rows, weighted for a different number of records."""
-        return EmpiricalModel(self.domain, self.codes, total)
-
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> EmpiricalModel:
         """The rows in which each named attribute has one of its allowed values.
 
@@ -137,7 +133,7 @@ class EmpiricalModel:
             ProtocolError: the arrays are malformed or belong to another domain.
         """
         try:
-            return cls(domain, arrays["codes"], total_of(domain, arrays, _FORMAT, "table"))
+            return cls(domain, arrays["codes"], read_head(domain, arrays, (_FORMAT,))["total"])
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError("the model that was received is malformed") from error
 

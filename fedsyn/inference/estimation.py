@@ -11,7 +11,6 @@ agree with the own measurements, and hold what noise in the residual would move.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -120,7 +119,6 @@ def _fitted(
     prior: Model | None,
     shrinkage: float,
 ) -> Model:
-    started = time.perf_counter()
     measured = [m for m in merged if m.mask]
     compiled = Compiled(domain, measured, total)
     calibrator, unit = compiled.calibrator, compiled.unit
@@ -138,10 +136,8 @@ def _fitted(
     )
     info = FitInfo(
         iterations=solution.iterations,
-        passes=calibrator.passes,
         loss=solution.fit * unit**2 + constant,
         converged=solution.converged,
-        seconds=time.perf_counter() - started,
         history=tuple(loss * unit**2 for loss in solution.history),
     )
     return Model.calibrated(domain, calibrator, total, info=info)

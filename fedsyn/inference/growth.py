@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from fedsyn.inference.component import ORDERS, Component, tree_cost
-from fedsyn.inference.junction_tree import FIXED_PASSES, connect
+from fedsyn.inference.component import ORDERS, Component
+from fedsyn.inference.junction_tree import FIXED_PASSES, connect, tree_cost
 from fedsyn.inference.triangulation import (
     Axes,
     adjacency_of,

@@ -33,7 +33,6 @@ import numpy as np
 
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Cells, Clique, Domain
-from fedsyn.errors import ConfigError
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.estimation import estimate
@@ -52,25 +51,14 @@ class GumConfig:
 
     Attributes:
         iterations: updates of every marginal, each time in a new random order.
-        alpha: share of a marginal's gap that an update of the first iteration closes, at most 1.
-        decay: factor on alpha after each iteration, at most 1.
+        decay: factor on alpha, which is 1 in the first iteration, after each one.
         duplicate: share of the freed rows that become copies; the others, and all that fill an empty cell, are
             overwritten.
     """
 
     iterations: int = 50
-    alpha: float = 1.0
     decay: float = 0.95
     duplicate: float = 0.5
-
-    def __post_init__(self) -> None:
-        if self.iterations < 0:
-            raise ConfigError("gum.iterations must not be negative")
-        for name, value in (("alpha", self.alpha), ("decay", self.decay)):
-            if not 0.0 < value <= 1.0:
-                raise ConfigError(f"gum.{name} must be above 0 and at most 1")
-        if not 0.0 <= self.duplicate <= 1.0:
-            raise ConfigError("gum.duplicate must be between 0 and 1")
 
 
 def synthesize(
@@ -233,7 +221,7 @@ def _updated(
     """The (d, rows) table after all iterations."""
     connected = _connected([*core, *(axes for axes, _ in zeros)])
     marginals = list(core.items())
-    alpha = config.alpha
+    alpha = 1.0
     for _ in range(config.iterations if marginals and table.shape[1] else 0):
         # A new order of the rows each time: below, the first rows of a cell stand for random ones.
         table = table[:, rng.permutation(table.shape[1])]
@@ -273,7 +261,8 @@ def update(
         The number of rows that were to be changed.
     """
     goal = target.ravel()
-    cell = _cells(table, axes, target.shape, _index_type(goal.size))
+    # The smallest type for cell numbers: 2-byte keys are sorted by radix, several times as fast as others.
+    cell = _cells(table, axes, target.shape, np.uint16 if goal.size < 1 << 16 else np.int64)
     have = np.bincount(cell, minlength=goal.size)
     gap = goal - have
     gap[np.abs(gap) < 1.0] = 0.0
@@ -284,7 +273,8 @@ def update(
     freed = _free(cell, _apportion(surplus, moves, rng), have, rng)
     filled = np.repeat(np.arange(goal.size), _apportion(lack, moves, rng))
     # Match on one of the attributes, a random one, so that most replacements leave it as it is.
-    stride, size = _stride(target.shape, int(rng.integers(target.ndim)))
+    axis = int(rng.integers(target.ndim))
+    stride, size = math.prod(target.shape[axis + 1 :]), target.shape[axis]
     freed = freed[np.argsort(cell[freed] // stride % size, kind="stable")]
     filled = filled[np.argsort(filled // stride % size, kind="stable")]
     moves = min(len(freed), len(filled))
@@ -303,11 +293,6 @@ def update(
     return moves
 
 
-def _index_type(cells: int) -> type[np.integer]:
-    """The smallest type for cell numbers; 2-byte keys are sorted by radix, several times as fast as others."""
-    return np.uint16 if cells < 1 << 16 else np.int64
-
-
 def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.integer]) -> np.ndarray:
     """(n,) flat cell of each row in the marginal over `axes`, of this shape."""
     index = np.zeros(table.shape[1], dtype=dtype)
@@ -315,11 +300,6 @@ def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.i
         index *= dtype(size)
         index += table[axis].astype(dtype, copy=False)
     return index
-
-
-def _stride(shape: Sequence[int], axis: int) -> tuple[int, int]:
-    """(cells between two neighbouring values of an axis, its size)."""
-    return math.prod(shape[axis + 1 :]), shape[axis]
 
 
 def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:

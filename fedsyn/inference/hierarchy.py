@@ -67,12 +67,6 @@ class Hierarchy:
         widths = tuple(1 << level for level in range((ordered - 1).bit_length()))
         return cls(size, ordered, widths, (_CELL_WEIGHT, *[1.0] * (len(widths) - 1)))
 
-    def groups(self) -> list[npt.NDArray[np.int64]]:
-        """Returns, for each resolution, the block of each cell; a cell without order is its own block."""
-        alone = np.arange(self.size - self.ordered)
-        blocks = [np.arange(self.ordered) // width for width in self.widths]
-        return [np.concatenate([own, (own[-1] + 1 if len(own) else 0) + alone]) for own in blocks]
-
     @property
     def lengths(self) -> list[int]:
         """Blocks of each resolution."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -174,6 +173,12 @@ def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
     return tables
 
 
+def tree_cost(tree: JunctionTree, measured: Sequence[int]) -> int:
+    """What a pass over a tree costs (`pass_cost`), exactly."""
+    counts = table_counts(tree, measured)
+    return sum(cells * (FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, counts, strict=True))
+
+
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     """Cells that one calibration pass touches for a model with these cliques; about proportional to its time.
 
@@ -183,5 +188,4 @@ def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
     axes = axes_of(domain)
     measured = maximal([*map(axes.mask, cliques), *axes.zeros])
     tree = build_tree(axes, measured)
-    counts = table_counts(tree, measured)
-    return math.fsum(cells * (FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, counts, strict=True))
+    return float(tree_cost(tree, measured))

@@ -1,12 +1,7 @@
-"""A model that is a mixture of product distributions: what a generator of independent columns given noise is.
-
-Stored, it starts as every model does that is not a junction tree: with one array of JSON that holds its format, its
-domain and its total.
-"""
+"""A model that is a mixture of product distributions: what a generator of independent columns given noise is."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -17,7 +12,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
-from fedsyn.inference.model import checked_cells, checked_codes, checked_total
+from fedsyn.inference.model import checked_cells, checked_codes, checked_total, packed_head, read_head
 from fedsyn.randomness import RandomSource
 
 _FORMAT = "mixture 1"
@@ -155,10 +150,6 @@ class MixtureModel:
 
     # ------------------------------------------------------------------ other forms
 
-    def with_total(self, total: float) -> MixtureModel:
-        """The same distribution for a different number of records."""
-        return MixtureModel(self.domain, self.probabilities, total, self.weights)
-
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> MixtureModel:
         """The distribution given that each named attribute has one of its allowed values.
 
@@ -199,33 +190,7 @@ class MixtureModel:
             ProtocolError: the arrays are malformed or belong to another domain.
         """
         try:
-            total = total_of(domain, arrays, _FORMAT, "mixture")
-            return cls(domain, arrays["probabilities"], total, arrays["weights"])
+            head = read_head(domain, arrays, (_FORMAT,))
+            return cls(domain, arrays["probabilities"], head["total"], arrays["weights"])
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError("the model that was received is malformed") from error
-
-
-def packed_head(domain: Domain, total: float, format_: str) -> np.ndarray:
-    """(n,) uint8, for the key `model` of a model's arrays."""
-    head = {
-        "format": format_,
-        "attributes": list(domain.attributes),
-        "shape": list(domain.shape),
-        "total": total.hex(),
-    }
-    return np.frombuffer(json.dumps(head).encode(), dtype=np.uint8).copy()
-
-
-def total_of(domain: Domain, arrays: Mapping[str, np.ndarray], format_: str, what: str) -> float:
-    """The total that a head says, after it was found to be of this format and domain.
-
-    Raises:
-        ProtocolError: another format, or another domain.
-        KeyError, TypeError, ValueError: it is malformed.
-    """
-    head = json.loads(np.asarray(arrays["model"], dtype=np.uint8).tobytes())
-    if head["format"] != format_:
-        raise ProtocolError(f"unknown format of a {what} model; this version reads '{format_}'")
-    if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
-        raise ProtocolError("the model belongs to another domain than the schema's")
-    return float.fromhex(head["total"])

@@ -31,19 +31,15 @@ class FitInfo:
 
     Attributes:
         iterations: iterations made.
-        passes: calibrations made, line searches included.
         loss: 1/2 sum ||(M(p) - y)/sigma||^2 over the given measurements at the result.
         converged: whether the tolerance was met before the iterations ran out.
-        seconds: wall time.
         history: loss at the start and after each iteration (over merged measurements, up to a constant: it excludes
             the disagreement between repeated measurements of one clique).
     """
 
     iterations: int
-    passes: int
     loss: float
     converged: bool
-    seconds: float
     history: tuple[float, ...] = field(default=(), repr=False)
 
 
@@ -244,11 +240,7 @@ class Model:
         axes = axes_of(self.domain)
         out = np.full(len(codes), -self.log_partition)
         for mask, table in self._tables.items():
-            index = np.zeros(len(codes), dtype=np.int64)
-            for rank in bits(mask):
-                index *= axes.sizes[rank]
-                index += codes[:, axes.order[rank]]
-            out += table.ravel()[index]
+            out += table[tuple(codes[:, axes.order[rank]] for rank in bits(mask))]
         barred = self.domain.violated(codes)
         for name, values in self._conditions.items():
             barred |= ~values[codes[:, self.domain.axes((name,))[0]]]
@@ -318,20 +310,16 @@ class Model:
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Arrays for an npz file or a message: `model` (uint8, JSON) and `potentials` (float64), without `info`."""
         axes = axes_of(self.domain)
-        head = {
-            "format": _FORMAT,
-            "attributes": list(self.domain.attributes),
-            "shape": list(self.domain.shape),
-            "total": self.total.hex(),
+        head: dict[str, Any] = {
             "cliques": [axes.clique(mask) for mask in self._tables],
             "structural_cliques": [axes.clique(mask) for mask in self._structural],
         }
         if self._conditions:
-            head["format"] = _CONDITIONED_FORMAT
             head["conditions"] = {name: np.flatnonzero(mask).tolist() for name, mask in self._conditions.items()}
+        format_ = _CONDITIONED_FORMAT if self._conditions else _FORMAT
         tables = [np.zeros(0), *(table.ravel() for table in self._tables.values())]
         return {
-            "model": np.frombuffer(json.dumps(head).encode(), dtype=np.uint8).copy(),
+            "model": packed_head(self.domain, self.total, format_, **head),
             "potentials": np.concatenate(tables),
         }
 
@@ -343,12 +331,8 @@ class Model:
             ProtocolError: the arrays are malformed or belong to another domain.
         """
         try:
-            head = json.loads(np.asarray(arrays["model"], dtype=np.uint8).tobytes())
+            head = read_head(domain, arrays, (_FORMAT, _CONDITIONED_FORMAT))
             flat = np.asarray(arrays["potentials"], dtype=np.float64).ravel()
-            if head["format"] not in (_FORMAT, _CONDITIONED_FORMAT):
-                raise ProtocolError(f"unknown model format {head['format']!r}; this version reads {_FORMAT}")
-            if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
-                raise ProtocolError("the model belongs to another domain than the schema's")
             axes = axes_of(domain)
             cliques = [tuple(clique) for clique in head["cliques"]]
             sizes = [domain.size(clique) for clique in cliques]
@@ -362,10 +346,36 @@ class Model:
             structural = [tuple(clique) for clique in head["structural_cliques"]]
             given = head["conditions"] if head["format"] == _CONDITIONED_FORMAT else {}
             conditions = {name: np.isin(np.arange(domain[name]), values) for name, values in given.items()}
-            total = float.fromhex(head["total"])
-            return cls(domain, potentials, total, structural_cliques=structural, conditions=conditions)
+            return cls(domain, potentials, head["total"], structural_cliques=structural, conditions=conditions)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ProtocolError("the model that was received is malformed") from error
+
+
+def packed_head(domain: Domain, total: float, format_: int | str, **more: Any) -> np.ndarray:
+    """Return (n,) uint8, JSON for the key `model` of a model's arrays: format, domain, total and what it adds."""
+    head = {
+        "format": format_,
+        "attributes": list(domain.attributes),
+        "shape": list(domain.shape),
+        "total": total.hex(),
+        **more,
+    }
+    return np.frombuffer(json.dumps(head).encode(), dtype=np.uint8).copy()
+
+
+def read_head(domain: Domain, arrays: Mapping[str, np.ndarray], formats: Sequence[int | str]) -> dict[str, Any]:
+    """Return the head of a model's arrays, its total as a number.
+
+    Raises:
+        ProtocolError: another format, or another domain.
+        AttributeError, KeyError, TypeError, ValueError: it is malformed.
+    """
+    head: dict[str, Any] = json.loads(np.asarray(arrays["model"], dtype=np.uint8).tobytes())
+    if head["format"] not in formats:
+        raise ProtocolError(f"unknown model format {head['format']!r}; this version reads {formats[0]!r}")
+    if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
+        raise ProtocolError("the model belongs to another domain than the schema's")
+    return {**head, "total": float.fromhex(head["total"])}
 
 
 def checked_total(total: float) -> float:

@@ -14,6 +14,14 @@ from fedsyn.randomness import RandomSource
 _CHUNK_CELLS = 1 << 22
 
 
+def _cumulated(weights: np.ndarray) -> np.ndarray:
+    """(g, v) cumulated shares of each group's weights; of a group that underflowed to 0, those of the uniform one."""
+    cdf = np.cumsum(weights, axis=1)
+    total = cdf[:, -1:]
+    steps = np.arange(1, cdf.shape[1] + 1) / cdf.shape[1]
+    return np.where(total > 0, cdf / np.where(total > 0, total, 1.0), steps)
+
+
 def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """For each group its values in ascending order, each value as often as expected, up to rounding.
 
@@ -25,11 +33,7 @@ def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.n
         counts: (g,) rows of each group.
         offsets: (g,) u in [0, 1).
     """
-    cdf = np.cumsum(probabilities, axis=1)
-    total = cdf[:, -1:]
-    # A group that the model holds impossible in double precision: uniform.
-    steps = np.arange(1, cdf.shape[1] + 1) / cdf.shape[1]
-    cdf = np.where(total > 0, cdf / np.where(total > 0, total, 1.0), steps)
+    cdf = _cumulated(probabilities)
     edges = np.floor(cdf * counts[:, None] + offsets[:, None]).astype(np.int64)
     np.minimum(edges, counts[:, None], out=edges)
     edges[:, -1] = counts
@@ -137,10 +141,7 @@ def deal_independently(weights: np.ndarray, group: np.ndarray, rng: RandomSource
 
     A value of weight exactly 0 is never drawn: u < 1 lies where the cumulative sum moves.
     """
-    cdf = np.cumsum(weights, axis=1)
-    total = cdf[:, -1:]
-    steps = np.arange(1, cdf.shape[1] + 1) / cdf.shape[1]  # a group that underflowed: uniform
-    cdf = np.where(total > 0, cdf / np.where(total > 0, total, 1.0), steps)
+    cdf = _cumulated(weights)
     at = np.asarray(rng.random(len(group)))
     out = np.empty(len(group), dtype=np.min_scalar_type(weights.shape[1] - 1))
     step = max(1, _CHUNK_CELLS // weights.shape[1])

@@ -47,7 +47,7 @@ from fedsyn.registry import client_class
 from fedsyn.runs.open_tables import read_own
 from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
 from fedsyn.runs.run_config import config_of, store_of
-from fedsyn.selection.views import PooledView
+from fedsyn.selection.views import ModelView, pooled_view
 from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
@@ -235,9 +235,9 @@ def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
 
 
 @lru_cache(maxsize=2)
-def _pooled(table: EncodedTable) -> PooledView:
+def _pooled(table: EncodedTable) -> ModelView:
     """All clients' rows together, which exist in one place in a simulation only; counted once per process."""
-    return PooledView(table.pooled(), table.domain)
+    return pooled_view(table.pooled(), table.domain)
 
 
 def _real_holder(config: RunConfig, node: Any, state: dict[str, Any]) -> Holder:

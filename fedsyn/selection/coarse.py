@@ -8,6 +8,7 @@ maximum-entropy model of the coarse and the one-way marginals says, too.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import Departure
-from fedsyn.selection.groups import equal_groups, group_counts
+from fedsyn.selection.groups import equal_groups, group_counts, unpacked
 
 Floats = npt.NDArray[np.float64]
 Groups = tuple[npt.NDArray[np.integer], ...]
@@ -93,8 +94,7 @@ class Coarse:
             )
             for q, most in zip(cliques, cells, strict=True)
         )
-        shapes = tuple(tuple(int(g.max()) + 1 for g in own) for own in groups)
-        return cls(domain, tuple(cliques), groups, shapes)
+        return cls.in_groups(domain, cliques, groups)
 
     def pack(self) -> npt.NDArray[np.unsignedinteger]:
         """All groups as one array for a message, of two bytes each where that is enough."""
@@ -117,22 +117,15 @@ class Coarse:
         Raises:
             ProtocolError: wrong length or type, or a group that does not exist.
         """
-        flat, start, found = np.asarray(packed), 0, []
-        sizes = [domain[name] for clique in cliques for name in clique]
         if len(shapes) != len(cliques) or any(len(s) != len(q) for s, q in zip(shapes, cliques, strict=False)):
             raise ProtocolError("parameter 'shapes' must hold the groups of each attribute of each clique")
-        if flat.ndim != 1 or flat.dtype.kind not in "ui" or len(flat) != sum(sizes):
-            raise ProtocolError("the groups of the coarse marginals do not fit the domain")
-        for clique, shape in zip(cliques, shapes, strict=True):
-            own = []
-            for name, count in zip(clique, shape, strict=True):
-                part = flat[start : start + domain[name]].astype(np.int64)
-                if not 1 <= count <= domain[name] or int(part.min()) < 0 or int(part.max()) >= count:
-                    raise ProtocolError("the groups of the coarse marginals do not exist")
-                own.append(part)
-                start += domain[name]
-            found.append(tuple(own))
-        return cls(domain, tuple(cliques), tuple(found), tuple(tuple(shape) for shape in shapes))
+        names, counts = list(itertools.chain(*cliques)), list(itertools.chain(*shapes))
+        sizes = [(domain[name], count) for name, count in zip(names, counts, strict=True)]
+        if any(count > values for values, count in sizes):
+            raise ProtocolError("the groups of the coarse marginals do not exist")
+        own = iter(unpacked(packed, sizes, "coarse marginals"))
+        groups = tuple(tuple(itertools.islice(own, len(clique))) for clique in cliques)
+        return cls(domain, tuple(cliques), groups, tuple(map(tuple, shapes)))
 
     @classmethod
     def in_groups(cls, domain: Domain, cliques: Sequence[Clique], groups: Sequence[Groups]) -> Coarse:

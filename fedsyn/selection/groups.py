@@ -104,14 +104,28 @@ def unpack_grouping(
         ProtocolError: wrong length or type, or a group that does not exist.
     """
     keys = grouping_keys(domain, cliques, width)
+    found = unpacked(packed, [(domain[name], groups) for name, groups in keys], "sketches")
+    return dict(zip(keys, found, strict=True))
+
+
+def unpacked(
+    packed: npt.NDArray[np.generic], sizes: Sequence[tuple[int, int]], what: str
+) -> list[npt.NDArray[np.int64]]:
+    """Return the group of each value of some attributes, one after the other in a server's array.
+
+    Args:
+        packed: of all of them.
+        sizes: of each, its values and its groups.
+        what: is grouped, for the error.
+
+    Raises:
+        ProtocolError: wrong length or type, or a group that does not exist.
+    """
     flat = np.asarray(packed)
-    if flat.ndim != 1 or flat.dtype.kind not in "ui" or len(flat) != sum(domain[name] for name, _ in keys):
-        raise ProtocolError("the groups of the sketches do not fit the domain")
-    found, start = {}, 0
-    for name, groups in keys:
-        own = flat[start : start + domain[name]].astype(np.int64)
-        if len(own) and not 0 <= int(own.min()) <= int(own.max()) < groups:
-            raise ProtocolError("the groups of the sketches do not exist")
-        found[name, groups] = own
-        start += domain[name]
+    if flat.ndim != 1 or flat.dtype.kind not in "ui" or len(flat) != sum(values for values, _ in sizes):
+        raise ProtocolError(f"the groups of the {what} do not fit the domain")
+    ends = np.cumsum([values for values, _ in sizes])[:-1]
+    found = [own.astype(np.int64) for own in np.split(flat, ends)] if sizes else []
+    if any(not 0 <= int(own.min()) <= int(own.max()) < groups for own, (_, groups) in zip(found, sizes, strict=True)):
+        raise ProtocolError(f"the groups of the {what} do not exist")
     return found

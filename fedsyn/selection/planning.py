@@ -205,12 +205,6 @@ class Planner:
         step = int(np.argmax(net))
         return float(net[step]), step if step + 1 < len(net) else None
 
-    def new(self, errors: Errors, eligible: Iterable[int], fits: Callable[[int], bool], budget: float) -> list[int]:
-        """The cliques of `best`; its steps are kept in the errors."""
-        plan = self.best(errors, eligible, fits, budget)
-        errors.steps.update(plan.steps)
-        return plan.cliques
-
     def best(
         self,
         errors: Errors,

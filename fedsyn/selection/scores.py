@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection import views
-from fedsyn.selection.views import MarginalView, ModelView, flat_cells
+from fedsyn.selection.views import ModelView, flat_cells
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.distances import flat_counts, flat_layout, touched_distances
 from fedsyn.table.counting.marginals import count
@@ -29,7 +29,7 @@ _LARGEST_PENALTY = 2.0**32
 
 
 def l1_distances(
-    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], view: MarginalView, size: float
+    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], view: ModelView, size: float
 ) -> npt.NDArray[np.float64]:
     """||M_q(D_k) - size * p_q||_1 for each clique q, in records.
 

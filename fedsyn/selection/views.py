@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +16,8 @@ import numpy.typing as npt
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.inference import Model, model_size, pass_cost
+from fedsyn.inference import EmpiricalModel, Model, model_size, pass_cost
 from fedsyn.table.counting.distances import FlatLayout
-from fedsyn.table.counting.marginals import count
 
 # Marginals of more cells than this are not formed to be read at a few cells: single cells are computed instead.
 DENSE_CELLS = 4_000_000
@@ -35,16 +33,6 @@ _LARGEST_POTENTIAL = 1e150
 # heuristics, its tree can be larger: 4.5 times the cells and 11 times the cost in the worst of 66,000 random parts of
 # full structures.
 MODEL_ROOM = 16
-
-
-class MarginalView(Protocol):
-    """Marginal distributions to compare a client's rows with."""
-
-    def probabilities(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]: ...
-
-    def flat(self, layout: FlatLayout) -> npt.NDArray[np.float64]: ...
-
-    def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]: ...
 
 
 class ModelView:
@@ -127,28 +115,9 @@ class ModelView:
         return np.array([self._effective[q] for q in cliques])
 
 
-class PooledView:
-    """The exact marginals of a simulation's pooled table behind the interface of a model's. For oracles only."""
-
-    def __init__(self, codes: npt.NDArray[np.integer], domain: Domain) -> None:
-        self.codes, self.domain = codes, domain
-        self._marginals: dict[Clique, npt.NDArray[np.float64]] = {}
-
-    def probabilities(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]:
-        missing = [q for q in dict.fromkeys(cliques) if q not in self._marginals]
-        for clique, counts in zip(missing, count(self.codes, self.domain, missing), strict=True):
-            self._marginals[clique] = counts.ravel() / max(1, len(self.codes))
-        return [self._marginals[q] for q in cliques]
-
-    def flat(self, layout: FlatLayout) -> npt.NDArray[np.float64]:
-        return np.concatenate(self.probabilities(layout.cliques))
-
-    def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-        flat = np.ravel_multi_index(tuple(cells.T), self.domain.shape_of(clique))
-        own = flat_cells(self.codes, self.domain, clique, {})
-        values, counts = np.unique(own, return_counts=True)
-        at = np.minimum(np.searchsorted(values, flat), len(values) - 1)
-        return np.where(values[at] == flat, counts[at], 0) / max(1, len(self.codes))
+def pooled_view(codes: npt.NDArray[np.integer], domain: Domain) -> ModelView:
+    """Return the exact marginals of a simulation's pooled table behind the interface of a model's. For oracles only."""
+    return ModelView(EmpiricalModel(domain, codes))  # type: ignore[arg-type]
 
 
 def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:

@@ -40,7 +40,7 @@ from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import client_class, contract_class, strategy_class
 from fedsyn.runs.federated_evaluation import question_about
-from fedsyn.selection.views import PooledView
+from fedsyn.selection.views import pooled_view
 
 # What is watched ---------------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ def watched_grid(
     """The clients of a run, watched, on a Grid; those in `raising` fail at every message."""
     failing, clients = frozenset(raising), len(federation.parts)
     schema_hash = federation.table.schema.sha256
-    pooled = PooledView(np.concatenate(federation.parts), federation.domain)
+    pooled = pooled_view(np.concatenate(federation.parts), federation.domain)
 
     def client_fn(context: Context) -> Any:
         partition = int(context.node_config["partition-id"])

@@ -16,7 +16,7 @@ from fedsyn.privacy import PrivacyBudget, Release
 from fedsyn.protocol.wire.envelope import Arrays
 from fedsyn.protocol.wire.requests import Request
 from fedsyn.randomness import Randomness, RandomSource
-from fedsyn.selection.views import MarginalView
+from fedsyn.selection.views import ModelView
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import OwnRows
 
@@ -73,7 +73,7 @@ class Holder:
     account: Account | None = None
     save: Callable[[dict[str, Any]], None] = lambda state: None
     again: bool = False
-    pooled: Callable[[], MarginalView] | None = None
+    pooled: Callable[[], ModelView] | None = None
     own: OwnRows | None = None
     open_schema: Schema | None = None
     identities: Callable[[], tuple[Any, Mapping[int, bytes]]] = field(default=lambda: _no_identity())

@@ -35,7 +35,6 @@ def test_marginals_are_counts_scaled_to_the_total() -> None:
     assert model.project(()) == 100.0
     assert [m.shape for m in model.project_many([("c",), ("a", "c")])] == [(300,), (3, 300)]
     assert EmpiricalModel(DOMAIN, codes).total == 50.0
-    assert model.with_total(3.0).project(("a",)).sum() == pytest.approx(3.0)
 
 
 def test_probabilities_of_cells() -> None:

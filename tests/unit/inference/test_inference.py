@@ -182,7 +182,6 @@ def test_fit_record_tells_what_happened() -> None:
     assert info is not None
     assert (info.iterations, info.converged) == (30, False)
     assert len(info.history) == 31 and info.history[-1] < info.history[0]
-    assert info.passes >= 31 and info.seconds > 0
     early = estimate(domain, measurements, config=EstimateConfig(iterations=1000, tolerance=1e-3)).info
     assert early is not None and early.converged and early.iterations < 1000
 

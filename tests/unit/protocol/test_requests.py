@@ -27,7 +27,7 @@ from fedsyn.protocol.wire.holder import Holder
 from fedsyn.protocol.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
-from fedsyn.selection.views import PooledView
+from fedsyn.selection.views import pooled_view
 from fedsyn.table.schema import CategoricalColumn, Column, NumericColumn, Schema
 
 # Requests as they were really sent -----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ def fresh(name: str, request: str = "join") -> TableClient:
     outcome = recorded(name, request)
     federation = outcome.federation
     schema_hash = federation.table.schema.sha256
-    pooled = PooledView(np.concatenate(federation.parts), federation.domain)
+    pooled = pooled_view(np.concatenate(federation.parts), federation.domain)
     holder = Holder(0, federation.parts[0], federation.domain, schema_hash, Randomness(0), pooled=lambda: pooled)
     client: TableClient = client_class(name)(outcome.config, holder)
     return client

@@ -123,12 +123,12 @@ def test_the_choice_is_greedy_in_what_is_removed_less_what_is_added(workload: Wo
     cells = np.array([float(DOMAIN.size(q)) for q in cliques]) if dense else None
     assert plan.best(errors, eligible, fits, budget, cells).cliques == expected and expected
     room = [taken]
-    assert dense or plan.new(errors, eligible, fits, budget) == expected
+    assert dense or plan.best(errors, eligible, fits, budget).cliques == expected
 
 
 def test_nothing_is_chosen_where_noise_is_more_than_what_there_is() -> None:
     plan = planner(TRIPLES)
-    assert plan.new(errors_of(plan, 0), range(len(plan.candidates)), lambda i: True, 1e-9) == []
+    assert plan.best(errors_of(plan, 0), range(len(plan.candidates)), lambda i: True, 1e-9).cliques == []
 
 
 def test_precisions_spend_what_is_left() -> None:

@@ -20,7 +20,7 @@ from fedsyn.inference import estimate
 from fedsyn.inference.estimation import estimate_config
 from fedsyn.nodes.flower import ConfigRecord, RecordDict
 from fedsyn.nodes.flower.messages import array_record, read_reply
-from fedsyn.plugins.clients.aim import AimClient, AimContract, annealing_start, fixed_scales
+from fedsyn.plugins.clients.aim import AimClient, AimContract
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.stored import Answers
 from fedsyn.protocol.wire.holder import Holder
@@ -91,9 +91,13 @@ def test_the_choice_has_the_sensitivity_of_the_largest_eligible_weight(terms):
     assert found == [float(max(term.weights)) for term in terms] and len(found) == 2
 
 
+def scales_of(rho, **options):
+    return AimContract(config_of("aim", 1, options), DOMAIN).first_scales(rho)
+
+
 def test_fixed_scales_spend_everything():
-    scales = fixed_scales(0.4, rounds=10, attributes=14, measure_fraction=0.9)
-    assert scales.sigma == pytest.approx(sqrt(24 / (2 * 0.9 * 0.4)), rel=1e-14)
+    scales = scales_of(0.4, rounds=10)
+    assert scales.sigma == pytest.approx(sqrt((10 + D) / (2 * 0.9 * 0.4)), rel=1e-14)
     assert scales.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / 10), rel=1e-14)
     assert scales.rho == pytest.approx(0.4, rel=1e-14)
 
@@ -110,10 +114,10 @@ def test_bad_divisions_are_refused(options):
 
 
 def test_annealing_starts_as_in_aim_and_as_printed_in_flaim():
-    scales, printed = annealing_start(0.4, 14), annealing_start(0.4, 14, as_printed=True)
-    assert scales.sigma**2 == pytest.approx(16 * 14 / (2 * 0.9 * 0.4), rel=1e-14)
-    assert printed.sigma**2 == pytest.approx(16 * 14 / (0.9 * 0.4), rel=1e-14)
-    assert scales.epsilon == printed.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / (16 * 14)), rel=1e-14)
+    scales, printed = (scales_of(0.4, rounds=None, ablation={"printed_start": own}) for own in (False, True))
+    assert scales.sigma**2 == pytest.approx(16 * D / (2 * 0.9 * 0.4), rel=1e-14)
+    assert printed.sigma**2 == pytest.approx(16 * D / (0.9 * 0.4), rel=1e-14)
+    assert scales.epsilon == printed.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / (16 * D)), rel=1e-14)
 
 
 @pytest.mark.parametrize("as_printed", [False, True])
@@ -309,7 +313,7 @@ def test_every_score_runs_with_every_noise(score, noise):
     outcome = finished(execute(config, Federation(TABLE, parts)))
     assert outcome.strategy.ledger.spent_rho == pytest.approx(RHO, rel=1e-9)
     (sigma,) = {r.sigma for r in releases(outcome, "measure")}
-    assert sigma == pytest.approx(fixed_scales(RHO, 3, D).sigma)
+    assert sigma == pytest.approx(scales_of(RHO, rounds=3).sigma)
 
 
 def test_squared_distances_take_no_liars():
@@ -341,7 +345,7 @@ def test_a_plain_store_takes_no_counts_that_are_not_of_a_table_of_the_published_
 
 def test_least_sigma_is_that_of_the_plan():
     contract = AimContract(config_of("aim", 1, {"rounds": 4}), DOMAIN)
-    assert contract.least_sigma(RHO) == fixed_scales(RHO, 4, D).sigma
+    assert contract.least_sigma(RHO) == scales_of(RHO, rounds=4).sigma
     assert AimContract(config_of("aim", 1, {"rounds": None}), DOMAIN).least_sigma(RHO) is None
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
+from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed, blocks
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
@@ -254,9 +254,9 @@ def test_a_hierarchys_blocks_are_groups(size: int, ordered: int) -> None:
     tree = Hierarchy.binary(size, ordered)
     counts = np.random.default_rng(size).integers(0, 9, size)
     expected = np.split(tree.scaled(1.0).apply(counts), np.cumsum(tree.lengths)[:-1])
-    for groups, blocks, weight in zip(tree.groups(), expected, tree.scaled(1.0).weights, strict=True):
-        assert np.array_equal(np.bincount(groups, counts)[: len(blocks)] * weight, blocks)
-        assert groups.max() + 1 == len(blocks) + (0 if len(blocks) == size else size - tree.ordered)
+    for groups, own, weight in zip(blocks(tree), expected, tree.scaled(1.0).weights, strict=True):
+        assert np.array_equal(np.bincount(groups, counts)[: len(own)] * weight, own)
+        assert groups.max() + 1 == len(own) + (0 if len(own) == size else size - tree.ordered)
 
 
 # Whole runs ----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import AwkwardTable
-from fedsyn.plugins.clients.mst import Forest, MstClient, PairSketches, Tree, width_of
+from fedsyn.plugins.clients.mst import MstClient, PairSketches, Tree, width_of
 from fedsyn.plugins.strategies.mst import FedMst, Mst, distance
 from fedsyn.privacy import PrivacyBudget, exponential_rho
 from fedsyn.privacy.conversion import gaussian_epsilon
@@ -239,13 +239,6 @@ def test_the_worthwhile_pairs_gain_most_of_all_subsets() -> None:
             assert gain(tuple(found)) == pytest.approx(gain(best), rel=1e-9)
             sizes.add(len(found))
     assert {0, 4} < sizes
-
-
-def test_a_forest_joins_what_it_separates() -> None:
-    forest = Forest()
-    assert [forest.separates(pair) for pair in (("a", "b"), ("b", "a"))] == [True, True]
-    assert forest.join(("a", "b")) and forest.join(("c", "d")) and forest.join(("d", "a"))
-    assert not forest.join(("b", "c")) and not forest.separates(("c", "a")) and forest.separates(("a", "e"))
 
 
 def test_a_sketch_is_as_long_as_its_noise_allows() -> None:
