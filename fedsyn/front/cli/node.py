@@ -32,7 +32,7 @@ def serve(
         int, typer.Option(min=64, help="Megabytes of memory that one request may take in addition to the table.")
     ] = 4096,
 ) -> None:
-    """Serve one table to a federation until stopped; processes that die are restarted."""
+    """Serve one table to a federation until stopped."""
     from fedsyn.nodes.node.processes import Bounds
     from fedsyn.nodes.node.serve import serve as run
 

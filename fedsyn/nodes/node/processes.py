@@ -7,7 +7,7 @@ import os
 import signal
 from dataclasses import dataclass
 
-#: Exit code of a process whose node's files cannot be used: starting it again changes nothing.
+#: Exit code of a worker whose node's files cannot be used: starting it again changes nothing.
 BAD_INPUT = 2
 _PR_SET_PDEATHSIG = 1
 
@@ -25,10 +25,10 @@ class Bounds:
     megabytes: int = 4096
 
 
-def end_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+def end_with_parent(parent: int) -> None:
     """Have the kernel end this process when the one that made it ends; end at once if it has ended already."""
     try:
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (AttributeError, OSError):  # not Linux: a process that lost its channel ends by itself
         return
     if os.getppid() != parent:
