@@ -7,7 +7,6 @@ that are there are registered, keys that were replaced or revoked are not.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -28,7 +27,7 @@ from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.nodes.flower.launch import environment
 from fedsyn.nodes.flower.superlink import HEADER
 from fedsyn.nodes.service.certificates import days_left
-from fedsyn.nodes.service.files import write_text
+from fedsyn.nodes.service.files import locked, write_text
 from fedsyn.nodes.service.health import Health, Metric, Pages, pages_of
 
 if TYPE_CHECKING:
@@ -365,13 +364,9 @@ def control_of(place: OperatorFolder, federation: FederationFile) -> Control:
 def only_one(place: OperatorFolder) -> Iterator[None]:
     """Holds the folder for one `deploy link`. Raises ConfigError if there is another."""
     place.state.mkdir(mode=0o700, exist_ok=True)
-    with (place.state / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"{place.operator}: 'fedsyn deploy link' is running already (process {link_pid(place)})"
-            ) from None
+    with locked(place.state / _LOCK) as alone:
+        if not alone:
+            raise ConfigError(f"{place.operator}: 'fedsyn deploy link' is running already (process {link_pid(place)})")
         try:
             yield
         finally:
@@ -381,14 +376,10 @@ def only_one(place: OperatorFolder) -> Iterator[None]:
 def link_pid(place: OperatorFolder) -> int | None:
     """The process of the running `deploy link`; None if it does not run on this machine."""
     try:
-        with (place.state / _LOCK).open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return link_facts(place).get("pid")
+        with locked(place.state / _LOCK) as alone:
+            return None if alone else link_facts(place).get("pid")
     except OSError:
-        pass
-    return None
+        return None
 
 
 def link_facts(place: OperatorFolder) -> dict[str, int]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import fcntl
 import json
 import logging
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,10 @@ from fedsyn.errors import ConfigError
 from fedsyn.nodes.lifetime.ledger import require_private
 from fedsyn.nodes.node.file import NodeFile, load_node_file, require_files
 from fedsyn.nodes.node.processes import Bounds
+from fedsyn.nodes.service.files import locked
 
 _log = logging.getLogger("fedsyn.nodes.node")
+_LOCK = "lock"
 _GOODBYE = 15.0  # seconds that a node has to end
 
 
@@ -31,8 +34,7 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
 
     file = load_node_file(path)
     require_files(file)
-    lock = _only_one(file)
-    try:
+    with _only_one(file):
         node = NodeConnection(path, bounds)
 
         def stop(*_: object) -> None:
@@ -45,12 +47,11 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
             signal.signal(kind, stop)
         _log.info("node '%s': table %s, SuperLink %s", file.name, file.data, file.superlink)
         node.serve()
-    finally:
-        os.close(lock)
 
 
-def _only_one(file: NodeFile) -> int:
-    """Lock the state's folder, which is made if it is not there; return the lock, which ends with this process.
+@contextmanager
+def _only_one(file: NodeFile) -> Iterator[None]:
+    """Hold the state's folder, which is made if it is not there; its lock ends with this process, however that ends.
 
     Raises:
         ConfigError: if another process serves this state, or the folder cannot be used.
@@ -60,34 +61,23 @@ def _only_one(file: NodeFile) -> int:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         require_private(file.ledger_file)  # before the rights are set right, which would hide it
         folder.chmod(0o700)
-        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise ConfigError(f"state: {folder} cannot be used ({error.strerror})") from None
-    if not _locked(lock):
-        os.close(lock)
-        raise ConfigError(f"state: another process serves {folder} already; stop it first")
-    return lock
-
-
-def _locked(lock: int) -> bool:
-    """Lock a file; return whether this process has the lock."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    with locked(folder / _LOCK) as alone:
+        if not alone:
+            raise ConfigError(f"state: another process serves {folder} already; stop it first")
+        yield
 
 
 def is_served(file: NodeFile) -> bool:
     """Whether a process serves this node's state now."""
-    try:
-        lock = os.open(file.state_folder / "lock", os.O_RDWR)
-    except OSError:
+    if not (file.state_folder / _LOCK).exists():
         return False
     try:
-        return not _locked(lock)
-    finally:
-        os.close(lock)
+        with locked(file.state_folder / _LOCK) as alone:
+            return not alone
+    except OSError:
+        return False
 
 
 # `fedsyn node status` -------------------------------------------------------------------------------------------------

@@ -5,8 +5,11 @@ Private keys, too, are written by `write_new` alone: 0600 from the first byte on
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedsyn.errors import ConfigError
@@ -60,5 +63,20 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[bool]:
+    """Hold a lock file, which is made if there is none; yields False where another process holds it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            alone = True
+        except OSError:
+            alone = False
+        yield alone
     finally:
         os.close(descriptor)

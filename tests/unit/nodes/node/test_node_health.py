@@ -104,15 +104,17 @@ def test_status_of_a_node_that_does_not_run(tmp_path: Path) -> None:
 
 def test_no_second_process_serves_a_state(tmp_path: Path) -> None:
     file = load_node_file(make_node(tmp_path / "node"))
-    lock = _only_one(file)
-    with pytest.raises(ConfigError, match=r"another process serves .*; stop it first"):
-        _only_one(file)
-    assert is_served(file)
-    with subprocess.Popen(["sleep", "1"], close_fds=False):
-        os.close(lock)  # the node is killed: nothing that it has started keeps its lock
-        assert not is_served(file)
+    with _only_one(file):
+        with pytest.raises(ConfigError, match=r"another process serves .*; stop it first"), _only_one(file):
+            pass
+        assert is_served(file)
+        started = subprocess.Popen(["sleep", "5"], close_fds=False)  # it keeps nothing of the lock
+    with started:
+        assert not is_served(file) and started.poll() is None
+        started.kill()
     (file.state_folder / "lock").write_text(f"{os.getpid()}\n")  # a number that somebody else's process has now
-    os.close(_only_one(file))
+    with _only_one(file):
+        assert is_served(file)
     assert not is_served(file)
 
 
