@@ -165,6 +165,13 @@ def _host_and_port(address: str) -> str:
 HostPort = Annotated[str, AfterValidator(_host_and_port)]
 
 
+def as_list(value: Any) -> Any:
+    """Return a list as it is. Raises ValueError for a name alone, which says what it lacks."""
+    if isinstance(value, str):
+        raise ValueError(f"expected a list: [{value}]")
+    return value
+
+
 class PartyCard(Node):
     """A computing or crypto party, as `fedsyn party card` prints it. All of it is public.
 

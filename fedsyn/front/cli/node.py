@@ -33,8 +33,8 @@ def serve(
     ] = 4096,
 ) -> None:
     """Serve one table to a federation until stopped."""
-    from fedsyn.nodes.node.processes import Bounds
     from fedsyn.nodes.node.serve import serve as run
+    from fedsyn.nodes.node.task import Bounds
 
     log_to_stderr("%(asctime)s %(name)s: %(message)s")
     run(file, Bounds(task_seconds, task_memory))

@@ -20,8 +20,7 @@ from fedsyn.nodes.flower.fleet import Contact, Endpoint, Fleet
 from fedsyn.nodes.flower.fleet_messages import Incoming, Outgoing
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
 from fedsyn.nodes.node.file import NodeFile, load_node_file
-from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, one_thread_each
-from fedsyn.nodes.node.task import FrameError, failed, fits, read_frame, write_frame
+from fedsyn.nodes.node.task import BAD_INPUT, Bounds, FrameError, failed, fits, read_frame, write_frame
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.nodes.service.health import Health, Metrics, Pages, Requests, SpentBudget, pages_of
 from fedsyn.protocol.wire.envelope import ANSWER, BUSY, from_json
@@ -66,7 +65,7 @@ class WorkerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fedsyn.nodes.node.worker", *map(str, arguments)],
             pass_fds=[theirs.fileno()],
-            env=one_thread_each(),
+            env=_one_thread_each(),
         )
         theirs.close()
         self._channel, self._started = ours, time.monotonic()
@@ -122,6 +121,12 @@ class WorkerProcess:
             self._process.kill()  # nothing in it is worth a goodbye: what matters is on the disk already
             self._process.wait()
             self._process = None
+
+
+def _one_thread_each() -> dict[str, str]:
+    """Return this process' environment, with no threads for linear algebra: they would not survive a fork."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return {**os.environ, **dict.fromkeys(names, "1")}
 
 
 def leaves_after(seconds: float) -> float:

@@ -19,7 +19,7 @@ from fedsyn.errors import ConfigError, nearest
 from fedsyn.nodes.lifetime.limits import LifetimeLimits
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import client_class, mechanisms
-from fedsyn.settings import HostPort, Node
+from fedsyn.settings import HostPort, Node, as_list
 
 #: Version of the file's format that this fedsyn writes; it reads this one and none later.
 FORMAT = 1
@@ -106,13 +106,9 @@ class PolicyNode(Node):
     configurations: tuple[str, ...] | None = None
     operators: tuple[str, ...] | None = Field(default=None, min_length=1)
 
-    @field_validator("mechanisms", "requests", "protocols", "noise", "configurations", "operators", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        """A list as it is; a name alone is told what it lacks."""
-        if isinstance(value, str):
-            raise ValueError(f"expected a list: [{value}]")
-        return value
+    _lists = field_validator(
+        "mechanisms", "requests", "protocols", "noise", "configurations", "operators", mode="before"
+    )(as_list)
 
     @field_validator("configurations")
     @classmethod

@@ -16,7 +16,7 @@ from typing import Any
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.lifetime.ledger import require_private
 from fedsyn.nodes.node.file import NodeFile, load_node_file, require_files
-from fedsyn.nodes.node.processes import Bounds
+from fedsyn.nodes.node.task import Bounds
 from fedsyn.nodes.service.files import locked
 
 _log = logging.getLogger("fedsyn.nodes.node")

@@ -27,8 +27,23 @@ from fedsyn.protocol.wire.envelope import ANSWER, MOST_MESSAGE, to_json
 MOST_HEADER = 2**25
 #: Arrays of one request, or of one reply.
 MOST_ARRAYS = 100_000
+#: Exit code of a worker whose node's files cannot be used: starting it again changes nothing.
+BAD_INPUT = 2
 _NUMERIC = "uifb"
 _LENGTH = struct.Struct("!Q")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one task may use.
+
+    Attributes:
+        seconds: of wall time.
+        megabytes: of memory beyond the table and what is imported.
+    """
+
+    seconds: float = 300.0
+    megabytes: int = 4096
 
 
 class FrameError(FedsynError):

@@ -14,7 +14,7 @@ from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class, mechanisms
-from fedsyn.settings import HostPort, Node
+from fedsyn.settings import HostPort, Node, as_list
 
 
 class LimitsNode(Node):
@@ -35,14 +35,7 @@ class LimitsNode(Node):
     clients: int = Field(default=10_000, ge=1, le=1_000_000)
 
 
-def _listed(value: Any) -> Any:
-    """A list as it is; a name alone is told what it lacks."""
-    if isinstance(value, str):
-        raise ValueError(f"expected a list: [{value}]")
-    return value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 
 class PartyPolicy(Node):

@@ -16,9 +16,8 @@ from fedsyn.errors import ConfigError
 from fedsyn.nodes.flower.fleet_messages import Incoming
 from fedsyn.nodes.node.connection import EarlierLife, NodeConnection, WorkerProcess, leaves_after
 from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.processes import Bounds
 from fedsyn.nodes.node.serve import _only_one, is_served, look, said, serve
-from fedsyn.nodes.node.task import MOST_ARRAYS, MOST_HEADER, fits
+from fedsyn.nodes.node.task import MOST_ARRAYS, MOST_HEADER, Bounds, fits
 from fedsyn.nodes.service.health import Health, Pages, Requests, SpentBudget, exposition, pages_of
 from tests.node_folders import make_node
 
