@@ -158,7 +158,8 @@ class SuperLinkProcess:
 
         facts = self.federation.superlink
         if self._client is None:
-            self._client = httpx.Client(verify=_trust(self.place, self.federation), timeout=5.0, trust_env=False)
+            trust = False if facts.insecure else ssl.create_default_context(cafile=str(self.place.ca))
+            self._client = httpx.Client(verify=trust, timeout=5.0, trust_env=False)
         try:
             answer = self._client.get(f"{'http' if facts.insecure else 'https'}://{facts.local}/health")
         except (httpx.HTTPError, OSError):
@@ -188,13 +189,6 @@ def _command(place: OperatorFolder, federation: FederationFile, parent: int) -> 
     return made
 
 
-def _trust(place: OperatorFolder, federation: FederationFile) -> ssl.SSLContext | bool:
-    """What httpx is to trust: the federation's own authority; nothing to check without TLS."""
-    if federation.superlink.insecure:
-        return False
-    return ssl.create_default_context(cafile=str(place.ca))
-
-
 class SuperLinkService:
     """A federation's SuperLink, its nodes' registrations, and what is told about them.
 
@@ -220,7 +214,8 @@ class SuperLinkService:
 
     def run(self, stopping: Event, every: float = 1.0) -> None:
         """Tends the SuperLink until `stopping` is set; leaves nothing running."""
-        web = self._web()
+        address = self.federation.superlink.metrics
+        web = None if address is None else Pages(address, pages_of(self.look), "superlink.metrics")
         try:
             while not stopping.is_set():
                 self.tend()
@@ -277,10 +272,6 @@ class SuperLinkService:
             left = days_left((self.place.operator / "link.crt").read_text(encoding="utf-8"))
             figures["certificate_days_left"] = ("gauge", "Days until the certificate ends.", left)
         return Health("link", self.federation.name, problems, facts={"online": online}, figures=figures)
-
-    def _web(self) -> Pages | None:
-        address = self.federation.superlink.metrics
-        return None if address is None else Pages(address, pages_of(self.look), "superlink.metrics")
 
     # Inside ----------------------------------------------------------------------------------------------------------
 

@@ -290,6 +290,3 @@ def _all_hex(texts: tuple[str, ...] | None, otherwise: str) -> tuple[str, ...] |
     if any(len(text) != 64 or set(text) - _HEX for text in texts or ()):
         raise ValueError(otherwise)
     return texts
-
-
-__all__ = ["NodeFile", "PolicyNode", "load_node_file", "require_files"]

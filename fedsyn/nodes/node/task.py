@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import FedsynError, ProtocolError
-from fedsyn.protocol.wire.envelope import ANSWER, MOST_MESSAGE, to_json
+from fedsyn.protocol.wire.envelope import MOST_MESSAGE, refused
 
 #: Bytes of a header: a run's configuration and schema are in it.
 MOST_HEADER = 2**25
@@ -84,11 +84,6 @@ class NodeReply:
 
     scalars: dict[str, str]
     arrays: list[npt.NDArray[Any]] = field(default_factory=list)
-
-
-def refused(message: str, kind: str = "client") -> dict[str, str]:
-    """Scalars of a refusal; `message` is a fixed sentence, which the server reads."""
-    return {ANSWER: to_json({"ok": False, "error": kind, "message": message})}
 
 
 def failed(sentence: str, kind: str = "client", *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
