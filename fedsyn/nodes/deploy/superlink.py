@@ -355,7 +355,7 @@ def control_of(place: OperatorFolder, federation: FederationFile) -> Control:
 def only_one(place: OperatorFolder) -> Iterator[None]:
     """Holds the folder for one `deploy link`. Raises ConfigError if there is another."""
     place.state.mkdir(mode=0o700, exist_ok=True)
-    with locked(place.state / _LOCK) as alone:
+    with locked(place.state / _LOCK, patience=1.0) as alone:
         if not alone:
             raise ConfigError(f"{place.operator}: 'fedsyn deploy link' is running already (process {link_pid(place)})")
         try:

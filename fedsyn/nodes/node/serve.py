@@ -63,7 +63,7 @@ def _only_one(file: NodeFile) -> Iterator[None]:
         folder.chmod(0o700)
     except OSError as error:
         raise ConfigError(f"state: {folder} cannot be used ({error.strerror})") from None
-    with locked(folder / _LOCK) as alone:
+    with locked(folder / _LOCK, patience=1.0) as alone:
         if not alone:
             raise ConfigError(f"state: another process serves {folder} already; stop it first")
         yield

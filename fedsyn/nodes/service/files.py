@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,15 +69,25 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool]:
-    """Hold a lock file, which is made if there is none; yields False where another process holds it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Hold a lock file, which is made if there is none; yields False where another process holds it.
+
+    Args:
+        path: of the file.
+        patience: seconds to wait for it: who only looks whether it is held holds it for a moment.
+    """
+    descriptor, until = os.open(path, os.O_RDWR | os.O_CREAT, 0o600), time.monotonic() + patience
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            alone = True
-        except OSError:
-            alone = False
+        while not (alone := _is_taken(descriptor)) and time.monotonic() < until:
+            time.sleep(0.05)
         yield alone
     finally:
         os.close(descriptor)
+
+
+def _is_taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
