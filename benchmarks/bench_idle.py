@@ -34,8 +34,7 @@ KINDS = (
     ("flower-superlink", "SuperLink"),
     ("deploy link", "deploy link"),
     ("fedsyn.nodes.node.worker", "node: worker"),
-    ("fedsyn.nodes.node.connection", "node: connection"),
-    ("node serve", "node: supervisor"),
+    ("node serve", "node: connection"),
     ("flower-supernode", "SuperNode"),
 )
 

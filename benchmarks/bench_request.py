@@ -127,7 +127,7 @@ def _kind(root: str, command: str) -> str:
         return "server app" if "flwr-serverapp" in command or "superexec" in command else "SuperLink"
     if "fedsyn.nodes.node.worker" in command:
         return "worker"
-    if "fedsyn.nodes.node.connection" in command:
+    if "node serve" in command:
         return "link"
     return root
 

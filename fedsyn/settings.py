@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from fedsyn.capabilities import CAPABILITIES, PLAIN, Capabilities, Noise, ProtocolName, Threat
 from fedsyn.privacy.budget import PrivacyBudget
@@ -150,6 +150,28 @@ def digits_to_compare(public: bytes) -> str:
     return "-".join(re.findall("....", hashlib.sha256(public).hexdigest()[:20]))
 
 
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 65536
+
+
+def _host_and_port(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not _is_port(port):
+        raise ValueError("expected HOST:PORT, with a port from 1 to 65535")
+    return address
+
+
+#: An address to connect to, or to listen on.
+HostPort = Annotated[str, AfterValidator(_host_and_port)]
+
+
+def as_list(value: Any) -> Any:
+    """Return a list as it is. Raises ValueError for a name alone, which says what it lacks."""
+    if isinstance(value, str):
+        raise ValueError(f"expected a list: [{value}]")
+    return value
+
+
 class PartyCard(Node):
     """A computing or crypto party, as `fedsyn party card` prints it. All of it is public.
 
@@ -185,7 +207,7 @@ class PartyCard(Node):
     def _reachable(cls, address: str) -> str:
         host, _, port = address.rpartition(":")
         plain = re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]", host) is not None
-        if not plain or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        if not plain or not _is_port(port):
             raise ValueError("expected HOST:PORT, a host name or an IP and a port from 1 to 65535")
         if host in ("0.0.0.0", "[::]"):
             raise ValueError(f"nobody can reach {host}: give the name that others use, and {address} as 'listen'")

@@ -81,7 +81,7 @@ class Nodes:
         return sum(line["event"] == "asked" for line in self.lines(number, "audit.jsonl"))
 
     def processes(self, number: int, part: str = "") -> list[int]:
-        """Pids of a node, the supervisor first; `part` is of the command."""
+        """Pids of a node, that of `node serve` first; `part` is of the command."""
         found = [self.federation.processes[f"node-{number}"].pid]
         for pid in found:
             for task in Path(f"/proc/{pid}/task").glob("*/children"):
@@ -121,7 +121,9 @@ def test_a_run_survives_the_death_of_every_part_of_its_nodes(nodes: Nodes) -> No
         nodes.start(1)
         dead.append("node")
         nodes.until(lambda: nodes.asked(2) >= 8)
-        kill(nodes.processes(2, "fedsyn.nodes.node.connection"))
+        kill(nodes.processes(2, "node\0serve"))
+        nodes.federation.processes["node-2"].wait(10.0)
+        nodes.start(2)
         dead.append("link")
 
     thread = threading.Thread(target=killer, daemon=True)
@@ -209,7 +211,7 @@ class Unit:
         self.thread.join(60.0)
 
 
-def test_the_unit_brings_a_killed_supervisor_back(nodes: Nodes) -> None:
+def test_the_unit_brings_a_killed_node_back(nodes: Nodes) -> None:
     """kill -9 of `node serve`: the unit's command is started again, with the same ledger, and the node is ready."""
     federation, ledger = nodes.federation, nodes.files[0].parent / "state" / "ledger.jsonl"
     os.kill(federation.processes["node-0"].pid, signal.SIGTERM)

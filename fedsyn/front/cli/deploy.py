@@ -270,15 +270,16 @@ def _rotate_party(place: OperatorFolder, name: str, card: Path, yes: bool) -> No
     from fedsyn.nodes.deploy.changes import rotate_party
     from fedsyn.settings import PartyCard
 
-    _compared(name, load_options(PartyCard, card).fingerprint, yes)
-    changed = rotate_party(place, name, card)
-    say(f"{name} has new keys: {changed.party.fingerprint}")
-    federation = changed.federation
+    fingerprint = load_options(PartyCard, card).fingerprint
+    _compared(name, fingerprint, yes)
+    run = rotate_party(place, name, card)
+    say(f"{name} has new keys: {fingerprint}")
+    federation = place.load()
     whom = [*(entry.name for entry in federation.present), *(entry.name for entry in federation.parties)]
     others = ", ".join(each for each in whom if each != name)
     say(f"send {card} to {others}: it takes the place of their parties/{name}.yaml; then they restart")
     say(f"{name} puts it there, too, and restarts. Whose policy pins configurations writes this hash there:")
-    say(changed.run)
+    say(run)
 
 
 # What is said --------------------------------------------------------------------------------------------------------

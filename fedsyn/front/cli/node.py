@@ -32,9 +32,9 @@ def serve(
         int, typer.Option(min=64, help="Megabytes of memory that one request may take in addition to the table.")
     ] = 4096,
 ) -> None:
-    """Serve one table to a federation until stopped; processes that die are restarted."""
-    from fedsyn.nodes.node.processes import Bounds
+    """Serve one table to a federation until stopped."""
     from fedsyn.nodes.node.serve import serve as run
+    from fedsyn.nodes.node.task import Bounds
 
     log_to_stderr("%(asctime)s %(name)s: %(message)s")
     run(file, Bounds(task_seconds, task_memory))

@@ -95,7 +95,7 @@ def rotate(
 def serve(file: FileArgument) -> None:
     """Run a party's service until it is stopped."""
     from fedsyn.nodes.parties.policy import load_party_file
-    from fedsyn.nodes.parties.service import service_of
+    from fedsyn.nodes.parties.serving import service_of
 
     log_to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("fedsyn.party").setLevel(logging.INFO)

@@ -118,23 +118,11 @@ def remove(place: OperatorFolder, name: str, now: datetime.datetime | None = Non
             return replace(made, problem=str(error))
 
 
-@dataclass(frozen=True)
-class PartyChange:
-    """What new keys of a party have changed.
-
-    Attributes:
-        party: as it stands now.
-        federation: as it stands now.
-        run: hash of run.yaml, which names the party's card.
-    """
-
-    party: PartyEntry
-    federation: FederationFile
-    run: str
-
-
-def rotate_party(place: OperatorFolder, name: str, card_file: Path) -> PartyChange:
+def rotate_party(place: OperatorFolder, name: str, card_file: Path) -> str:
     """Takes a party's new card: here, in the folders that were not sent yet, and in the hashes that they pin.
+
+    Returns:
+        The hash of run.yaml, which names the party's card.
 
     Raises:
         ConfigError: no such party, or no card of new keys of this party.
@@ -149,13 +137,12 @@ def rotate_party(place: OperatorFolder, name: str, card_file: Path) -> PartyChan
         before = load_config(place.operator / federation.run).sha256
         text = card_file.read_text(encoding="utf-8")
         write_text(kept, text)
-        entry = PartyEntry(name=name, fingerprint=card.fingerprint)
-        changed = federation.with_party(entry)
+        changed = federation.with_party(PartyEntry(name=name, fingerprint=card.fingerprint))
         place.save(changed)
         for folder in place.still_here:
             if (folder / "parties").is_dir():
                 write_text(folder / "parties" / f"{name}.yaml", text)
-        return PartyChange(entry, changed, _pinned_anew(place, changed, before))
+        return _pinned_anew(place, changed, before)
 
 
 def renew_link(place: OperatorFolder) -> FederationFile:

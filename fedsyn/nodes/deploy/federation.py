@@ -6,8 +6,6 @@ SuperLink is made to agree with it by `fedsyn deploy link`, also after a restart
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ from pydantic import Field, field_validator
 from fedsyn import yamlio
 from fedsyn.config import load_options, parse_options
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.nodes.service.files import write_text
+from fedsyn.nodes.service.files import locked, write_text
 from fedsyn.nodes.service.holder_keys import NAME, HolderCard
 from fedsyn.settings import Node
 
@@ -216,15 +214,10 @@ class OperatorFolder:
     def changing(self) -> Iterator[FederationFile]:
         """Holds off any other command that changes the federation; what stands there."""
         self.state.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(self.state / "changes.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise ConfigError(f"{self.file}: another 'fedsyn deploy' command changes it; try again") from None
+        with locked(self.state / "changes.lock") as alone:
+            if not alone:
+                raise ConfigError(f"{self.file}: another 'fedsyn deploy' command changes it; try again")
             yield self.load()
-        finally:
-            os.close(descriptor)
 
 
 def place_of(folder: Path) -> OperatorFolder:

@@ -135,8 +135,7 @@ def _authority(plan: FederationPlan, operator: Path) -> str:
 
 def _parties(plan: FederationPlan, root: Path, operator: Path) -> list[PartyCard]:
     """The parties' folders, and their cards in the operator's."""
-    parties = plan.capabilities.parties
-    if parties is None:
+    if plan.capabilities.parties is None:
         return []
     new_operator(operator / "party", plan.name)
     cards = [new_party(root / "parties" / name, name, address) for name, address in plan.parties]
@@ -146,18 +145,9 @@ def _parties(plan: FederationPlan, root: Path, operator: Path) -> list[PartyCard
         folder = root / "parties" / card.name
         shutil.copyfile(folder / CARD, operator / "parties" / f"{card.name}.yaml")
         shutil.copyfile(operator / "party" / CERTIFICATE, folder / "operator.pem")
-        text = yaml_text(
-            "party.yaml",
-            role=parties.role,
-            others=[f"parties/{other.name}.yaml" for other in cards if other is not card],
-            listen=f"0.0.0.0:{card.address.rpartition(':')[2]}",
-            epsilon=plan.epsilon,
-            total=plan.party_total,
-            delta=plan.delta,
-            mechanism=plan.mechanism,
-            minimum_cohort=plan.minimum_cohort,
-            runs=plan.runs,
-        )
+        others = [f"parties/{other.name}.yaml" for other in cards if other is not card]
+        listen = f"0.0.0.0:{card.address.rpartition(':')[2]}"
+        text = yaml_text("party.yaml", plan=plan, others=others, listen=listen)
         write_text(folder / "party.yaml", text)
         write_text(folder / "README.md", _party_readme(plan, operator, card, cards))
     return cards
@@ -218,25 +208,10 @@ def _shared(operator: Path, folder: Path) -> None:
 
 def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> str:
     """The text of a holder's node.yaml, with a policy that allows this run and nothing more."""
-    config = terms.config
-    return yaml_text(
-        "node.yaml",
-        name=holder.name,
-        partition=holder.partition,
-        superlink=federation.superlink.address,
-        insecure=federation.superlink.insecure,
-        operator=federation.operator,
-        signed=terms.signed,
-        approval=terms.approval,
-        lifetime=terms.lifetime,
-        pinned=[config.sha256] if terms.pinned else None,
-        privacy=config.privacy,
-        mechanism=config.mechanism.name,
-        aggregation=config.aggregation,
-        minimum_cohort=config.federation.minimum_cohort,
-        # As large as it comes for any number of holders that 'deploy add' makes of these; minimum_cohort binds, too.
-        dropout=max(config.aggregation.dropout, 0.25),
-    )
+    pinned = [terms.config.sha256] if terms.pinned else None
+    # As large as it comes for any number of holders that 'deploy add' makes of these; minimum_cohort binds, too.
+    dropout = max(terms.config.aggregation.dropout, 0.25)
+    return yaml_text("node.yaml", federation=federation, holder=holder, terms=terms, pinned=pinned, dropout=dropout)
 
 
 def _holder_readme(place: OperatorFolder, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:

@@ -177,19 +177,7 @@ class FederationPlan:
     def run_config(self) -> str:
         """The text of run.yaml."""
         cards = [f"parties/{name}.yaml" for name, _ in self.parties]
-        return yaml_text(
-            "run.yaml",
-            name=self.name,
-            who=self.who,
-            mechanism=self.mechanism,
-            rounds=self.rounds,
-            numbers=self.numbers,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            protocol=self.capabilities,
-            signed=self.signed,
-            cards=cards if len(cards) > 1 else "".join(cards),
-        )
+        return yaml_text("run.yaml", plan=self, cards=cards if len(cards) > 1 else "".join(cards))
 
 
 def lifetime(budget: PrivacyBudget, accountant: str, runs: int) -> float:

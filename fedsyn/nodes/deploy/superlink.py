@@ -7,7 +7,6 @@ that are there are registered, keys that were replaced or revoked are not.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
@@ -28,7 +27,7 @@ from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.nodes.flower.launch import environment
 from fedsyn.nodes.flower.superlink import HEADER
 from fedsyn.nodes.service.certificates import days_left
-from fedsyn.nodes.service.files import write_text
+from fedsyn.nodes.service.files import locked, write_text
 from fedsyn.nodes.service.health import Health, Metric, Pages, pages_of
 
 if TYPE_CHECKING:
@@ -159,7 +158,8 @@ class SuperLinkProcess:
 
         facts = self.federation.superlink
         if self._client is None:
-            self._client = httpx.Client(verify=_trust(self.place, self.federation), timeout=5.0, trust_env=False)
+            trust = False if facts.insecure else ssl.create_default_context(cafile=str(self.place.ca))
+            self._client = httpx.Client(verify=trust, timeout=5.0, trust_env=False)
         try:
             answer = self._client.get(f"{'http' if facts.insecure else 'https'}://{facts.local}/health")
         except (httpx.HTTPError, OSError):
@@ -189,13 +189,6 @@ def _command(place: OperatorFolder, federation: FederationFile, parent: int) -> 
     return made
 
 
-def _trust(place: OperatorFolder, federation: FederationFile) -> ssl.SSLContext | bool:
-    """What httpx is to trust: the federation's own authority; nothing to check without TLS."""
-    if federation.superlink.insecure:
-        return False
-    return ssl.create_default_context(cafile=str(place.ca))
-
-
 class SuperLinkService:
     """A federation's SuperLink, its nodes' registrations, and what is told about them.
 
@@ -221,7 +214,8 @@ class SuperLinkService:
 
     def run(self, stopping: Event, every: float = 1.0) -> None:
         """Tends the SuperLink until `stopping` is set; leaves nothing running."""
-        web = self._web()
+        address = self.federation.superlink.metrics
+        web = None if address is None else Pages(address, pages_of(self.look), "superlink.metrics")
         try:
             while not stopping.is_set():
                 self.tend()
@@ -278,10 +272,6 @@ class SuperLinkService:
             left = days_left((self.place.operator / "link.crt").read_text(encoding="utf-8"))
             figures["certificate_days_left"] = ("gauge", "Days until the certificate ends.", left)
         return Health("link", self.federation.name, problems, facts={"online": online}, figures=figures)
-
-    def _web(self) -> Pages | None:
-        address = self.federation.superlink.metrics
-        return None if address is None else Pages(address, pages_of(self.look), "superlink.metrics")
 
     # Inside ----------------------------------------------------------------------------------------------------------
 
@@ -365,13 +355,9 @@ def control_of(place: OperatorFolder, federation: FederationFile) -> Control:
 def only_one(place: OperatorFolder) -> Iterator[None]:
     """Holds the folder for one `deploy link`. Raises ConfigError if there is another."""
     place.state.mkdir(mode=0o700, exist_ok=True)
-    with (place.state / _LOCK).open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise ConfigError(
-                f"{place.operator}: 'fedsyn deploy link' is running already (process {link_pid(place)})"
-            ) from None
+    with locked(place.state / _LOCK, patience=1.0) as alone:
+        if not alone:
+            raise ConfigError(f"{place.operator}: 'fedsyn deploy link' is running already (process {link_pid(place)})")
         try:
             yield
         finally:
@@ -381,14 +367,10 @@ def only_one(place: OperatorFolder) -> Iterator[None]:
 def link_pid(place: OperatorFolder) -> int | None:
     """The process of the running `deploy link`; None if it does not run on this machine."""
     try:
-        with (place.state / _LOCK).open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                return link_facts(place).get("pid")
+        with locked(place.state / _LOCK) as alone:
+            return None if alone else link_facts(place).get("pid")
     except OSError:
-        pass
-    return None
+        return None
 
 
 def link_facts(place: OperatorFolder) -> dict[str, int]:

@@ -11,7 +11,7 @@ from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, pa
 
 from fedsyn.errors import CannotWrite, ConfigError, NodeError, WaitsForHolder
 from fedsyn.output import log_failure
-from fedsyn.protocol.wire.envelope import ANSWER, WAITS, to_json
+from fedsyn.protocol.wire.envelope import WAITS, refused
 
 _log = logging.getLogger("fedsyn")
 #: What a server is told of a configuration that does not parse: the parser's words may quote it.
@@ -39,10 +39,10 @@ def bridge(message: Message, context: Context, call_next: Callable[[Message, Con
 def refusal(error: Exception) -> dict[str, str]:
     """Scalars of the reply of a node that could not answer."""
     if isinstance(error, WaitsForHolder):
-        return {ANSWER: to_json({"ok": False, "error": WAITS, "message": str(error)})}
+        return refused(str(error), WAITS)
     # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
     log_failure(_log, "fedsyn: this node could not answer", error)
-    return {ANSWER: to_json({"ok": False, "error": "client", "message": _told(error)})}
+    return refused(_told(error))
 
 
 def _told(error: Exception) -> str:

@@ -49,7 +49,7 @@ from fedsyn.nodes.flower.private import (
     SendNodeHeartbeatRequest,
     message_from_proto,
 )
-from fedsyn.protocol.wire.envelope import ANSWER, MOST_MESSAGE, to_json
+from fedsyn.protocol.wire.envelope import MOST_MESSAGE, refused
 
 _log = logging.getLogger("fedsyn.nodes.node")
 #: Seconds for which the SuperLink is told to expect a heartbeat: it takes a silent node for offline after twice that.
@@ -213,8 +213,7 @@ class Fleet:
                 raise
             except TooLarge as error:
                 _log.error("a request is larger than this node reads: %s", error)
-                refusal = {"ok": False, "error": "client", "message": "the request is larger than this node reads"}
-                reply = reply_to(asked, Outgoing({ANSWER: to_json(refusal)}, []))
+                reply = reply_to(asked, Outgoing(refused("the request is larger than this node reads"), []))
             except Exception as error:
                 _log.error("a message could not be answered (%s)", type(error).__name__)
                 reply = Message(Error(code=0, reason="the message could not be answered"), reply_to=asked)

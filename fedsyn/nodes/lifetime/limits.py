@@ -65,7 +65,8 @@ _RENYI = re.compile(r"renyi ([2-9]|[1-9][0-9]{1,2})")
 #: What a choice of some rho costs where everything is counted as Gaussian DP.
 CHOICE = math.pi / 2.0
 DAY = 86400.0  # seconds
-#: Seconds after its last entry for which a run that has not ended keeps what it announced from others.
+#: Seconds after its last entry for which a run that has not ended keeps what it announced from others. What it charges
+#: is checked against the limits whenever it comes.
 PATIENCE = DAY
 
 
@@ -76,14 +77,11 @@ class LifetimeLimits(NamedTuple):
         per_run: for one run; None if only the other two limit it.
         per_period: a budget, and the days of the period that ends now; None for no such limit.
         lifetime: of all runs.
-        patience: seconds after its last entry for which a run keeps what it announced from others; what it charges is
-            checked against the limits whenever it comes.
     """
 
     per_run: PrivacyBudget | None
     per_period: tuple[PrivacyBudget, float] | None
     lifetime: PrivacyBudget
-    patience: float = PATIENCE
 
 
 @lru_cache(maxsize=64)

@@ -13,6 +13,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, NodeError
 from fedsyn.nodes.lifetime.limits import (
     CHOICE,
+    PATIENCE,
     Cost,
     Kind,
     LifetimeLimits,
@@ -150,7 +151,7 @@ def _states(
     lines: NodeLines, limits: LifetimeLimits, now: float, kind: Kind, run: str = ""
 ) -> Iterator[tuple[Limit, float, float]]:
     """Yield each limit, what is spent of it and what other runs have announced, in the filter's unit."""
-    since = now - limits.patience
+    since = now - PATIENCE
     open_ = lines.open_runs().items()
     promised = total((each.rest for name, each in open_ if each.latest >= since and name != run), kind)
     for limit in adding(limits):

@@ -37,10 +37,10 @@ from fedsyn.nodes.node.file import NodeFile
 from fedsyn.nodes.node.memory import Memory, RunMemory
 from fedsyn.nodes.node.policy import Policy
 from fedsyn.nodes.node.tables import Encoding, NotRead, Tables
-from fedsyn.nodes.node.task import NodeReply, Task, refused, reply_bytes, reply_of
+from fedsyn.nodes.node.task import NodeReply, Task, reply_bytes, reply_of
 from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND
-from fedsyn.protocol.wire.envelope import ANSWER, BUSY, ENVELOPE, from_json
+from fedsyn.protocol.wire.envelope import ANSWER, BUSY, ENVELOPE, from_json, refused
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.runs.holders import client_of, holder_of
 

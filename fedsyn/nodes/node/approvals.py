@@ -195,6 +195,3 @@ class Approvals:
 def _key(subject: Subject, operator: str) -> str:
     text = json.dumps([subject.run, subject.config, subject.schema, operator])
     return f"{subject.run}@{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
-__all__ = ["ApprovalRecord", "Approvals"]

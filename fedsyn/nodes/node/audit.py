@@ -106,6 +106,3 @@ def _write_whole(descriptor: int, line: bytes) -> None:
     except OSError:
         os.ftruncate(descriptor, before)
         raise
-
-
-__all__ = ["Audit"]

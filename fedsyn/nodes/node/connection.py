@@ -1,14 +1,10 @@
-"""The process that speaks with the SuperLink: it has the node's key and no row, and asks the worker.
-
-python -m fedsyn.nodes.node.connection NODE.yaml PARENT SECONDS MEGABYTES
-"""
+"""What speaks with the SuperLink: a process that has the node's key and no row, and asks the worker."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -19,16 +15,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedsyn.errors import ConfigError, FedsynError, InputError
+from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.nodes.flower.fleet import Contact, Endpoint, Fleet
 from fedsyn.nodes.flower.fleet_messages import Incoming, Outgoing
 from fedsyn.nodes.lifetime.node_ledger import NodeLedger
 from fedsyn.nodes.node.file import NodeFile, load_node_file
-from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, end_with_parent, one_thread_each
-from fedsyn.nodes.node.task import FrameError, failed, fits, read_frame, write_frame
+from fedsyn.nodes.node.task import BAD_INPUT, Bounds, FrameError, failed, fits, read_frame, write_frame
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.nodes.service.health import Health, Metrics, Pages, Requests, SpentBudget, pages_of
-from fedsyn.output import log_to_stderr, no_tracebacks, say
 from fedsyn.protocol.wire.envelope import ANSWER, BUSY, from_json
 from fedsyn.runs.orders import is_run_name
 
@@ -71,7 +65,7 @@ class WorkerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "fedsyn.nodes.node.worker", *map(str, arguments)],
             pass_fds=[theirs.fileno()],
-            env=one_thread_each(),
+            env=_one_thread_each(),
         )
         theirs.close()
         self._channel, self._started = ours, time.monotonic()
@@ -127,6 +121,12 @@ class WorkerProcess:
             self._process.kill()  # nothing in it is worth a goodbye: what matters is on the disk already
             self._process.wait()
             self._process = None
+
+
+def _one_thread_each() -> dict[str, str]:
+    """Return this process' environment, with no threads for linear algebra: they would not survive a fork."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+    return {**os.environ, **dict.fromkeys(names, "1")}
 
 
 def leaves_after(seconds: float) -> float:
@@ -201,6 +201,7 @@ class NodeConnection:
             Pages(self.file.listen, pages_of(self.look))
             if self.file.listen.rpartition(":")[0] not in ("127.0.0.1", "localhost", "[::1]"):
                 _log.warning("listen: everybody who reaches %s can read how this node is", self.file.listen)
+        logging.getLogger("httpx").setLevel(logging.WARNING)
         self.worker.start()
         self.fleet.serve(self.answer)
         self.worker.close()
@@ -280,27 +281,3 @@ class NodeConnection:
         except FedsynError as error:
             _log.error("%s", error)
             return None
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the process that the supervisor starts; return its exit code."""
-    no_tracebacks()
-    end_with_parent(int(arguments[1]), signal.SIGTERM)
-    log_to_stderr("%(asctime)s connection: %(message)s")
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    try:
-        node = NodeConnection(Path(arguments[0]), Bounds(float(arguments[2]), int(arguments[3])))
-        for kind in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(kind, lambda *_: node.stop())
-        node.serve()
-    except InputError as error:
-        say(f"error: {error}", error=True)
-        return BAD_INPUT
-    except FedsynError as error:
-        say(f"error: {error}", error=True)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ from fedsyn.errors import ConfigError, nearest
 from fedsyn.nodes.lifetime.limits import LifetimeLimits
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import client_class, mechanisms
-from fedsyn.settings import Node
+from fedsyn.settings import HostPort, Node, as_list
 
 #: Version of the file's format that this fedsyn writes; it reads this one and none later.
 FORMAT = 1
@@ -106,13 +106,9 @@ class PolicyNode(Node):
     configurations: tuple[str, ...] | None = None
     operators: tuple[str, ...] | None = Field(default=None, min_length=1)
 
-    @field_validator("mechanisms", "requests", "protocols", "noise", "configurations", "operators", mode="before")
-    @classmethod
-    def _lists(cls, value: Any) -> Any:
-        """A list as it is; a name alone is told what it lacks."""
-        if isinstance(value, str):
-            raise ValueError(f"expected a list: [{value}]")
-        return value
+    _lists = field_validator(
+        "mechanisms", "requests", "protocols", "noise", "configurations", "operators", mode="before"
+    )(as_list)
 
     @field_validator("configurations")
     @classmethod
@@ -165,7 +161,7 @@ class NodeFile(Node):
 
     format: int = Field(default=FORMAT, ge=1, le=FORMAT)
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-    superlink: str
+    superlink: HostPort
     root_certificates: str | None = None
     insecure: bool = False
     key: str
@@ -176,16 +172,8 @@ class NodeFile(Node):
     identity: str | None = None
     roster: str | None = None
     state: str = "state"
-    listen: str | None = None
+    listen: HostPort | None = None
     policy: PolicyNode
-
-    @field_validator("superlink", "listen")
-    @classmethod
-    def _has_a_port(cls, address: str | None) -> str | None:
-        host, _, port = (address or ":").rpartition(":")
-        if address is not None and (not host or "/" in host or not _is_port(port)):
-            raise ValueError("expected HOST:PORT, with a port from 1 to 65535")
-        return address
 
     @model_validator(mode="after")
     def _belongs_together(self) -> NodeFile:
@@ -302,10 +290,3 @@ def _all_hex(texts: tuple[str, ...] | None, otherwise: str) -> tuple[str, ...] |
     if any(len(text) != 64 or set(text) - _HEX for text in texts or ()):
         raise ValueError(otherwise)
     return texts
-
-
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 65536
-
-
-__all__ = ["NodeFile", "PolicyNode", "load_node_file", "require_files"]

@@ -238,6 +238,3 @@ def _cliques(workload: Mapping[str, Any], columns: int) -> int:
         return 0  # the model says what is wrong
     total = math.comb(columns, min(degree, columns))
     return int((total if size is None else min(total, size)) * 2**degree)
-
-
-__all__ = ["Admitted", "Policy"]

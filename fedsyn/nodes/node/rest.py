@@ -81,6 +81,3 @@ def _require_same(table: Path, sealed: Path, key: bytes) -> None:
                 raise ConfigError(f"{table} was changed while it was sealed: seal it again")
             if not one:
                 return
-
-
-__all__ = ["seal_table"]

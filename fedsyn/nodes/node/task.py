@@ -21,14 +21,29 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import FedsynError, ProtocolError
-from fedsyn.protocol.wire.envelope import ANSWER, MOST_MESSAGE, to_json
+from fedsyn.protocol.wire.envelope import MOST_MESSAGE, refused
 
 #: Bytes of a header: a run's configuration and schema are in it.
 MOST_HEADER = 2**25
 #: Arrays of one request, or of one reply.
 MOST_ARRAYS = 100_000
+#: Exit code of a worker whose node's files cannot be used: starting it again changes nothing.
+BAD_INPUT = 2
 _NUMERIC = "uifb"
 _LENGTH = struct.Struct("!Q")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one task may use.
+
+    Attributes:
+        seconds: of wall time.
+        megabytes: of memory beyond the table and what is imported.
+    """
+
+    seconds: float = 300.0
+    megabytes: int = 4096
 
 
 class FrameError(FedsynError):
@@ -69,11 +84,6 @@ class NodeReply:
 
     scalars: dict[str, str]
     arrays: list[npt.NDArray[Any]] = field(default_factory=list)
-
-
-def refused(message: str, kind: str = "client") -> dict[str, str]:
-    """Scalars of a refusal; `message` is a fixed sentence, which the server reads."""
-    return {ANSWER: to_json({"ok": False, "error": kind, "message": message})}
 
 
 def failed(sentence: str, kind: str = "client", *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:

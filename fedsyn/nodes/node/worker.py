@@ -9,6 +9,7 @@ with its request, so nothing that a server sends can stay in the memory of the n
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import logging
 import os
@@ -24,13 +25,24 @@ from typing import Any
 from fedsyn.errors import FedsynError, InputError
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import NodeFile, load_node_file
-from fedsyn.nodes.node.processes import BAD_INPUT, Bounds, end_with_parent
 from fedsyn.nodes.node.tables import Encoding, NotRead, Tables
-from fedsyn.nodes.node.task import FrameError, Task, failed, fits, packed, read_array, read_frame, write_frame
+from fedsyn.nodes.node.task import (
+    BAD_INPUT,
+    Bounds,
+    FrameError,
+    Task,
+    failed,
+    fits,
+    packed,
+    read_array,
+    read_frame,
+    write_frame,
+)
 from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, say
 from fedsyn.protocol.wire.envelope import BUSY, MOST_MESSAGE
 
 _log = logging.getLogger("fedsyn.nodes.node")
+_PR_SET_PDEATHSIG = 1
 
 
 def preload() -> None:
@@ -106,7 +118,7 @@ class Worker:
             status = 1
             try:
                 os.close(reading)
-                end_with_parent(me)
+                _end_with_parent(me)
                 self._confine()
                 write_frame(writing, *self._task(header, blobs))
                 status = 0
@@ -157,6 +169,16 @@ class Worker:
         return answer if fits(*answer) else failed(f"the reply is larger than {MOST_MESSAGE} bytes")
 
 
+def _end_with_parent(parent: int) -> None:
+    """Have the kernel end this process when the one that made it ends; end at once if it has ended already."""
+    try:
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    except (AttributeError, OSError):  # not Linux: a process that lost its channel ends by itself
+        return
+    if os.getppid() != parent:
+        os._exit(1)
+
+
 def _ended(child: int) -> int:
     """Exit status of a task that has nothing more to say; it is killed if it still runs."""
     end = time.monotonic() + 0.5
@@ -185,7 +207,7 @@ def main(arguments: Sequence[str]) -> int:
     """Entry point of the process that the connection starts."""
     no_tracebacks()
     file, descriptor, parent = arguments[0], int(arguments[1]), int(arguments[2])
-    end_with_parent(parent)
+    _end_with_parent(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the connection ends this process
     log_to_stderr("%(asctime)s worker: %(message)s")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # rows never go into a file of the kernel's choice

@@ -14,7 +14,7 @@ from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class, mechanisms
-from fedsyn.settings import Node
+from fedsyn.settings import HostPort, Node, as_list
 
 
 class LimitsNode(Node):
@@ -35,14 +35,7 @@ class LimitsNode(Node):
     clients: int = Field(default=10_000, ge=1, le=1_000_000)
 
 
-def _listed(value: Any) -> Any:
-    """A list as it is; a name alone is told what it lacks."""
-    if isinstance(value, str):
-        raise ValueError(f"expected a list: [{value}]")
-    return value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
 
 class PartyPolicy(Node):
@@ -116,22 +109,14 @@ class PartyFile(Node):
 
     role: Literal["compute", "crypto"] = "compute"
     folder: str = "."
-    listen: str | None = None
-    listen_health: str | None = None
+    listen: HostPort | None = None
+    listen_health: HostPort | None = None
     parties: Names = ()
     operators: Names = Field(min_length=1)
     ledger: str = "ledger.jsonl"
     timeout: float = Field(default=60.0, gt=0, le=3600)
     idle: float = Field(default=900.0, gt=0)
     policy: PartyPolicy
-
-    @field_validator("listen", "listen_health")
-    @classmethod
-    def _has_a_port(cls, listen: str | None) -> str | None:
-        host, _, port = (listen or ":").rpartition(":")
-        if listen is not None and (not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536):
-            raise ValueError("expected HOST:PORT, with a port from 1 to 65535")
-        return listen
 
     def anchored(self, folder: Path) -> PartyFile:
         """The same with absolute file names."""

@@ -5,8 +5,12 @@ Private keys, too, are written by `write_new` alone: 0600 from the first byte on
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fedsyn.errors import ConfigError
@@ -62,3 +66,28 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
+    """Hold a lock file, which is made if there is none; yields False where another process holds it.
+
+    Args:
+        path: of the file.
+        patience: seconds to wait for it: who only looks whether it is held holds it for a moment.
+    """
+    descriptor, until = os.open(path, os.O_RDWR | os.O_CREAT, 0o600), time.monotonic() + patience
+    try:
+        while not (alone := _is_taken(descriptor)) and time.monotonic() < until:
+            time.sleep(0.05)
+        yield alone
+    finally:
+        os.close(descriptor)
+
+
+def _is_taken(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

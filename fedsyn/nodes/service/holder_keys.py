@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -20,6 +20,7 @@ from fedsyn import yamlio
 from fedsyn.config import parse_options
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.service.files import sync_folder, write_new, write_text
+from fedsyn.nodes.service.identities import load_roster
 from fedsyn.settings import Node, digits_to_compare
 
 #: What a node, a holder or a party may be called: a folder's name, too.
@@ -110,7 +111,8 @@ def replace_keys(
     made = new_keys(name, identity=identity is not None)
     lines = None
     if roster is not None and partition is not None and made.card.identity is not None:
-        lines = _with_line(roster, partition, made.card.identity)
+        known = load_roster(roster) if roster.exists() else {}
+        lines = roster_text({number: key.hex() for number, key in known.items()} | {partition: made.card.identity})
     try:
         for path, text in ((key, made.key), (identity, made.identity)):
             if path is None or text is None:
@@ -130,12 +132,3 @@ def roster_text(identities: Mapping[int, str]) -> str:
     """Write a roster as a file's text: partition id, public signing key."""
     head = "# Everybody's public signing keys by partition id, as this holder knows them. Compare them by telephone.\n"
     return head + "".join(f"{partition}: {key}\n" for partition, key in sorted(identities.items()))
-
-
-def _with_line(roster: Path, partition: int, identity: str) -> str:
-    document: dict[Any, Any] = yamlio.read_mapping(roster) if roster.exists() else {}
-    try:
-        lines = {int(str(number)): str(key) for number, key in document.items()}
-    except ValueError:
-        raise ConfigError(f"{roster}: expected one line for each holder, partition id: public key") from None
-    return roster_text(lines | {partition: identity})

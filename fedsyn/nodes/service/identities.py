@@ -65,10 +65,11 @@ def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
         own = Identity(key_of(Path(identity).read_text(encoding="utf-8")))
     except (OSError, ValueError):
         raise NodeError("identity: expected the file that 'fedsyn identity' wrote") from None
-    return own, _load_roster(Path(roster))
+    return own, load_roster(Path(roster))
 
 
-def _load_roster(path: Path) -> dict[int, bytes]:
+def load_roster(path: Path) -> dict[int, bytes]:
+    """Read the public keys that a holder pinned, by partition id. Raises NodeError if the file is not a roster."""
     try:
         document = yamlio.read_mapping(path)
         keys = {int(str(partition)): key_of(str(key)) for partition, key in document.items()}

@@ -51,6 +51,11 @@ def to_json(fields: Mapping[str, Any]) -> str:
     return _encode(fields)
 
 
+def refused(message: str, kind: str = "client") -> dict[str, str]:
+    """Return the scalars of a refusal; `message` is a fixed sentence, which the server reads."""
+    return {ANSWER: to_json({"ok": False, "error": kind, "message": message})}
+
+
 def from_json(text: Any, what: str) -> dict[str, Any]:
     """A JSON object from a message. Raises ProtocolError for anything else."""
     try:

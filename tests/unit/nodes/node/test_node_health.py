@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import urllib.error
 import urllib.request
@@ -13,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from fedsyn.errors import ConfigError, RunError
+from fedsyn.errors import ConfigError
 from fedsyn.nodes.flower.fleet_messages import Incoming
 from fedsyn.nodes.node.connection import EarlierLife, NodeConnection, WorkerProcess, leaves_after
 from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.processes import Bounds
 from fedsyn.nodes.node.serve import _only_one, is_served, look, said, serve
-from fedsyn.nodes.node.task import MOST_ARRAYS, MOST_HEADER, fits
+from fedsyn.nodes.node.task import MOST_ARRAYS, MOST_HEADER, Bounds, fits
 from fedsyn.nodes.service.health import Health, Pages, Requests, SpentBudget, exposition, pages_of
 from tests.node_folders import make_node
 
@@ -103,21 +101,19 @@ def test_status_of_a_node_that_does_not_run(tmp_path: Path) -> None:
     assert "spent: epsilon 0.5 of 4" in said(well.to_dict())
 
 
-def test_no_second_process_serves_a_state_before_the_first_ones_link_has_gone(tmp_path: Path) -> None:
-    """Also where the first one was killed: its link may still be answering, requests that cost nothing among them."""
+def test_no_second_process_serves_a_state(tmp_path: Path) -> None:
     file = load_node_file(make_node(tmp_path / "node"))
-    locks = _only_one(file)
-    with pytest.raises(ConfigError, match=r"another process serves .*; stop it first"):
-        _only_one(file)
-    with subprocess.Popen(["sleep", "1"], pass_fds=locks[:1]) as link:
-        (file.state_folder / "lock").write_text(f"{os.getpid()}\n")  # a number that somebody else's process has now
-        for each in locks:  # the supervisor is killed
-            os.close(each)
-        assert is_served(file) and link.poll() is None
-        locks = _only_one(file)
-        assert link.wait(5) == 0 and is_served(file)
-    for each in locks:
-        os.close(each)
+    with _only_one(file):
+        with pytest.raises(ConfigError, match=r"another process serves .*; stop it first"), _only_one(file):
+            pass
+        assert is_served(file)
+        started = subprocess.Popen(["sleep", "5"], close_fds=False)  # it keeps nothing of the lock
+    with started:
+        assert not is_served(file) and started.poll() is None
+        started.kill()
+    (file.state_folder / "lock").write_text(f"{os.getpid()}\n")  # a number that somebody else's process has now
+    with _only_one(file):
+        assert is_served(file)
     assert not is_served(file)
 
 
@@ -137,27 +133,6 @@ def test_a_node_whose_ledger_others_may_write_does_not_start(tmp_path: Path, wha
     with pytest.raises(ConfigError, match=f"{touched} can be written by others than its owner"):
         serve(path)
     assert touched.stat().st_mode & 0o777 == 0o777
-
-
-def test_a_supervisor_whose_link_cannot_be_kept_running_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever supervises it sees an exit code, and not a process that is alive and does nothing."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def dying(*_: object) -> subprocess.Popen[bytes]:
-        assert len(started) < 20, "it would go on for ever"
-        started.append(subprocess.Popen(["/bin/false"]))
-        return started[-1]
-
-    monkeypatch.setattr("fedsyn.nodes.node.serve._start", dying)
-    monkeypatch.setattr("fedsyn.nodes.node.serve._LONGEST", 0.0)
-    before = {kind: signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        with pytest.raises(RunError, match=r"ended 10 times in a row, .* \(the last time with exit code 1\)"):
-            serve(make_node(tmp_path / "node"))
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
-    assert len(started) == 10
 
 
 def test_what_the_worker_would_not_read_is_not_sent_to_it(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from fedsyn.errors import CannotWrite, ProtocolError
 from fedsyn.nodes.lifetime.node_ledger import RunAccount
 from fedsyn.nodes.node.answering import Answering
 from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.processes import Bounds
 from fedsyn.nodes.node.task import (
+    Bounds,
     FrameError,
     NodeReply,
     Task,

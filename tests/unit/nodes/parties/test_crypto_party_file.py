@@ -11,7 +11,7 @@ import pytest
 
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.parties.policy import load_party_file
-from fedsyn.nodes.parties.service import CryptoService
+from fedsyn.nodes.parties.serving import CryptoService
 from fedsyn.nodes.service.party_keys import load_party, new_operator, new_party
 
 pytest.importorskip("tenseal")

@@ -19,8 +19,7 @@ from fedsyn.config import load_options
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.parties.lines import TAG
 from fedsyn.nodes.parties.policy import PartyFile, PartyPolicy
-from fedsyn.nodes.parties.service import Service
-from fedsyn.nodes.parties.serving import METHOD
+from fedsyn.nodes.parties.serving import METHOD, Service
 from fedsyn.nodes.service import party_keys
 from fedsyn.nodes.service.certificates import Credentials
 from fedsyn.nodes.service.party_keys import (
