@@ -1,4 +1,4 @@
-"""`fedsyn sample` and `fedsyn evaluate`: rows from a model, and how good a synthetic table is beside real rows."""
+"""`fedsyn sample`, `analyse` and `evaluate`: rows from a model, what they say, and how they compare with real rows."""
 
 from __future__ import annotations
 
@@ -83,6 +83,27 @@ def sample(
             made.replace(out)
         say(f"{wanted:,} rows in {out}", error=True)
     _warn(release, "this table")
+
+
+def analyse(
+    tables: Annotated[
+        Path, typer.Argument(help="Folder made by: fedsyn sample RUN --tables 20 --out DIR.", metavar="DIR")
+    ],
+    formula: Annotated[
+        str, typer.Argument(help="'readmitted ~ age + ward', 'mean(age)' or 'proportion(ward)'.", metavar="FORMULA")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="ols or logit; default: logit for an outcome of two values.", metavar="NAME")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate means, proportions and regressions, with intervals that include the noise. This costs no privacy."""
+    from fedsyn.evaluation.analysis import analyse as analysed
+
+    found = analysed(tables, formula, model, level=level)
+    text = json.dumps(found.to_dict(), indent=1) if as_json else str(found)
+    say(text)
 
 
 def evaluate(
