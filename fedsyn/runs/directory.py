@@ -96,9 +96,8 @@ def keep_ledger(out: Path) -> None:
         file.rename(next(kept for n in count(1) if not (kept := out / f"ledger-{n}.json").exists()))
 
 
-def default_out(config: RunConfig | None) -> Path:
-    """Return runs/MECHANISM-SOURCE-TIME, which nobody has; runs/run-TIME where no configuration can be read."""
-    name = "run"
+def default_out(config: RunConfig | None, name: str = "run") -> Path:
+    """Return runs/MECHANISM-SOURCE-TIME, which nobody has; runs/NAME-TIME where no configuration can be read."""
     if config is not None:
         source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
         name = f"{config.mechanism.name.rpartition(':')[2]}-{source}"

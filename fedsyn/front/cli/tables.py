@@ -170,10 +170,10 @@ def _ask_holders(
     synthetic: Path, federated: Path, assignments: list[str] | None, out: Path | None, as_json: bool
 ) -> None:
     """Intervals for the figures of a table, from its holders' noisy sum."""
-    from fedsyn.runs.directory import new_out, read_facts, synthetic_file
+    from fedsyn.runs.directory import default_out, read_facts, synthetic_file
     from fedsyn.runs.evaluate_table import evaluate_table
 
-    folder = out or new_out(name="evaluation")
+    folder = out or default_out(None, "evaluation")
     table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
     with (
         _federation(federated, assignments or ()) as (config, names),
