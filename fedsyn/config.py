@@ -211,11 +211,6 @@ class RunConfig(Node):
     evaluation: EvaluationNode = Field(default_factory=lambda: EvaluationNode(metrics=("workload_error",)))
     runtime: RuntimeNode = Field(default_factory=RuntimeNode)
 
-    @field_validator("data", mode="before")
-    @classmethod
-    def _source_alone(cls, value: Any) -> Any:
-        return {"source": value} if isinstance(value, str) else value
-
     @field_validator("evaluation", mode="before")
     @classmethod
     def _metrics_alone(cls, value: Any) -> Any:

@@ -1,9 +1,9 @@
 """Names of mechanisms and partitioners, and where each lives. Nothing is imported before a run asks for it.
 
-A mechanism from outside this repository is found in one of three ways: a Python entry point of the group
-`fedsyn.mechanisms` whose object is its server half; `mechanism: {name: package.module:Strategy}`; or `register` in this
-process. A command that only reads imports nothing of the second kind (`installed_only`). Partitioners and metrics have
-the groups `fedsyn.partitioners` and `fedsyn.metrics`.
+A mechanism from outside this repository is found in one of two ways: a Python entry point of the group
+`fedsyn.mechanisms` whose object is its server half, or `mechanism: {name: package.module:Strategy}`. A command
+that only reads imports nothing of the second kind (`installed_only`). Partitioners and metrics have the groups
+`fedsyn.partitioners` and `fedsyn.metrics`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from fedsyn import yamlio
 from fedsyn.errors import ConfigError, nearest
 
 _installed_only: ContextVar[bool] = ContextVar("installed_only", default=False)
@@ -40,106 +42,17 @@ class MechanismEntry:
     source: str = ""
 
 
-MECHANISMS: dict[str, MechanismEntry] = {
-    "aim": MechanismEntry(
-        "fedsyn.plugins.strategies.aim:Aim",
-        "fedsyn.plugins.clients.aim:AimClient",
-        "central AIM, the yardstick: one data holder holds every row",
-        "FLAIM Algorithm 2 (McKenna et al. 2022)",
-    ),
-    "distaim": MechanismEntry(
-        "fedsyn.plugins.strategies.aim:DistAim",
-        "fedsyn.plugins.clients.aim:DistAimClient",
-        "DistAIM: clients deal exact answers into a store once; the store selects and measures; best with protocol mpc",
-        "Maddock et al. 2024, Algorithm 3",
-    ),
-    "fhaim": MechanismEntry(
-        "fedsyn.plugins.strategies.aim:FhAim",
-        "fedsyn.plugins.clients.aim:FhAimClient",
-        "FHAIM: AIM with a squared L2 score; the server computes on ciphertexts whose key a crypto party holds",
-        "Kumar et al. 2025",
-    ),
-    "naive_flaim": MechanismEntry(
-        "fedsyn.plugins.strategies.flaim:NaiveFlaim",
-        "fedsyn.plugins.clients.flaim:FlaimClient",
-        "NaiveFLAIM: every client selects by AIM's score on its own rows",
-        "Maddock et al. 2024, Algorithm 1",
-    ),
-    "augflaim_oracle": MechanismEntry(
-        "fedsyn.plugins.strategies.flaim:AugFlaimOracle",
-        "fedsyn.plugins.clients.flaim:AugFlaimOracleClient",
-        "AugFLAIM (Oracle), not private: penalises by the true heterogeneity; simulations only",
-        "Maddock et al. 2024, Algorithm 1",
-    ),
-    "augflaim": MechanismEntry(
-        "fedsyn.plugins.strategies.flaim:AugFlaim",
-        "fedsyn.plugins.clients.flaim:AugFlaimClient",
-        "AugFLAIM (Private): clients select locally, penalised by a private proxy of heterogeneity",
-        "Maddock et al. 2024, Algorithm 1",
-    ),
-    "flaim_random": MechanismEntry(
-        "fedsyn.plugins.strategies.flaim:FlaimRandom",
-        "fedsyn.plugins.clients.flaim:FlaimRandomClient",
-        "FLAIM (Random): uniformly chosen cliques, the whole budget measures",
-        "Maddock et al. 2024, Table 1",
-    ),
-    "fed_naive_bayes": MechanismEntry(
-        "fedsyn.plugins.strategies.flaim:FedNaiveBayes",
-        "fedsyn.plugins.clients.flaim:FedNaiveBayesClient",
-        "FedNaiveBayes: one-way marginals only, in every round",
-        "Maddock et al. 2024, Table 1",
-    ),
-    "fed_dp_ctgan": MechanismEntry(
-        "fedsyn.plugins.strategies.fed_dp_ctgan:FedDpCtgan",
-        "fedsyn.plugins.clients.fed_dp_ctgan:CtganClient",
-        "Fed DP-CTGAN, a deep baseline: clients take steps of DP-SGD, the server averages; needs the extra 'deep'",
-        "Maddock et al. 2024, Table 1",
-    ),
-    "distributed_aim": MechanismEntry(
-        "fedsyn.plugins.strategies.distributed_aim:DistributedAim",
-        "fedsyn.plugins.clients.distributed_aim:DistributedAimClient",
-        "Distributed AIM: noisy sums of local scores select, noisy sums measure; best with secure sums",
-        "Sedimo & Near, Protocols 1 and 2",
-    ),
-    "sketch_aim": MechanismEntry(
-        "fedsyn.plugins.strategies.sketch_aim:SketchAim",
-        "fedsyn.plugins.clients.sketch_aim:SketchAimClient",
-        "ours: one noisy sum of sketches selects for every round, noisy sums measure; best with secure sums",
-        "fedsyn (docs/mechanisms/sketch_aim.md)",
-    ),
-    "mst": MechanismEntry(
-        "fedsyn.plugins.strategies.mst:Mst",
-        "fedsyn.plugins.clients.mst:MstClient",
-        "central MST: one data holder's spanning tree of pairs, by the exponential mechanism",
-        "McKenna, Miklau & Sheldon 2021",
-    ),
-    "fed_mst": MechanismEntry(
-        "fedsyn.plugins.strategies.mst:FedMst",
-        "fedsyn.plugins.clients.mst:FedMstClient",
-        "MST over many holders: one noisy sum of sketches gives the tree, another its pairs; best with secure sums",
-        "fedsyn, after McKenna, Miklau & Sheldon 2021",
-    ),
-    "privsyn": MechanismEntry(
-        "fedsyn.plugins.strategies.privsyn:PrivSyn",
-        "fedsyn.plugins.clients.privsyn:PrivSynClient",
-        "central PrivSyn, the yardstick of its family: pairs by InDif, rows by GUM",
-        "Zhang et al. 2021",
-    ),
-    "fed_privsyn": MechanismEntry(
-        "fedsyn.plugins.strategies.heterofedsyn:FedPrivSyn",
-        "fedsyn.plugins.clients.heterofedsyn:FedPrivSynClient",
-        "FedPrivSyn: projected two-way marginals estimate all InDifs at once, the chosen pairs follow",
-        "HeteroFedSyn, Algorithms 1 and 2",
-    ),
-    "ada_fed_privsyn": MechanismEntry(
-        "fedsyn.plugins.strategies.heterofedsyn:AdaFedPrivSyn",
-        "fedsyn.plugins.clients.heterofedsyn:AdaFedPrivSynClient",
-        "AdaFedPrivSyn: the same estimates, and pairs one after the other against the table so far",
-        "HeteroFedSyn, Algorithms 3 and 4",
-    ),
-}
+def _own_mechanisms() -> dict[str, MechanismEntry]:
+    """Return this repository's mechanisms, from the table beside this module."""
+    table = yamlio.read_mapping(Path(__file__).with_name("mechanisms.yaml"))
+    paths = {"strategy": "fedsyn.plugins.strategies.", "client": "fedsyn.plugins.clients."}
+    return {
+        name: MechanismEntry(**{key: paths.get(key, "") + text for key, text in row.items()})
+        for name, row in table.items()
+    }
 
 
+MECHANISMS = _own_mechanisms()
 PARTITIONERS: dict[str, str] = {
     "iid": "fedsyn.plugins.partitioners.iid:Iid",
     "quantity": "fedsyn.plugins.partitioners.quantity:Quantity",
@@ -150,15 +63,8 @@ PARTITIONERS: dict[str, str] = {
 }
 
 
-def register(name: str, strategy: str, client: str = "", summary: str = "", source: str = "") -> None:
-    """Adds a mechanism under `name` in this process; both halves as 'module:class' (docs/adding_a_mechanism.md)."""
-    if name in mechanisms():
-        raise ConfigError(f"mechanism '{name}' is registered already")
-    MECHANISMS[name] = MechanismEntry(strategy, client, summary, source)
-
-
 def mechanisms() -> dict[str, MechanismEntry]:
-    """Every mechanism by name: this repository's, those registered, and those of installed packages."""
+    """Every mechanism by name: this repository's, and those of installed packages."""
     foreign = {
         name: MechanismEntry(point.value, summary=f"from the package {_package(point)}", source=_package(point))
         for name, point in entry_points("fedsyn.mechanisms").items()

@@ -37,8 +37,8 @@ def main(grid: Grid, context: Context) -> None:
     """Runs the configured mechanism over the Grid and writes the run directory.
 
     The run configuration names either a configuration of this app (`config`, with `set` assignments separated by
-    semicolons; the number of simulated nodes decides the number of clients) or carries a resolved one with a prepared
-    store, or with a deployment's schema (as `fedsyn run` does).
+    semicolons; the number of simulated nodes decides the number of clients) or carries a resolved one with a
+    deployment's schema (as `fedsyn run` does).
     """
     started = time.perf_counter()
     run_config, folder = context.run_config, RunFolder.of(context.run_config)
@@ -96,9 +96,6 @@ def _send(folder: RunFolder, grid: Grid, context: Context) -> None:
 @contextmanager
 def _prepared(config: RunConfig, run_config: Mapping[str, Any], out: Path) -> Iterator[Prepared]:
     """What the run works with, in a folder that is gone afterwards unless somebody else has made it."""
-    if run_config.get("store"):
-        yield Prepared.load(Path(str(run_config["store"])))
-        return
     config.save(out / "config.yaml")
     is_deployment = bool(run_config.get("schema"))
     made = Path(tempfile.mkdtemp(prefix="fedsyn-")) if is_deployment else store_of(run_config)

@@ -1,8 +1,8 @@
 """Clustering: the table is embedded in two dimensions by UMAP and cut into K regions by k-means.
 
 Clients get regions of different sizes in which many features are skewed at once (Maddock et al. 2024,
-appendix B.2). The embedding takes a minute for 44,000 rows, so embeddings and partitions are kept on disk
-under the hash of everything that they depend on; another K reuses the embedding.
+appendix B.2). The embedding takes a minute for 44,000 rows, so embeddings are kept on disk under the hash of
+everything that they depend on; another K reuses the embedding.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import sys
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -31,6 +31,9 @@ from fedsyn.table.data.partition import Partitioner, PartitionInput, fill_small_
 
 # UMAP needs a neighbourhood: below this many rows the embedding is the first two principal components.
 _FEWEST_ROWS_FOR_UMAP = 16
+# UMAP's parameters, those of the published code; fewer neighbours where there are fewer other rows.
+_NEIGHBORS = 15
+_UMAP = {"n_neighbors": _NEIGHBORS, "min_dist": 0.1, "metric": "euclidean"}
 # Raised when the computation below changes, so that older cache entries are not taken for its result.
 _CACHE_VERSION = 1
 
@@ -39,119 +42,74 @@ class Clustering(Partitioner):
     """UMAP to two dimensions, then k-means with K clusters; every cluster is a client.
 
     The split belongs to the table and to `seed`, not to the run: runs with different seeds share it, as in
-    the paper's experiments (and a cached split costs nothing). `seed: null` draws a seed from the run's
+    the paper's experiments, and its embedding. `seed: null` draws a seed from the run's
     randomness instead.
 
     The codes are embedded as numbers, categories included, with UMAP's Euclidean metric. That is crude, and
     it is what the published code does: it reproduces the paper's Table 5 (0.525 on Adult, 0.79 on Magic),
-    while columns scaled to [0, 1] give 0.645 and 0.80. Columns with many bins dominate; `scale: range` weighs
-    all columns alike.
+    while columns scaled to [0, 1] give 0.645 and 0.80. Columns with many bins dominate.
 
     Attributes:
         seed: of UMAP and k-means; None: drawn from the generator that `split` is given.
-        scale: "codes" embeds the codes as they are, "range" divides each column by its largest code.
-        n_neighbors, min_dist, metric: UMAP's parameters (n_neighbors is cut to the number of other rows).
-        n_init: restarts of k-means; the best is kept.
         cache: False neither reads nor writes the cache.
     """
 
     name: ClassVar[str] = "clustering"
     seed: int | None = Field(default=0, ge=0, lt=2**32)
-    scale: Literal["codes", "range"] = "codes"
-    n_neighbors: int = Field(default=15, ge=2)
-    min_dist: float = Field(default=0.1, ge=0.0, le=1.0)
-    metric: Literal["euclidean", "manhattan", "chebyshev", "cosine", "correlation", "hamming"] = "euclidean"
-    n_init: int = Field(default=1, ge=1)
     cache: bool = True
 
     def assign(self, table: PartitionInput, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        key = self._embedding_key(table, rng)
-        facts = {
-            "clients": clients,
-            "n_init": self.n_init,
-            "versions": _versions("scikit-learn", "numpy", "scipy"),
-        }
-        digest = _digest({"version": _CACHE_VERSION, "embedding": key["digest"], **facts})
-        assignment = self._cached(
-            f"partition-{digest}",
-            (table.rows,),
-            lambda: _k_means(self._embed(table, key), clients, self.n_init, int(key["seed"])),
-        )
+        seed = int(rng.integers(2**32)) if self.seed is None else self.seed
+        regions = _k_means(self.embedding(table, seed), clients, seed)
         # k-means finds fewer clusters than K where fewer than K points are distinct.
-        return fill_small_clients(group_rows(assignment, clients), min_rows=1)
+        return fill_small_clients(group_rows(regions, clients), min_rows=1)
 
-    def embedding(self, table: PartitionInput, rng: np.random.Generator | None = None) -> np.ndarray:
-        """(n, 2) float32 coordinates of the rows, for plots: those that `split` clusters.
-
-        Args:
-            table: the table.
-            rng: a generator in the state in which `split` was given it; only read where `seed` is None.
-
-        Raises:
-            ConfigError: `seed` is None and no generator is given.
-        """
-        return self._embed(table, self._embedding_key(table, rng))
-
-    def _embedding_key(self, table: PartitionInput, rng: np.random.Generator | None) -> dict[str, str]:
-        if self.seed is None and rng is None:
-            raise ConfigError("federation.partition.seed is null: the embedding needs the generator of the split")
-        seed = self.seed if rng is None or self.seed is not None else int(rng.integers(2**32))
-        codes = np.ascontiguousarray(table.codes, dtype="<i8")
+    def embedding(self, table: PartitionInput, seed: int) -> np.ndarray:
+        """(n, 2) float32 coordinates of the rows: those of the cache, or computed and kept there."""
+        points = table.codes.astype(np.float32)
+        if not self.cache:
+            return _project(points, seed)
         facts = {
             "version": _CACHE_VERSION,
-            "codes": hashlib.sha256(codes.tobytes()).hexdigest(),
+            "codes": hashlib.sha256(np.ascontiguousarray(table.codes, dtype="<i8").tobytes()).hexdigest(),
             "attributes": list(table.domain.attributes),
-            "shape": [*codes.shape, *table.domain.shape],
-            "options": self.model_dump(include={"scale", "n_neighbors", "min_dist", "metric"}),
+            "shape": [*table.codes.shape, *table.domain.shape],
+            "options": {"scale": "codes", **_UMAP},
             "seed": seed,
             "versions": _versions("umap-learn", "pynndescent", "numba", "scikit-learn", "numpy", "scipy"),
         }
-        return {"digest": _digest(facts), "seed": str(seed)}
-
-    def _embed(self, table: PartitionInput, key: dict[str, str]) -> np.ndarray:
-        points = table.codes.astype(np.float32)
-        if self.scale == "range":
-            points /= np.maximum(np.array(table.domain.shape, dtype=np.float32) - 1, 1)
-        return self._cached(
-            f"embedding-{key['digest']}", (table.rows, 2), lambda: self._project(points, int(key["seed"]))
-        )
-
-    def _project(self, points: np.ndarray, seed: int) -> np.ndarray:
-        if len(points) < _FEWEST_ROWS_FOR_UMAP:
-            return _principal_components(points)
-        umap = _import_umap()
-        reducer = umap.UMAP(
-            n_components=2,
-            n_neighbors=min(self.n_neighbors, len(points) - 1),
-            min_dist=self.min_dist,
-            metric=self.metric,
-            random_state=seed,
-            n_jobs=1,  # the only setting in which a seed decides the result
-        )
-        with _one_thread(), warnings.catch_warnings():
-            # "Graph is not fully connected", "n_jobs overridden": nothing that the user could act on.
-            warnings.simplefilter("ignore")
-            embedded = np.asarray(reducer.fit_transform(points), dtype=np.float32)
-        # A row without any neighbour within reach is left without coordinates; put such rows at the centre.
-        lost = ~np.isfinite(embedded).all(axis=1)
-        embedded[lost] = embedded[~lost].mean(axis=0) if not lost.all() else 0.0
-        return embedded
-
-    def _cached(self, name: str, shape: tuple[int, ...], compute: Callable[[], np.ndarray]) -> np.ndarray:
-        """The array kept under `name`, or `compute()`, which is then kept."""
-        if not self.cache:
-            return compute()
-        path = cache_dir() / "partitions" / f"{name}.npy"
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+        path = cache_dir() / "partitions" / f"embedding-{digest}.npy"
         with _alone(path):
             try:
                 kept: np.ndarray = np.load(path, allow_pickle=False)
-                if kept.shape == shape:
+                if kept.shape == (table.rows, 2):
                     return kept
             except (OSError, ValueError, EOFError, zipfile.BadZipFile):
                 pass  # absent or damaged: compute it and write it again
-            computed = compute()
+            computed = _project(points, seed)
             _write_atomically(path, computed)
         return computed
+
+
+def _project(points: np.ndarray, seed: int) -> np.ndarray:
+    if len(points) < _FEWEST_ROWS_FOR_UMAP:
+        return _principal_components(points)
+    umap = _import_umap()
+    reducer = umap.UMAP(
+        n_components=2,
+        **{**_UMAP, "n_neighbors": min(_NEIGHBORS, len(points) - 1)},
+        random_state=seed,
+        n_jobs=1,  # the only setting in which a seed decides the result
+    )
+    with _one_thread(), warnings.catch_warnings():
+        # "Graph is not fully connected", "n_jobs overridden": nothing that the user could act on.
+        warnings.simplefilter("ignore")
+        embedded = np.asarray(reducer.fit_transform(points), dtype=np.float32)
+    # A row without any neighbour within reach is left without coordinates; put such rows at the centre.
+    lost = ~np.isfinite(embedded).all(axis=1)
+    embedded[lost] = embedded[~lost].mean(axis=0) if not lost.all() else 0.0
+    return embedded
 
 
 @contextlib.contextmanager
@@ -178,7 +136,7 @@ def _write_atomically(path: Path, array: np.ndarray) -> None:
             raise
 
 
-def _k_means(points: np.ndarray, clients: int, n_init: int, seed: int) -> np.ndarray:
+def _k_means(points: np.ndarray, clients: int, seed: int) -> np.ndarray:
     """(n,) int64 cluster of each point; some of the `clients` clusters may be empty."""
     try:
         from sklearn.cluster import KMeans
@@ -186,7 +144,7 @@ def _k_means(points: np.ndarray, clients: int, n_init: int, seed: int) -> np.nda
         raise _missing("scikit-learn") from None
     with _one_thread(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fewer distinct points than clusters: repaired by the caller
-        labels = KMeans(n_clusters=clients, n_init=n_init, random_state=seed).fit_predict(points)
+        labels = KMeans(n_clusters=clients, n_init=1, random_state=seed).fit_predict(points)
     return np.asarray(labels, dtype=np.int64)
 
 
@@ -240,7 +198,3 @@ def _versions(*packages: str) -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[package] = importlib.metadata.version(package)
     return found
-
-
-def _digest(facts: object) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

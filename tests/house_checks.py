@@ -21,8 +21,7 @@ from fedsyn.config import is_node
 from fedsyn.errors import ConfigError
 from fedsyn.front.testing.bench import SETTINGS, Bench, Nodes, equal_arrays, under
 from fedsyn.front.testing.checks.contributions import sums_of
-from fedsyn.front.testing.checks.ledgers import ledger_holds, ledgers_hold
-from fedsyn.front.testing.checks.results import noise_of, same
+from fedsyn.front.testing.checks.runs import ledger_holds, ledgers_hold, noise_of, same
 from fedsyn.front.testing.conformance import ConformanceCheck, checks_on, mechanism_checks
 from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.harness import Outcome, config_of, execute, finished

@@ -27,40 +27,37 @@ MOST_TABLES = 1000
 _LARGER = 5
 
 
-def posterior_of(release: ReleasedRun) -> Posterior:
-    """Reads the posterior from a run's files.
+class PosteriorTables:
+    """Tables of a release, each of another draw of the posterior, whose rows meet the conditions.
+
+    Attributes:
+        real: number of real rows that meet the conditions, as released.
+        size: rows of each table.
+        facts: what an analysis must know of them.
 
     Raises:
-        InputError: its model has no potentials, or the run kept no measurements.
+        InputError: the model has no potentials, the run kept no measurements, or no row meets the conditions.
     """
-    if release.evidence is None:
-        raise InputError(
-            "several tables need the run's measurements.npz, which runs before this version and mechanisms without "
-            "measured marginals do not have"
-        )
-    return Posterior(release.model, release.evidence)
 
+    def __init__(self, release: ReleasedRun, rows: int | None, where: Mapping[str, Any]) -> None:
+        if release.evidence is None:
+            raise InputError(
+                "several tables need the run's measurements.npz, which runs before this version and mechanisms without "
+                "measured marginals do not have"
+            )
+        self._posterior, self._schema, self._where = Posterior(release.model, release.evidence), release.schema, where
+        self.real = restrict(release.schema, self._posterior.centre, where)[1].total
+        self.size = max(1, round(_LARGER * self.real)) if rows is None else rows
+        self.facts = {"held": held_of(release.schema, self._posterior), "given": sorted(where)}
 
-def real_rows(release: ReleasedRun, posterior: Posterior, where: Mapping[str, Any]) -> float:
-    """How many real ones there are that meet the conditions, as released."""
-    return restrict(release.schema, posterior.centre, where)[1].total
-
-
-def table_rows(rows: int | None, real: float) -> int:
-    """Rows of each table: as asked, or five times as many as there are real ones."""
-    return max(1, round(_LARGER * real)) if rows is None else rows
-
-
-def draws(
-    release: ReleasedRun, posterior: Posterior, count: int, where: Mapping[str, Any], randomness: Randomness
-) -> Iterator[tuple[Schema, Model, Randomness]]:
-    """Schema, model and randomness of each table."""
-    for number in range(1, count + 1):
-        model = posterior.draw(randomness.ordinary("posterior", number))
-        schema, given = restrict(release.schema, model, where)
-        if not isinstance(given, Model):
-            raise InputError("several tables cannot be cut inside a bin: ask for whole bins, or for no condition")
-        yield schema, given, randomness.child("table", number)
+    def draws(self, count: int, randomness: Randomness) -> Iterator[tuple[Schema, Model, Randomness]]:
+        """Schema, model and randomness of each table."""
+        for number in range(1, count + 1):
+            model = self._posterior.draw(randomness.ordinary("posterior", number))
+            schema, given = restrict(self._schema, model, self._where)
+            if not isinstance(given, Model):
+                raise InputError("several tables cannot be cut inside a bin: ask for whole bins, or for no condition")
+            yield schema, given, randomness.child("table", number)
 
 
 def frame_of(
@@ -82,16 +79,14 @@ def frames_of_posterior(
     """One table per draw of the posterior.
 
     Raises:
-        InputError: as `posterior_of`, conditions that no row meets, or not a number of tables.
+        InputError: as `PosteriorTables`, or not a number of tables.
     """
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TABLES:
         raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
-    posterior = posterior_of(release)
-    size = table_rows(rows, real_rows(release, posterior, where))
-    facts = {"held": held_of(release.schema, posterior), "given": sorted(where)}
-    for schema, model, own in draws(release, posterior, count, where, randomness):
-        frame = frame_of(schema, model, size, own, independent=True)
-        frame.attrs[FACTS] = facts
+    tables = PosteriorTables(release, rows, where)
+    for schema, model, own in tables.draws(count, randomness):
+        frame = frame_of(schema, model, tables.size, own, independent=True)
+        frame.attrs[FACTS] = tables.facts
         yield frame
 
 
@@ -111,23 +106,21 @@ def write_tables(
     out: Path, release: ReleasedRun, count: int, rows: int | None, where: Mapping[str, Any], seed: int | None
 ) -> int:
     """table_01.csv and so on, schema.yaml, and tables.json, into a folder that exists. Returns the rows of each."""
-    posterior = posterior_of(release)
-    real = real_rows(release, posterior, where)
-    size, width, named = table_rows(rows, real), max(2, len(str(count))), []
-    for number, (schema, model, own) in enumerate(draws(release, posterior, count, where, Randomness(seed)), 1):
-        named.append({"file": f"table_{number:0{width}}.csv", "rows": size})
-        write_synthetic(out / str(named[-1]["file"]), schema, model, size, own, keep=False, independent=True)
+    tables, named = PosteriorTables(release, rows, where), []
+    for number, (schema, model, own) in enumerate(tables.draws(count, Randomness(seed)), 1):
+        name = f"table_{number:0{max(2, len(str(count)))}}.csv"
+        named.append({"file": name, "rows": tables.size})
+        write_synthetic(out / name, schema, model, tables.size, own, keep=False, independent=True)
     release.schema.save(out / "schema.yaml")
     facts = {
         "format": FORMAT,
         "tables": named,
-        "real_rows": real,
-        "held": held_of(release.schema, posterior),
-        "given": sorted(where),
+        "real_rows": tables.real,
+        **tables.facts,
         "centre": None,
         "seed": seed,
         "run": release.config.sha256,
         "private": bool(release.ledger.get("private", False)),
     }
     (out / FACTS_FILE).write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return size
+    return tables.size

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -18,6 +21,8 @@ from fedsyn.front.archive import ReleasedRun, read_release, save_release
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel
 from fedsyn.loading import parse_config
+from fedsyn.output import console
+from fedsyn.protocol.record import RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.runs.synthesis import expected_rows
@@ -143,7 +148,6 @@ class Synthesizer:
             InputError: bad parameters, schema or table; nothing was spent.
             FedsynError: the run failed.
         """
-        from fedsyn.front.bars import fitting_bar
         from fedsyn.runs.engines import run
 
         frames = frames_of(X)
@@ -498,3 +502,29 @@ def path_of(given: Any) -> Path:
     if not isinstance(given, str | Path):
         raise ConfigError(f"expected the path of a file, found {type(given).__name__}")
     return Path(given)
+
+
+def planned_rounds(config: RunConfig) -> int | None:
+    """How many rounds a run will have, where that is known before it."""
+    rounds = getattr(contract_class(config.mechanism.name).options_of(config), "rounds", None)
+    return rounds if isinstance(rounds, int) else None
+
+
+@contextmanager
+def fitting_bar(wanted: bool | None, config: RunConfig) -> Iterator[Callable[[RoundRecord], None] | None]:
+    """A callback for finished rounds, or None.
+
+    Args:
+        wanted: None: where somebody watches, in a notebook or a terminal.
+        config: of the run.
+    """
+    # In a notebook, rich draws with ipywidgets.
+    notebook = "ipykernel" in sys.modules and importlib.util.find_spec("ipywidgets") is not None
+    if wanted is False or (wanted is None and not notebook and not sys.stderr.isatty()):
+        yield None
+        return
+    from rich.progress import Progress
+
+    with Progress(console=console(error=True), transient=True) as progress:
+        task = progress.add_task(f"fitting {config.mechanism.name}", total=planned_rounds(config))
+        yield lambda record: progress.update(task, completed=record.round)

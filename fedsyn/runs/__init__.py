@@ -1,6 +1,6 @@
 """From a configuration to a run directory: `prepare`, `serve`, `finish`, on one of three `engines`.
 
-`directory` knows the files that a run leaves, `run_config` how a configuration travels through Flower; `describe` and
-`report` are what `fedsyn partition` and `fedsyn report` say about a run. Import from the submodules: they differ in
+`directory` knows the files that a run leaves, `run_config` how a configuration travels through Flower; `report` is what
+`fedsyn report` says about a run. Import from the submodules: they differ in
 what they load, and a client may load `run_config` only.
 """

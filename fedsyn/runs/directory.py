@@ -96,20 +96,17 @@ def keep_ledger(out: Path) -> None:
         file.rename(next(kept for n in count(1) if not (kept := out / f"ledger-{n}.json").exists()))
 
 
-def default_out(config: RunConfig) -> Path:
-    """runs/MECHANISM-SOURCE-TIME, a new folder each time."""
-    source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
-    return new_out(Path("runs"), f"{config.mechanism.name.rpartition(':')[2]}-{source}")
-
-
-def new_out(root: Path = Path("runs"), name: str = "run") -> Path:
-    """runs/NAME-TIME, which nobody has; for a run whose configuration cannot be read, too."""
+def default_out(config: RunConfig | None, name: str = "run") -> Path:
+    """Return runs/MECHANISM-SOURCE-TIME, which nobody has; runs/NAME-TIME where no configuration can be read."""
+    if config is not None:
+        source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
+        name = f"{config.mechanism.name.rpartition(':')[2]}-{source}"
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    out = root / f"{name}-{stamp}"
+    out = Path("runs") / f"{name}-{stamp}"
     suffix = 1
     while out.exists():
         suffix += 1
-        out = root / f"{name}-{stamp}-{suffix}"
+        out = Path("runs") / f"{name}-{stamp}-{suffix}"
     return out
 
 

@@ -179,7 +179,7 @@ class Stored(NamedTuple):
 
 def _store(folder: str) -> Stored:
     """The clients' shared table and what belongs to it: as it was given to this process, or from the folder."""
-    return _given.get(folder) or _open_store(folder, os.stat(f"{folder}/prepared.json").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
+    return _given.get(folder) or _open_store(folder, os.stat(f"{folder}/schema.yaml").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
 
 
 _given: dict[str, Stored] = {}

@@ -36,7 +36,6 @@ import stat
 import struct
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -87,7 +86,7 @@ class RunJournal:
         folder = out / FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
         _require_own(folder)
-        lock = _locked(folder)
+        lock = held(out)
         if unfinished(out) is not None:
             lock.close()
             raise ConfigError(f"{out} has the journal of an unfinished run; resume it with --resume")
@@ -118,7 +117,7 @@ class RunJournal:
             raise ConfigError(f"the journal in {out} belongs to another run; name the directory of the one to resume")
         if (facts["config"], facts["schema"]) != (config, schema):
             raise ConfigError(f"the run in {out} was begun with another configuration or schema; resume it with those")
-        lock = _locked(folder)
+        lock = held(out)
         for name in ("answers", "open"):
             os.truncate(folder / name, sum(size for size, _ in _records(folder / name)))
         journal = cls(folder, lock, facts)
@@ -220,30 +219,25 @@ def spent(out: Path) -> Ledger | None:
     return None if state is None else Ledger.from_dict({**state, "releases": entries})
 
 
-@contextmanager
-def held(out: Path) -> Iterator[None]:
-    """Keeps other processes from the journal of a run directory.
-
-    Raises:
-        RunError: one of them holds it.
-    """
-    with _locked(out / FOLDER):
-        yield
-
-
 def remove(out: Path) -> None:
     """Removes the journal of a run directory."""
     shutil.rmtree(out / FOLDER, ignore_errors=True)
 
 
-def _locked(folder: Path) -> IO[bytes]:
+def held(out: Path) -> IO[bytes]:
+    """Return the lock of a run directory's journal, which keeps other processes from it until it is closed.
+
+    Raises:
+        RunError: one of them holds it.
+    """
+    folder = out / FOLDER
     file = _private(folder / "lock")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
         raise RunError(
-            f"another process serves the run in {folder.parent} (its journal is locked); wait until it has ended, or "
+            f"another process serves the run in {out} (its journal is locked); wait until it has ended, or "
             "end it, and resume then"
         ) from None
     return file

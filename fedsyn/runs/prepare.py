@@ -5,7 +5,6 @@ A simulation's clients each open their slice of what is stored; a deployment's s
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,7 +79,7 @@ class Prepared:
         simulated: whether the folder holds tables (a deployment's server has none).
         clients: number of clients.
         name: of the data source, for reports.
-        files: of its rows, which are there as long as this object is; empty if another process has prepared them.
+        files: of its rows, which are there as long as this object is.
     """
 
     folder: Path
@@ -90,17 +89,13 @@ class Prepared:
     name: str
     files: RowFiles = field(default_factory=RowFiles, compare=False, repr=False)
 
-    @classmethod
-    def load(cls, folder: Path) -> Prepared:
-        facts = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
-        return cls(folder, Schema.load(folder / "schema.yaml"), facts["simulated"], facts["clients"], facts["name"])
-
     @property
     def closed(self) -> Prepared:
         """The same by the schema that the run has found; itself where nothing was to be found."""
-        if not self.schema.open or not open_tables.found_in(self.folder).is_dir():
+        found = open_tables.found_in(self.folder)
+        if not self.schema.open or not found.is_dir():
             return self
-        return Prepared.load(open_tables.found_in(self.folder))
+        return replace(self, folder=found, schema=Schema.load(found / "schema.yaml"))
 
     def close(self, schema: Schema) -> Prepared:
         """Encodes the tables by the schema that was found, beside those that the clients have open."""
@@ -113,8 +108,6 @@ class Prepared:
 
     def save(self) -> Prepared:
         self.schema.save(self.folder / "schema.yaml")
-        facts = {"simulated": self.simulated, "clients": self.clients, "name": self.name}
-        (self.folder / "prepared.json").write_text(json.dumps(facts), encoding="utf-8")
         open_tables.close_to_others(self.folder)
         return self
 

@@ -90,9 +90,7 @@ def is_resolved(run_config: Mapping[str, Any]) -> bool:
 
 
 def store_of(run_config: Mapping[str, Any]) -> Path:
-    """Folder of a simulation's encoded table; for `flwr run` typed by hand, one that both sides derive."""
-    if run_config.get("store"):
-        return Path(str(run_config["store"]))
+    """Folder of the encoded table where `flwr run` was typed by hand: one that both sides derive."""
     from fedsyn.table.data.fetch import cache_dir
 
     named = json.dumps([str(run_config.get(key, "")) for key in ("config", "set")])

@@ -22,7 +22,7 @@ from fedsyn.errors import ConfigError, RunError
 from fedsyn.nodes.service.files import replace_synced
 from fedsyn.registry import contract_class
 from fedsyn.runs import journal
-from fedsyn.runs.directory import default_out, is_complete, new_out, write_json
+from fedsyn.runs.directory import default_out, is_complete, write_json
 from fedsyn.runs.orders import is_run_name
 from fedsyn.table.schema import Schema
 
@@ -205,7 +205,7 @@ class RunFolder:
 
     def made(self, config: RunConfig | None) -> Path:
         """The run directory, made; by the configuration where nobody named one, if there is a valid one."""
-        out = self.out or (new_out() if config is None else default_out(config))
+        out = self.out or default_out(config)
         out.mkdir(parents=True, exist_ok=True, mode=0o700 if self.sends else 0o777)
         self.out = out.resolve()
         return self.out

@@ -12,21 +12,19 @@ from typing import Annotated
 import typer
 
 from fedsyn import __version__
-from fedsyn.front.cli.analysing import analyse
 from fedsyn.front.cli.comparing import compare
 from fedsyn.front.cli.console import out_console, say_what_is_logged
 from fedsyn.front.cli.deploy import app as deploy_app
 from fedsyn.front.cli.ending import ended
 from fedsyn.front.cli.init import init
 from fedsyn.front.cli.ledger import app as ledger_app
-from fedsyn.front.cli.lists import datasets, identity, mechanisms
+from fedsyn.front.cli.lists import datasets, identity, mechanisms, operator_key
 from fedsyn.front.cli.node import app as node_app
-from fedsyn.front.cli.node_approvals import operator_key
 from fedsyn.front.cli.party import app as party_app
 from fedsyn.front.cli.runs import demo, explain, partition, run
 from fedsyn.front.cli.schemas import app as schema_app
 from fedsyn.front.cli.sweeps import report, sweep
-from fedsyn.front.cli.tables import evaluate, sample
+from fedsyn.front.cli.tables import analyse, evaluate, sample
 from fedsyn.output import no_tracebacks
 
 app = typer.Typer(

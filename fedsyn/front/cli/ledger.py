@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.table import Table
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.front.cli.console import writing
+from fedsyn.front.cli.console import out_console, writing
 from fedsyn.output import say
 
 if TYPE_CHECKING:
@@ -161,14 +163,8 @@ def _read_head(path: Path) -> dict[str, Any]:
 
 def _print_runs(facts: dict[str, Any]) -> None:
     _table(
-        ("run", 19),
-        ("begun", 10),
-        ("mechanism", 16),
-        ("asked", 7),
-        ("spent", 7),
-        ("releases", 8),
-        ("state", 6),
-        rows=[
+        ("run", "begun", "mechanism", "asked", "spent", "releases", "state"),
+        [
             (
                 one["run"],
                 (one["begun"] or "")[:10],
@@ -187,14 +183,8 @@ def _print_runs(facts: dict[str, Any]) -> None:
 
 def _print_releases(found: list[dict[str, Any]]) -> None:
     _table(
-        ("time", 19),
-        ("request", 15),
-        ("round", 5),
-        ("noise", 11),
-        ("scale", 9),
-        ("rho", 9),
-        ("state", 5),
-        rows=[
+        ("time", "request", "round", "noise", "scale", "rho", "state"),
+        [
             (
                 row["time"][:19].replace("T", " "),
                 row.get("request") or "",
@@ -210,14 +200,11 @@ def _print_releases(found: list[dict[str, Any]]) -> None:
     say("scale: sigma, or e and the epsilon of a choice. kept: charged, no reply with it is known to have left.")
 
 
-def _table(*columns: tuple[str, int], rows: list[tuple[str, ...]]) -> None:
-    """Columns of fixed widths, together at most 80; a longer text is cut, with a mark."""
-    names = [name.ljust(width) for name, width in columns]
-    say(" ".join(names).rstrip())
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Prints columns that fit into the terminal; a longer text is cut, with a mark."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in head:
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        cells = [_cut(text, width).ljust(width) for text, (_, width) in zip(row, columns, strict=True)]
-        say(" ".join(cells).rstrip())
-
-
-def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+        table.add_row(*row)
+    out_console.print(table, highlight=False)

@@ -1,4 +1,4 @@
-"""What there is to choose from (`mechanisms`, `datasets`), and a holder's signing key (`identity`)."""
+"""What there is to choose from (`mechanisms`, `datasets`), and signing keys (`identity`, `operator-key`)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ def identity(file: Annotated[Path, typer.Argument(help="New file for the private
     from fedsyn.nodes.service.identities import new_identity
 
     say(new_identity(file))
+
+
+def operator_key(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
+    """Create an operator's signing key and print its public key, which goes into each holder's policy.operators."""
+    from fedsyn.nodes.service.identities import new_identity
+
+    say(new_identity(file, "operator key"))
 
 
 def mechanisms(

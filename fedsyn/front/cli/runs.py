@@ -82,7 +82,7 @@ def carry_out(
         InputError: nothing was run.
         FedsynError: the run did not finish, and why.
     """
-    from fedsyn.front.bars import planned_rounds
+    from fedsyn.front.synthesizer import planned_rounds
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
     from fedsyn.runs.submitted import require_free
@@ -101,15 +101,36 @@ def carry_out(
 def partition(config: ConfigArgument, set_: SetOption = None) -> None:
     """Partition the table as a run would, and describe the clients."""
     from fedsyn.loading import load_config
-    from fedsyn.runs.describe import describe_partition
 
     loaded = load_config(config, set_ or ())
     with err_console.status("partitioning"):  # shown on a terminal alone
-        facts = describe_partition(loaded)
+        facts = _described(loaded)
     table = Table(title=f"{loaded.federation.partition.name}, {loaded.federation.clients} clients", show_header=False)
     for name, value in facts.items():
         table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
     out_console.print(table)
+
+
+def _described(config: RunConfig) -> dict[str, float | int | str]:
+    """Splits the table as the run would; sizes and heterogeneity of the clients."""
+    import numpy as np
+
+    from fedsyn.evaluation.real.marginals import client_heterogeneity
+    from fedsyn.runs.prepare import split_tables
+    from fedsyn.table.counting.candidates import build_workload
+
+    tables = split_tables(config)
+    domain = tables.schema.domain
+    sizes = np.array([len(part) for part in tables.parts])
+    workload = build_workload(config.workload, domain)
+    return {
+        "rows": int(sizes.sum()),
+        "clients": len(sizes),
+        "smallest": int(sizes.min()),
+        "median": float(np.median(sizes)),
+        "largest": int(sizes.max()),
+        "heterogeneity": float(np.mean(client_heterogeneity(tables.train, domain, workload, tables.parts))),
+    }
 
 
 def explain(

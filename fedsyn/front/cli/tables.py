@@ -1,4 +1,4 @@
-"""`fedsyn sample` and `fedsyn evaluate`: rows from a model, and how good a synthetic table is beside real rows."""
+"""`fedsyn sample`, `analyse` and `evaluate`: rows from a model, what they say, and how they compare with real rows."""
 
 from __future__ import annotations
 
@@ -85,6 +85,27 @@ def sample(
     _warn(release, "this table")
 
 
+def analyse(
+    tables: Annotated[
+        Path, typer.Argument(help="Folder made by: fedsyn sample RUN --tables 20 --out DIR.", metavar="DIR")
+    ],
+    formula: Annotated[
+        str, typer.Argument(help="'readmitted ~ age + ward', 'mean(age)' or 'proportion(ward)'.", metavar="FORMULA")
+    ],
+    model: Annotated[
+        str | None, typer.Option(help="ols or logit; default: logit for an outcome of two values.", metavar="NAME")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    as_json: JsonOption = False,
+) -> None:
+    """Estimate means, proportions and regressions, with intervals that include the noise. This costs no privacy."""
+    from fedsyn.evaluation.analysis import analyse as analysed
+
+    found = analysed(tables, formula, model, level=level)
+    text = json.dumps(found.to_dict(), indent=1) if as_json else str(found)
+    say(text)
+
+
 def evaluate(
     synthetic: Annotated[Path, typer.Argument(help="Synthetic table, or directory of a run.", metavar="SYNTHETIC")],
     real: Annotated[Path | None, typer.Option(help="Table of real rows.", metavar="FILE")] = None,
@@ -149,10 +170,10 @@ def _ask_holders(
     synthetic: Path, federated: Path, assignments: list[str] | None, out: Path | None, as_json: bool
 ) -> None:
     """Intervals for the figures of a table, from its holders' noisy sum."""
-    from fedsyn.runs.directory import new_out, read_facts, synthetic_file
+    from fedsyn.runs.directory import default_out, read_facts, synthetic_file
     from fedsyn.runs.evaluate_table import evaluate_table
 
-    folder = out or new_out(name="evaluation")
+    folder = out or default_out(None, "evaluation")
     table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
     with (
         _federation(federated, assignments or ()) as (config, names),

@@ -16,11 +16,11 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent import futures
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedsyn.config import FORMAT
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
@@ -33,6 +33,8 @@ from fedsyn.settings import RayNode
 from fedsyn.version import __version__
 
 CellDone = Callable[[Cell, Facts], None]
+Ended = Generator[tuple[str, Facts], None, None]
+_MOST_ON_RAY = 1000  # cells that are submitted at a time
 
 
 @dataclass(frozen=True)
@@ -94,93 +96,45 @@ def write_facts(path: Path, facts: Facts) -> None:
     write_text(path, json.dumps(facts, indent=1, ensure_ascii=False, default=str))
 
 
-# Where workers run -------------------------------------------------------------------------------------------------
+# Where cells run: (id, facts) of each as it ends --------------------------------------------------------------------
 
 
-class Workers(Protocol):
-    """A place that runs cells. `capacity` is how many it takes at a time."""
-
-    capacity: int
-
-    def submit(self, task: CellTask) -> None: ...
-
-    def finished(self) -> list[tuple[str, Facts]]:
-        """Waits for at least one submitted cell; (id, facts) of each that has ended."""
-        ...
-
-    def close(self) -> None: ...
+def _here(tasks: Sequence[CellTask]) -> Ended:
+    """One cell after another, in this process."""
+    for task in tasks:
+        yield task.cell.id, run_cell(task)
 
 
-class ThisProcess:
-    """One cell after another, here."""
+def _in_processes(tasks: Sequence[CellTask], workers: int) -> Ended:
+    """In processes of this machine. One that dies, killed for its memory, say, costs its own cell only."""
+    waiting = collections.deque(tasks)
+    while waiting:
+        running: dict[futures.Future[Facts], CellTask] = {}
+        with _pool(workers) as pool, contextlib.suppress(futures.process.BrokenProcessPool):
+            while waiting or running:
+                while waiting and len(running) < workers:
+                    future = pool.submit(run_cell, waiting[0])
+                    running[future] = waiting.popleft()
+                done, _ = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+                for future in done:
+                    facts = future.result()
+                    yield running.pop(future).cell.id, facts
+        # What was under way when a process died runs again, each in a process of its own: that shows which kills it.
+        for task in running.values():
+            yield task.cell.id, read_cell(task.folder) or _alone(task)  # it may have ended just before
 
-    capacity = 1
 
-    def __init__(self) -> None:
-        self._task: CellTask | None = None
-
-    def submit(self, task: CellTask) -> None:
-        self._task = task
-
-    def finished(self) -> list[tuple[str, Facts]]:
-        assert self._task is not None
-        return [(self._task.cell.id, run_cell(self._task))]
-
-    def close(self) -> None:
-        pass
+def _alone(task: CellTask) -> Facts:
+    try:
+        with _pool(1) as pool:
+            return pool.submit(run_cell, task).result()
+    except futures.process.BrokenProcessPool:
+        return _record_death(task, "its process died twice without a word (out of memory, perhaps)")
 
 
-class ProcessPool:
-    """Processes of this machine. One that dies, killed for its memory, say, costs its own cell only."""
-
-    def __init__(self, workers: int) -> None:
-        self.capacity = workers
-        self._running: dict[futures.Future[Facts], CellTask] = {}
-        self._pool = self._start(workers)
-
-    @staticmethod
-    def _start(workers: int) -> futures.ProcessPoolExecutor:
-        context = multiprocessing.get_context("spawn")
-        return futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent)
-
-    def submit(self, task: CellTask) -> None:
-        try:
-            self._running[self._pool.submit(run_cell, task)] = task
-        except futures.process.BrokenProcessPool as error:
-            # A worker died since the last look; `finished` will find this one too and sort it out.
-            broken: futures.Future[Facts] = futures.Future()
-            broken.set_exception(error)
-            self._running[broken] = task
-
-    def finished(self) -> list[tuple[str, Facts]]:
-        done, _ = futures.wait(self._running, return_when=futures.FIRST_COMPLETED)
-        if any(isinstance(future.exception(), futures.process.BrokenProcessPool) for future in done):
-            return self._after_a_death()
-        return [(self._running.pop(future).cell.id, future.result()) for future in done]
-
-    def _after_a_death(self) -> list[tuple[str, Facts]]:
-        """Runs the cells that were under way again, each in a process of its own: that shows which of them kills it."""
-        self._pool.shutdown(wait=True)
-        tasks = list(self._running.values())
-        self._running.clear()
-        ended = []
-        for task in tasks:
-            facts = read_cell(task.folder)  # it may have ended just before
-            ended.append((task.cell.id, facts or self._run_alone(task)))
-        self._pool = self._start(self.capacity)
-        return ended
-
-    def _run_alone(self, task: CellTask) -> Facts:
-        alone = self._start(1)
-        try:
-            return alone.submit(run_cell, task).result()
-        except futures.process.BrokenProcessPool:
-            return record_death(task, "its process died twice without a word (out of memory, perhaps)")
-        finally:
-            alone.shutdown(wait=True)
-
-    def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+def _pool(workers: int) -> futures.ProcessPoolExecutor:
+    context = multiprocessing.get_context("spawn")
+    return futures.ProcessPoolExecutor(workers, mp_context=context, initializer=_die_with_parent)
 
 
 def _die_with_parent() -> None:
@@ -198,75 +152,48 @@ def _die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-@dataclass(frozen=True, eq=False)
-class _Submitted:
-    """A cell on Ray, what a machine must have free for it, and how often it was lost with its machine."""
-
-    task: CellTask
-    needs: Needs
-    losses: int = 0
-
-    @classmethod
-    def of(cls, task: CellTask) -> _Submitted:
-        """As `runtime.ray` of its configuration says; else a CPU for each process that it starts."""
-        runtime = task.cell.config.runtime
-        settings = runtime.ray or RayNode()
-        cpus = settings.cpus or max(runtime.workers, runtime.client_cpus)
-        return cls(task, Needs(cpus, settings.memory, settings.retries, settings.wait))
-
-
-class RayTasks:
-    """Tasks of a Ray cluster. Every machine of it needs fedsyn, and sees the sweep's folder and the data.
+def _on_ray(tasks: Sequence[CellTask], address: str) -> Ended:
+    """As tasks of a Ray cluster. Every machine of it needs fedsyn, and sees the sweep's folder and the data.
 
     All cells are submitted at once (up to a thousand at a time), each with the CPUs and the memory that it needs: Ray
     queues them, an autoscaler sees the demand, and a machine that joins late gets its share.
     """
-
-    capacity = 1000
-
-    def __init__(self, address: str) -> None:
-        self._cluster = Cluster(None if address == "local" else address, f"--ray {address}")
-        self._running: dict[Any, _Submitted] = {}
-
-    def submit(self, task: CellTask) -> None:
-        self._submit(_Submitted.of(task))
-
-    def _submit(self, cell: _Submitted) -> None:
-        run = self._cluster.remote("fedsyn.runs.sweep.execute:run_cell", cell.needs)
-        self._running[run.remote(cell.task)] = cell
-
-    def finished(self) -> list[tuple[str, Facts]]:
-        ended: list[tuple[str, Facts]] = []
-        while not ended:
-            for reference in self._cluster.some_of(self._running, [cell.needs for cell in self._running.values()]):
-                cell = self._running.pop(reference)
-                facts = self._facts(reference, cell)
-                if facts is not None:
-                    ended.append((cell.task.cell.id, facts))
-        return ended
-
-    def _facts(self, reference: Any, cell: _Submitted) -> Facts | None:
-        """What a cell left; None where it was lost and is asked for again."""
-        try:
-            found: Facts = self._cluster.result(reference)
-        except LostTask as lost:
-            ended = read_cell(cell.task.folder)  # perhaps just before its machine did
-            if ended is not None:
-                return ended
-            if cell.losses < cell.needs.retries:
-                self._submit(replace(cell, losses=cell.losses + 1))
-                return None
-            return record_death(cell.task, f"{lost}; this cell was lost {cell.losses + 1} times")
-        except RunError as error:
-            return record_death(cell.task, str(error))
-        return found
-
-    def close(self) -> None:
-        self._cluster.cancel(list(self._running))
-        self._cluster.close()
+    cluster = Cluster(None if address == "local" else address, f"--ray {address}")
+    waiting = collections.deque((task, 0) for task in tasks)  # with how often it was lost with its machine
+    running: dict[Any, tuple[CellTask, int]] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < _MOST_ON_RAY:
+                task, losses = waiting.popleft()
+                run = cluster.remote("fedsyn.runs.sweep.execute:run_cell", _needs(task))
+                running[run.remote(task)] = (task, losses)
+            for reference in cluster.some_of(running, [_needs(task) for task, _ in running.values()]):
+                task, losses = running.pop(reference)
+                try:
+                    facts: Facts = cluster.result(reference)
+                except LostTask as lost:
+                    left = read_cell(task.folder)  # perhaps it ended just before its machine did
+                    if left is None and losses < _needs(task).retries:
+                        waiting.appendleft((task, losses + 1))
+                        continue
+                    facts = left or _record_death(task, f"{lost}; this cell was lost {losses + 1} times")
+                except RunError as error:
+                    facts = _record_death(task, str(error))
+                yield task.cell.id, facts
+    finally:
+        cluster.cancel(list(running))
+        cluster.close()
 
 
-def record_death(task: CellTask, message: str) -> Facts:
+def _needs(task: CellTask) -> Needs:
+    """What a machine must have free: `runtime.ray` of the configuration; else a CPU for each process that it starts."""
+    runtime = task.cell.config.runtime
+    settings = runtime.ray or RayNode()
+    cpus = settings.cpus or max(runtime.workers, runtime.client_cpus)
+    return Needs(cpus, settings.memory, settings.retries, settings.wait)
+
+
+def _record_death(task: CellTask, message: str) -> Facts:
     """cell.json of a cell whose process could not write one itself."""
     facts = task.facts | failure("RunError", message, 1)
     write_facts(task.folder / CELL_FILE, facts)
@@ -318,9 +245,10 @@ def run_sweep(
     if not waiting:
         return 0
     cells = {cell.id: cell for cell in waiting}
-    place: Workers = RayTasks(ray) if ray else (ProcessPool(workers) if workers > 1 else ThisProcess())
-    with contextlib.closing(place):
-        for cell_id, facts in _results(waiting, place, out, sweep.keep):
+    tasks = [CellTask(cell, out / "cells" / cell.id, sweep.keep) for cell in waiting]
+    results = _on_ray(tasks, ray) if ray else _in_processes(tasks, workers) if workers > 1 else _here(tasks)
+    with contextlib.closing(results):
+        for cell_id, facts in results:
             failed += facts["status"] != "done"
             if on_done is not None:
                 on_done(cells[cell_id], facts)
@@ -339,16 +267,3 @@ def _open_folder(out: Path, resume: bool) -> None:
         (out / "cells").mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"the folder {out} cannot be made: {error.strerror}") from None
-
-
-def _results(cells: Sequence[Cell], place: Workers, out: Path, keep: str) -> Iterator[tuple[str, Facts]]:
-    """Hands out cells, as many at a time as the place takes; (id, facts) of each as it ends."""
-    waiting, running = collections.deque(cells), 0
-    while waiting or running:
-        while waiting and running < place.capacity:
-            cell = waiting.popleft()
-            place.submit(CellTask(cell, out / "cells" / cell.id, keep))
-            running += 1
-        for ended in place.finished():
-            running -= 1
-            yield ended

@@ -157,7 +157,9 @@ class OddlyNamedStrategy(strategy_class(MECHANISM)):  # type: ignore[misc]
 
 @pytest.mark.parametrize("protocol", ["plain", "secagg"])
 def test_a_parameter_may_have_the_name_of_a_fact_of_the_sum(protocol: str) -> None:
-    registry.register("odd", f"{__name__}:OddlyNamedStrategy", f"{__name__}:OddlyNamedClient")
+    registry.MECHANISMS["odd"] = registry.MechanismEntry(
+        f"{__name__}:OddlyNamedStrategy", f"{__name__}:OddlyNamedClient"
+    )
     try:
         OddlyNamedClient.seen.clear()
         odd = config_of("odd", 6, {"rounds": 1}, aggregation={**SECURE, "protocol": protocol})

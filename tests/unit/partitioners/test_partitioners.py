@@ -12,6 +12,7 @@ from scipy import stats
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError
+from fedsyn.plugins.partitioners import clustering as clustering_module
 from fedsyn.registry import PARTITIONERS
 from fedsyn.registry import partitioner as make_partitioner
 from fedsyn.table.data.partition import PartitionInput, check_partition
@@ -51,7 +52,7 @@ def test_importing_the_partitioners_loads_no_heavy_package() -> None:
         ("dirichlet", {"beta": float("nan")}, r"federation.partition \(dirichlet\): beta: "),
         ("quantity", {"min_rows": 0}, r"federation.partition \(quantity\): min_rows: "),
         ("subpopulation", {"bias": 1.5}, r"federation.partition \(subpopulation\): bias: "),
-        ("clustering", {"metric": "euclid"}, r"federation.partition \(clustering\): metric: "),
+        ("clustering", {"metric": "cosine"}, r"federation.partition \(clustering\): unknown key 'metric'"),
         ("iid", {"alpha": 1}, "unknown key 'alpha'; allowed here: none"),
     ],
 )
@@ -209,44 +210,32 @@ def test_clustering_puts_similar_rows_together() -> None:
     assert all(np.unique(data.codes[part, 0] // 30).size == 1 for part in parts)
 
 
-def test_clustering_caches_embedding_and_partition_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clustering_keeps_embeddings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path))
     data, clustering = blobs(15), make_partitioner("clustering")
-
-    def kept(kind: str) -> list[Path]:
-        return sorted((tmp_path / "partitions").glob(f"{kind}-*.npy"))
-
     three = clustering.split(data, 3, rng(0))
-    assert (len(kept("embedding")), len(kept("partition"))) == (1, 1)
-    # Neither the run's randomness nor the dtype of the codes matters, so this is read, not computed.
-    np.save(kept("partition")[0], (np.arange(15) % 3).astype(np.int64))
-    wide = PartitionInput(data.codes.astype(np.int32), data.domain)
-    assert [part.tolist() for part in clustering.split(wide, 3, rng(5))] == [list(range(k, 15, 3)) for k in range(3)]
-    # Another K reads the embedding: one that puts the rows on a line is cut into stretches of rows.
-    np.save(kept("embedding")[0], np.repeat(np.arange(15, dtype=np.float32)[:, None], 2, axis=1))
-    assert all(np.all(np.diff(part) == 1) for part in clustering.split(data, 4, rng(0)))
-    assert (len(kept("embedding")), len(kept("partition"))) == (1, 2)
+    (kept,) = (tmp_path / "partitions").glob("*.npy")
     # A damaged or wrong file is computed again and replaced.
     for damaged in (b"", b"\x93NUMPY not really"):
-        for path in [*kept("embedding"), *kept("partition")]:
-            path.write_bytes(damaged)
+        kept.write_bytes(damaged)
         again = clustering.split(data, 3, rng(0))
         assert all(np.array_equal(a, b) for a, b in zip(three, again, strict=True))
-    assert np.load(kept("embedding")[0]).shape == (15, 2)
-    np.save(kept("partition")[0], np.zeros(14, dtype=np.int64))
-    np.save(kept("partition")[1], np.zeros(14, dtype=np.int64))
+    np.save(kept, np.zeros((14, 2), dtype=np.float32))
     assert all(np.array_equal(a, b) for a, b in zip(three, clustering.split(data, 3, rng(0)), strict=True))
-    assert list(tmp_path.rglob("*.tmp")) == []
+    assert np.load(kept).shape == (15, 2)
+    # Neither the run's randomness nor the dtype of the codes matters, so this is read, not computed: an embedding that
+    # puts the rows on a line is cut into stretches of rows.
+    np.save(kept, np.repeat(np.arange(15, dtype=np.float32)[:, None], 2, axis=1))
+    wide = PartitionInput(data.codes.astype(np.int32), data.domain)
+    assert all(np.all(np.diff(part) == 1) for part in clustering.split(wide, 4, rng(5)))
+    assert list((tmp_path / "partitions").glob("*.npy")) == [kept] and list(tmp_path.rglob("*.tmp")) == []
 
 
-@pytest.mark.parametrize("option", [{"n_neighbors": 5}, {"min_dist": 0.3}, {"metric": "manhattan"}, {"seed": 1}])
-def test_every_option_and_every_code_has_its_own_cache_entry(
-    option: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_seed_and_every_code_has_its_own_cache_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path))
     data = blobs(15)
     make_partitioner("clustering").split(data, 3, rng())
-    make_partitioner("clustering", **option).split(data, 3, rng())
+    make_partitioner("clustering", seed=1).split(data, 3, rng())
     assert len(list(tmp_path.rglob("embedding-*.npy"))) == 2
     changed = data.codes.copy()
     changed[0, 0] += 1
@@ -256,16 +245,17 @@ def test_every_option_and_every_code_has_its_own_cache_entry(
 
 def test_processes_that_share_an_embedding_compute_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDSYN_CACHE", str(tmp_path))
-    clustering, computed = make_partitioner("clustering"), []
+    data, computed = blobs(15), []
 
-    def compute() -> np.ndarray:
+    def project(points: np.ndarray, seed: int) -> np.ndarray:
         computed.append(time.sleep(0.3))
-        return np.arange(3)
+        return points[:, :2]
 
+    monkeypatch.setattr(clustering_module, "_project", project)
     with ThreadPoolExecutor(4) as pool:
-        asked = [pool.submit(clustering._cached, "embedding-x", (3,), compute) for _ in range(4)]
+        asked = [pool.submit(make_partitioner("clustering").embedding, data, 0) for _ in range(4)]
         found = [one.result().tolist() for one in asked]
-    assert found == [[0, 1, 2]] * 4 and len(computed) == 1
+    assert found == [data.codes[:, :2].tolist()] * 4 and len(computed) == 1
 
 
 def test_clustering_without_a_writable_cache_still_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,8 +269,6 @@ def test_clustering_takes_its_seed_from_the_run_when_asked() -> None:
     drawn = make_partitioner("clustering", seed=None, cache=False)
     first = drawn.split(data, 5, rng(3))
     assert all(np.array_equal(a, b) for a, b in zip(first, drawn.split(data, 5, rng(3)), strict=True))
-    with pytest.raises(ConfigError, match="seed is null"):
-        drawn.embedding(data)
 
 
 def test_clustering_repairs_clusters_of_equal_rows() -> None:
@@ -296,14 +284,14 @@ def test_umap_embedding_is_repeated_bit_for_bit_and_separates_groups() -> None:
 
     data = blobs(150)
     clustering = make_partitioner("clustering", cache=False)
-    embedding = clustering.embedding(data)
+    embedding = clustering.embedding(data, 0)
     assert embedding.shape == (150, 2)
     assert embedding.dtype == np.float32
     assert np.isfinite(embedding).all()
     before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
-        assert np.array_equal(embedding, clustering.embedding(data, rng(8)))
+        assert np.array_equal(embedding, clustering.embedding(data, 0))
     finally:
         numba.set_num_threads(before)
     # Each row's nearest neighbour in the plane belongs to its own group.
@@ -311,5 +299,5 @@ def test_umap_embedding_is_repeated_bit_for_bit_and_separates_groups() -> None:
     distance = np.linalg.norm(embedding[:, None] - embedding[None], axis=2)
     np.fill_diagonal(distance, np.inf)
     assert np.mean(group[distance.argmin(axis=1)] == group) > 0.95
-    other = make_partitioner("clustering", cache=False, seed=1).embedding(data)
+    other = clustering.embedding(data, 1)
     assert not np.array_equal(embedding, other)

@@ -126,7 +126,7 @@ class Toy(MechanismStrategy):
 
 @pytest.fixture(autouse=True)
 def toy() -> Iterator[None]:
-    registry.register("toy", f"{__name__}:Toy", f"{__name__}:ToyClient")
+    registry.MECHANISMS["toy"] = registry.MechanismEntry(f"{__name__}:Toy", f"{__name__}:ToyClient")
     yield
     del registry.MECHANISMS["toy"]
     ToyClient.misdeeds.clear()

@@ -254,7 +254,7 @@ def test_a_run_that_is_killed_with_kill_9_leaves_no_row(tmp_path: Path, moment: 
         assert process.wait(30) == -signal.SIGKILL
     assert not any(link.exists() for link in links)
     kept = [file for file in store.rglob("*") if file.is_file()]
-    assert {file.name for file in kept} <= {"lock", "schema.yaml", "table.json", "prepared.json"}
+    assert {file.name for file in kept} <= {"lock", "schema.yaml", "table.json"}
     assert not any(b"W1230" in file.read_bytes() for file in kept)
     deadline = time.monotonic() + 30
     while nameless(out) and time.monotonic() < deadline:  # workers see within moments that their parent has gone

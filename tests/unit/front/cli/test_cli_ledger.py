@@ -80,7 +80,7 @@ def test_show_fits_into_80_columns(fedsyn: Fedsyn, path: Path) -> None:
     lines = shown.out.splitlines()
     assert shown.code == 0 and all(len(line) <= 80 for line in lines[:3])
     assert lines[0].split() == ["run", "begun", "mechanism", "asked", "spent", "releases", "state"]
-    assert lines[1].startswith("a-first-run-with-a… ") and lines[1].split()[-2:] == ["1", "ended"]
+    assert lines[1].startswith("a-first-run-with-a-long-name ") and lines[1].split()[-2:] == ["1", "ended"]
     assert lines[2].split()[2:] == ["aim", "1", f"{second:.4g}", "0+1", "open"]
     assert "Unit: one row, added or removed, at one client." in lines
     assert lines[-1].startswith("spent: rho ") and lines[-1].endswith(f"epsilon {together:.4g} at delta 1e-06")

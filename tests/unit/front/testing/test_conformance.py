@@ -115,7 +115,8 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def add(strategy: type, client: type) -> str:
         name = f"{strategy.__name__}_{client.__name__}"
-        registry.register(name, f"broken_mechanisms:{strategy.__name__}", f"broken_mechanisms:{client.__name__}")
+        paths = (f"broken_mechanisms:{half.__name__}" for half in (strategy, client))
+        registry.MECHANISMS[name] = registry.MechanismEntry(*paths)
         return name
 
     return add

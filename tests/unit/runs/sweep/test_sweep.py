@@ -18,9 +18,9 @@ import yaml
 
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.front import cli
-from fedsyn.nodes.flower.ray_cluster import Needs
+from fedsyn.nodes.flower.ray_cluster import Cluster, Needs
 from fedsyn.runs.sweep import load_results, load_sweep, run_sweep, write_tables
-from fedsyn.runs.sweep.execute import CellTask, RayTasks, _Submitted, run_cell
+from fedsyn.runs.sweep.execute import CellTask, _needs, run_cell
 from fedsyn.runs.sweep.results import CELL_FILE, read_cell
 
 BASE: dict[str, Any] = {
@@ -376,10 +376,13 @@ def test_ray_gives_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.Mo
     pytest.importorskip("ray")
     sweep = load_sweep(write(tmp_path, seeds=list(range(5)), grid={"runtime.engine": ["inprocess", "ray"]}))
     assert run_sweep(sweep, tmp_path / "here") == 0
-    most, finished = [0], RayTasks.finished
-    monkeypatch.setattr(
-        RayTasks, "finished", lambda self: most.__setitem__(0, max(most[0], len(self._running))) or finished(self)
-    )
+    most, some_of = [0], Cluster.some_of
+
+    def watched(self: Cluster, references: Any, needs: Any) -> Any:
+        most[0] = max(most[0], len(references))
+        return some_of(self, references, needs)
+
+    monkeypatch.setattr(Cluster, "some_of", watched)
     assert run_sweep(sweep, tmp_path / "ray", ray="local") == 0
     assert most == [len(sweep.cells)] == [10]  # all of them at once, however few processors there are
     for cell in sweep.cells:
@@ -390,7 +393,7 @@ def test_ray_gives_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_a_cell_needs_of_ray(tmp_path: Path) -> None:
     axes = [{"runtime.workers": 3}, {"runtime.ray": {"cpus": 2, "memory": 4.5, "retries": 1, "wait": 9}}]
     cells = load_sweep(write(tmp_path, list=axes)).cells
-    found = [_Submitted.of(CellTask(cell, tmp_path)).needs for cell in cells]
+    found = [_needs(CellTask(cell, tmp_path)) for cell in cells]
     assert found == [Needs(3, None, 5, 300.0), Needs(2, 4.5, 1, 9.0)]
 
 
