@@ -16,6 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from experiments.held_out.held_tables import TABLES, Rows, available, row_counts, rows_of
+from fedsyn import yamlio
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
@@ -45,10 +46,11 @@ def compared(name: str, number: int, kept: float) -> TableComparison:
     return compare_tables(schema_of(rows), real, made, rng=rng)
 
 
-def main() -> None:
+def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", choices=("tuning", "judging"), default="tuning")
     parser.add_argument("--kind", default="", help="tables whose name begins so; default: all")
+    parser.add_argument("--check", action="store_true", help="compare with expected.yaml, which is of the judging side")
     options = parser.parse_args()
     print(
         "| table | rows | linked pairs | columns kept | "
@@ -73,8 +75,15 @@ def main() -> None:
             columns = sum(column.judged().state == "kept" for column in found.columns)
             numbers = f"{len(found.verdict().links)} of {len(found.pairs)} | {columns} of {len(found.columns)}"
             print(f"| {name} | {number // 2} | {numbers} | {' | '.join(cells)} |", flush=True)
-    print("| **all** | | | | " + " | ".join(f"{right / max(all_, 1):.0%}" for right, all_ in pooled.values()) + " |")
+    shares = {kept: right / max(links, 1) for kept, (right, links) in pooled.items()}
+    print("| **all** | | | | " + " | ".join(f"{share:.0%}" for share in shares.values()) + " |")
+    if not options.check:
+        return 0
+    least = yamlio.read_mapping(Path(__file__).with_name("expected.yaml"))
+    good = all(shares[kept] >= float(share) for kept, share in zip(SHRUNK, least.values(), strict=True))
+    print("as expected" if good else "NOT as expected")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -68,7 +68,7 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
     for rows in (tables.train, tables.test, tables.test_numbers):
         forget(rows)  # from here on the run reads what was stored
     clients = len(tables.parts) if config.federation.columns is None else config.federation.clients
-    return Prepared(folder, tables.schema, True, clients, tables.name, tables.moments, files).save()
+    return Prepared(folder, tables.schema, True, clients, tables.name, files, tables.moments).save()
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Prepared:
         simulated: whether the folder holds tables (a deployment's server has none).
         clients: number of clients.
         name: of the data source, for reports.
-        moments: of the training rows, as `Encoded` has them.
         files: of its rows, which are there as long as this object is; empty if another process has prepared them.
+        moments: of the training rows, as `Encoded` has them.
     """
 
     folder: Path
@@ -90,14 +90,14 @@ class Prepared:
     simulated: bool
     clients: int
     name: str
-    moments: Sequence[Moments | None] | None = None
     files: RowFiles = field(default_factory=RowFiles, compare=False, repr=False)
+    moments: Sequence[Moments | None] | None = None
 
     @classmethod
     def load(cls, folder: Path) -> Prepared:
         facts = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
         schema = Schema.load(folder / "schema.yaml")
-        return cls(folder, schema, facts["simulated"], facts["clients"], facts["name"], facts["moments"])
+        return cls(folder, schema, facts["simulated"], facts["clients"], facts["name"], moments=facts["moments"])
 
     @property
     def closed(self) -> Prepared:

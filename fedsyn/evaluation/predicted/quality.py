@@ -182,8 +182,15 @@ class PredictedQuality(Evaluation):
             "twice the epsilon": "twice the epsilon would have {} less",
             "every association that was seen": "a model with every association that was seen would have up to {} less",
         }
-        said = [words[name].format(f"{gain:.0%}") for name, gain in sorted(gains.items(), key=lambda g: -g[1])]
-        return f"{said[0][0].upper()}{said[0][1:]}; {'; '.join(said[1:])}."
+        said = [
+            words[name].format(f"{gain:.0%}")
+            for name, gain in sorted(gains.items(), key=lambda g: -g[1])
+            if gain >= 0.01
+        ]
+        if not said:
+            return ""
+        text = "; ".join(said)
+        return f"{text[0].upper()}{text[1:]}."
 
 
 def predict_quality(
