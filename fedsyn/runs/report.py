@@ -16,9 +16,11 @@ from fedsyn.bounded import read_bytes
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import DataError, FedsynError, InputError
+from fedsyn.evaluation.base import EvaluationInput, column_ranges, label_values
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scores import Grouping, association, axis_labels, shares
 from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
@@ -39,7 +41,7 @@ from fedsyn.runs.directory import (
 )
 from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.open_tables import encoded_by
-from fedsyn.runs.prepare import encoded_table, public_schema
+from fedsyn.runs.prepare import encoded_table, public_schema, split_tables
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.counting.candidates import build_workload
 from fedsyn.table.schema import Schema
@@ -113,6 +115,8 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
         _predict(config, out)
     if real and config.runtime.engine != "deployment" and load_evaluation(out, TableComparison) is None:
         note = _measure(config, out)
+    if real and config.runtime.engine != "deployment" and synthetic_file(out).is_file():
+        note = _measure_again(config, out) or note
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
     if not real:
         return paths
@@ -239,6 +243,34 @@ def _measure(config: RunConfig, out: Path) -> str:
         save_evaluation(out, compare_tables(schema, train, codes, holdout=test, moments=known, rng=rng))
     except (FedsynError, OSError) as error:
         return f"The real rows are not at hand: {error}"
+    return ""
+
+
+def _measure_again(config: RunConfig, out: Path) -> str:
+    """Adds the metrics that a run could not compute; a sentence that says why not where that fails."""
+    known = read_facts(out / "metrics.json")
+    missing = [name for name in config.evaluation.metrics if name not in known]
+    if not missing:
+        return ""
+    try:
+        table, schema = split_tables(config), _schema(config, out)
+        data = EvaluationInput(
+            train=encoded_by(schema, table.schema, table.train, table.own),
+            test=encoded_by(schema, table.schema, table.test, table.test_own),
+            domain=schema.domain,
+            workload=build_workload(config.workload, schema.domain),
+            model=load_model(out / "model.npz"),
+            synthetic=_first_rows(synthetic_file(out), schema),
+            partition=table.parts,
+            label=schema.label,
+            label_values=None if schema.label is None else label_values(schema, schema.label),
+            ranges=column_ranges(schema),
+            test_numbers=table.test_numbers,
+        )
+        found = {name: v if np.isfinite(v) else None for name, v in evaluate(missing, data).items()}
+    except (FedsynError, OSError) as error:
+        return f"Not measured, {', '.join(missing)}: {error}"
+    write_json(out / "metrics.json", {**found, **known})
     return ""
 
 

@@ -5,6 +5,7 @@ Facts are counted here from the values themselves, by pandas and NumPy, and by n
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from dataclasses import replace
@@ -200,7 +201,7 @@ def _config(data: dict[str, object]) -> dict[str, object]:
 def test_a_failure_after_the_release_takes_nothing_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The statement, the comparison and the page fail, each by a bug; `fedsyn report` makes them."""
+    """Statement, metrics, comparison and page fail, each by a bug; `fedsyn report` makes them."""
     out = tmp_path / "out"
     monkeypatch.delenv("FEDSYN_DEBUG", raising=False)
 
@@ -208,14 +209,15 @@ def test_a_failure_after_the_release_takes_nothing_with_it(
         raise ZeroDivisionError("a value of a row")
 
     with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, "fedsyn.run"):
-        for name in ("predict_quality", "compare", "write_run_page"):
+        for name in ("predict_quality", "evaluate", "compare", "write_run_page"):
             patched.setattr(finishing, name, broken)
         run(RunConfig(**_config({"source": "synthfs", "sample": 0.05})), out)
-    assert len(caplog.records) == 3 and "a value of a row" not in caplog.text and "fedsyn report" in caplog.text
+    assert len(caplog.records) == 4 and "a value of a row" not in caplog.text and "fedsyn report" in caplog.text
     assert (out / "synthetic.csv").is_file() and (out / "ledger.json").is_file()
     assert not (out / "report.html").exists() and load_evaluation(out, PredictedQuality) is None
     report_folder(out)
     assert load_evaluation(out, PredictedQuality) is not None and load_evaluation(out, TableComparison) is not None
+    assert 0 < json.loads((out / "metrics.json").read_text(encoding="utf-8"))["workload_error"] < 2
     assert "it is" in (out / "README.md").read_text(encoding="utf-8") and (out / "report.html").is_file()
 
 
