@@ -97,11 +97,6 @@ class Verdict:
         found["training"] = None if self.training is None else self.training[0] >= 0.9
         return found
 
-    @property
-    def fit(self) -> bool:
-        """Whether it is fit for something, and nothing that was measured speaks against using it."""
-        return any(self.uses().values())
-
     def sentence(self) -> str:
         """Return the verdict as one clause: what it is fit for, the facts, and what would help most."""
         uses = self.uses()

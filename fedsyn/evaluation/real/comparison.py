@@ -170,11 +170,6 @@ class TableComparison(Evaluation):
         """Mean score of the columns."""
         return float(np.mean([column.score for column in self.columns]))
 
-    @property
-    def pair_score(self) -> float:
-        """Mean score of the pairs; that of the columns where there is one column only."""
-        return float(np.mean([pair.score for pair in self.pairs])) if self.pairs else self.column_score
-
     def verdict(self) -> Verdict:
         """Return what the table is fit for."""
         links = [pair for pair in self.pairs if pair.linked]
