@@ -89,7 +89,7 @@ class Verdict:
         found: dict[str, bool | None] = {_counts(self.columns): 2 * columns <= len(self.columns)}
         pairs = "tables of two columns"
         if self.links and 2 * links <= len(self.links) and (links or self.unseen):
-            pairs += f" ({len(self.links) - links} of {len(self.links)} linked pairs)"
+            pairs += f" ({len(self.links) - links} of {len(self.links)} linked pairs{' seen' if self.unseen else ''})"
         found[pairs] = None if not self.links else 2 * links <= len(self.links)
         kept = sum(one.state == "kept" for one in self.links)
         bad = links > 0 or columns > 0 or 4 * kept < 3 * len(self.links)
