@@ -149,6 +149,18 @@ FAULTS = {
         "refuse(False,",
         "unit/nodes/parties/test_parties_orders.py",
     ),
+    "a link that is lost and called kept": Fault(
+        "fedsyn/evaluation/verdict.py",
+        'LOST = {"link": 0.5,',
+        'LOST = {"link": 0.95,',
+        "unit/evaluation/test_verdicts.py",
+    ),
+    "a verdict whose sign is turned": Fault(
+        "fedsyn/evaluation/verdict.py",
+        "else 2 * links <= len(self.links)",
+        "else 2 * links > len(self.links)",
+        "unit/evaluation/test_verdicts.py",
+    ),
     "a verdict that is kinder": Fault(
         "fedsyn/evaluation/real/verdicts.py",
         "if found.lower <= 0.5:",

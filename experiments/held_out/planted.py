@@ -22,10 +22,12 @@ class Planted:
     Attributes:
         codes: (n, d) int64.
         sizes: number of values of each column.
+        ordered: whether their codes are bins of numbers.
     """
 
     codes: Codes
     sizes: tuple[int, ...]
+    ordered: bool = False
 
 
 def binary(seed: int) -> Planted:
@@ -75,9 +77,55 @@ def independent(seed: int) -> Planted:
     return _network(rng, rng.integers(2, 17, 12).tolist(), rows=5_000, parents=0, strength=0.0)
 
 
+def survey(seed: int) -> Planted:
+    """10 to 16 Likert items of one factor, 1,200 rows, and two columns beside it; answers in alphabetical order.
+
+    Agree, disagree, neither, strongly agree, strongly disagree: neighbouring codes are not alike.
+    """
+    rng = np.random.default_rng([7, seed])
+    latent = _factor(rng, 1_200, int(rng.integers(10, 17)), loadings=(0.65, 0.85))
+    items = np.array([4, 1, 2, 0, 3])[_cut(latent, [0.1, 0.3, 0.5, 0.8])]
+    others = np.stack([rng.integers(0, 3, len(items)), rng.integers(0, 6, len(items))], axis=1)
+    return Planted(np.hstack([items, others]), (5,) * items.shape[1] + (3, 6))
+
+
+def labs(seed: int) -> Planted:
+    """12 to 18 laboratory values of one factor, 4,000 rows, skewed to the right, in 10 bins of equal width."""
+    rng = np.random.default_rng([8, seed])
+    latent = _factor(rng, 4_000, int(rng.integers(12, 19)), loadings=(0.5, 0.95))
+    return _binned(np.exp(rng.uniform(0.2, 0.6, latent.shape[1]) * latent), 10)
+
+
+def panel(seed: int) -> Planted:
+    """50 numeric columns of one factor, 2,000 rows, in 8 bins of equal width."""
+    rng = np.random.default_rng([9, seed])
+    return _binned(_factor(rng, 2_000, 50, loadings=(0.6, 0.95)), 8)
+
+
 GENERATORS: dict[str, Callable[[int], Planted]] = {
-    made.__name__: made for made in (binary, few, heavy, xor, wide, independent)
+    made.__name__: made for made in (binary, few, heavy, xor, wide, independent, survey, labs, panel)
 }
+
+
+def _factor(
+    rng: np.random.Generator, rows: int, columns: int, *, loadings: tuple[float, float]
+) -> npt.NDArray[np.float64]:
+    """(rows, columns) standard normal scores that one factor links."""
+    loading = rng.uniform(*loadings, columns)
+    own = rng.normal(size=(rows, columns)) * np.sqrt(1 - loading**2)
+    return np.asarray(rng.normal(size=(rows, 1)) * loading + own, np.float64)
+
+
+def _cut(scores: npt.NDArray[np.float64], shares: Sequence[float]) -> Codes:
+    """Codes of scores, cut at these shares of the rows."""
+    return np.stack([np.searchsorted(np.quantile(own, shares), own) for own in scores.T], axis=1).astype(np.int64)
+
+
+def _binned(values: npt.NDArray[np.float64], bins: int) -> Planted:
+    """Values in bins of equal width between the 1st and the 99th of each column's hundredths."""
+    low, high = np.quantile(values, [0.01, 0.99], axis=0)
+    codes = np.clip((values - low) / (high - low) * bins, 0, bins - 1).astype(np.int64)
+    return Planted(codes, (bins,) * values.shape[1], ordered=True)
 
 
 def _network(

@@ -288,7 +288,7 @@ class Synthesizer:
         return frame_of(schema, model, expected_rows(model) if rows is None else rows, randomness)
 
     def evaluate(self, real: pd.DataFrame | Sequence[pd.DataFrame], label: str | None = None) -> TableComparison:
-        """How good synthetic rows are beside real ones: scores per column and pair, with scales (docs/metrics.md).
+        """What synthetic rows are fit for, beside real ones: a verdict, columns and pairs (docs/metrics.md).
 
         What it returns is computed from the real rows without noise: it is not private.
 
@@ -303,12 +303,15 @@ class Synthesizer:
     ) -> tuple[npt.NDArray[Any], TableComparison]:
         """As many synthetic rows as real ones, and their scores."""
         from fedsyn.evaluation.real.comparison import compare_tables
+        from fedsyn.evaluation.real.scores import moments
 
-        real_codes = np.concatenate([release.schema.encode(frame) for frame in frames_of(real)])
+        blocks = [release.schema.block(frame) for frame in frames_of(real)]
+        real_codes = np.concatenate([block.codes for block in blocks])
+        known = moments(np.concatenate([block.numbers for block in blocks])), None
         randomness = Randomness(self.seed)
         codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
         rng = randomness.ordinary("evaluate")
-        return codes, compare_tables(release.schema.adjusted(None, label), real_codes, codes, rng=rng)
+        return codes, compare_tables(release.schema.adjusted(None, label), real_codes, codes, moments=known, rng=rng)
 
     @overload
     def report(self, path: None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> str: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,8 @@ class ComparedRun:
         epsilon, delta: of its ledger.
         private: whether its table may be released.
         metrics: name -> value, None where it is not finite.
-        scores: mean scores of columns and pairs beside the real rows, where those were computed.
+        scores: shares of columns and of linked pairs that are kept beside the real rows, where those were compared.
+        schema: what its columns are, as text.
     """
 
     name: str
@@ -50,10 +51,11 @@ class ComparedRun:
     private: bool
     metrics: Mapping[str, float | None]
     scores: Mapping[str, float]
+    schema: str = field(default="", repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
-        return {**vars(self), "folder": str(self.folder)}
+        return {**{key: value for key, value in vars(self).items() if key != "schema"}, "folder": str(self.folder)}
 
 
 def read_runs(folders: Sequence[Path]) -> list[ComparedRun]:
@@ -80,6 +82,7 @@ def _read(folder: Path, name: str) -> ComparedRun:
             bool(ledger["private"]),
             metrics,
             _scores(folder),
+            (folder / "schema.yaml").read_text(encoding="utf-8") if (folder / "schema.yaml").is_file() else "",
         )
     except (KeyError, TypeError, ValueError):
         raise DataError(f"{folder} holds a damaged ledger.json or metrics.json") from None
@@ -92,7 +95,9 @@ def _scores(folder: Path) -> dict[str, float]:
     comparison = load_evaluation(folder, TableComparison)
     if comparison is None:
         return {}
-    return {"score of columns": comparison.column_score, "score of pairs": comparison.pair_score}
+    said = comparison.verdict()
+    kinds = {"columns kept": said.columns, "linked pairs kept": said.links}
+    return {name: sum(one.state == "kept" for one in some) / len(some) for name, some in kinds.items() if some}
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -112,8 +117,10 @@ Rows = list[tuple[str, list[str]]]
 def rows_of(runs: Sequence[ComparedRun]) -> list[tuple[str, Rows]]:
     """What a comparison shows: (group, [(what, one text a run)]). The best of each metric has a star.
 
-    Settings that all runs share are left out, but for mechanism and source.
+    Settings that all runs share are left out, but for mechanism and source. Runs whose schemas differ have no stars:
+    a table whose columns say less is nearer to rows that are read by them.
     """
+    alike = len({run.schema for run in runs}) == 1
     settings = dict.fromkeys(key for run in runs for key in run.settings)
     shown = ["mechanism.name", "data.source"]
     shown += [key for key in settings if key not in (*shown, *_PLACES) and _differs(key, runs)]
@@ -127,10 +134,12 @@ def rows_of(runs: Sequence[ComparedRun]) -> list[tuple[str, Rows]]:
     names = dict.fromkeys(name for run in runs for name in run.metrics)
     values: Rows = []
     for name in [*(n for n in names if n in known), *(n for n in names if n not in known)]:
-        lower = known[name].lower_is_better if name in known else None
+        lower = known[name].lower_is_better if alike and name in known else None
         values.append((name, _marked([run.metrics.get(name, math.nan) for run in runs], lower)))
     scored = dict.fromkeys(name for run in runs for name in run.scores)
-    scores = [(name, _marked([run.scores.get(name, math.nan) for run in runs], False)) for name in scored]
+    scores = [
+        (name, _marked([run.scores.get(name, math.nan) for run in runs], False if alike else None)) for name in scored
+    ]
     return [("settings", given), ("guarantee", guarantee), ("metrics", scores + values)]
 
 

@@ -30,6 +30,8 @@ OLD_NAMES = {PREDICTED_FILE: "quality.json", FEDERATED_FILE: "evaluation.json"}
 GIVEN_FILE = "table.json"
 # What a run waits for, as long as it does.
 WAITING_FILE = "waiting.json"
+#: What sketches said of the last model, until the predicted quality is written.
+LOOKS_FILE = "looks.json"
 # What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
 # an earlier one can be taken for its own.
 RESULTS = (
@@ -37,6 +39,7 @@ RESULTS = (
     "synthetic.parquet",
     "model.npz",
     "measurements.npz",
+    LOOKS_FILE,
     "schema.yaml",
     "metrics.json",
     "ledger.json",

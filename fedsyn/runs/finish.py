@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,19 +16,22 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import RunConfig
+from fedsyn.errors import FedsynError
 from fedsyn.evaluation.base import EvaluationInput, column_ranges, label_values
 from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.evaluation.real.comparison import compare_tables
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scales import scales
 from fedsyn.inference import AnyModel, Evidence
+from fedsyn.output import wants_tracebacks
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.runs.directory import save_evidence, save_model, write_json
+from fedsyn.runs.directory import LOOKS_FILE, save_evidence, save_model, write_json
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
-from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, save_evaluation, write_run_page
+from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, keep_looks, save_evaluation, write_run_page
 from fedsyn.runs.synthesis import write_synthetic
 
+log = logging.getLogger("fedsyn.run")
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
 
 
@@ -42,7 +48,8 @@ def finish(
 
     A simulation that measures anything (`evaluation.metrics` is not empty) also compares its table with the real rows,
     for its page: comparison.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds
-    both.
+    both. Once the table is written the budget is spent: what fails after that is warned of, and `fedsyn report` is
+    left to make it.
     """
     prepared, model = prepared.closed, strategy.model
     assert model is not None
@@ -60,29 +67,52 @@ def finish(
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     if evidence is not None:
         save_evidence(out / "measurements.npz", evidence)
-    save_evaluation(
-        out, predict_quality(model, evidence, strategy.sketch_errors(), strategy.workload, strategy.is_shrunk)
-    )
-    prepared.schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
+    schema = prepared.schema
+    schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
     metrics: dict[str, float] = {}
+    with said_if_it_fails("the predicted quality"):
+        looks = strategy.sketch_errors()
+        keep_looks(out, looks, shrunk=strategy.is_shrunk)
+        save_evaluation(
+            out, predict_quality(model, evidence, looks, strategy.workload, strategy.is_shrunk, schema=schema)
+        )
+        (out / LOOKS_FILE).unlink()
     if evaluated:
         assert synthetic is not None
         data = evaluation_input(prepared, strategy, model, synthetic)
-        metrics = evaluate(config.evaluation.metrics, data)
+        with said_if_it_fails("a metric"):
+            metrics = evaluate(config.evaluation.metrics, data)
     metrics |= costs(strategy, prepared.clients, started)
     # Strict JSON knows no infinity (the likelihood of a row that the model rules out): null says "not finite".
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
     if evaluated and full_page:
-        compare(config, prepared, data, out)
-    write_run_page(out, config=config, synthetic=synthetic, draw=full_page)
+        with said_if_it_fails("the comparison with the real rows"):
+            compare(config, prepared, data, out)
+    with said_if_it_fails("the page"):
+        write_run_page(out, config=config, synthetic=synthetic, draw=full_page)
     return metrics
+
+
+@contextmanager
+def said_if_it_fails(what: str) -> Iterator[None]:
+    """Whatever fails inside is said in a warning, and does not take with it what was paid for."""
+    try:
+        yield
+    except Exception as error:
+        if wants_tracebacks():
+            raise
+        # Of a text that is no FedsynError nothing is quoted: it may hold a value of a row.
+        why = str(error) if isinstance(error, FedsynError) else f"a bug of fedsyn, {type(error).__name__}"
+        log.warning("%s could not be made (%s); the table and its ledger are whole: run fedsyn report", what, why)
 
 
 def compare(config: RunConfig, prepared: Prepared, data: EvaluationInput, out: Path) -> None:
     """Writes comparison.json: the table beside the real rows, and the scale of each metric."""
     rng = np.random.default_rng(COMPARISON_SEED)
     assert data.synthetic is not None
-    found = compare_tables(prepared.schema, data.train, data.synthetic, holdout=data.test, rng=rng)
+    found = compare_tables(
+        prepared.schema, data.train, data.synthetic, holdout=data.test, moments=(prepared.moments, None), rng=rng
+    )
     save_evaluation(out, replace(found, scales=scales(config.evaluation.metrics, data, rng)))
 
 

@@ -19,6 +19,7 @@ from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation.base import column_ranges, label_values
 from fedsyn.evaluation.real.metrics import validate_metrics
+from fedsyn.evaluation.real.scores import Moments, moments
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
@@ -66,7 +67,7 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
     for rows in (tables.train, tables.test, tables.test_numbers):
         forget(rows)  # from here on the run reads what was stored
     clients = len(tables.parts) if config.federation.columns is None else config.federation.clients
-    return Prepared(folder, tables.schema, True, clients, tables.name, files).save()
+    return Prepared(folder, tables.schema, True, clients, tables.name, files, tables.moments).save()
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ class Prepared:
         clients: number of clients.
         name: of the data source, for reports.
         files: of its rows, which are there as long as this object is.
+        moments: of the training rows, as `Encoded` has them.
     """
 
     folder: Path
@@ -88,6 +90,7 @@ class Prepared:
     clients: int
     name: str
     files: RowFiles = field(default_factory=RowFiles, compare=False, repr=False)
+    moments: Sequence[Moments | None] | None = None
 
     @property
     def closed(self) -> Prepared:
@@ -159,6 +162,7 @@ class Encoded:
         test: (m, d) codes of the held-out rows.
         test_numbers: (m, numeric columns) float32 values of the same rows before binning.
         native: (n,) the source's own client of each training row, or None.
+        moments: mean and standard deviation of the training rows' values in each column with bins.
         own, test_own: the same rows' own values in the open columns of an open schema, whose codes are placeholders.
     """
 
@@ -168,6 +172,7 @@ class Encoded:
     test: npt.NDArray[np.integer]
     test_numbers: npt.NDArray[np.float32]
     native: npt.NDArray[np.int64] | None
+    moments: Sequence[Moments | None]
     own: OwnRows = NOTHING_OWN
     test_own: OwnRows = NOTHING_OWN
 
@@ -281,17 +286,19 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
                 break
             own.append(block.own)
             codes.append(block.codes if roles is None else block.codes[roles[0][here]])
-            numbers.append(block.numbers if roles is None else block.numbers[roles[1][here]])
+            numbers.append(block.numbers)
             if roles is not None:
                 test.append(block.codes[roles[1][here]])
         check_rows(part.path, rows[client], part.rows)
     train, held_out = roles or split_rows(data, done)
-    divided = codes.rows(), test.rows(), numbers.rows()
+    values = numbers.rows()
+    measured = moments(values, train)
+    divided = codes.rows(), test.rows(), taken(values, held_out)
     if roles is None:
-        divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)
+        divided = taken(divided[0], train), taken(divided[0], held_out), divided[2]
     native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else source.native
     owned = OwnRows.joined(own).divided(train, held_out)
-    return Encoded(source.name, schema, *divided, None if native is None else native[train], *owned)
+    return Encoded(source.name, schema, *divided, None if native is None else native[train], measured, *owned)
 
 
 def _files(data: DataNode, given: Schema | None) -> _Source | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +16,11 @@ from fedsyn.bounded import read_bytes
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import DataError, FedsynError, InputError
+from fedsyn.evaluation.base import EvaluationInput, column_ranges, label_values
 from fedsyn.evaluation.federated.intervals import FederatedQuality
-from fedsyn.evaluation.predicted import PredictedQuality
+from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scores import Grouping, association, axis_labels, shares
 from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
@@ -27,6 +29,7 @@ from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
 from fedsyn.runs.directory import (
+    LOOKS_FILE,
     README_FILE,
     evaluation_file,
     load_evidence,
@@ -38,8 +41,9 @@ from fedsyn.runs.directory import (
 )
 from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.open_tables import encoded_by
-from fedsyn.runs.prepare import encoded_table, public_schema
+from fedsyn.runs.prepare import encoded_table, public_schema, split_tables
 from fedsyn.runs.run_config import published_config
+from fedsyn.table.counting.candidates import build_workload
 from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
@@ -71,12 +75,15 @@ def load_evaluation(out: Path, way: type[Found]) -> Found | None:
 
 
 def evaluation_of(way: type[Found], facts: Mapping[str, Any], damaged: str) -> Found | None:
-    """Return what a file says in one of the `WAYS`; None of an old quality.json with scores against real rows.
+    """Return what a file says in one of the `WAYS`; None of an old one: quality.json with scores of real rows, or a
+    comparison without a verdict.
 
     Raises:
         DataError: with the sentence `damaged`.
     """
     if way.PUBLIC and "private" in facts:
+        return None
+    if way is TableComparison and "verdict" not in (facts.get("quality") or {"verdict": ""}):
         return None
     try:
         return way.of_document(facts)
@@ -104,8 +111,12 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     config = _config(out)
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
-    if real and config.runtime.engine != "deployment" and not (out / TableComparison.FILE).is_file():
+    if (out / LOOKS_FILE).is_file():
+        _predict(config, out)
+    if real and config.runtime.engine != "deployment" and load_evaluation(out, TableComparison) is None:
         note = _measure(config, out)
+    if real and config.runtime.engine != "deployment" and synthetic_file(out).is_file():
+        note = _measure_again(config, out) or note
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
     if not real:
         return paths
@@ -196,6 +207,29 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
     return alarms(facts_of(config, read_facts(out / "ledger.json"), model, load_evaluations(out)))
 
 
+def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool) -> None:
+    """Keep what `predict_quality` reads beside the model and its measurements, until it has."""
+    looks = []
+    for one in sketch_errors:
+        groups = None if one.groups is None else [np.asarray(own).tolist() for own in one.groups]
+        looks.append({**vars(one), "clique": list(one.clique), "groups": groups})
+    write_json(out / LOOKS_FILE, {"shrunk": shrunk, "looks": looks})
+
+
+def _predict(config: RunConfig, out: Path) -> None:
+    """Writes predicted_quality.json of a run that could not."""
+    facts, file = read_facts(out / LOOKS_FILE), out / "measurements.npz"
+    model, schema = load_model(out / "model.npz"), _schema(config, out)
+    looks = []
+    for one in facts["looks"]:
+        groups = None if one["groups"] is None else tuple(map(np.array, one["groups"]))
+        looks.append(SketchError(**{**one, "clique": tuple(one["clique"]), "groups": groups}))
+    evidence = load_evidence(file, model.domain) if file.is_file() else None
+    workload = build_workload(config.workload, schema.domain)
+    save_evaluation(out, predict_quality(model, evidence, looks, workload, facts["shrunk"], schema))
+    (out / LOOKS_FILE).unlink()
+
+
 def _measure(config: RunConfig, out: Path) -> str:
     """Writes comparison.json of a run that has none; a sentence that says why not where that fails."""
     if not synthetic_file(out).is_file():
@@ -204,11 +238,39 @@ def _measure(config: RunConfig, out: Path) -> str:
         table, schema = encoded_table(config.data), _schema(config, out)
         train = encoded_by(schema, table.schema, table.train, table.own)
         test = encoded_by(schema, table.schema, table.test, table.test_own)
-        codes = _first_rows(synthetic_file(out), schema)
-        rng = np.random.default_rng(COMPARISON_SEED)
-        save_evaluation(out, compare_tables(schema, train, codes, holdout=test, rng=rng))
+        codes, rng = _first_rows(synthetic_file(out), schema), np.random.default_rng(COMPARISON_SEED)
+        known = table.moments, None
+        save_evaluation(out, compare_tables(schema, train, codes, holdout=test, moments=known, rng=rng))
     except (FedsynError, OSError) as error:
         return f"The real rows are not at hand: {error}"
+    return ""
+
+
+def _measure_again(config: RunConfig, out: Path) -> str:
+    """Adds the metrics that a run could not compute; a sentence that says why not where that fails."""
+    known = read_facts(out / "metrics.json")
+    missing = [name for name in config.evaluation.metrics if name not in known]
+    if not missing:
+        return ""
+    try:
+        table, schema = split_tables(config), _schema(config, out)
+        data = EvaluationInput(
+            train=encoded_by(schema, table.schema, table.train, table.own),
+            test=encoded_by(schema, table.schema, table.test, table.test_own),
+            domain=schema.domain,
+            workload=build_workload(config.workload, schema.domain),
+            model=load_model(out / "model.npz"),
+            synthetic=_first_rows(synthetic_file(out), schema),
+            partition=table.parts,
+            label=schema.label,
+            label_values=None if schema.label is None else label_values(schema, schema.label),
+            ranges=column_ranges(schema),
+            test_numbers=table.test_numbers,
+        )
+        found = {name: v if np.isfinite(v) else None for name, v in evaluate(missing, data).items()}
+    except (FedsynError, OSError) as error:
+        return f"Not measured, {', '.join(missing)}: {error}"
+    write_json(out / "metrics.json", {**found, **known})
     return ""
 
 

@@ -20,12 +20,14 @@ JUDGING = {
     *("adult", "adult_flaim", "magic", "shoppers", "compas", "diabetes", "abalone", "insurance", "randhie", "iris"),
     *("breast_cancer_sklearn", "star98"),
     *("binary_1", "binary_2", "few_2", "heavy_2", "xor_3", "wide_1", "independent_4"),
+    *("survey_1", "labs_2", "panel_1", "panel_2"),
 }
 TUNING = {
     *("marketing", "breast_cancer", "obesity", "intrusion", "wine", "diabetes_sklearn", "digits"),
     *("fair", "anes96", "modechoice"),
     *("binary_3", "few_1", "heavy_1", "xor_1", "xor_2", "wide_2"),
     *("independent_1", "independent_2", "independent_3"),
+    *("survey_2", "labs_1", "panel_3"),
 }
 
 

@@ -277,7 +277,8 @@ class Effects:
         rows = (cost(shape) if m.beyond else 1.0) * float(whole.sum())
         scale = float(effective_cells(whole / whole.sum())) / self.rows**2 / self._visible(m.clique, m.groups)
         squared = float(off @ off) - m.count * m.sigma**2 - rows
-        return squared * scale, 1.0 / (scale**2 * m.count * m.sigma**4)
+        # A constant column has no residuals, which is known for certain.
+        return squared * scale, 1.0 / max(scale**2 * m.count * m.sigma**4, 1e-200)
 
     # Effects that were not measured -----------------------------------------------------------------------------------
 

@@ -22,9 +22,12 @@ from scipy.special import gammaincinv, gammaln
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.errors import Predicted, Predictor
+from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
 from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation
+from fedsyn.evaluation.verdict import LOST, Verdict, few, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.table.counting.workload import Workload
+from fedsyn.table.schema import Schema
 
 Floats = npt.NDArray[np.float64]
 
@@ -74,6 +77,8 @@ class PredictedQuality(Evaluation):
         columns, pairs, cliques: of each.
         scenarios: the workload error that would have been, by what is changed.
         left_out: cliques of the workload that are too large to say anything of, or too many.
+        seen: the pairs that what was released links.
+        other: of each column of categories, the share of the table's rows that have an unlisted value.
         why: why nothing is said; everything else is empty then.
     """
 
@@ -86,11 +91,15 @@ class PredictedQuality(Evaluation):
     cliques: tuple[PredictedError, ...] = ()
     scenarios: Mapping[str, float] = field(default_factory=dict)
     left_out: int = 0
+    seen: SeenLinks = field(default_factory=SeenLinks)
+    other: Mapping[str, float] = field(default_factory=dict)
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
         document = {**super().to_dict(), "level": LEVEL, "read": "released values alone: it may be published"}
+        if self.workload_error is not None:
+            document["verdict"] = self.verdict().sentence()
         return {key: value for key, value in document.items() if value not in ("", None)}
 
     @classmethod
@@ -106,10 +115,43 @@ class PredictedQuality(Evaluation):
         """The pairs with the largest predicted errors."""
         return sorted(self.pairs, key=lambda said: -said.value)[:most]
 
+    def verdict(self) -> Verdict:
+        """Return what the table is fit for, as far as released values say it."""
+        columns = []
+        for one in self.columns:
+            (name,), other = one.columns, self.other.get(one.columns[0], 0.0)
+            losses = [
+                ("rows", one.value / 2.0, f"{one.value / 2.0:.0%} of the rows would have to change, as predicted")
+            ]
+            losses.append(("other", other, f"{other:.0%} of its rows are 'other', an unlisted value"))
+            columns.append(judged(name, losses))
+        return Verdict(
+            columns=columns,
+            links=[link.judged() for link in self.seen.links],
+            unseen=self.seen.sentence(),
+            why="it needs real rows",
+            remedy=self.remedy(),
+        )
+
+    def remedy(self) -> str:
+        """Return what would help most, as one clause."""
+        folded = [name for name, share in self.other.items() if share > LOST["other"]]
+        if folded:
+            return f"a schema that lists the values of {few(folded)}"
+        if arranged := self.seen.arranged:
+            return f"values in their order (ordered: true), if they have one, in {few(arranged)}"
+        gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
+        return min(gains, key=lambda name: gains[name]) if gains else "a larger epsilon or more rows"
+
     def sentence(self) -> str:
-        """Return the prediction in one line."""
+        """Return the verdict and the predicted error, as one clause."""
         if self.workload_error is None:
             return f"how good it is cannot be said: {self.why}"
+        return f"by what was released, {self.verdict().sentence()}; {self.error()}"
+
+    def error(self) -> str:
+        """Return the predicted workload error, as one clause."""
+        assert self.workload_error is not None
         said = self.workload_error
         if said.source == "unknown":
             return (
@@ -140,8 +182,15 @@ class PredictedQuality(Evaluation):
             "twice the epsilon": "twice the epsilon would have {} less",
             "every association that was seen": "a model with every association that was seen would have up to {} less",
         }
-        said = [words[name].format(f"{gain:.0%}") for name, gain in sorted(gains.items(), key=lambda g: -g[1])]
-        return f"{said[0][0].upper()}{said[0][1:]}; {'; '.join(said[1:])}."
+        said = [
+            words[name].format(f"{gain:.0%}")
+            for name, gain in sorted(gains.items(), key=lambda g: -g[1])
+            if gain >= 0.01
+        ]
+        if not said:
+            return ""
+        text = "; ".join(said)
+        return f"{text[0].upper()}{text[1:]}."
 
 
 def predict_quality(
@@ -150,6 +199,7 @@ def predict_quality(
     sketch_errors: Iterable[SketchError],
     workload: Workload,
     shrunk: bool = True,
+    schema: Schema | None = None,
 ) -> PredictedQuality:
     """Return the predicted quality of a run's table.
 
@@ -159,7 +209,9 @@ def predict_quality(
         sketch_errors: of the last model, by sketches that were released.
         workload: of the run.
         shrunk: whether its fit was shrunk towards independence.
+        schema: of the table; None: what `other` and an order are is not known.
     """
+    sketch_errors = list(sketch_errors)
     if evidence is None or isinstance(model, MixtureModel):
         return PredictedQuality(why="the mechanism releases no marginals")
     domain = model.domain
@@ -198,7 +250,14 @@ def predict_quality(
         said(cliques[:_MOST]),
         others,
         len(asked) - len(cliques),
+        seen_links(predictor.effects, sketch_errors, pairs, schema),
+        {} if schema is None else _other(schema, predictor.effects.masses),
     )
+
+
+def _other(schema: Schema, masses: Mapping[str, Floats]) -> dict[str, float]:
+    shares = {name: folded(column, masses[name]) for name, column in schema.columns.items()}
+    return {name: round(share, 4) for name, share in shares.items() if share}
 
 
 def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Predictor) -> PredictedError:

@@ -1,8 +1,8 @@
 """How good a synthetic table is beside real rows: per column, per pair, in prediction, and under attack.
 
-What `fedsyn evaluate`, `Synthesizer.evaluate` and the page of a simulated run show. Every score comes with a scale: a
-second sample of real rows (two random halves of them), columns drawn independently from the real one-way marginals, a
-table of uniform rows. It reads real rows: nothing here is private. docs/metrics.md defines each score.
+What `fedsyn evaluate`, `Synthesizer.evaluate` and the page of a simulated run show: what became of each column (its
+moments, its shares, values that are `other`), and of each pair that something links. It reads real rows: nothing here
+is private. docs/metrics.md defines each figure; `fedsyn.evaluation.verdict` says what is lost.
 
 Rules that bound the work, all seeded by the caller: at most 200,000 rows of either table are read; pairs are those of
 at most 60 columns (the label and others at random), counted on at most 20 million rows times pairs.
@@ -11,7 +11,7 @@ at most 60 columns (the label and others at random), counted on at most 20 milli
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,18 +24,23 @@ from fedsyn.evaluation.learners.prediction import Prediction, prediction
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.scores import (
+    MOST_GROUPS,
     Codes,
     Floats,
     Grouping,
-    association,
+    Moments,
     axis_labels,
     closeness,
+    link,
+    listed_apart,
+    moments_of_shares,
     places,
     shares,
-    shift,
 )
 from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation
-from fedsyn.table.schema import Schema
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, Verdict, few, folded, judged
+from fedsyn.table.schema import BinnedColumn, Column, Schema
+from fedsyn.table.schema.binned import NUMBERS
 
 MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
@@ -50,44 +55,85 @@ class ColumnScore:
     Attributes:
         name: of the column.
         score: 1 - total variation distance of the real and the synthetic marginal: 1 is equal, 0 is disjoint.
-        halves: the same of two halves of the real rows.
-        uniform: the same of the real marginal and a uniform one.
-        shift: of an ordered column, how far values have moved: see `fedsyn.evaluation.real.scores.shift`.
+        moved: share of the rows that would have to change their group of values, of at most 8.
+        other: share of the real rows whose value the schema does not list.
+        moments: mean and standard deviation of the real values and of the synthetic ones; None without order.
+        ordered: whether its values are numbers or dates; plain: whether they are numbers.
         labels: what each code stands for.
         real, synthetic: shares of the rows that have each code.
     """
 
     name: str
     score: float
-    halves: float
-    uniform: float
-    shift: float | None
+    moved: float
+    other: float
+    moments: tuple[Moments, Moments] | None
+    ordered: bool
+    plain: bool
     labels: tuple[str, ...]
     real: tuple[float, ...]
     synthetic: tuple[float, ...]
 
+    def judged(self) -> Judged:
+        """Return what became of the column, by the worst of its losses."""
+        losses = [("rows", self.moved, f"{self.moved:.0%} of the rows would have to change")]
+        losses.append(("other", self.other, f"{self.other:.0%} of the real rows are 'other', an unlisted value"))
+        if self.moments is not None:
+            (mean, sd), (mean_made, sd_made) = self.moments
+            off = abs(mean_made - mean) / sd if sd else 10.0 if mean != mean_made else 0.0
+            words = f"its mean moved by {off:.2f} standard deviations"
+            losses.append(
+                ("mean", off, f"{words}, from {number(mean)} to {number(mean_made)}" if self.plain else words)
+            )
+            turned = sd_made / sd if sd else 1.0 if sd == sd_made else math.inf
+            words = f"its standard deviation is {turned:.2f} times the real one"
+            losses.append(("spread", min(10.0, abs(math.log(turned))) if turned else 10.0, words))
+        if not self.ordered:
+            top = int(np.argmax(self.real))
+            was, now = self.real[top], self.synthetic[top]
+            losses.append(
+                ("share", abs(was - now), f"{self.labels[top]!r} had {was:.0%} of the rows and has {now:.0%}")
+            )
+        return judged(self.name, losses)
+
+
+def number(value: float) -> str:
+    """A moment, as people write it."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PairScore:
-    """Two columns together; scores as of one column, codes beyond 20 in groups.
+    """Two columns together, codes beyond 8 in groups.
 
     Attributes:
         first, second: the columns.
-        score: of the real and the synthetic two-way marginal.
-        halves: of two halves of the real rows.
-        independent: of the real marginal and the product of the two real one-way marginals.
-        uniform: of the real marginal and a uniform one.
+        score: 1 - total variation distance of the real and the synthetic two-way marginal.
         association, association_synthetic: Cramér's V (bias-corrected), real and synthetic.
+        kept: how much of what links them is in the table: `fedsyn.evaluation.real.scores.Link`.
+        linked: whether something links the real columns, beyond chance and by V = 0.1 at least.
+        listed_apart: which of the two list values far apart that go together.
     """
 
     first: str
     second: str
     score: float
-    halves: float
-    independent: float
-    uniform: float
     association: float
     association_synthetic: float
+    kept: float
+    linked: bool
+    listed_apart: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Both columns."""
+        return f"{self.first} × {self.second}"
+
+    def judged(self) -> Judged:
+        """Return what became of the link."""
+        was, now = self.association, self.association_synthetic
+        shape = ", in another way" if now > 0.75 * was and self.kept < 0.75 else ""
+        return judged(self.name, [("link", 1.0 - self.kept, f"association {was:.2f} became {now:.2f}{shape}")])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,45 +168,56 @@ class TableComparison(Evaluation):
     @property
     def column_score(self) -> float:
         """Mean score of the columns."""
-        return self.mean("columns", "score")
+        return float(np.mean([column.score for column in self.columns]))
 
-    @property
-    def pair_score(self) -> float:
-        """Mean score of the pairs; that of the columns where there is one column only."""
-        return self.mean("pairs", "score") if self.pairs else self.column_score
+    def verdict(self) -> Verdict:
+        """Return what the table is fit for."""
+        links = [pair for pair in self.pairs if pair.linked]
+        unseen = ""
+        if not links:
+            unseen = f"no link of two columns is beyond chance in {self.real_rows:,} real rows, so none was judged"
+        elif any(rule.startswith("Pairs are") for rule in self.rules):
+            unseen = f"pairs of {MOST_PAIRED_COLUMNS} of the {len(self.columns)} columns alone were judged"
+        training = None
+        if self.prediction is not None:
+            words, _ = verdicts.of_prediction(self.prediction)
+            training = self.prediction.kept, f"a model that learned {self.prediction.label} from it {words}"
+        return Verdict(
+            columns=[column.judged() for column in self.columns],
+            links=[pair.judged() for pair in links],
+            unseen=unseen,
+            training=training,
+            why=self.missing.get("prediction", ""),
+            remedy=self.remedy(),
+        )
 
-    @property
-    def overall(self) -> float:
-        """The mean of the two."""
-        return (self.column_score + self.pair_score) / 2
-
-    def mean(self, of: str, what: str) -> float:
-        """Mean over the `columns` or the `pairs` of one of their numbers."""
-        return float(np.mean([getattr(item, what) for item in getattr(self, of)]))
+    def remedy(self) -> str:
+        """Return what would help most, as one clause."""
+        folded = [column.name for column in self.columns if column.other > LOST["other"]]
+        lost = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
+        apart = {name for pair in lost for name in pair.listed_apart}
+        if folded:
+            return f"a schema that lists the values of {few(folded)}"
+        if lost and 2 * sum(bool(pair.listed_apart) for pair in lost) > len(lost):
+            return f"another order of the values of {few(sorted(apart))}: those that go together as neighbours"
+        sizes = {column.name: len(column.labels) for column in self.columns}
+        cells = [sizes[pair.first] * sizes[pair.second] for pair in lost]
+        if cells and float(np.median(cells)) > max(64, self.real_rows / 20):
+            return f"fewer bins: two columns have {np.median(cells):,.0f} cells for {self.real_rows:,} rows"
+        amiss = lost or any(column.judged().state == "lost" for column in self.columns)
+        return "a larger epsilon or more rows" if amiss else ""
 
     def sentence(self) -> str:
-        """Return how good its columns and pairs are, as one clause."""
-        text = f"its columns are {self.columns_verdict()[0]} (score {self.column_score:.3f} of 1)"
-        if not self.pairs:
-            return text
-        score, independent, halves = (self.mean("pairs", what) for what in ("score", "independent", "halves"))
-        kept = verdicts.position(score, independent, halves)
-        if halves - independent < 0.005 or not math.isfinite(kept):
-            return f"{text}, and its pairs of columns score {score:.3f}, where the real columns are nearly independent"
-        share = f"{min(kept, 1):.0%}" if kept > 0 else "nothing"
-        scale = f"score {score:.3f}; independent columns: {independent:.3f}"
-        return f"{text}, and it keeps {share} of what links two columns ({scale})"
-
-    def columns_verdict(self) -> verdicts.Verdict:
-        """Return the words for the mean score of the columns."""
-        return verdicts.of_column(self.column_score, self.mean("columns", "uniform"), self.mean("columns", "halves"))
+        """Return the verdict, as one clause."""
+        return self.verdict().sentence()
 
     def __repr__(self) -> str:
-        return f"TableComparison({self.sentence()}; worst {self.columns[0].name})"
+        return f"TableComparison({self.sentence()})"
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, without the scales of metrics, which `document` has."""
-        return {name: value for name, value in super().to_dict().items() if name != "scales"}
+        facts = {name: value for name, value in super().to_dict().items() if name != "scales"}
+        return {"verdict": self.sentence(), **facts}
 
     def document(self) -> dict[str, Any]:
         """Return what comparison.json holds."""
@@ -169,7 +226,7 @@ class TableComparison(Evaluation):
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> TableComparison:
-        """Inverse of `document`."""
+        """Inverse of `document`. Raises ValueError if it is of a version that judged otherwise."""
         return replace(cls.from_dict(document["quality"]), scales=document["scales"])
 
 
@@ -180,6 +237,7 @@ def compare_tables(
     *,
     holdout: Codes | None = None,
     label: str | None = None,
+    moments: tuple[Sequence[Moments | None] | None, Sequence[Moments | None] | None] = (None, None),
     rng: np.random.Generator,
 ) -> TableComparison:
     """Compares a synthetic table with real rows.
@@ -191,6 +249,8 @@ def compare_tables(
         holdout: (m, d) codes of real rows that it was not made from; without them nothing is attacked, and prediction
             is tested on a half of the real rows.
         label: what to predict; the schema's own by default.
+        moments: `scores.moments` of the values themselves in the columns with bins, real and synthetic; None: values
+            are taken to lie evenly in their bins.
         rng: chooses rows, halves and columns.
 
     Returns:
@@ -210,8 +270,8 @@ def compare_tables(
     real, synthetic = sample_rows(real, MOST_ROWS, rng), sample_rows(synthetic, MOST_ROWS, rng)
     order = rng.permutation(len(real))
     halves = real[order[: len(real) // 2]], real[order[len(real) // 2 :]]
-    columns, marginals = _columns(schema, real, synthetic, halves)
-    pairs, found = _pairs(schema, (real, synthetic, *halves), marginals, label, rng)
+    columns, marginals = _columns(schema, real, synthetic, moments)
+    pairs, found = _pairs(schema, (real, synthetic), marginals, label, rng)
     missing: dict[str, str] = {}
     predicted = prediction(schema, real, synthetic, holdout, label, halves, rng)
     if isinstance(predicted, str):
@@ -233,32 +293,45 @@ def compare_tables(
 
 
 def _columns(
-    schema: Schema, real: Codes, synthetic: Codes, halves: tuple[Codes, Codes]
+    schema: Schema,
+    real: Codes,
+    synthetic: Codes,
+    given: tuple[Sequence[Moments | None] | None, Sequence[Moments | None] | None],
 ) -> tuple[tuple[ColumnScore, ...], list[Floats]]:
-    """The columns' scores, worst first, and the real marginals."""
-    p, q, one, other = (shares(codes, schema.domain) for codes in (real, synthetic, *halves))
-    scores = []
-    for axis, name in enumerate(schema.domain):
+    """The columns, worst first, and the real marginals."""
+    p, q = (shares(codes, schema.domain) for codes in (real, synthetic))
+    grouping = Grouping.of(schema, p, list(schema.domain))
+    one, other = grouping.fold(p), grouping.fold(q)
+    binned = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
+    known = [dict(zip(binned, own, strict=True)) if own is not None else {} for own in given]
+    columns = []
+    for axis, (name, column) in enumerate(schema.columns.items()):
         at = places(schema, name)
-        scores.append(
+        found = [
+            own[name] if name in own else moments_of_shares(column, share[axis], at)
+            for own, share in zip(known, (p, q), strict=True)
+        ]
+        columns.append(
             ColumnScore(
                 name=name,
                 score=closeness(p[axis], q[axis]),
-                halves=closeness(one[axis], other[axis]),
-                uniform=closeness(p[axis], np.full(p[axis].size, 1 / p[axis].size)),
-                shift=None if at is None else shift(p[axis], q[axis], at),
-                labels=axis_labels(schema.columns[name]),
+                moved=1.0 - closeness(one[axis], other[axis]),
+                other=folded(column, p[axis]),
+                moments=_scaled(column, *found),
+                ordered=name in binned,
+                plain=isinstance(column, BinnedColumn) and column.scale[0] == NUMBERS,
+                labels=axis_labels(column),
                 real=_rounded(p[axis]),
                 synthetic=_rounded(q[axis]),
             )
         )
-    return tuple(sorted(scores, key=lambda score: score.score)), p
+    return tuple(sorted(columns, key=lambda column: -column.judged().loss)), p
 
 
 def _pairs(
-    schema: Schema, tables: tuple[Codes, ...], marginals: list[Floats], label: str | None, rng: np.random.Generator
+    schema: Schema, tables: tuple[Codes, Codes], marginals: list[Floats], label: str | None, rng: np.random.Generator
 ) -> tuple[tuple[PairScore, ...], list[str]]:
-    """The pairs' scores, worst first, and the rules that bounded them; tables: real, synthetic, two real halves."""
+    """The pairs, linked ones first, the worst first, and the rules that bounded the work; tables: real, synthetic."""
     names, rules = list(schema.domain), []
     if len(names) > MOST_PAIRED_COLUMNS:
         others = [name for name in names if name != label]
@@ -267,29 +340,41 @@ def _pairs(
         names = [name for name in names if name in chosen]
     if len(names) < 2:
         return (), rules
-    grouping = Grouping.of(schema, marginals, names)
+    grouping = Grouping.of(schema, marginals, names, len(tables[0]))
     most = max(_FEWEST_COUNTED_ROWS, MOST_COUNTED // len(grouping.pairs))
     if max(len(tables[0]), len(tables[1])) > most:
         rules.append(f"Pairs were counted on at most {most:,} rows of each table, drawn at random.")
     sampled = [sample_rows(codes, most, rng) for codes in tables]
-    real, synthetic, one, other = (grouping.count(codes) for codes in sampled)
-    uniform = grouping.fold([np.full(size, 1 / size) for size in schema.domain.shape])
-    scores = []
+    rows, made = map(len, sampled)
+    real, synthetic = (grouping.count(codes) for codes in sampled)
+    unordered = [places(schema, name) is None and schema.domain[name] <= MOST_GROUPS for name in names]
+    pairs = []
     for at, (a, b) in enumerate(grouping.pairs):
-        table = real[at]
-        scores.append(
+        found = link(real[at], rows, synthetic[at], made)
+        linked = found.real >= LEAST_LINK and found.chance * len(grouping.pairs) < CHANCE
+        lost = linked and found.kept < 1.0 - LOST["link"]
+        apart = [names[i] for axis, i in ((0, a), (1, b)) if lost and unordered[i] and listed_apart(real[at], axis)]
+        pairs.append(
             PairScore(
                 first=names[a],
                 second=names[b],
-                score=closeness(table, synthetic[at]),
-                halves=closeness(one[at], other[at]),
-                independent=closeness(table, np.outer(table.sum(axis=1), table.sum(axis=0))),
-                uniform=closeness(table, np.outer(uniform[a], uniform[b])),
-                association=association(table, len(sampled[0])),
-                association_synthetic=association(synthetic[at], len(sampled[1])),
+                score=closeness(real[at], synthetic[at]),
+                association=found.real,
+                association_synthetic=found.synthetic,
+                kept=found.kept,
+                linked=linked,
+                listed_apart=tuple(apart),
             )
         )
-    return tuple(sorted(scores, key=lambda score: score.score)), rules
+    return tuple(sorted(pairs, key=lambda pair: (not pair.linked, pair.kept))), rules
+
+
+def _scaled(column: Column, real: Moments | None, synthetic: Moments | None) -> tuple[Moments, Moments] | None:
+    """Moments in the unit of the column's values: a decimal column's numbers are whole."""
+    if real is None or synthetic is None:
+        return None
+    unit = float(column.scale[1]) if isinstance(column, BinnedColumn) and column.scale[0] == NUMBERS else 1.0
+    return (unit * real[0], unit * real[1]), (unit * synthetic[0], unit * synthetic[1])
 
 
 def _rounded(distribution: npt.NDArray[np.float64]) -> tuple[float, ...]:

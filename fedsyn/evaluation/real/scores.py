@@ -1,8 +1,9 @@
 """Scores of single columns and of pairs of columns: how far two tables of codes are apart.
 
-Everything is counted by `fedsyn.table.counting`. For pairs, a column of more than 20 codes is read in 20 groups, so
-that a cell holds rows enough to be compared: bins and ordered categories in runs of about equally many real rows, other
-categories by frequency among the real rows, the rarest together. A missing value stays a code of its own.
+Everything is counted by `fedsyn.table.counting`. For pairs, a column of more than 8 codes is read in 8 groups, so that
+a cell holds rows enough to be compared: bins and ordered categories in runs of about equally many real rows, other
+categories by frequency among the real rows, the rarest together. A missing value is a group of its own. A group that
+fewer than sqrt(n) of n real rows have joins the one before it: two of them would meet in less than one row by chance.
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import chi2
 
 from fedsyn.domain import Domain
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.table.schema import BinnedColumn, Column, Schema
 
-MOST_GROUPS = 20
+MOST_GROUPS = 8
 _NOTHING = 1e-12  # shares below it, which only models have, count as none
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.integer]
+Moments = tuple[float, float]
 
 
 def places(schema: Schema, name: str) -> Floats | None:
@@ -34,7 +37,7 @@ def places(schema: Schema, name: str) -> Floats | None:
     column = schema.columns[name]
     size = schema.domain[name]
     if isinstance(column, BinnedColumn):
-        known = (column.edges[:-1] + column.edges[1:]) / 2
+        known = (column.edges[:-1] + column.edges[1:] - (1.0 if column.whole else 0.0)) / 2
     elif getattr(column, "ordered", False):
         known = np.arange(len(column.values), dtype=np.float64)
     else:
@@ -70,21 +73,34 @@ def closeness(one: Floats, other: Floats) -> float:
     return min(1.0, max(0.0, 1.0 - float(np.abs(one - other).sum()) / 2))
 
 
-def shift(real: Floats, synthetic: Floats, at: Floats) -> float | None:
-    """How far values have moved, on average, as a share of the mean distance between two real values.
+def moments(numbers: npt.NDArray[np.floating], rows: npt.NDArray[np.bool_] | None = None) -> list[Moments | None]:
+    """Mean and standard deviation of each column of numbers; None of one without any.
 
-    The Wasserstein-1 distance between the known values, divided by Gini's mean difference of the real ones; None where
-    one side has no known value, or where all real ones are equal.
+    Args:
+        numbers: (n, columns), NaN where missing.
+        rows: (n,) which rows count; None: all.
     """
-    known = np.isfinite(at)
-    p, q, x = real[known], synthetic[known], at[known]
-    if p.sum() == 0 or q.sum() == 0:
+    found: list[Moments | None] = []
+    for column in numbers.T:
+        known = np.isfinite(column) if rows is None else np.isfinite(column) & rows
+        own = column[known].astype(np.float64)
+        found.append((float(own.mean()), float(own.std())) if own.size else None)
+    return found
+
+
+def moments_of_shares(column: Column, share: Floats, at: Floats | None) -> Moments | None:
+    """The same of rows by their codes, values spread evenly over bins; None without order or a known value."""
+    if at is None:
         return None
-    order = np.argsort(x, kind="stable")
-    gaps = np.diff(x[order])
-    below_p, below_q = np.cumsum(p[order])[:-1] / p.sum(), np.cumsum(q[order])[:-1] / q.sum()
-    spread = 2 * float(np.sum(below_p * (1 - below_p) * gaps))
-    return float(np.sum(np.abs(below_p - below_q) * gaps)) / spread if spread > 0 else None
+    known = np.isfinite(at)
+    mass = share[known] / max(share[known].sum(), 1e-300)
+    if not mass.any():
+        return None
+    mean = float(mass @ at[known])
+    width = np.diff(column.edges) - (1.0 if column.whole else 0.0) if isinstance(column, BinnedColumn) else np.zeros(1)
+    whole = isinstance(column, BinnedColumn) and column.whole
+    inside = ((width + 1.0) ** 2 - 1.0) / 12.0 if whole else width**2 / 12.0
+    return mean, math.sqrt(max(0.0, float(mass @ ((at[known] - mean) ** 2 + inside))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,10 +118,11 @@ class Grouping:
     groups: tuple[npt.NDArray[np.int64], ...]
 
     @classmethod
-    def of(cls, schema: Schema, real: Sequence[Floats], names: Sequence[str]) -> Grouping:
-        """Groups by the real one-way marginals (shares, in the order of the schema's domain)."""
+    def of(cls, schema: Schema, real: Sequence[Floats], names: Sequence[str], rows: float = math.inf) -> Grouping:
+        """Groups by the real one-way marginals (shares, in the order of the schema's domain), counted from `rows`."""
         axes = schema.domain.axes(names)
-        groups = tuple(_groups(real[axis], places(schema, name)) for axis, name in zip(axes, names, strict=True))
+        least = 1.0 / math.sqrt(rows) if rows else 0.0
+        groups = tuple(_groups(real[axis], places(schema, name), least) for axis, name in zip(axes, names, strict=True))
         return cls(Domain(tuple(names), tuple(int(g.max()) + 1 for g in groups)), axes, groups)
 
     def read(self, codes: Codes) -> npt.NDArray[np.uint8]:
@@ -134,24 +151,88 @@ class Grouping:
         return [table / max(1, len(codes)) for table in count(self.read(codes), self.domain, cliques)]
 
 
-def _groups(real: Floats, at: Floats | None) -> npt.NDArray[np.int64]:
+def _groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.int64]:
     size = len(real)
     if size <= MOST_GROUPS:
-        return np.arange(size)
-    if at is None:
+        groups = np.arange(size)
+    elif at is None:
         groups = np.full(size, MOST_GROUPS - 1)
         groups[np.argsort(-real, kind="stable")[: MOST_GROUPS - 1]] = np.arange(MOST_GROUPS - 1)
-        return groups
-    known = np.isfinite(at)
-    missing = int((~known).any())
-    most = MOST_GROUPS - missing
-    groups = np.empty(size, np.int64)
-    mass = real[known]
-    middle = np.cumsum(mass) - mass / 2
-    wanted = np.minimum(most - 1, (most * middle / max(mass.sum(), 1e-300)).astype(np.int64))
-    groups[known] = np.unique(wanted, return_inverse=True)[1]  # a bin that holds many groups' rows leaves some empty
-    groups[~known] = groups[known].max() + 1
-    return groups
+    else:
+        known = np.isfinite(at)
+        most = MOST_GROUPS - int((~known).any())
+        groups = np.empty(size, np.int64)
+        mass = real[known]
+        middle = np.cumsum(mass) - mass / 2
+        groups[known] = np.minimum(most - 1, (most * middle / max(mass.sum(), 1e-300)).astype(np.int64))
+        groups[~known] = most
+    groups = np.unique(groups, return_inverse=True)[1]  # a bin that holds many groups' rows leaves some empty
+    joint = np.bincount(groups, real)
+    joined, place = np.zeros(len(joint), np.int64), -1
+    for group, own in enumerate(joint):
+        if own >= least or place < 0:
+            place += 1
+        joined[group] = place
+    if place > 0 and joint[joined == 0].sum() < least:  # the first one has none before it
+        joined[joined > 0] -= 1
+    return np.asarray(joined[groups], np.int64)
+
+
+@dataclass(frozen=True)
+class Link:
+    """What links two columns, and what is left of it in the table.
+
+    Attributes:
+        chance: of as strong an association where nothing links the columns.
+        real, synthetic: Cramér's V, corrected for bias.
+        kept: 1: all of it; 0: nothing; below: reversed. That is <r, s> / max(|r|^2, |s|^2), where r and s are what the
+            real and the synthetic table have beyond independence, (p_ij - p_i p_j) / sqrt(p_i p_j), and the squares
+            are without what chance adds. A correlation that shrinks by half keeps one half.
+    """
+
+    chance: float
+    real: float
+    synthetic: float
+    kept: float
+
+
+def link(real: Floats, rows: int, synthetic: Floats, made: int) -> Link:
+    """Compare what links two columns in two two-way tables of shares, counted from `rows` and `made` rows."""
+    (r, free), (s, made_free) = _beyond(real), _beyond(synthetic)
+    squared = float((r**2).sum())
+    sizes = [max(float((x**2).sum()) - f / max(n - 1, 1), 0.0) for x, f, n in ((r, free, rows), (s, made_free, made))]
+    kept = float((r * s).sum()) / max(*sizes, 1e-12)
+    chance = float(chi2.sf(squared * rows, free)) if free else 1.0
+    return Link(chance, association(real, rows), association(synthetic, made), max(-1.0, min(1.0, kept)))
+
+
+def _beyond(table: Floats) -> tuple[Floats, int]:
+    """What a table of shares has beyond independence, in units of chance, and its degrees of freedom."""
+    p, q = table.sum(axis=1), table.sum(axis=0)
+    apart = np.outer(p, q)
+    used = apart > _NOTHING
+    free = (np.count_nonzero(p > _NOTHING) - 1) * (np.count_nonzero(q > _NOTHING) - 1)
+    return np.where(used, (table - apart) / np.sqrt(np.where(used, apart, 1.0)), 0.0), max(int(free), 0)
+
+
+def listed_apart(table: Floats, axis: int) -> bool:
+    """Whether values of an attribute that go together in a two-way table are listed far from each other.
+
+    Two groups by the listed order show less than half of what two groups in the table's own order would (that of the
+    first component of a correspondence analysis): whoever counts in groups of neighbours cannot see the link.
+    """
+    beyond, _ = _beyond(table)
+    vectors = np.linalg.svd(beyond)[0 if axis == 0 else 2]
+    mass = table.sum(axis=1 - axis)
+    scores = (vectors[:, 0] if axis == 0 else vectors[0]) / np.sqrt(np.maximum(mass, _NOTHING))
+
+    def shown(order: npt.NDArray[np.integer]) -> float:
+        below = np.cumsum(mass[order])[:-1]
+        first = np.cumsum((mass * scores)[order])[:-1]
+        middle = int(np.argmin(np.abs(below - 0.5)))
+        return float(first[middle] ** 2 / max(below[middle] * (1 - below[middle]), _NOTHING))
+
+    return len(scores) > 3 and shown(np.arange(len(scores))) < 0.5 * shown(np.argsort(scores, kind="stable"))
 
 
 def association(table: Floats, rows: int) -> float:

@@ -22,42 +22,6 @@ def position(value: float, worst: float, best: float) -> float:
     return (value - worst) / way if way and math.isfinite(way) and math.isfinite(value) else math.nan
 
 
-def of_column(score: float, uniform: float, halves: float) -> Verdict:
-    """A column's score beside a uniform column and beside a second half of the real rows."""
-    at = position(score, uniform, halves)
-    if score >= halves or (halves - uniform < 0.02 and score >= halves - 0.02):
-        return "as close as a second sample of the real rows", "good"
-    if not at > 0:
-        return "no better than a column of uniform noise", "bad"
-    for least, words, mood in _COLUMN:
-        if at >= least:
-            return words, mood
-    return "far off", "bad"
-
-
-_COLUMN: tuple[tuple[float, str, Mood], ...] = (
-    (0.95, "very close", "good"),
-    (0.85, "close", "good"),
-    (0.6, "recognisable", "mid"),
-)
-
-
-def of_pair(score: float, independent: float, halves: float) -> Verdict:
-    """A pair's score beside independently drawn columns and beside a second half of the real rows."""
-    if halves - independent < 0.02:
-        if score >= independent - 0.02:
-            return "nothing links these columns, and nothing does in the table", "good"
-        return "nothing links these columns; the table is off", "mid" if score >= independent - 0.1 else "bad"
-    at = position(score, independent, halves)
-    if at >= 0.9:
-        return "as close as a second sample of the real rows", "good"
-    if at >= 0.5:
-        return "most of what links the columns is there", "good"
-    if at >= 0.1:
-        return "a part of what links the columns is there", "mid"
-    return "what links the columns is lost", "bad"
-
-
 def of_metric(value: float, rows: float, independent: float, uniform: float) -> Verdict:
     """A metric beside the training rows themselves, independent columns and a uniform table; nan: not known."""
     at = position(value, independent, rows)

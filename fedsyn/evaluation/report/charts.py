@@ -15,7 +15,6 @@ from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
 
 MOST_MARGINALS = 60
 MOST_BARS = 48
-_MOST_SCORES = 40
 _NAMED = 8  # columns that a sentence lists
 
 Links = Sequence[tuple[str, str, float, float | None]]  # two columns, association real (or nan) and synthetic
@@ -124,38 +123,6 @@ def _marginal(column: Marginal) -> Any:
     return alt.layer(
         bars, chart.mark_tick(orient="horizontal").encode(x=x, y=alt.Y("real:Q", axis=y_axis), tooltip=tooltip)
     ).properties(width="container", height=110)
-
-
-def scores(columns: Sequence[tuple[str, float, float]]) -> Figure:
-    """Scores of the columns, worst first: (name, score, that of two halves of the real rows)."""
-    shown = columns[:_MOST_SCORES]
-    left = f" The {len(shown)} worst of {len(columns)}." if len(shown) < len(columns) else ""
-    low = math.floor(20 * min(min(score, halves) for _, score, halves in shown)) / 20
-
-    def build() -> Any:
-        import altair as alt
-
-        rows = [{"column": name, "score": score, "halves": halves} for name, score, halves in shown]
-        y = alt.Y("column:N", sort=None, axis=alt.Axis(title=None, labelLimit=110, grid=True))
-        axis = alt.Axis(title="score (1: equal to the real rows)", labelOverlap="greedy", tickCount=6)
-        scale = alt.Scale(domain=[max(0.0, min(low, 0.95)), 1], nice=False)
-        tooltip = ["column:N", *(alt.Tooltip(f"{key}:Q", format=".3f") for key in ("score", "halves"))]
-        chart = chart_of(rows)
-        return alt.layer(
-            chart.mark_tick(orient="vertical", height=16).encode(
-                y=y, x=alt.X("halves:Q", scale=scale, axis=axis), tooltip=tooltip
-            ),
-            chart.mark_circle(size=80, opacity=1).encode(y=y, x=alt.X("score:Q"), tooltip=tooltip),
-        ).properties(width="container", height=max(60, 20 * len(shown)))
-
-    worst = shown[0]
-    return Figure(
-        name="column-scores",
-        caption="Scores of the columns, worst first. Dot: the synthetic table; line: two halves of the real rows, as "
-        f"good as it gets.{left} The table below has the numbers.",
-        panels=[Panel("", f"Worst column: {worst[0]}, score {worst[1]:.3f} of 1.", build)],
-        layout="one",
-    )
 
 
 def associations(names: Sequence[str], links: Links) -> Figure:

@@ -1,7 +1,6 @@
 """How an evaluation is shown, on a page, in a terminal and in a README: the same sections, whichever way found it.
 
-To word a verdict anew, change `sentence()` of the three kinds of `Evaluation`, `fedsyn.evaluation.real.verdicts`, this
-module and `run_page.first_sentence`.
+To word a verdict anew, change `fedsyn.evaluation.verdict`.
 """
 
 from __future__ import annotations
@@ -16,10 +15,12 @@ from fedsyn.evaluation.predicted import PredictedError, PredictedQuality
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import Attack
 from fedsyn.evaluation.real.comparison import TableComparison
+from fedsyn.evaluation.real.comparison import number as written
 from fedsyn.evaluation.record import Evaluation, sentence
-from fedsyn.evaluation.report.charts import Marginal, associations, marginals, scores
+from fedsyn.evaluation.report.charts import Marginal, associations, marginals
 from fedsyn.evaluation.report.page import Page, Part, Section
 from fedsyn.evaluation.report.tables import Table, number
+from fedsyn.evaluation.verdict import Judged
 
 _SHOWN = 12
 _SHOWN_PAIRS = 20
@@ -68,11 +69,8 @@ def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path
 
 def cards(found: TableComparison) -> Part:
     """Return the few numbers that matter most."""
-    items = [("Columns", f"{found.column_score:.3f}", found.columns_verdict()[0])]
-    if found.pairs:
-        halves, independent = found.mean("pairs", "halves"), found.mean("pairs", "independent")
-        scale = f"independent columns {independent:.3f}, two real halves {halves:.3f}"
-        items.append(("Pairs of columns", f"{found.pair_score:.3f}", scale))
+    said = found.verdict()
+    items = [_counted("Columns", said.columns, "moved"), _counted("Linked pairs", said.links, "weakened")]
     if got := found.prediction:
         items.append(
             (f"{got.measure} for {got.label}", f"{got.synthetic:.3g}", f"trained on real rows: {got.real:.3g}")
@@ -81,6 +79,12 @@ def cards(found: TableComparison) -> Part:
         words = f"95% interval {attack.lower:.2f} to {attack.upper:.2f}; guessing 0.5"
         items.append(("Membership attack", f"{attack.auc:.2f}", words))
     return Part("cards", items)
+
+
+def _counted(what: str, some: Sequence[Judged], halfway: str) -> tuple[str, str, str]:
+    number = {state: sum(one.state == state for one in some) for state in ("kept", "weakened", "lost")}
+    words = f"kept; {number['weakened']} {halfway}, {number['lost']} lost" if some else "beyond chance in the real rows"
+    return what, f"{number['kept']} of {len(some)}" if some else "none", words
 
 
 def sections(found: Evaluation, most_auc: float | None = None) -> Iterator[Section]:
@@ -114,8 +118,7 @@ def summary(found: Evaluation) -> Table | None:
 
 
 def _compared(found: TableComparison, most_auc: float | None) -> Iterator[Section]:
-    drawn = scores([(c.name, c.score, c.halves) for c in found.columns])
-    yield Section("Columns", (" ".join(("Worst first.", *found.rules)), drawn, _columns(found)))
+    yield Section("Columns", (*found.rules, _columns(found)))
     shares = marginals([Marginal(c.name, c.labels, c.synthetic, c.real) for c in found.columns])
     yield Section("Values of the columns", (shares,))
     if found.pairs:
@@ -136,25 +139,27 @@ def _compared(found: TableComparison, most_auc: float | None) -> Iterator[Sectio
 def _columns(found: TableComparison) -> Table:
     rows = []
     for column in found.columns:
-        words, _ = verdicts.of_column(column.score, column.uniform, column.halves)
-        moved = "" if column.shift is None else f"{column.shift:.3f}"
-        rows.append((column.name, *_three(column.score, column.halves, column.uniform), moved, words))
-    head = ("column", "score", "two real halves", "uniform", "moved", "verdict")
-    return Table(head, rows, "Scores of the columns, worst first; higher is better, but for moved", narrow=4)
+        judged = column.judged()
+        state = "moved" if judged.state == "weakened" else judged.state
+        known = column.moments if column.plain and column.moments else ()
+        moments = [written(value) for pair in known for value in pair] or [""] * 4
+        rows.append((column.name, state, judged.why, f"{column.score:.3f}", *moments))
+    head = ("column", "verdict", "its largest loss", "score", "mean: real", "sd", "mean: synthetic", "sd")
+    return Table(head, rows, "The columns, worst first; a score of 1 is equal", narrow=4)
 
 
 def _pairs(found: TableComparison) -> Iterator[Table]:
-    head = ("pair", "score", "two real halves", "independent", "uniform", "association: real", "synthetic", "verdict")
+    head = ("pair", "verdict", "association: real", "synthetic", "kept", "score")
     rows = []
     for pair in found.pairs:
-        words, _ = verdicts.of_pair(pair.score, pair.independent, pair.halves)
-        numbers = _three(pair.score, pair.halves, pair.independent, pair.uniform)
+        words = pair.judged().state if pair.linked else "no link beyond chance"
+        kept = f"{max(pair.kept, 0.0):.0%}" if pair.linked else ""
         links = (f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")
-        rows.append((f"{pair.first} × {pair.second}", *numbers, *links, words))
+        rows.append((pair.name, words, *links, kept, f"{pair.score:.3f}"))
     worst, rest = rows[:_SHOWN_PAIRS], rows[_SHOWN_PAIRS:]
-    yield Table(head, worst, f"The {len(worst)} worst pairs; higher is better", narrow=4)
+    yield Table(head, worst, f"{len(worst)} of {len(rows):,} pairs: linked ones first, the worst first", narrow=4)
     if rest:
-        yield Table(head, rest, "The other pairs, worst first", folded=f"The other {len(rest)} pairs")
+        yield Table(head, rest, "The other pairs", folded=f"The other {len(rest)} pairs")
 
 
 def _prediction(found: Prediction) -> tuple[Table, str]:
@@ -216,7 +221,3 @@ def _predicted(found: PredictedQuality) -> Iterator[Table]:
 def _errors(what: str, some: Sequence[PredictedError], caption: str = "", folded: str = "") -> Table:
     rows = [(" × ".join(s.columns), *map(number, (s.value, s.low, s.high)), _RESTS_ON[s.source]) for s in some]
     return Table((what, "distance", "from", "to", "rests on"), rows, caption, folded=folded)
-
-
-def _three(*values: float) -> tuple[str, ...]:
-    return tuple(f"{value:.3f}" for value in values)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
+from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.real.metrics import all_metrics
@@ -129,20 +130,21 @@ def readme(facts: RunFacts) -> str:
 
 
 def first_sentence(facts: RunFacts) -> str:
-    """What the table is, for whom it is private, and how good it is."""
+    """What the table is fit for, then what it was made from and for whom it is private."""
     size = "a synthetic table" if facts.rows is None else f"a synthetic table of {facts.rows:,} rows"
     holders = f"the rows of {facts.clients:,} holders" if facts.clients > 1 else "the rows of one holder"
     ledger = facts.ledger
     run = f" in run {ledger['run']}" if "run" in ledger else ""  # of a deployment
-    text = f"This is {size} and {len(facts.domain)} columns, made by {facts.mechanism} from {holders} of {facts.source}"
-    text += f"{run}; "
+    good = "how good it is was not measured"
+    if facts.evaluations:  # holders answer for distances, released values for links: both are said
+        last = next((n for n, found in enumerate(facts.evaluations) if not isinstance(found, FederatedQuality)), 0)
+        good = "; ".join(found.sentence() for found in reversed(facts.evaluations[: last + 1]))
+    text = f"This is {size} and {len(facts.domain)} columns; {good}. "
+    text += f"It was made by {facts.mechanism} from {holders} of {facts.source}{run}; "
     guarantee = f"epsilon = {ledger['epsilon']:.4g} and delta = {ledger['delta']:g}"
     if ledger["private"]:
-        text += f"it keeps private {ledger['unit']}, with {guarantee}"
-    else:
-        text += f"it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody"
-    good = facts.evaluations[0].sentence() if facts.evaluations else "how good it is was not measured"
-    return f"{text}; {good}."
+        return f"{text}it keeps private {ledger['unit']}, with {guarantee}."
+    return f"{text}it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody."
 
 
 def odds(facts: RunFacts) -> str:

@@ -155,6 +155,7 @@ def explain(
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
     """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
     from fedsyn.evaluation.real.metrics import all_metrics
+    from fedsyn.evaluation.record import PREDICTED_FILE
     from fedsyn.runs.directory import read_facts, synthetic_file
     from fedsyn.runs.report import load_evaluations, run_alarms
 
@@ -168,6 +169,9 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         _say("privacy", f"do not release this table ({reasons})", "yellow")
     for title, text in run_alarms(folder, config):
         _say("warning", f"{title} {text}", "yellow")
+    wanted = (PREDICTED_FILE, "report.html")
+    if absent := [name for name in wanted if not (folder / name).is_file()]:
+        _say("unfinished", f"{', '.join(absent)}: `fedsyn report {folder}` makes it, and costs nothing", "yellow")
     for found in load_evaluations(folder):
         where = "may be published" if found.PUBLIC else "read from real rows, not for publication"
         _say(found.LABEL, f"{found.sentence()}; {where}")

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -140,7 +140,6 @@ def evaluate(
 
     from fedsyn.evaluation.real.comparison import compare_tables
     from fedsyn.runs.directory import synthetic_file
-    from fedsyn.table.data import encode_file
     from fedsyn.table.schema import Schema
 
     if out is not None:
@@ -151,8 +150,8 @@ def evaluate(
         if not schema.is_file():
             raise ConfigError(f"--schema is needed: there is no schema.yaml beside {table}")
     known = Schema.load(schema).adjusted(None, label)
-    codes = [encode_file(file, known) for file in (real, table)]
-    found = compare_tables(known, *codes, rng=np.random.default_rng(0))
+    (codes, values), (made, made_values) = (_with_moments(file, known) for file in (real, table))
+    found = compare_tables(known, codes, made, moments=(values, made_values), rng=np.random.default_rng(0))
     if out is not None:
         from fedsyn.evaluation.report.evaluations import evaluation_page
 
@@ -164,6 +163,18 @@ def evaluate(
         _show(found)
         if out is not None:
             say(f"page: {out}")
+
+
+def _with_moments(file: Path, schema: Schema) -> tuple[Any, Any]:
+    """The codes of a file's rows, and the moments of their values before binning."""
+    import numpy as np
+
+    from fedsyn.evaluation.real.scores import moments
+    from fedsyn.table.data import encoded_blocks
+
+    blocks = list(encoded_blocks(file, schema))
+    values = moments(np.concatenate([block.numbers for block in blocks]))
+    return np.concatenate([block.codes for block in blocks]), values
 
 
 def _ask_holders(

@@ -22,7 +22,6 @@ from fedsyn.evaluation.real.scores import (
     closeness,
     places,
     shares,
-    shift,
 )
 from fedsyn.table.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Schema
 
@@ -48,8 +47,9 @@ def rng(seed: int = 0) -> np.random.Generator:
 def test_the_real_rows_themselves_score_one() -> None:
     real, held = linked(2000, 3, rng(1)), linked(1000, 3, rng(2))
     found = compare_tables(schema(), real, real, holdout=held, rng=rng())
-    assert found.column_score == found.pair_score == found.overall == 1.0
-    assert [c.shift for c in found.columns if c.name == "x"] == [0.0]
+    assert found.column_score == 1.0 and all(pair.score == 1.0 for pair in found.pairs)
+    assert all(column.judged().loss == 0 and column.moved == 0 for column in found.columns)
+    assert all(pair.linked and pair.kept == 1.0 for pair in found.pairs)
     # Nearly all of the few possible rows of three columns occur: little can be told from distances that are zero.
     assert found.attack is not None and found.attack.auc < 0.52
 
@@ -68,33 +68,14 @@ def test_a_table_that_copies_its_rows_is_found_out() -> None:
     assert membership(wide, real, held[:1], other, rng()) is None
 
 
-def test_independent_columns_score_what_the_scale_says() -> None:
+def test_links_of_independent_columns_are_lost() -> None:
     real = linked(20_000, 3, rng(1))
     shuffled = np.column_stack([rng(i).permutation(column) for i, column in enumerate(real.T)])
     found = compare_tables(schema(), real, shuffled, rng=rng())
     assert found.column_score == 1.0
     for pair in found.pairs:
-        assert pair.score == pytest.approx(pair.independent, abs=0.01)
         assert pair.association > 0.3 and pair.association_synthetic < 0.02
-        assert verdicts.of_pair(pair.score, pair.independent, pair.halves)[1] == "bad"
-    uniform = np.column_stack([rng(n).integers(0, size, 20_000) for n, size in enumerate(schema().domain.shape)])
-    noise = compare_tables(schema(), real, uniform, rng=rng())
-    for column in noise.columns:
-        assert column.score == pytest.approx(column.uniform, abs=0.01)
-    for pair in noise.pairs:
-        assert pair.score == pytest.approx(pair.uniform, abs=0.01)
-
-
-def test_two_halves_score_what_two_fresh_samples_of_that_size_do() -> None:
-    """Means over all columns, or pairs, and six tables, so that chance moves them by less than the tolerance."""
-    halves, fresh = [], []
-    for seed in range(6):
-        found = compare_tables(schema(), linked(2000, 3, rng(seed)), linked(2000, 3, rng(50 + seed)), rng=rng(seed))
-        halves.append([found.mean("columns", "halves"), found.mean("pairs", "halves")])
-        again = compare_tables(schema(), linked(1000, 3, rng(100 + seed)), linked(1000, 3, rng(200 + seed)), rng=rng())
-        fresh.append([again.column_score, again.pair_score])
-    lost, expected = 1 - np.mean(halves, axis=0), 1 - np.mean(fresh, axis=0)
-    assert np.allclose(lost, expected, rtol=0.3)  # half of the rows beside all of them would lose half as much
+        assert abs(pair.kept) < 0.05 and pair.judged().state == "lost"
 
 
 def test_the_worst_comes_first() -> None:
@@ -103,24 +84,14 @@ def test_the_worst_comes_first() -> None:
     made[:, 2] = 0
     found = compare_tables(schema(), real, made, rng=rng())
     assert found.columns[0].name == "c1" and found.columns[-1].score == 1.0
-    scores = [pair.score for pair in found.pairs]
-    assert scores == sorted(scores) and "c1" in (found.pairs[0].first, found.pairs[0].second)
+    kept = [pair.kept for pair in found.pairs]
+    assert kept == sorted(kept) and "c1" in (found.pairs[0].first, found.pairs[0].second)
     assert "worst c1" in repr(found)
 
 
-def test_total_variation_and_shift_are_those_of_their_definitions() -> None:
-    from scipy.stats import wasserstein_distance
-
+def test_total_variation_is_that_of_its_definition() -> None:
     p, q = rng(1).dirichlet(np.ones(8)), rng(2).dirichlet(np.ones(8))
-    at = np.sort(rng(3).random(8)) * 100
     assert closeness(p, q) == pytest.approx(1 - 0.5 * np.abs(p - q).sum())
-    spread = float(np.sum(np.outer(p, p) * np.abs(at[:, None] - at)))
-    found = shift(p, q, at)
-    assert found == pytest.approx(wasserstein_distance(at, at, p, q) / spread)
-    # Missing values take no part; with all mass in one place there is no distance to compare with.
-    missing = shift(np.append(p / 2, 0.5), np.append(q, 0.0), np.append(at, np.nan))
-    assert missing == pytest.approx(found)
-    assert shift(np.eye(8)[0], q, at) is None
     assert closeness(p, np.zeros(8)) == 0.0
 
 
@@ -170,7 +141,7 @@ def test_columns_of_many_values_are_read_in_groups_of_equal_mass() -> None:
     assert grouping.groups[0][-1] == grouping.domain.shape[0] - 1  # missing stays alone
     assert (np.diff(grouping.groups[0][:-1]) >= 0).all()
     mass = np.bincount(grouping.read(codes)[:, 0], minlength=grouping.domain.shape[0]) / rows
-    assert mass[-1] == pytest.approx(0.1, abs=0.01) and mass[:-1].max() < 0.12
+    assert mass[-1] == pytest.approx(0.1, abs=0.01) and mass[:-1].max() < 0.2
     folded = grouping.fold(shares(codes, wide.domain))
     assert np.allclose(folded[0], mass)
     assert sum(table.sum() for table in grouping.count(codes)) == pytest.approx(3)
@@ -220,7 +191,7 @@ def test_tables_without_rows_are_refused() -> None:
         compare_tables(schema(), real[:0], real, rng=rng())
     for rows in (1, 2, 3):  # too few for halves, groups or an attack, but no error
         found = compare_tables(schema(), real[:rows], real, holdout=real[:1], rng=rng())
-        assert 0 <= found.overall <= 1
+        assert 0 <= found.column_score <= 1 and found.sentence().startswith("it is ")
 
 
 def test_dates_are_shown_as_dates_and_stand_in_order() -> None:

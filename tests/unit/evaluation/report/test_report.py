@@ -134,7 +134,7 @@ def test_the_page_of_a_run_says_what_it_is_first_and_shows_all_there_is(made: Pa
     lead = re.search(r'<p class="lead">(.*?)</p>', page)
     assert lead is not None
     assert lead[1].startswith("This is a synthetic table of ") and "it is not private (" in lead[1]  # it is seeded
-    assert "epsilon = 2 and delta = 1e-05" in lead[1] and "its columns are" in lead[1] and "(score " in lead[1]
+    assert "epsilon = 2 and delta = 1e-05" in lead[1] and " columns; it is not fit for use: " in lead[1]
     assert WARNING in page and "Do not release the table" in page
     for section in ("Columns", "Pairs of columns", "Associations", "Membership attack", "Metrics", "Model", "Privacy"):
         assert f">{section}</h2>" in page
@@ -284,7 +284,7 @@ def test_figures_are_written_beside_the_page(copy: Path) -> None:
     pytest.importorskip("vl_convert")
     paths = report_folder(copy, formats=["svg", "pdf", "png"])[3:]
     names = {path.stem for path in paths}
-    assert names >= {"column-scores", "marginals", "associations", "graph", "budget"}
+    assert names >= {"marginals", "associations", "graph", "budget"}
     assert len(paths) == 3 * len(names) and {path.parent.name for path in paths} == {"figures"}
     starts = {".svg": b"<svg", ".pdf": b"%PDF", ".png": b"\x89PNG"}
     assert all(path.read_bytes().startswith(starts[path.suffix]) for path in paths)
@@ -361,9 +361,8 @@ def facts(**changes: Any) -> RunFacts:
 
 def test_a_private_run_says_for_whom() -> None:
     text = first_sentence(facts())
-    assert text.startswith(
-        "This is a synthetic table of 1,000 rows and 2 columns, made by m from the rows of 3 holders"
-    )
+    assert text.startswith("This is a synthetic table of 1,000 rows and 2 columns; how good it is was not measured. ")
+    assert "It was made by m from the rows of 3 holders" in text
     assert "keeps private one row, added or removed, at one client, with epsilon = 1 and delta = 1e-06" in text
     assert "hold for nobody" in first_sentence(facts(private=False, not_private_because=["seeded"]))
 

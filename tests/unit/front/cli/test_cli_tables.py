@@ -79,7 +79,7 @@ def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
     assert told["synthetic table"].strip() == "out/synthetic.csv" and told["page"].strip() == "out/report.html"
     assert "may be released: epsilon 3 at delta 1e-05, for one row, added or removed" in told["privacy"]
     assert "predicted workload error" in told["predicted"] and "may be published" in told["predicted"]
-    assert "its columns are" in told["compared"] and "workload_error" in told["metrics"]
+    assert "it is fit for" in told["compared"] and "workload_error" in told["metrics"]
     assert "held out" not in told
     assert call(*told["more rows"].strip().removeprefix("fedsyn ").split()).code == 0
     assert len(pd.read_csv("more.csv")) == 1000

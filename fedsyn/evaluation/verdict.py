@@ -1,0 +1,159 @@
+"""What a table is fit for: one verdict, from losses of its columns and of the pairs that something links.
+
+Every loss is in units of what a person would call lost: 1 is `LOST`, at half of it a column has moved and a link is
+weakened. Whoever finds the losses, from real rows or from released values alone, hands them to the same `Verdict`.
+
+| what | lost beyond |
+|---|---|
+| a link of two columns | shrunk by more than half, or linked in another way |
+| the mean of a column | moved by more than 0.2 standard deviations of the real values |
+| its standard deviation | multiplied or divided by more than 1.5 |
+| the share of its most frequent value | moved by more than 10 points |
+| its shares together | more than a fifth of the rows would have to change |
+| values that are `other` | more than a fifth of the rows |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from fedsyn.table.schema import CategoricalColumn, Column
+
+#: The loss that is called lost, in its own unit.
+LOST = {"link": 0.5, "mean": 0.2, "spread": math.log(1.5), "share": 0.1, "rows": 0.2, "other": 0.2}
+#: A weaker association (Cramér's V) is no link, however many rows show it.
+LEAST_LINK = 0.1
+#: Chance of one false link among all pairs of a table.
+CHANCE = 0.05
+
+State = Literal["kept", "weakened", "lost"]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A column, or a pair of columns.
+
+    Attributes:
+        name: such as "age" or "age × ward".
+        loss: 1 is lost, 0.5 is weakened.
+        why: what became of it, in words.
+    """
+
+    name: str
+    loss: float
+    why: str
+
+    @property
+    def state(self) -> State:
+        """What to call it."""
+        return "kept" if self.loss <= 0.5 else "weakened" if self.loss <= 1.0 else "lost"
+
+
+def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
+    """Return the worst of some losses: (kind, amount in its own unit, words) each.
+
+    >>> judged("cost", [("mean", 0.53, "mean 4,801 became 8,268"), ("rows", 0.1, "10% of the rows moved")])
+    Judged(name='cost', loss=2.65, why='mean 4,801 became 8,268')
+    """
+    found = [(round(amount / LOST[kind], 4), why) for kind, amount, why in losses if math.isfinite(amount)]
+    return Judged(name, *max(found, default=(0.0, "")))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What a table is fit for.
+
+    Attributes:
+        columns: all of them.
+        links: the pairs that something links.
+        unseen: what was not seen of the other pairs, as one clause; empty where all were seen.
+        training: what a model learns from the table: how good, 1 as from real rows, and the words for it; None: `why`.
+        why: why training was not measured.
+        remedy: what would help most; empty where nothing is amiss.
+    """
+
+    columns: Sequence[Judged]
+    links: Sequence[Judged]
+    unseen: str = ""
+    training: tuple[float, str] | None = None
+    why: str = ""
+    remedy: str = ""
+
+    def uses(self) -> dict[str, bool | None]:
+        """Return what people do with tables, and whether this one is fit for it; None: not known."""
+        columns, links = _lost(self.columns), _lost(self.links)
+        whole = bool(self.links) and not self.unseen
+        found: dict[str, bool | None] = {_counts(self.columns): 2 * columns <= len(self.columns)}
+        pairs = "tables of two columns"
+        if self.links and 2 * links <= len(self.links) and (links or self.unseen):
+            pairs += f" ({len(self.links) - links} of {len(self.links)} linked pairs{' seen' if self.unseen else ''})"
+        found[pairs] = None if not self.links else 2 * links <= len(self.links)
+        kept = sum(one.state == "kept" for one in self.links)
+        bad = links > 0 or columns > 0 or 4 * kept < 3 * len(self.links)
+        found["regression"] = False if bad else True if whole else None
+        found["training"] = None if self.training is None else self.training[0] >= 0.9
+        return found
+
+    def sentence(self) -> str:
+        """Return the verdict as one clause: what it is fit for, the facts, and what would help most."""
+        uses = self.uses()
+        good, bad, unknown = ([use for use, fit in uses.items() if fit is one] for one in (True, False, None))
+        text = f"it is fit for {_listed(good)}" if good else "it is not fit for use"
+        text += f", not for {_listed(bad, 'or')}" if good and bad else ""
+        facts = [_columns(self.columns), _links(self.links), self.unseen]
+        facts += [self.training[1]] if self.training else []
+        if text_facts := "; ".join(filter(None, facts)):
+            text += f": {text_facts}"
+        if unknown and good:
+            text += (
+                f"; not known: {_listed([use if use != 'training' else f'training ({self.why})' for use in unknown])}"
+            )
+        return f"{text}; what would help most: {self.remedy}" if self.remedy else text
+
+
+def folded(column: Column, share: Sequence[float] | Any) -> float:
+    """Return the share of rows in a column's `other`; 0 where that is one of several listed values."""
+    if not isinstance(column, CategoricalColumn) or column.other_value is None:
+        return 0.0
+    if len(column.values) == len(column.categories) > 1:
+        return 0.0
+    return float(share[len(column.values) - 1])
+
+
+def few(names: Sequence[str]) -> str:
+    """Some names, of many the first."""
+    return f"{', '.join(names[:3])} and {len(names) - 3} more" if len(names) > 4 else ", ".join(names)
+
+
+def _lost(some: Sequence[Judged]) -> int:
+    return sum(one.state == "lost" for one in some)
+
+
+def _counts(columns: Sequence[Judged]) -> str:
+    """The use, and for how many columns, where some are lost and most are not."""
+    lost, use = _lost(columns), "counts of single columns"
+    return use if not lost or 2 * lost > len(columns) else f"{use} ({len(columns) - lost} of {len(columns)})"
+
+
+def _listed(names: Sequence[str], last: str = "and") -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def _columns(columns: Sequence[Judged]) -> str:
+    kept, moved, lost = (sum(one.state == state for one in columns) for state in ("kept", "weakened", "lost"))
+    if not moved and not lost:
+        return ""
+    worst = max(columns, key=lambda one: one.loss)
+    return f"columns: {kept} close, {moved} moved, {lost} lost (worst {worst.name}: {worst.why})"
+
+
+def _links(links: Sequence[Judged]) -> str:
+    if not links:
+        return ""
+    kept, weakened, lost = (sum(one.state == state for one in links) for state in ("kept", "weakened", "lost"))
+    worst = max(links, key=lambda one: one.loss)
+    text = f"linked pairs: {kept} kept, {weakened} weakened, {lost} lost"
+    return text if worst.state == "kept" else f"{text} (worst {worst.name}: {worst.why})"
