@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import FORMAT
 from fedsyn.errors import InputError
-from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE
+from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of
 from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
@@ -57,7 +57,9 @@ def draws(
     """Schema, model and randomness of each table."""
     for number in range(1, count + 1):
         model = posterior.draw(randomness.ordinary("posterior", number))
-        schema, given = restrict(release.schema, model, where)
+        # Where numbers lie inside bins is open to some extent, and each table takes another place in it.
+        lean = randomness.ordinary("inside bins", number).uniform(-1.0, 1.0)
+        schema, given = restrict(release.schema, model, where, lean)
         if not isinstance(given, Model):
             raise InputError("several tables cannot be cut inside a bin: ask for whole bins, or for no condition")
         yield schema, given, randomness.child("table", number)
@@ -88,7 +90,7 @@ def frames_of_posterior(
         raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
     posterior = posterior_of(release)
     size = table_rows(rows, real_rows(release, posterior, where))
-    facts = {"held": held_of(release.schema, posterior), "given": sorted(where)}
+    facts = {"held": held_of(release.schema, posterior), "given": sorted(where), "bins": bins_of(release.schema)}
     for schema, model, own in draws(release, posterior, count, where, randomness):
         frame = frame_of(schema, model, size, own, independent=True)
         frame.attrs[FACTS] = facts
