@@ -20,6 +20,7 @@ Codes = npt.NDArray[np.integer]
 
 #: Steepest rate inside a bin, in bins: beyond it nearly all values stand at one edge. Of what is uncertain, the most.
 _STEEPEST, _MOST_OPEN = 30.0, 2.0
+_FLAT = 1e-9  # a rate that is none
 #: Indices of a tail: nearly even, up to a mean that is still finite. And how far one may be off: `lean` = 1.
 _INDICES, INDEX_OPEN = (-0.99, 0.9), 0.25
 _HALVINGS = 60
@@ -54,6 +55,7 @@ class Inside:
             if between[0] < 0:
                 self.rates[0], self.indices[0] = _tail(counts[2::-1], widths[2::-1], lean)
                 self.flipped[0] = True
+        self.rates[np.abs(self.rates) < _FLAT] = 0.0
         self._whole = -np.expm1(-self._risen(np.arange(len(counts)), 1.0))
 
     def _risen(self, bins: Codes, place: Floats | float) -> Floats:
