@@ -167,7 +167,7 @@ FAULTS = {
         "self.df) * 0.5 * np.sqrt(self.variance)",
         "unit/evaluation/analysis/test_analysis.py",
     ),
-    "a last bin that is even to its bound": Fault(
+    "a tail that ends too soon": Fault(
         "fedsyn/table/schema/inside.py",
         "if between[-1] > 0:",
         "if False:",

@@ -77,3 +77,14 @@ def test_a_range_that_cuts_a_bin_takes_the_share_that_the_density_has_there() ->
     assert cut.weights[5] == pytest.approx((whole >= 20000).mean(), abs=0.015)  # four standard deviations
     drawn = cut.draw(codes, np.random.default_rng(2))
     assert drawn.min() >= 20000 and np.median(drawn) == pytest.approx(np.median(whole[whole >= 20000]), rel=0.05)
+
+
+def test_a_shaped_column_draws_a_tail_that_decays_as_far_as_the_distribution_does() -> None:
+    """Above 16,000 this log-normal column has a mean of 26,800; even draws have 58,000, an exponential tail 22,600."""
+    below = np.concatenate([[0.0], stats.lognorm(1.04, scale=2800).cdf(SENSIBLE[1:-1]), [1.0]])
+    column = NumericColumn(bins=SENSIBLE).shaped(np.diff(below) * 1e5)
+    numbers, _ = column.draw(np.full(40_000, 5), np.random.default_rng(0))
+    assert numbers.mean() == pytest.approx(26_800, rel=0.06)  # ten standard errors and what the rule misses
+    low, high = (NumericColumn(bins=SENSIBLE).shaped(np.diff(below) * 1e5, lean) for lean in (-1.0, 1.0))
+    means = [each.draw(np.full(40_000, 5), np.random.default_rng(0))[0].mean() for each in (low, column, high)]
+    assert means == sorted(means) and means[2] > 1.1 * means[0]
