@@ -1,4 +1,4 @@
-"""Seventeen faults, each planted in a copy of the tree and looked for by the default tests: `make faults`.
+"""Twenty faults, each planted in a copy of the tree and looked for by the default tests: `make faults`.
 
     python tests/planted_faults.py [NAME ...] [--whole] [-- PYTEST OPTIONS ...]
 
@@ -166,6 +166,24 @@ FAULTS = {
         "if found.lower <= 0.5:",
         "if found.lower <= 0.6:",
         "unit/evaluation/test_table_comparison.py",
+    ),
+    "a predicted interval of half the width": Fault(
+        "fedsyn/evaluation/predicted/quality.py",
+        'SPREADS = {"all": 0.18,',
+        'SPREADS = {"all": 0.09,',
+        "unit/evaluation/test_predicted_quality.py",
+    ),
+    "an honest interval of half the width": Fault(
+        "fedsyn/evaluation/analysis/combining.py",
+        "self.df) * np.sqrt(self.variance)",
+        "self.df) * 0.5 * np.sqrt(self.variance)",
+        "unit/evaluation/analysis/test_analysis.py",
+    ),
+    "a tail that ends too soon": Fault(
+        "fedsyn/table/schema/inside.py",
+        "if between[-1] > 0:",
+        "if False:",
+        "unit/table/schema/test_inside.py",
     ),
 }
 

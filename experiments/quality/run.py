@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from experiments.held_out.held_cells import WORKLOAD, Cell, fitted, spread
 from experiments.held_out.held_tables import TABLES, available, row_counts, rows_of
+from experiments.quality import one_factor
 from fedsyn import yamlio
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality, predict_quality
 from fedsyn.inference import Evidence
@@ -213,6 +214,7 @@ def main() -> int:
     parser.add_argument("--changes", action="store_true", help="twice the rows or epsilon: said, and in a second run")
     parser.add_argument("--every", action="store_true", help="a line for each run")
     options = parser.parse_args()
+    one_factor.added()
     kept, found = Kept(options.keep, run=not options.report), []
     if options.changes:
         print("\n".join(changes(options, kept)))

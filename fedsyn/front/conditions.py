@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, SchemaError, nearest
 from fedsyn.inference import AnyModel, EmpiricalModel, MixtureModel, Model
+from fedsyn.runs.synthesis import decoding
 from fedsyn.table.schema import CategoricalColumn, Schema
-from fedsyn.table.schema.binned import BinnedColumn, Within
+from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CodeColumn
 from fedsyn.table.schema.compute import Mapped
 from fedsyn.table.schema.conditions import DrawnRows
@@ -46,18 +47,19 @@ class Except:
     values: tuple[Any, ...]
 
 
-def restrict(schema: Schema, model: AnyModel, where: Mapping[str, Any]) -> tuple[Schema, AnyModel]:
+def restrict(schema: Schema, model: AnyModel, where: Mapping[str, Any], lean: float = 0.0) -> tuple[Schema, AnyModel]:
     """The schema and the model of the rows that meet some conditions.
 
     Args:
         schema: of the model.
         model: of all rows.
         where: column -> condition, see the module.
+        lean: of the densities inside bins (`decoding`).
 
     Returns:
         A schema that decodes such rows (values of a bin that a range cuts come from the range), and a model whose total
         is the number of records that meet the conditions. Their distribution is the model's own, given the conditions,
-        with values inside a bin equally likely, as they are drawn. (Where a range and a constraint cut the same bin,
+        with values inside a bin as likely as they are drawn. (Where a range and a constraint cut the same bin,
         every row obeys both, and how likely that bin is follows the range alone.)
 
     Raises:
@@ -67,6 +69,7 @@ def restrict(schema: Schema, model: AnyModel, where: Mapping[str, Any]) -> tuple
         raise ConfigError(
             f"where: expected column: condition pairs, such as {{'age': (0, 16)}}, found {type(where).__name__}"
         )
+    schema = decoding(schema, model, lean)
     masks: dict[str, npt.NDArray[np.bool_]] = {}
     weights: dict[str, npt.NDArray[np.float64]] = {}
     columns: dict[str, Any] = dict(schema.columns)
@@ -79,13 +82,13 @@ def restrict(schema: Schema, model: AnyModel, where: Mapping[str, Any]) -> tuple
             if not masks[name].any():
                 raise ConfigError(f"where: no value of '{name}' meets all that is asked")
             continue
-        within = Within(column.edges, column.whole, _pieces(name, column, asked))
+        columns[name] = column = column.drawing_within(_pieces(name, column, asked))
+        assert column.within is not None
         missing = [_asks_for_missing(name, column, asked)] * column.missing
-        weights[name] = np.concatenate([within.weights, np.array(missing, dtype=np.float64)])
+        weights[name] = np.concatenate([column.within.weights, np.array(missing, dtype=np.float64)])
         masks[name] = weights[name] > 0
         if not masks[name].any():
             raise ConfigError(f"where: no value of '{name}' is in that range; its values are {_bounds(column)}")
-        columns[name] = column.drawing_within(within)
     if not where:
         return schema, model
     restricted = schema.model_copy(update={"columns": columns})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import FORMAT
 from fedsyn.errors import InputError
-from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE
+from fedsyn.evaluation.analysis.tables import FACTS, FACTS_FILE, bins_of
 from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
@@ -54,7 +54,9 @@ class PosteriorTables:
         """Schema, model and randomness of each table."""
         for number in range(1, count + 1):
             model = self._posterior.draw(randomness.ordinary("posterior", number))
-            schema, given = restrict(self._schema, model, self._where)
+            # Where numbers lie inside bins is open to some extent, and each table takes another place in it.
+            lean = randomness.ordinary("inside bins", number).uniform(-1.0, 1.0)
+            schema, given = restrict(self._schema, model, self._where, lean)
             if not isinstance(given, Model):
                 raise InputError("several tables cannot be cut inside a bin: ask for whole bins, or for no condition")
             yield schema, given, randomness.child("table", number)
@@ -84,9 +86,10 @@ def frames_of_posterior(
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TABLES:
         raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
     tables = PosteriorTables(release, rows, where)
+    facts = {**tables.facts, "bins": bins_of(release.schema)}
     for schema, model, own in tables.draws(count, randomness):
         frame = frame_of(schema, model, tables.size, own, independent=True)
-        frame.attrs[FACTS] = tables.facts
+        frame.attrs[FACTS] = facts
         yield frame
 
 

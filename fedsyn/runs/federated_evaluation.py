@@ -22,7 +22,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import write_json
 from fedsyn.runs.prepare import Prepared
-from fedsyn.runs.synthesis import expected_rows, write_synthetic
+from fedsyn.runs.synthesis import decoding, expected_rows, write_synthetic
 from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
@@ -56,7 +56,8 @@ class FederatedEvaluation:
         assert model is not None
         with self.strategy.timed("draw"):
             rows, file = table_rows(self.config, model), table_file(self.config, self.out)
-            self.synthetic = write_synthetic(file, self.schema, model, rows, self.randomness, keep=True)
+            schema = decoding(self.schema, model)
+            self.synthetic = write_synthetic(file, schema, model, rows, self.randomness, keep=True)
         assert self.synthetic is not None
         with self.strategy.timed("train"):
             question, notes = self._question(self.synthetic)

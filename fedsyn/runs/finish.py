@@ -29,7 +29,7 @@ from fedsyn.runs.directory import LOOKS_FILE, save_evidence, save_model, write_j
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, keep_looks, save_evaluation, write_run_page
-from fedsyn.runs.synthesis import write_synthetic
+from fedsyn.runs.synthesis import decoding, write_synthetic
 
 log = logging.getLogger("fedsyn.run")
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
@@ -62,7 +62,8 @@ def finish(
     if isinstance(evaluation, FederatedEvaluation):
         synthetic = evaluation.synthetic
     else:
-        synthetic = write_synthetic(file, prepared.schema, model, rows, randomness_of(config), keep=keep, most=most)
+        schema = decoding(prepared.schema, model)
+        synthetic = write_synthetic(file, schema, model, rows, randomness_of(config), keep=keep, most=most)
     save_model(out / "model.npz", model)
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     if evidence is not None:

@@ -25,6 +25,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.table.data.spool import RowSpool
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.binned import BinnedColumn
 
 #: Rows of a batch. Part of the result: a smaller table has the same rows whatever becomes of this.
 BATCH = 1 << 19
@@ -67,6 +68,15 @@ def write_synthetic(
             if spool is not None and (most is None or len(spool) < most):
                 spool.append(codes if most is None else codes[: most - len(spool)])
     return None if spool is None else spool.rows()
+
+
+def decoding(schema: Schema, model: AnyModel, lean: float = 0.0) -> Schema:
+    """The schema that decodes a model's rows: inside bins numbers lie as its one-way marginals suggest.
+
+    Post-processing of the model, which was released: no privacy is spent (`fedsyn.table.schema.inside`).
+    """
+    names = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
+    return schema.shaped(dict(zip(names, model.project_many([(name,) for name in names]), strict=True)), lean)
 
 
 def expected_rows(model: AnyModel) -> int:

@@ -74,7 +74,8 @@ class Analysis:
                 _interval(*ends, digits) for ends in ((row.low, row.high), (row.naive_low, row.naive_high))
             )
             mark = "" if row.held else " *"
-            rows.append((name + mark, _number(row.estimate, digits), honest, naive, f"{min(row.df, 999):.0f}"))
+            df = f"{min(row.df, 999):.0f}" if row.held else "not measured"
+            rows.append((name + mark, _number(row.estimate, digits), honest, naive, df))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         widths[0] = max(8, min(widths[0], _WIDTH - sum(widths[1:]) - 8))
         lines = [f"{self.about}, {self.combined.tables} tables", ""]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import DataError, InputError
 from fedsyn.evaluation.analysis.combining import ONE_TABLE
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.binned import NumericColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.quantities import WrittenNumber
 
@@ -34,6 +35,7 @@ class Tables:
         centre: a table of the model that the tables' own scatter about, where they were fitted again to noisier values.
         held: cliques of columns whose joint distribution was measured; None where nobody said.
         given: columns that a condition restricts: every estimate rests on them as well.
+        bins: edges of the numeric columns' bins; empty where nobody said.
     """
 
     frames: Sequence[pd.DataFrame]
@@ -41,6 +43,7 @@ class Tables:
     held: frozenset[frozenset[str]] | None = None
     centre: pd.DataFrame | None = None
     given: frozenset[str] = frozenset()
+    bins: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
     @property
     def ratio(self) -> float:
@@ -82,7 +85,9 @@ def tables_of(given: Any) -> Tables:
     facts = frames[0].attrs.get(FACTS)
     if facts is None or any(frame.attrs.get(FACTS) != facts for frame in frames):
         return Tables(frames)
-    return Tables(frames, None, frozenset(map(frozenset, facts["held"])), given=frozenset(facts["given"]))
+    return Tables(
+        frames, None, frozenset(map(frozenset, facts["held"])), None, frozenset(facts["given"]), facts.get("bins", {})
+    )
 
 
 def _of_path(path: Path) -> Tables:
@@ -109,7 +114,14 @@ def _of_path(path: Path) -> Tables:
     schema = Schema.load(file) if file.is_file() else None
     frames = [_frame(path / name, schema) for name in names]
     centre = None if middle is None else _checked([frames[0], _frame(path / str(middle), schema)])[1]
-    return Tables(_checked(frames), real_rows, cliques, centre, given)
+    bins = {} if schema is None else bins_of(schema)
+    return Tables(_checked(frames), real_rows, cliques, centre, given, bins)
+
+
+def bins_of(schema: Schema) -> dict[str, list[float]]:
+    """Edges of the bins of the columns that are numbers, in the numbers of a table."""
+    columns = {n: c for n, c in schema.columns.items() if isinstance(c, NumericColumn | WrittenNumber)}
+    return {n: (c.edges / 10.0 ** getattr(c, "decimals", 0)).tolist() for n, c in columns.items()}
 
 
 def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # So few tables cover less than they should, and so few degrees of freedom make an interval wide (docs/analysis.md).
 _FEW = 5
+# A tenth of a variance moves an interval's width by a twentieth: from there on it is said what it rests on.
+_MUCH = 0.1
 
 
 def analyse(
@@ -54,7 +56,7 @@ def analyse(
     centre = None if given.centre is None else question.estimates([given.centre])[0][0]
     combined = combine(*question.estimates(given.frames), ratio=given.ratio, centre=centre)
     pairs, unheld = _not_held(question, given)
-    notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_pairs(pairs)]
+    notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_bins(question, given), *_of_pairs(pairs)]
     names = tuple(term.name for term in question.terms)
     return Analysis(question.about, names, combined, level, unheld, tuple(notes))
 
@@ -79,6 +81,28 @@ def _of_freedom(combined: Combined) -> list[str]:
         return []
     few = f"{combined.tables} tables" if combined.tables <= _FEW else f"Tables with a df below {_FEW}"
     return [f"{few} say little of how far apart they are: draw more tables, or larger ones."]
+
+
+def _of_bins(question: Question, tables: Tables) -> list[str]:
+    """What is said of columns with a bin whose inside has more than a tenth of the column's variance."""
+    notes, named = [], question.outcome.union(*(term.columns for term in question.terms))
+    for name in sorted(named & tables.bins.keys()):
+        edges = np.asarray(tables.bins[name])
+        values = tables.frames[0][name].dropna().to_numpy(np.float64)
+        if len(values) < 2 or values.min() == values.max():
+            continue
+        codes = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
+        rows, sums = (np.bincount(codes, weights, len(edges) - 1) for weights in (None, values))
+        off = (values - (sums / np.maximum(rows, 1))[codes]) ** 2
+        shares = np.bincount(codes, off, len(edges) - 1) / float(((values - values.mean()) ** 2).sum())
+        worst = int(shares.argmax())
+        if shares[worst] > _MUCH:
+            notes.append(
+                f"{shares[worst]:.0%} of the variance of {name} is inside one bin, {edges[worst]:g} to "
+                f"{edges[worst + 1]:g}: where its values lie there follows from the counts of other bins, not from a "
+                "measurement. Finer bins there would tell."
+            )
+    return notes
 
 
 def _of_pairs(pairs: list[str]) -> list[str]:

@@ -6,6 +6,10 @@ which are unbiased whatever was done with them afterwards, and its shape what th
 effect's posterior comes from its own look at the last model. Looks of what a plan left alone are too small, since large
 ones were chosen; a posterior draws them up to the prior, and a mean of unbiased looks over them would not.
 
+Where many columns share one factor, a model of some pairs explains a part of all others. What it leaves of those that
+it did not measure is the ratio of their looks' sums, at the last model and at independence: the same sketches see both,
+so what chose them is in both. The prior's mean is that part of what it is at independence.
+
 The mean of the prior is an estimate itself. Two worlds, one standard deviation below and above it, say what that
 leaves open: it moves all effects of a kind together.
 """
@@ -50,21 +54,22 @@ class Beliefs:
         return mean, math.sqrt(float(np.mean(2.0 * self.firsts**2)) - mean**2)
 
 
-def believed(alone: Floats, last: Floats, spread: Floats) -> Beliefs:
+def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> Beliefs:
     """The posteriors of some effects.
 
     Args:
         alone: (effects,) unbiased looks at R^2 from independence, which the prior is learned from.
         last: (effects,) the same from the last model.
         spread: (effects,) their standard deviations, positive.
+        left: what a model leaves of an effect that it did not measure: 1 where it explains none of them.
     """
     least = _LEAST * float(spread.mean())
     mean, error = float(alone.mean()), math.sqrt(float(spread @ spread)) / len(spread)
     firsts = np.clip([mean - error, mean + error], least, MOST)
     first, own = _likelihoods(alone, spread), _likelihoods(last, spread)
-    worlds = np.array([_posterior(first, own, each)[0] for each in firsts])
-    means, spreads = _posterior(first, own, min(MOST, max(least, mean)))
-    return Beliefs(means, spreads, worlds, firsts)
+    worlds = np.array([_posterior(first, own, each, left)[0] for each in firsts])
+    means, spreads = _posterior(first, own, min(MOST, max(least, mean)), left)
+    return Beliefs(means, spreads, worlds, left * firsts)
 
 
 def _likelihoods(looks: Floats, spread: Floats) -> Floats:
@@ -73,10 +78,11 @@ def _likelihoods(looks: Floats, spread: Floats) -> Floats:
     return np.asarray(np.exp(log - log.max(axis=1, keepdims=True)))
 
 
-def _posterior(first: Floats, own: Floats, mean: float) -> tuple[Floats, Floats]:
+def _posterior(first: Floats, own: Floats, mean: float, left: float) -> tuple[Floats, Floats]:
     """Means and standard deviations under priors of that mean; each shape counts as the first looks say."""
     prior = np.array([_prior(mean, shape) for shape in _SHAPES])
     evidence = np.log(np.maximum(first @ prior.T, 1e-300)).sum(axis=0)
+    prior = np.array([_prior(left * mean, shape) for shape in _SHAPES])
     prior = (np.exp(evidence - evidence.max()) @ prior)[None]
     mass = np.maximum(own @ prior[0], 1e-300)
     means, squares = (own * _GRID) @ prior[0] / mass, (own * _GRID**2) @ prior[0] / mass

@@ -291,11 +291,21 @@ class Effects:
             spread = np.array([g.spread + g.rows * math.sqrt(2.0 / g.noises) for g in some])
             last = np.array([g.squared - g.rows for g in some])
             alone = np.array([(g.squared if g.alone is None else g.alone) - g.rows for g in some])
-            beliefs = believed(alone * scale, last * scale, np.maximum(spread * scale, 1e-12))
             parts = [self.domain.canonical(g.clique) for g in some]
+            looks = alone * scale, last * scale, np.maximum(spread * scale, 1e-12)
+            beliefs = believed(*looks, self._left(*looks, np.array([part not in self._by_part for part in parts])))
             self._kinds[size] = beliefs, {part: i for i, part in enumerate(parts)}
             found |= dict(zip(parts, zip(beliefs.means.tolist(), beliefs.spreads.tolist(), strict=True), strict=True))
         return found
+
+    @staticmethod
+    def _left(alone: Floats, last: Floats, spread: Floats, unmeasured: npt.NDArray[np.bool_]) -> float:
+        """What the model leaves of effects that it did not measure; 1 where their looks are noise."""
+        noise = math.sqrt(float((spread[unmeasured] ** 2).sum()))
+        if noise <= 0:
+            return 1.0
+        sums = (max(0.0, float(looks[unmeasured].sum())) + noise for looks in (last, alone))
+        return min(1.0, next(sums) / next(sums))
 
     def together(self, moved: Mapping[Clique, float]) -> float:
         """Variance of an error that gains `moved` of each effect's R^2, from what their priors leave open."""

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.table.schema.base import ColumnBase
+from fedsyn.table.schema.inside import Inside
 from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ Floats = npt.NDArray[np.float64]
 class Within:
     """Pieces of an ordered column's numbers, to which its draws are restricted.
 
-    Inside a bin every number is equally likely, so a bin of which the pieces hold a share is that much less likely, and
-    a number inside it is drawn from the pieces alone.
+    A bin of whose numbers the pieces hold a share is that much less likely, and a number inside it is drawn from the
+    pieces alone. Inside a bin numbers are as likely as `inside` says: all equally, where nothing is said.
 
     >>> within = Within(np.array([0.0, 10.0, 20.0]), True, [(5.0, 10.0)])
     >>> within.weights.tolist()
@@ -44,26 +45,37 @@ class Within:
     [5, 6, 7, 8, 9, 10]
 
     Attributes:
-        weights: (bins,) share of each bin's numbers that the pieces hold. Where the pieces are single points of a
+        weights: (bins,) share of each bin's values that the pieces hold. Where the pieces are single points of a
             column of floats, which hold nothing of it: their number over the bin's width, as a density.
 
     Args:
         edges: (bins + 1,) ascending; the last one belongs to the last bin where numbers are not whole.
         whole: whether every number is a whole one.
         pieces: (lowest, highest) each, both included.
+        inside: densities inside the bins.
     """
 
-    def __init__(self, edges: Floats, whole: bool, pieces: Sequence[tuple[float, float]]) -> None:
-        self._whole, self._edges = whole, edges
+    def __init__(
+        self, edges: Floats, whole: bool, pieces: Sequence[tuple[float, float]], inside: Inside | None = None
+    ) -> None:
+        self._whole, self._edges, self._inside = whole, edges, inside
         rows = [piece for low, high in _merged(pieces, whole) for piece in self._cut(low, high)]
         self._bin = np.array([row[0] for row in rows], dtype=np.int64)
         self._start = np.array([row[1] for row in rows], dtype=np.float64)
         self._spans = np.array([row[2] for row in rows], dtype=np.float64)
-        widths = np.diff(edges)
-        self._measures = self._spans if self._spans.any() else np.ones_like(self._spans)
-        held = np.bincount(self._bin, self._measures, len(widths))
-        self.weights: Floats = np.where(widths > 0, held / np.where(widths > 0, widths, 1.0), (held > 0) * 1.0)
+        widths: Floats = np.where(np.diff(edges) > 0, np.diff(edges), 1.0)
+        self._low, self._width = edges[self._bin], widths[self._bin]
+        self._below = self._share(self._start)
+        points = not self._spans.any()
+        measures = 1.0 / self._width if points else self._share(self._start + self._spans) - self._below
+        self.weights: Floats = np.asarray(np.bincount(self._bin, measures, len(widths)), np.float64)
+        self._measures = np.ones_like(measures) if points else measures
         self._ends = np.cumsum(self._measures)
+
+    def _share(self, numbers: Floats) -> Floats:
+        """(pieces,) share of their bins' values below some numbers of them."""
+        place = (numbers - self._low) / self._width
+        return place if self._inside is None else self._inside.share(self._bin, place)
 
     def _cut(self, low: float, high: float) -> list[tuple[int, float, float]]:
         """(bin, first number, how much) of a piece in each bin that it meets."""
@@ -106,7 +118,6 @@ class Within:
         """
         uniform = rng.random(len(codes))
         low, high = self._edges[codes], self._edges[codes + 1]
-        values = low + uniform * (high - low)
         met = np.isin(codes, self._bin)
         own, u = codes[met], uniform[met]
         before = np.searchsorted(self._bin, own, side="left")
@@ -115,12 +126,16 @@ class Within:
         target = base + u * (self._ends[after - 1] - base)
         piece = np.clip(np.searchsorted(self._ends, target, side="right"), before, after - 1)
         offset = np.clip(target - (self._ends[piece] - self._measures[piece]), 0.0, None)
+        start, span = self._start[piece], self._spans[piece]
+        share = uniform.copy()
+        share[met] = np.where(span > 0, self._below[piece] + offset, self._below[piece])
+        values = low + (share if self._inside is None else self._inside.place(codes, share)) * (high - low)
         if self._whole:
             values = np.floor(np.minimum(values, high - 1))
-            values[met] = self._start[piece] + np.minimum(np.floor(offset), self._spans[piece] - 1)
+            values[met] = np.clip(values[met], start, start + span - 1)
             drawn: npt.NDArray[Any] = values.astype(np.int64)
             return drawn
-        values[met] = self._start[piece] + np.minimum(offset, self._spans[piece])
+        values[met] = np.clip(values[met], start, start + span)
         # Rounding may land on the upper edge, which belongs to the next bin, if there is one.
         last = codes == len(self._edges) - 2
         drawn = np.maximum(np.minimum(values, np.where(last, high, np.nextafter(high, low))), low)
@@ -166,6 +181,7 @@ class BinnedColumn(ColumnBase):
     upper: Any = None
     bins: Any = 32
     _within: Within | None = PrivateAttr(default=None)
+    _inside: Inside | None = PrivateAttr(default=None)
 
     # What a kind says -------------------------------------------------------------------------------------------------
 
@@ -322,13 +338,18 @@ class BinnedColumn(ColumnBase):
         return self.restored(*self.draw(codes, rng))
 
     def draw(self, codes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """(n,) numbers drawn uniformly from those of each bin (float64 or int64), and a (n,) mask of the missing."""
+        """(n,) numbers drawn from those of each bin (float64 or int64), and a (n,) mask of the missing.
+
+        All are equally likely, or as `shaped` has it.
+        """
         bins = len(self.edges) - 1
         inside = np.minimum(codes, bins - 1)
         if self._within is not None:
             return self._within.draw(inside, rng), codes >= bins
         low, high = self.edges[inside], self.edges[inside + 1]
         uniform = rng.random(len(codes))
+        if self._inside is not None:
+            uniform = self._inside.place(inside, uniform)
         absent = codes >= bins
         if not self.whole:
             # Rounding may land on the upper edge, which belongs to the next bin.
@@ -341,10 +362,23 @@ class BinnedColumn(ColumnBase):
         """The pieces to which draws are restricted, or None."""
         return self._within
 
-    def drawing_within(self, within: Within) -> Self:
+    def drawing_within(self, pieces: Sequence[tuple[float, float]]) -> Self:
         """The column with its draws restricted to some pieces of its numbers; its codes stay the same."""
         other = self.model_copy()
-        other._within = within
+        other._within = Within(self.edges, self.whole, pieces, self._inside)
+        return other
+
+    def shaped(self, counts: Floats, lean: float = 0.0) -> Self:
+        """The column with draws inside bins as the bins' counts, which were released, suggest (`Inside`).
+
+        Args:
+            counts: (codes,) records.
+            lean: where in the range of what the counts leave open, -1 to 1.
+        """
+        if self.whole and (np.diff(self.edges) <= 1).all():
+            return self
+        other = self.model_copy()
+        other._inside = Inside(self.edges, counts[: len(self.edges) - 1], lean)
         return other
 
     def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:

@@ -7,6 +7,7 @@ the bins, so that a row's codes never change.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from math import prod
@@ -252,6 +253,12 @@ class CompiledRules:
         return True
 
     # Decoding ---------------------------------------------------------------------------------------------------------
+
+    def drawing_from(self, columns: Mapping[str, Any]) -> CompiledRules:
+        """The same rules for the same columns, whose numbers are drawn otherwise inside their bins."""
+        other = copy.copy(self)
+        other.columns = dict(columns)
+        return other
 
     def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> DrawnRows:
         """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others.

@@ -341,6 +341,19 @@ class Schema(BaseModel):
         sizes = tuple(column.size for column in self.columns.values())
         return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros)
 
+    def shaped(self, counts: Mapping[str, np.ndarray], lean: float = 0.0) -> Schema:
+        """The schema that draws numbers inside bins as the released counts of the bins suggest; its codes are the same.
+
+        Args:
+            counts: ordered column -> (codes,) records.
+            lean: where in the range of what the counts leave open, -1 to 1.
+        """
+        shaped = {n: c.shaped(counts[n], lean) if isinstance(c, BinnedColumn) else c for n, c in self.columns.items()}
+        other = self.model_copy(update={"columns": shaped})
+        other.__dict__.pop("every_column", None)
+        other.__dict__["compiled"] = self.compiled.drawing_from(shaped)
+        return other
+
     @property
     def dtype(self) -> np.dtype:
         """The smallest of uint8, uint16 and int32 that holds every code."""

@@ -494,3 +494,15 @@ def test_a_result_has_eighty_columns(tables: list[pd.DataFrame]) -> None:
     long = {"age": "a_column_with_a_name_that_nobody_would_like_to_type_twice", "hours-per-week": "hours"}
     found = fedsyn.analyse([frame.rename(columns=long) for frame in tables], f"hours ~ {long['age']} * ward")
     assert max(map(len, str(found).splitlines())) <= 80
+
+
+def test_a_bin_whose_inside_carries_the_variance_is_named() -> None:
+    rng = np.random.default_rng(3)
+    frames = [
+        pd.DataFrame({"cost": np.exp(rng.normal(8, 1, 2000)), "age": rng.uniform(0, 100, 2000)}) for _ in range(3)
+    ]
+    bins = {"cost": [0.0, 1000, 2000, 4000, 8000, 1e6], "age": [0.0, 25, 50, 75, 100]}
+    tables = Tables(frames, 2000.0, None, bins=bins)
+    (said,) = (note for note in fedsyn.analyse(tables, "mean(cost)").warnings if "variance of cost" in note)
+    assert "inside one bin, 8000 to 1e+06" in said
+    assert not any("variance of" in note for note in fedsyn.analyse(tables, "mean(age)").warnings)
