@@ -1,6 +1,6 @@
 """Says which published figures are stale, and measures them again: `make claims`.
 
-    python -m claims                   # takes all fingerprints, lists what is stale or wrong; exit code 1 if anything is
+    python -m claims                   # takes all fingerprints, lists what is stale or wrong; 1 if anything is
     python -m claims --only planner    # takes that one
     python -m claims --minutes 30      # then measures the stalest again, as many as fit into that time
     python -m claims --accept NAME     # entry NAME was measured at this commit, and its page says what came out
@@ -131,9 +131,8 @@ def rows_of(text: str) -> dict[str, list[str]]:
     """Label -> the numbers behind it, of each line that could be a table's."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
-        label, _, rest = (
-            line.strip().strip("|").partition("|") if "|" in line else (*re.split(r"(?=\s\s)", line, 1), "", "")[:3]
-        )
+        bar = "|" if "|" in line else "  "
+        label, _, rest = line.strip().strip("|").partition(bar)
         numbers = re.findall(r"(?<![\w.])-?[\d,]*\d(?:\.\d+)?(?: \(\d[\d.]*\))?", rest)
         name = " ".join(_LABEL.sub(" ", label).split())
         if numbers and name:

@@ -88,7 +88,7 @@ def counting(*named: str) -> Iterator[Counter[str]]:
 
 
 def document(mechanism: str, clients: int = 6, **nodes: Any) -> dict[str, Any]:
-    """A configuration of 600 generated rows of 5 columns; `nodes` are merged into it, `options` of the mechanism too."""
+    """A configuration of 600 generated rows of 5 columns; `nodes` are merged into it, `options` too."""
     made: dict[str, Any] = {
         "mechanism": {"name": mechanism, **nodes.pop("options", {})},
         "data": {

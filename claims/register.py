@@ -1,12 +1,12 @@
 """What is claimed where: the entries of the register, the figures of the pages, and what is stale.
 
-An entry of claims/*.yaml is a run: a command, the commit and the minutes of its last measurement, what tells that it can
-have moved (`fingerprints`), how far its figures may (`tolerance`, or `runs`: two standard errors of so many), and the
+An entry of claims/*.yaml is a run: a command, commit and minutes of its last measurement, what tells that it can have
+moved (`fingerprints`), how far its figures may (`tolerance`, or `runs`: two standard errors of so many), and the
 figures that it prints, each by the page and the phrase or table in which it stands.
 
-A figure is a measured quantity: a decimal, or a number with a unit (seconds, bytes, %, times), or a cell of a table that
-is a number. A number behind a relation (ε = 0.3) is a parameter, one behind a name (Python 3.11, Lemma 4.1) a version or
-a place. What else is arithmetic, an option or somebody else's is listed with its reason in not_figures.yaml.
+A figure is a measured quantity: a decimal, or a number with a unit (seconds, bytes, %, times), or a cell of a table
+that is a number. A number behind a relation (ε = 0.3) is a parameter, one behind a name (Python 3.11, Lemma 4.1) a
+version or a place. What else is arithmetic, an option or somebody else's is listed with its reason in not_figures.yaml.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _UNIT = (
     r"x\b|nats\b|of \d+ runs\b)"
 )
 _FIGURE = re.compile(
-    rf"(?<![\w.,^/–=-]){_NUMBER}(?:(?: to | and | or | / |–|, ){_NUMBER})*\s?{_UNIT}|(?<![\w.^-])[\d,]*\d\.\d+(?![.\d-])"
+    rf"(?<![\w.,^/–=-]){_NUMBER}(?:(?: to | and | or | / |–|, ){_NUMBER})*\s?{_UNIT}"
+    r"|(?<![\w.^-])[\d,]*\d\.\d+(?![.\d-])"
 )
 _CELL = re.compile(r"(?<=\|) *[*]*[\d,.]*\d[*]*(?: \([\d.]+\))?[*]* *(?=\|)")
 _BEHIND = re.compile(r"([=≤≥<>≈]|\b[A-Z]\w*\.?|\bmbi|\bopendp) ?$")
@@ -156,11 +157,7 @@ class Run:
         return [name for name, then in self.fingerprints.items() if now.get(name) != then]
 
     def note(self) -> str:
-        when = (
-            f"Measured at {self.commit}"
-            if self.commit != "unknown"
-            else "Nobody knows at which commit this was measured"
-        )
+        when = f"Measured at {self.commit}" if self.commit != "unknown" else "Measured at a commit that nobody knows"
         return f"*<!-- stale -->{when}; what it measures has changed since.*"
 
 

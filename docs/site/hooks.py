@@ -2,7 +2,7 @@
 
 A page of `docs/` may link a file of the repository outside of `docs/` (a configuration, an experiment, a source). The
 site gets a page for each file that is linked so, whatever that links in turn, and the links lead there. The first page
-of the site is the README. Notebooks become pages with their outputs. A figure that is stale says so. Nothing is fetched.
+of the site is the README. Notebooks become pages with their outputs. A stale figure says so. Nothing is fetched.
 """
 
 from __future__ import annotations

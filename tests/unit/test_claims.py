@@ -1,4 +1,4 @@
-"""Each published figure has an entry, says what the entry says, and is stale as soon as what it measures has changed."""
+"""Each published figure has an entry, says what that says, and is stale as soon as what it measures has changed."""
 
 from __future__ import annotations
 
