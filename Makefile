@@ -13,7 +13,7 @@ export NO_MKDOCS_2_WARNING = 1
 export PYTHONDONTWRITEBYTECODE =
 export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/pycache
 
-.PHONY: setup demo check test test-all faults lint format docs bench clean
+.PHONY: setup demo check test test-all faults lint format docs bench claims clean
 
 setup: $(STAMP)
 
@@ -61,6 +61,10 @@ docs: setup
 
 bench: setup
 	@for f in benchmarks/bench_*.py; do echo "== $$f"; PYTHONPATH=tests/e2e $(BIN)/python $$f || exit 1; done
+
+# Which published figures are stale. MINUTES=30: then measures the stalest again; ACCEPT=NAME (or 1, all): right after measuring.
+claims: setup
+	$(BIN)/python -m claims $(if $(MINUTES),--minutes $(MINUTES)) $(if $(ACCEPT),--accept $(if $(filter 1,$(ACCEPT)),all,$(ACCEPT))) $(if $(NOTES),--notes)
 
 clean:
 	rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache

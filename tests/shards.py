@@ -5,19 +5,21 @@
 Without a name all but `check` run one after the other, each to its end; a line for each says how it went. `default` is
 what `make test` runs. `flower` is what touches Flower, on each minor that fedsyn allows and on the newest
 (FLOWER_WHEELS: a folder of wheels, without an index). The others are the tests marked slow below the paths that they
-name, `rooms` those below no path that is named here.
+name, `rooms` those below no path that is named here. The commit at which a shard passed stands in claims/shards.yaml.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SHARDS = ROOT / "claims" / "shards.yaml"
 MOST = 20  # minutes
 
 #: What `make check` runs: the arrows, the words, and the rooms that everything else stands on.
@@ -92,6 +94,18 @@ def command(shard: str) -> list[str]:
     return ["-m", "pytest", "-n", "2", "--dist", "loadgroup", *chosen]
 
 
+def remember(shard: str) -> None:
+    """Write down the commit at which a shard passed; nothing where files have changed since."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+
+    commit = git("rev-parse", "--short", "HEAD")
+    if commit and not git("status", "--porcelain", "--", ".", ":!claims/shards.yaml"):
+        text = SHARDS.read_text(encoding="utf-8")
+        SHARDS.write_text(re.sub(rf"^{shard}:.*$", f'{shard}: "{commit}"', text, flags=re.MULTILINE), encoding="utf-8")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", nargs="*", metavar="SHARD", help=f"check, or one of: {', '.join(ALL)}")
@@ -106,6 +120,8 @@ def main() -> int:
         code = subprocess.run([sys.executable, *command(shard), *typed[split + 1 :]], cwd=ROOT, check=False).returncode
         minutes = (time.monotonic() - started) / 60
         failed |= code != 0
+        if code == 0 and not typed[split + 1 :]:
+            remember(shard)
         slow = f", more than {MOST}: cut it in two" if minutes > MOST else ""
         lines.append(f"{shard:12} {'failed' if code else 'passed'} {minutes:6.1f} min{slow}")
     if len(lines) > 1:

@@ -2,7 +2,7 @@
 
 A page of `docs/` may link a file of the repository outside of `docs/` (a configuration, an experiment, a source). The
 site gets a page for each file that is linked so, whatever that links in turn, and the links lead there. The first page
-of the site is the README. Notebooks become pages with their outputs. Nothing is fetched.
+of the site is the README. Notebooks become pages with their outputs. A stale figure says so. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -17,6 +18,9 @@ from urllib.parse import unquote
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+from claims.register import noted  # noqa: E402
+
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _IMAGE = re.compile(r"(<(?:img|source)\b[^>]*?\b(?:src|srcset)=\")([^\"]+)(\")")
@@ -51,9 +55,11 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Turns links to files of the repository into links to their pages on the site."""
+    """Turns links to files of the repository into links to their pages, and notes which figures are stale."""
     uri = page.file.src_uri
     path = _made.get(uri, DOCS / uri)
+    if path.suffix == ".md":
+        markdown = noted(markdown, path.relative_to(ROOT).as_posix())
     return markdown if path.suffix in _CODE else _outside_fences(markdown, lambda text: _rewrite(text, path, uri))
 
 

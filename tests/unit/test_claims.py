@@ -1,0 +1,90 @@
+"""Each published figure has an entry, says what that says, and is stale as soon as what it measures has changed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from claims.__main__ import moved, take
+from claims.fingerprints import FINGERPRINTS, same
+from claims.register import ROOT, STRICT, Page, current, digest_of, load, noted, problems, stale, taken
+from fedsyn.selection.planning import Planner
+
+RUNS = load()
+
+
+def test_figures_and_entries_agree() -> None:
+    assert problems(RUNS) == []
+
+
+def test_what_is_stale_says_until_when_it_may_be() -> None:
+    read = [run for run in RUNS if any(figure.page.startswith(STRICT) for figure in run.figures)]
+    assert [run.name for run in stale(read) if not run.may_be_stale] == []
+
+
+def test_every_fingerprint_is_taken_and_used() -> None:
+    assert set(taken()) == set(FINGERPRINTS) == {name for run in RUNS for name in run.fingerprints}
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", sorted(FINGERPRINTS))
+def test_a_fingerprint_is_what_was_taken(name: str) -> None:
+    """Where it is not, `make claims` takes it, and says which figures are stale."""
+    assert same(taken()[name], take(name)), f"what fingerprint {name} stands for has changed: run make claims"
+
+
+def test_a_figure_without_an_entry_is_found() -> None:
+    readme = Page.read("README.md")
+    page = Page("README.md", readme.text + "\nIt takes 3.25 seconds, and 14 MB.\n")
+    found = problems(RUNS, {"README.md": page})
+    assert len(found) == 2 and all("without an entry" in line for line in found)
+    assert problems(RUNS, {"README.md": Page("README.md", readme.text + "\nAt ε = 0.3, with Python 3.12.\n")}) == []
+
+
+def test_a_value_that_differs_from_its_entry_is_found() -> None:
+    text = Page.read("README.md").text
+    found = problems(RUNS, {"README.md": Page("README.md", text.replace("0.487 (0.033)", "0.387 (0.033)"))})
+    assert len(found) == 1 and "differs from its entry" in found[0]
+
+
+def test_a_figure_made_stale_says_so_on_its_page() -> None:
+    run = next(run for run in RUNS if run.name == "bench_mst")
+    fresh = replace(run, fingerprints={"mst": current()["mst"]})
+    old = replace(run, fingerprints={"mst": "00000000"})
+    name, text = "benchmarks/README.md", (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    assert noted(text, name, [fresh]) == text
+    note = f"Measured at {run.commit}; what it measures has changed since."
+    assert note in noted(text, name, [old])
+    assert noted(noted(text, name, [old]), name, [fresh]).strip() == text.strip()
+
+
+def test_a_planner_twice_as_slow_makes_its_claims_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    removed = Planner.removed
+
+    def twice(self: Planner, parts: object) -> object:
+        removed(self, parts)
+        return removed(self, parts)
+
+    monkeypatch.setattr(Planner, "removed", twice)
+    facts = FINGERPRINTS["planner"]()
+    assert not same(taken()["planner"], facts)
+    run = replace(
+        next(run for run in RUNS if run.name == "bench_growth"), fingerprints={"planner": current()["planner"]}
+    )
+    assert stale([run]) == [] and stale([run], {"planner": digest_of(facts)}) == [run]
+
+
+def test_a_measurement_is_compared_within_its_tolerance() -> None:
+    run = next(run for run in RUNS if run.name == "bench_mst")
+    printed = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    assert moved(run, printed) == []
+    assert len(moved(run, printed.replace("| adult_flaim | 0.3 | 0.436", "| adult_flaim | 0.3 | 0.536"))) == 1
+
+
+@pytest.mark.thorough
+def test_the_command_explains_itself() -> None:
+    done = subprocess.run([sys.executable, "-m", "claims", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0 and "--minutes" in done.stdout
