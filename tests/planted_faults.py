@@ -1,4 +1,4 @@
-"""Twenty faults, each planted in a copy of the tree and looked for by the default tests: `make faults`.
+"""Twenty-two faults, each planted in a copy of the tree and looked for by the default tests: `make faults`.
 
     python tests/planted_faults.py [NAME ...] [--whole] [-- PYTEST OPTIONS ...]
 
