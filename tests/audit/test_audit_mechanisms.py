@@ -62,6 +62,8 @@ CLIENT_AUDITS = {
     if not (contract_class(name).store or contract_class(name).central or contract_class(name).accountant == "renyi")
 }
 CLIENT_FEW = ("sketch_aim",)  # by default
+# By default one of each family of mechanisms, under each noise; `make test-all` audits all, and in many runs.
+FEW_DEFAULT = ("aim", "fhaim", "flaim_random", "fed_naive_bayes", "fed_dp_ctgan", "sketch_aim", "mst", "privsyn")
 NOT_AUDITED = {"augflaim_oracle": "its clients read the pooled table: not private, and its ledger says so"}
 
 
@@ -89,7 +91,9 @@ def audit(case: Case, epsilon: float, runs: int) -> None:
     assert violated(seen, epsilon, DELTA) == {}
 
 
-@pytest.mark.parametrize("case", AUDITS.values(), ids=AUDITS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(c, id=n, marks=[] if n in FEW_DEFAULT else pytest.mark.slow) for n, c in AUDITS.items()]
+)
 def test_audit(case: Case) -> None:
     audit(case, FEW_EPSILON, FEW)
 

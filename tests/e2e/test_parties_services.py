@@ -219,6 +219,7 @@ def at(services: Services, name: str) -> str:
 # A run ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run(services: Services) -> None:
     before = spent(services)
     run = Driven(services)

@@ -17,7 +17,7 @@ OPTIONS = {
     "dirichlet": st.fixed_dictionaries({"beta": st.sampled_from([1e-3, 0.1, 1.0, 1e6])}),
     "subpopulation": st.fixed_dictionaries({"bias": st.sampled_from([0.0, 0.3, 1.0])}),
     # Tables here are below the size from which UMAP is used; tests/unit embeds a larger one.
-    "clustering": st.fixed_dictionaries({"cache": st.just(False), "scale": st.sampled_from(["codes", "range"])}),
+    "clustering": st.fixed_dictionaries({"cache": st.just(False)}),
     "native": st.just({}),
 }
 LABELS = ("one value", "one rare row", "distinct values", "two values")

@@ -117,7 +117,7 @@ def test_draws_are_independent(source: RandomSource) -> None:
             assert abs(((z[lag:] ** 2 - 1) * (z[:-lag] ** 2 - 1)).mean()) < 2 * limit / math.sqrt(COUNT - lag)
 
 
-@pytest.mark.parametrize("s", [1.0, 17.36, 5000.0])
+@pytest.mark.parametrize("s", [17.36, *(pytest.param(s, marks=pytest.mark.slow) for s in (1.0, 5000.0))])
 def test_opendp_draws_the_same_distribution(s: float) -> None:
     """Two samples of 100,000 each: chi-square test of homogeneity. opendp's sampler is that of Canonne et al. 2020."""
     dp.enable_features("contrib")

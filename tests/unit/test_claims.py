@@ -29,7 +29,7 @@ def test_every_fingerprint_is_taken_and_used() -> None:
     assert set(taken()) == set(FINGERPRINTS) == {name for run in RUNS for name in run.fingerprints}
 
 
-@pytest.mark.thorough
+@pytest.mark.slow  # `make claims`, which CI runs
 @pytest.mark.parametrize("name", sorted(FINGERPRINTS))
 def test_a_fingerprint_is_what_was_taken(name: str) -> None:
     """Where it is not, `make claims` takes it, and says which figures are stale."""

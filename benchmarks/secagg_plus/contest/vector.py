@@ -29,7 +29,7 @@ from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.protocol.wire.holder import Call, Holder
 from fedsyn.protocol.wire.requests import Layout, Sum, Summed, SumRequest
 from fedsyn.randomness import Randomness
-from fedsyn.registry import MECHANISMS, register
+from fedsyn.registry import MECHANISMS, MechanismEntry
 from fedsyn.settings import Node
 
 NAME = "bench_vector"
@@ -189,8 +189,7 @@ class VectorStrategy(MechanismStrategy):
         self.estimate([Measurement(("a",), np.ones(2), 1.0)])
 
 
-if NAME not in MECHANISMS:
-    register(NAME, f"{__name__}:VectorStrategy", f"{__name__}:VectorClient", "a benchmark's vector")
+MECHANISMS[NAME] = MechanismEntry(f"{__name__}:VectorStrategy", f"{__name__}:VectorClient", "a benchmark's vector")
 
 
 def make_client(config: RunConfig, partition: int, context: Context) -> Client:

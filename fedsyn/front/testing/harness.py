@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -99,7 +100,7 @@ def watched_grid(
     """The clients of a run, watched, on a Grid; those in `raising` fail at every message."""
     failing, clients = frozenset(raising), len(federation.parts)
     schema_hash = federation.table.schema.sha256
-    pooled = pooled_view(np.concatenate(federation.parts), federation.domain)
+    pooled = cache(lambda: pooled_view(np.concatenate(federation.parts), federation.domain))
 
     def client_fn(context: Context) -> Any:
         partition = int(context.node_config["partition-id"])
@@ -114,7 +115,7 @@ def watched_grid(
             WatchedRandomness(config.runtime.seed, tape),
             json.loads(text) if text else {},
             save=lambda kept: write_state(context, json.dumps(kept, separators=(",", ":"))),
-            pooled=lambda: pooled,
+            pooled=pooled,
             identities=lambda: simulated_identities(partition, clients),
         )
         client = client_class(config.mechanism.name)(config, holder)

@@ -93,7 +93,7 @@ def check_counts(key: Key, made: Products, layout: SlotLayout, codes: np.ndarray
 # Counts --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rows", [1, 5, 300, 5000])
+@pytest.mark.parametrize("rows", [1, 5, 300, pytest.param(5000, marks=pytest.mark.slow)])
 def test_counts_of_one_entity(key: Key, rows: int) -> None:
     """All columns side by side in one ciphertext, or (5,000 rows) three of seven."""
     codes = table(DOMAIN, rows)
@@ -101,7 +101,9 @@ def test_counts_of_one_entity(key: Key, rows: int) -> None:
     check_counts(key, made, layout, codes)
 
 
-@pytest.mark.parametrize("rows", [8192, 8193, 16_384, 16_385, 40_000])
+@pytest.mark.parametrize(
+    "rows", [8193, *(pytest.param(rows, marks=pytest.mark.slow) for rows in (8192, 16_384, 16_385, 40_000))]
+)
 def test_counts_at_and_beyond_the_slots_of_a_ciphertext(key: Key, rows: int) -> None:
     """Two columns in a ciphertext, then one, then one in two and in three ciphertexts."""
     domain = Domain(("a", "b"), (2, 3))

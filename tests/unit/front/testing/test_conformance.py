@@ -67,7 +67,7 @@ def _every_check() -> Iterator[Any]:
             if table == HOME:
                 runs = not costly or name not in SIBLINGS or check.name == "sensitivity"
             else:
-                runs = not costly and table == second
+                runs = not costly and table == second and name not in SIBLINGS
             if not runs:
                 marks.append(pytest.mark.slow)
             elif table != HOME or costly or name in SIBLINGS:

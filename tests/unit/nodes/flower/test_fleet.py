@@ -367,6 +367,7 @@ def test_a_second_node_with_the_key_hears_of_the_first(
     running.until(lambda: running.contact.connected)
 
 
+@pytest.mark.slow
 def test_a_node_that_is_displaced_again_and_again_says_so(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -377,6 +378,7 @@ def test_a_node_that_is_displaced_again_and_again_says_so(
     running.until(lambda: "another node with the same key seems to be running" in caplog.text)
 
 
+@pytest.mark.slow
 def test_a_superlink_that_forgot_the_node_is_told_of_it_again(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:

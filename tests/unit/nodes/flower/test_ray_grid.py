@@ -199,7 +199,7 @@ def test_what_was_lost_with_its_process_is_asked_again(
     assert "Ray lost a process" in caplog.text and "3 clients were asked again" in caplog.text
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.xdist_group("flower")
 def test_what_is_lost_again_and_again_ends_the_run(cluster: Cluster) -> None:
     with pytest.raises(RunError, match=r"Ray lost a process.*task of 1 clients; lost 2 times"):
