@@ -77,7 +77,9 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 @pytest.mark.parametrize("clients", [1, pytest.param(3, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("compute", "rounds"), [("client", None), ("client", 4), ("packed", 3)])
+@pytest.mark.parametrize(
+    ("compute", "rounds"), [("client", None), pytest.param("client", 4, marks=pytest.mark.slow), ("packed", 3)]
+)
 def test_without_noise_it_is_aim_with_the_squared_score(
     quiet: None, clients: int, compute: str, rounds: int | None
 ) -> None:

@@ -205,7 +205,7 @@ _MOMENTS = {
 
 _MARKS = {
     "writing": [],
-    "serving by workers": [pytest.mark.thorough],
+    "serving by workers": [pytest.mark.slow],
     "serving by Ray": [pytest.mark.slow, pytest.mark.xdist_group("namespaces")],
 }
 

@@ -99,7 +99,7 @@ def check_pieces(layout: SlotLayout, vector: np.ndarray, asked: list[Clique], pi
     assert found.tolist() == np.concatenate([cells[clique] for clique in asked]).tolist()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data(), layout=layouts(), openings=st.integers(1, 12))
 def test_planes_are_enough_for_every_order_and_no_slot_is_used_twice(
     data: st.DataObject, layout: SlotLayout, openings: int

@@ -65,7 +65,7 @@ def _every_check() -> Iterator[Any]:
             table, costly = check.bench.table.name, check.name in COSTLY
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
             if table == HOME:
-                runs = not costly or name not in SIBLINGS or check.name == "sensitivity"
+                runs = name not in SIBLINGS or check.name == "sensitivity"
             else:
                 runs = not costly and table == second and name not in SIBLINGS
             if not runs:
