@@ -37,10 +37,10 @@ VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [
 ]
 
 
-# The default tests run every mechanism on this table, and its cheap checks on one table more; `make test-all` runs all.
+# The default tests run every mechanism on this table, and some of them on one table more; `make test-all` runs all.
 HOME = "missing_values"
 PAIRWISE = ("mst", "fed_mst", "privsyn", "fed_privsyn", "ada_fed_privsyn")  # 1,770 pairs of sixty columns
-# Each has most of its code from another one: of its costly checks the default tests make that of its sensitivities.
+# Each has most of its code from another one: of its checks the default tests make that of its sensitivities.
 SIBLINGS = ("naive_flaim", "augflaim_oracle", "flaim_random", "mst", "fed_mst", "privsyn", "ada_fed_privsyn")
 # Two steps of small networks.
 OPTIONS = {"fed_dp_ctgan": {"rounds": 2, "hidden": 8, "noise_dim": 4, "batch": 8, "components": 20}}
