@@ -58,18 +58,18 @@ def finish(
     # Where nothing is measured, only the page's charts want rows, and a sample does for them.
     keep, most = evaluated or full_page, None if evaluated else DRAWN_ROWS
     evaluation = strategy.afterwards
-    # What the holders were asked about is drawn already, and is what is left.
-    if isinstance(evaluation, FederatedEvaluation):
-        synthetic = evaluation.synthetic
-    else:
-        schema = decoding(prepared.schema, model)
-        synthetic = write_synthetic(file, schema, model, rows, randomness_of(config), keep=keep, most=most)
     save_model(out / "model.npz", model)
     evidence = Evidence(strategy.measured, model.total) if strategy.measured else None
     if evidence is not None:
         save_evidence(out / "measurements.npz", evidence)
     schema = prepared.schema
     schema.save(out / "schema.yaml")  # with it the model gives rows wherever the folder is copied to
+    # What the holders were asked about is drawn already, and is what is left.
+    if isinstance(evaluation, FederatedEvaluation):
+        synthetic = evaluation.synthetic
+    else:
+        decoder = decoding(schema, model)
+        synthetic = write_synthetic(file, decoder, model, rows, randomness_of(config), keep=keep, most=most)
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality"):
         looks = strategy.sketch_errors()

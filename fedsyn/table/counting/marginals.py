@@ -124,6 +124,8 @@ def _multiply(codes: np.ndarray, shape: Sequence[int], axes: Sequence[Axes], res
     counts = np.zeros((columns, columns), np.int64)
     for start in range(0, len(codes), _MULTIPLIED):
         part = codes[start : start + _MULTIPLIED, used]
+        if len(part) and ((part < 0).any() or (part >= np.diff(ends)).any()):  # it would count as a neighbour's value
+            raise ValueError("a code lies outside its attribute")
         ones = np.zeros((len(part), columns), np.float32)
         ones[np.arange(len(part))[:, None], part + ends[:-1]] = 1.0
         counts += (ones.T @ ones).astype(np.int64)
