@@ -5,7 +5,6 @@ A simulation keeps its encoded rows in a folder (`run_store`) while it runs, whi
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import shutil
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.flower.grid import InProcessGrid
+from fedsyn.nodes.service.files import try_lock
 from fedsyn.nodes.service.identities import load_operator_key
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
@@ -222,7 +222,7 @@ def run_store(out: Path) -> Iterator[Path]:
     _remove_stale(out)
     store = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=out))
     lock = os.open(store / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    _locked(lock)
+    try_lock(lock)
     try:
         with ended_by_sigterm():
             yield store
@@ -262,16 +262,7 @@ def _remove_stale(out: Path) -> None:
             continue
         except OSError:
             continue
-        stale = _locked(lock)
+        stale = try_lock(lock)
         os.close(lock)
         if stale:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-def _locked(file: int) -> bool:
-    """Takes the lock of an open file; False where a living process has it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

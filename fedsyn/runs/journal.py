@@ -25,7 +25,6 @@ its place never serve the same run together.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import json
@@ -42,7 +41,7 @@ from typing import IO, Any
 import numpy as np
 
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.nodes.service.files import sync_folder
+from fedsyn.nodes.service.files import sync_folder, try_lock
 from fedsyn.privacy import Ledger
 from fedsyn.version import __version__
 
@@ -232,14 +231,12 @@ def held(out: Path) -> IO[bytes]:
     """
     folder = out / FOLDER
     file = _private(folder / "lock")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not try_lock(file):
         file.close()
         raise RunError(
             f"another process serves the run in {out} (its journal is locked); wait until it has ended, or "
             "end it, and resume then"
-        ) from None
+        )
     return file
 
 

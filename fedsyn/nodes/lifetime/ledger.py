@@ -18,7 +18,6 @@ the file. Both show only against a head (line number and digest) that was kept e
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import math
@@ -33,7 +32,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError, Unable
-from fedsyn.nodes.service.files import sync_folder, write_new
+from fedsyn.nodes.service.files import sync_folder, try_lock, write_new
 
 _FORMAT = 1
 START = "0" * 32  # what the first line follows
@@ -347,17 +346,11 @@ class LifetimeLedger(Generic[L]):
 
     def _lock(self, patience: float) -> None:
         until = time.monotonic() + patience
-        while True:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except OSError:
-                if self.alone:
-                    raise ConfigError(
-                        f"ledger: another process has {self.path} open: a {self.lines.owner} runs once"
-                    ) from None
-                if time.monotonic() > until:
-                    raise Unable(f"{self._of} is held by another process; nothing was released") from None
+        while not try_lock(self._file):
+            if self.alone:
+                raise ConfigError(f"ledger: another process has {self.path} open: a {self.lines.owner} runs once")
+            if time.monotonic() > until:
+                raise Unable(f"{self._of} is held by another process; nothing was released")
             time.sleep(0.005)
 
     def _refresh(self) -> None:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from fedsyn.errors import ConfigError
 
@@ -78,16 +79,17 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
     """
     descriptor, until = os.open(path, os.O_RDWR | os.O_CREAT, 0o600), time.monotonic() + patience
     try:
-        while not (alone := _is_taken(descriptor)) and time.monotonic() < until:
+        while not (alone := try_lock(descriptor)) and time.monotonic() < until:
             time.sleep(0.05)
         yield alone
     finally:
         os.close(descriptor)
 
 
-def _is_taken(descriptor: int) -> bool:
+def try_lock(file: int | IO[bytes]) -> bool:
+    """Lock an open file until it is closed; return False where another process has it."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return False
     return True
