@@ -112,9 +112,9 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     if (out / LOOKS_FILE).is_file():
-        _predict(config, out)
+        note = _predict(config, out)
     if real and config.runtime.engine != "deployment" and load_evaluation(out, TableComparison) is None:
-        note = _measure(config, out)
+        note = _measure(config, out) or note
     if real and config.runtime.engine != "deployment" and synthetic_file(out).is_file():
         note = _measure_again(config, out) or note
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
@@ -216,18 +216,26 @@ def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool)
     write_json(out / LOOKS_FILE, {"shrunk": shrunk, "looks": looks})
 
 
-def _predict(config: RunConfig, out: Path) -> None:
-    """Writes predicted_quality.json of a run that could not."""
-    facts, file = read_facts(out / LOOKS_FILE), out / "measurements.npz"
-    model, schema = load_model(out / "model.npz"), _schema(config, out)
-    looks = []
-    for one in facts["looks"]:
-        groups = None if one["groups"] is None else tuple(map(np.array, one["groups"]))
-        looks.append(SketchError(**{**one, "clique": tuple(one["clique"]), "groups": groups}))
-    evidence = load_evidence(file, model.domain) if file.is_file() else None
-    workload = build_workload(config.workload, schema.domain)
-    save_evaluation(out, predict_quality(model, evidence, looks, workload, facts["shrunk"], schema))
+def _predict(config: RunConfig, out: Path) -> str:
+    """Writes predicted_quality.json of a run that could not; a sentence that says so where that fails again.
+
+    The page may be for publication, so the sentence names no file of another folder.
+    """
+    file = out / "measurements.npz"
+    try:
+        facts = read_facts(out / LOOKS_FILE)
+        model, schema = load_model(out / "model.npz"), _schema(config, out)
+        looks = []
+        for one in facts["looks"]:
+            groups = None if one["groups"] is None else tuple(map(np.array, one["groups"]))
+            looks.append(SketchError(**{**one, "clique": tuple(one["clique"]), "groups": groups}))
+        evidence = load_evidence(file, model.domain) if file.is_file() else None
+        workload = build_workload(config.workload, schema.domain)
+        save_evaluation(out, predict_quality(model, evidence, looks, workload, facts["shrunk"], schema))
+    except (FedsynError, OSError, KeyError, TypeError, ValueError, ArithmeticError) as error:
+        return f"The quality could not be predicted from {LOOKS_FILE} ({type(error).__name__})."
     (out / LOOKS_FILE).unlink()
+    return ""
 
 
 def _measure(config: RunConfig, out: Path) -> str:

@@ -32,7 +32,7 @@ from fedsyn.evaluation.report.sweep_charts import Point, against
 from fedsyn.evaluation.report.tables import Table, number, plus_minus
 from fedsyn.front.archive import read_release, save_release
 from fedsyn.loading import load_config
-from fedsyn.runs.directory import OLD_NAMES, load_metrics, not_for_publication
+from fedsyn.runs.directory import LOOKS_FILE, OLD_NAMES, load_metrics, not_for_publication
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.report import load_evaluation, load_evaluations, write_run_page
@@ -237,6 +237,14 @@ def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
         "not for publication: comparison.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "
         "figures/age.svg (of real rows)"
     )
+
+
+@pytest.mark.parametrize("looks", ["{}", '{"looks": [{"clique": ["age"]}], "shrunk": true}'])
+def test_a_prediction_that_fails_again_takes_no_page_with_it(copy: Path, looks: str) -> None:
+    (copy / PREDICTED_FILE).unlink()
+    (copy / LOOKS_FILE).write_text(looks, encoding="utf-8")
+    page = read(report_folder(copy, real=False)[0])
+    assert "The quality could not be predicted from looks.json (KeyError)." in page
 
 
 def test_what_an_older_version_called_quality_stays_private(copy: Path) -> None:
