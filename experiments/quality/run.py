@@ -3,9 +3,9 @@
     FEDSYN_DATA=FOLDER python experiments/quality/run.py [--side tuning] [--epsilons 0.3 1 3 10] [--seeds 1] [--every]
                                                          [--keep FILE] [--report] [--check] [--changes]
 
-Runs in FILE, JSON lines outside of the repository, are not run again; --report runs nothing. What the spread of an
-interval is was chosen on the tuning side; the judging side had no part in it. --changes compares what a run says of
-twice the rows or twice the epsilon with a second run that has them. Exit code: 0; 1 if what expected.yaml says does
+Runs in FILE, JSON lines outside of the repository, are not run again; --report runs nothing. How
+the spread of an interval was chosen says README.md. --changes compares what a run says of twice the rows or twice the
+epsilon with a second run that has them. Exit code: 0; 1 if what expected.yaml says does
 not hold.
 """
 
@@ -24,7 +24,6 @@ import numpy.typing as npt
 
 from experiments.held_out.held_cells import WORKLOAD, Cell, fitted, spread
 from experiments.held_out.held_tables import TABLES, available, row_counts, rows_of
-from experiments.quality import one_factor
 from fedsyn import yamlio
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality, predict_quality
 from fedsyn.inference import Evidence
@@ -214,7 +213,6 @@ def main() -> int:
     parser.add_argument("--changes", action="store_true", help="twice the rows or epsilon: said, and in a second run")
     parser.add_argument("--every", action="store_true", help="a line for each run")
     options = parser.parse_args()
-    one_factor.added()
     kept, found = Kept(options.keep, run=not options.report), []
     if options.changes:
         print("\n".join(changes(options, kept)))

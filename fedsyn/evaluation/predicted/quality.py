@@ -3,8 +3,8 @@
 What is said of a column, a pair and a clique of the workload is the L1 distance, 0 to 2, between the model's marginal
 and that of the rows that the run was made from; `workload_error` is their weighted mean over the workload, the metric
 of that name. An interval holds the true value in nine runs of ten: it is the predicted value times or divided by a
-factor, of what the noise of sketches leaves open and of how far predictions were off on the tuning side of
-`experiments/held_out` (`SPREADS`); `experiments/quality` says how often it held on tables that had no part in it.
+factor, of what the noise of sketches leaves open and of how far predictions may be off beyond it (`SPREADS`);
+`experiments/quality` says how often it held, and how that was chosen.
 """
 
 from __future__ import annotations
