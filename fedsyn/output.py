@@ -193,8 +193,9 @@ def log_failure(logger: logging.Logger, sentence: str, error: BaseException) -> 
 
 
 def log_to_stderr(form: str, level: int = logging.INFO) -> None:
-    """Has this process log to standard error."""
+    """Has this process log to standard error, and in no other way."""
     logging.basicConfig(stream=sys.stderr, format=form, level=level)
+    logging.getLogger("fedsyn").handlers.clear()
 
 
 def no_tracebacks() -> None:

@@ -31,7 +31,7 @@ from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, keep_looks, save_evaluation, write_run_page
 from fedsyn.runs.synthesis import decoding, write_synthetic
 
-log = logging.getLogger("fedsyn.run")
+log = logging.getLogger("fedsyn")
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
 
 

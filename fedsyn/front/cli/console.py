@@ -42,21 +42,27 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace what is ther
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
+_FILES = "fedsyn.table.data"
+
+
 class _Said(logging.Handler):
-    """Prints what is logged, such as how a file was found to be written."""
+    """Prints warnings, and how a file was found to be written."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "fedsyn.run":  # the progress bar shows it
             return
-        say(record.getMessage(), error=True)
+        if record.levelno >= logging.WARNING:
+            say(f"warning: {record.getMessage()}", error=True)
+        elif record.name.startswith(_FILES):
+            say(record.getMessage(), error=True)
 
 
 def say_what_is_logged() -> None:
-    """Lets what is logged about files appear on standard error."""
-    logger = logging.getLogger("fedsyn.table.data")
+    """Lets warnings, and what is logged about files, appear on standard error."""
+    logger = logging.getLogger("fedsyn")
     if not any(isinstance(handler, _Said) for handler in logger.handlers):
         logger.addHandler(_Said(logging.INFO))
-        logger.setLevel(logging.INFO)
+        logging.getLogger(_FILES).setLevel(logging.INFO)
 
 
 class _Rounds:

@@ -122,7 +122,7 @@ class RayGrid(InProcessGrid):
                     self._contexts.keep(answered.node, state)
                     yield place, answered
         for cause, clients in again.items():
-            _log.warning("fedsyn: %s; %d clients were asked again, and answered", cause, clients)
+            _log.warning("%s; %d clients were asked again, and answered", cause, clients)
 
     def _clients_per_task(self, requests: int) -> int:
         tasks = _TASKS_PER_SLOT * self._cluster.slots(self._needs)  # machines may have come since the last exchange

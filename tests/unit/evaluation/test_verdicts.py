@@ -208,7 +208,7 @@ def test_a_failure_after_the_release_takes_nothing_with_it(
     def broken(*given: object, **named: object) -> None:
         raise ZeroDivisionError("a value of a row")
 
-    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, "fedsyn.run"):
+    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, "fedsyn"):
         for name in ("predict_quality", "evaluate", "compare", "write_run_page"):
             patched.setattr(finishing, name, broken)
         run(RunConfig(**_config({"source": "synthfs", "sample": 0.05})), out)
