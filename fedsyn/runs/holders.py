@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -186,7 +187,10 @@ _given: dict[str, Stored] = {}
 
 
 def packed_store(folder: Path) -> dict[str, Any]:
-    """What `take_store` takes, for processes that do not see the folder."""
+    """What `take_store` takes, for processes that do not see the folder.
+
+    No class of ours is in it: a machine with another fedsyn reads it before it can say which one it has.
+    """
     stored = _store(str(folder))
     return {
         "folder": str(folder),
@@ -195,7 +199,7 @@ def packed_store(folder: Path) -> dict[str, Any]:
         "domain": stored.table.domain.describe(),
         "schema": stored.schema_hash,
         "open": None if stored.schema is None else stored.schema.to_dict(),
-        "own": stored.own,
+        "own": pickle.dumps(stored.own),
         "version": stored.version,
     }
 
@@ -209,7 +213,9 @@ def take_store(packed: Mapping[str, Any]) -> None:
         _given.clear()
         table = EncodedTable.of_arrays(packed["codes"], packed["offsets"], domain)
         schema = None if packed["open"] is None else Schema.from_dict(packed["open"])
-        _given[packed["folder"]] = Stored(table, packed["schema"], packed["version"], schema, packed["own"])
+        _given[packed["folder"]] = Stored(
+            table, packed["schema"], packed["version"], schema, pickle.loads(packed["own"])
+        )
 
 
 @lru_cache(maxsize=4)
