@@ -203,7 +203,7 @@ class SecureAggregation(Aggregation):
         keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.round)
         facts = _facts_of(self._shares, committee.setup, keys, kept.epoch, about, whole.spec, whole.cohort)
         for partition in set(whole.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
-            whole.drop(partition, "is not enrolled for the run's secure sums")
+            whole.dropped.setdefault(partition, "is not enrolled for the run's secure sums")  # a refusal says why
         head = [write_cohort(whole.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
         place = (committee.setup.number, kept.epoch)
         steps = CommitteeSumServer(facts, kept, whole.drop).steps()

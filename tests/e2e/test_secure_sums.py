@@ -347,8 +347,7 @@ def test_a_malicious_deployment_and_a_holder_with_a_wrong_roster(tmp_path: Path)
             table.write_text("\n".join(["job,smokes", *lines, ""]), encoding="utf-8")
             pinned = tmp_path / ("wrong.yaml" if k == 3 else "roster.yaml")
             keys = {"identity": str(tmp_path / f"key{k}"), "roster": str(pinned)}
-            schema = {"data": str(table), "schema": str(tmp_path / "schema.yaml")}
-            federation.add_node(f"holder{k}", {**schema, **keys, "partition-id": k})
+            federation.add_node(f"holder{k}", table, tmp_path / "schema.yaml", partition=k, **keys)
         out = tmp_path / "out"
         done = federation.fedsyn_run(tmp_path / "run.yaml", out, timeout=500)
         assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("holder0")
