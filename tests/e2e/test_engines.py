@@ -111,6 +111,7 @@ def test_an_interrupted_run_leaves_no_ray_behind(config: Path, tmp_path: Path) -
         pytest.skip("finding the processes of Ray needs /proc")
     home, out = tmp_path / "home", tmp_path / "out"
     command = [str(BIN / "fedsyn"), "run", str(config), "--out", str(out), "--set", "mechanism.rounds=5000"]
+    command += ["--set", "federation.max_participations=null"]
     process = subprocess.Popen(
         [*command, "--set", "runtime.engine=ray"],
         env=environment(home),
