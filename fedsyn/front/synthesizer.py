@@ -307,7 +307,7 @@ class Synthesizer:
 
         blocks = [release.schema.block(frame) for frame in frames_of(real)]
         real_codes = np.concatenate([block.codes for block in blocks])
-        known = moments(np.concatenate([block.numbers for block in blocks])), None
+        known = moments([block.numbers for block in blocks]), None
         randomness = Randomness(self.seed)
         codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
         rng = randomness.ordinary("evaluate")

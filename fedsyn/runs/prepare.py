@@ -19,7 +19,7 @@ from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.evaluation.base import column_ranges, label_values
 from fedsyn.evaluation.real.metrics import validate_metrics
-from fedsyn.evaluation.real.scores import Moments, moments
+from fedsyn.evaluation.real.scores import Moments, MomentSums
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
@@ -29,6 +29,8 @@ from fedsyn.table.data.row_files import RowFiles
 from fedsyn.table.data.spool import RowSpool, forget, taken
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, Block, OwnRows
+
+_ROWS = 1 << 18  # that are read at a time from what was spooled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -275,7 +277,7 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
     # A file that does not say how many rows it has must be read before its rows can be divided.
     roles = split_rows(data, sum(known)) if all(known) else None
     codes, test = RowSpool(len(schema.columns), schema.dtype), RowSpool(len(schema.columns), schema.dtype)
-    numbers = RowSpool(len(column_ranges(schema)), np.float32)
+    numbers, sums = RowSpool(len(column_ranges(schema)), np.float32), MomentSums(len(column_ranges(schema)))
     own, rows, done = list[OwnRows](), [0] * len(known), 0
     for client, part in enumerate(source.parts):
         for block in part.blocks:
@@ -286,19 +288,20 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
                 break
             own.append(block.own)
             codes.append(block.codes if roles is None else block.codes[roles[0][here]])
-            numbers.append(block.numbers)
+            numbers.append(block.numbers if roles is None else block.numbers[roles[1][here]])
             if roles is not None:
                 test.append(block.codes[roles[1][here]])
+                sums.add(block.numbers[roles[0][here]])
         check_rows(part.path, rows[client], part.rows)
     train, held_out = roles or split_rows(data, done)
-    values = numbers.rows()
-    measured = moments(values, train)
-    divided = codes.rows(), test.rows(), taken(values, held_out)
+    divided = codes.rows(), test.rows(), numbers.rows()
     if roles is None:
-        divided = taken(divided[0], train), taken(divided[0], held_out), divided[2]
+        for start in range(0, done, _ROWS):
+            sums.add(divided[2][start : start + _ROWS][train[start : start + _ROWS]])
+        divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)
     native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else source.native
     owned = OwnRows.joined(own).divided(train, held_out)
-    return Encoded(source.name, schema, *divided, None if native is None else native[train], measured, *owned)
+    return Encoded(source.name, schema, *divided, None if native is None else native[train], sums.moments(), *owned)
 
 
 def _files(data: DataNode, given: Schema | None) -> _Source | None:

@@ -73,19 +73,37 @@ def closeness(one: Floats, other: Floats) -> float:
     return min(1.0, max(0.0, 1.0 - float(np.abs(one - other).sum()) / 2))
 
 
-def moments(numbers: npt.NDArray[np.floating], rows: npt.NDArray[np.bool_] | None = None) -> list[Moments | None]:
-    """Mean and standard deviation of each column of numbers; None of one without any.
+class MomentSums:
+    """Mean and standard deviation of columns of numbers, block by block (Chan, Golub and LeVeque 1979)."""
 
-    Args:
-        numbers: (n, columns), NaN where missing.
-        rows: (n,) which rows count; None: all.
-    """
-    found: list[Moments | None] = []
-    for column in numbers.T:
-        known = np.isfinite(column) if rows is None else np.isfinite(column) & rows
-        own = column[known].astype(np.float64)
-        found.append((float(own.mean()), float(own.std())) if own.size else None)
-    return found
+    def __init__(self, columns: int) -> None:
+        self._count, self._mean, self._squares = np.zeros(columns), np.zeros(columns), np.zeros(columns)
+
+    def add(self, numbers: npt.NDArray[np.floating]) -> None:
+        """Takes in (n, columns) numbers, NaN where missing."""
+        known = np.isfinite(numbers)
+        count, values = known.sum(axis=0), np.where(known, numbers, 0.0).astype(np.float64)
+        mean = values.sum(axis=0) / np.maximum(count, 1)
+        squares = (np.where(known, values - mean, 0.0) ** 2).sum(axis=0)
+        whole = self._count + count
+        off, share = mean - self._mean, count / np.maximum(whole, 1)
+        self._squares += squares + off**2 * self._count * share
+        self._mean += off * share
+        self._count = whole
+
+    def moments(self) -> list[Moments | None]:
+        """(mean, standard deviation) of each column; None of one without any number."""
+        spread = np.sqrt(self._squares / np.maximum(self._count, 1))
+        found = zip(self._count, self._mean.tolist(), spread.tolist(), strict=True)
+        return [(mean, sd) if count else None for count, mean, sd in found]
+
+
+def moments(blocks: Sequence[npt.NDArray[np.floating]]) -> list[Moments | None]:
+    """Mean and standard deviation of each column of some (n, columns) blocks, one at least, NaN where missing."""
+    sums = MomentSums(blocks[0].shape[1])
+    for block in blocks:
+        sums.add(block)
+    return sums.moments()
 
 
 def moments_of_shares(column: Column, share: Floats, at: Floats | None) -> Moments | None:

@@ -173,8 +173,7 @@ def _with_moments(file: Path, schema: Schema) -> tuple[Any, Any]:
     from fedsyn.table.data import encoded_blocks
 
     blocks = list(encoded_blocks(file, schema))
-    values = moments(np.concatenate([block.numbers for block in blocks]))
-    return np.concatenate([block.codes for block in blocks]), values
+    return np.concatenate([block.codes for block in blocks]), moments([block.numbers for block in blocks])
 
 
 def _ask_holders(

@@ -36,8 +36,19 @@ LIKERT = {answer: place for place, answer in enumerate(newcomers.ANSWERS)}
 
 def beside(schema: Schema, real: pd.DataFrame, made: pd.DataFrame) -> TableComparison:
     blocks = [schema.block(frame) for frame in (real, made)]
-    values = moments(blocks[0].numbers), moments(blocks[1].numbers)
+    values = moments([blocks[0].numbers]), moments([blocks[1].numbers])
     return compare_tables(schema, *(b.codes for b in blocks), moments=values, rng=np.random.default_rng(0))
+
+
+def test_moments_of_blocks_are_those_of_all_rows() -> None:
+    """One block without a number among them, and a column without any."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal([1e6, -3.0, 0.0], [1.0, 100.0, 1.0], (1000, 3)).astype(np.float32)
+    rows[200:500, 1], rows[:, 2] = np.nan, np.nan
+    found = moments([rows[:200], rows[200:500], rows[500:]])
+    assert found[2] is None
+    for one, column in zip(found[:2], rows.T[:2].astype(np.float64), strict=True):
+        assert one == pytest.approx((np.nanmean(column), np.nanstd(column)), rel=1e-9)
 
 
 def shrunk(frame: pd.DataFrame, kept: float, seed: int = 1) -> pd.DataFrame:
