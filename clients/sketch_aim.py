@@ -31,7 +31,7 @@ from fedsyn.protocol.wire.envelope import Arrays
 from fedsyn.protocol.wire.holder import Call
 from fedsyn.protocol.wire.requests import AnyCandidates, CandidateIndices, Layout, Request, SomeCandidates, SumRequest
 from fedsyn.selection.coarse import Coarse
-from fedsyn.selection.groups import grouping_of, pack_grouping
+from fedsyn.selection.groups import grouping_of, has_order, pack_grouping
 from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count
@@ -39,8 +39,8 @@ from fedsyn.table.counting.residuals import cost, dimensions, times_cells
 
 #: What is summed, for the statement.
 SUMS = (
-    "once, one vector of {d} one-way marginals and one of sketches, each at mu^2 = S^2/sigma^2, with S^2 the sum of "
-    "their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their one-way "
+    "once, one vector of {d} one-way marginals, and {looks} of sketches, each at mu^2 = S^2/sigma^2, with S^2 the sum "
+    "of their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their one-way "
     "parts, at S^2/sigma^2 likewise"
 )
 #: The same where each client takes part in some rounds only.
@@ -67,7 +67,8 @@ class SketchAimOptions(Node):
     Attributes:
         rounds: T, sums of chosen marginals.
         one_way_share: share of the budget (mu^2) for the first look at the d one-way marginals; the plan buys more.
-        sketch_share: share of the budget for the sketches; the rest is planned.
+        sketch_share: share of the budget for sketches of all pairs; as much again where some columns have no order and
+            are looked at twice. The rest is planned.
         width: k, most entries of a sketch; fewer where they would drown in noise.
         iterations: most iterations of the fit after each round; it ends when noise explains what is left.
         final_iterations: of the last fit.
@@ -86,8 +87,8 @@ class SketchAimOptions(Node):
 
     @model_validator(mode="after")
     def _consistent(self) -> SketchAimOptions:
-        if self.one_way_share + self.sketch_share >= 1:
-            raise ValueError("one_way_share and sketch_share must leave a share of the budget for measuring")
+        if self.one_way_share + 2.0 * self.sketch_share >= 1:
+            raise ValueError("one_way_share and twice sketch_share must leave a share of the budget for measuring")
         return self
 
 
@@ -98,7 +99,7 @@ class SketchScales:
     Attributes:
         one_way: standard deviation of the noise on the first one-way marginals, in multiples of their joint L2
             sensitivity.
-        per_sensitivity: of the sketches, likewise.
+        per_sensitivity: of each look at sketches, likewise.
         planned: mu^2 that is left for the rounds.
     """
 
@@ -107,11 +108,11 @@ class SketchScales:
     planned: float
 
     @classmethod
-    def of(cls, mu2: float, options: SketchAimOptions, choice: bool = True) -> SketchScales:
-        """Where there is nothing to choose from, the one-way marginals get all of mu^2."""
-        if not choice:
+    def of(cls, mu2: float, options: SketchAimOptions, looks: int) -> SketchScales:
+        """Where nothing is looked at, the one-way marginals get all of mu^2."""
+        if not looks:
             return cls(1.0 / sqrt(mu2), math.inf, 0.0)
-        left = 1.0 - options.one_way_share - options.sketch_share
+        left = 1.0 - options.one_way_share - looks * options.sketch_share
         return cls(1.0 / sqrt(options.one_way_share * mu2), 1.0 / sqrt(options.sketch_share * mu2), left * mu2)
 
 
@@ -250,21 +251,22 @@ class SketchAimContract(Contract):
         sampler="{sampler}",
     )
 
-    general_words: ClassVar[dict[str, object]] = {"sums": SUMS.format(d="`d`", m="`m`")}
+    general_words: ClassVar[dict[str, object]] = {"sums": SUMS.format(d="`d`", m="`m`", looks="one or two")}
 
     def words(self) -> dict[str, object]:
         sums = SUMS if self.config.federation.max_participations is None else SUMS_OF_COHORTS
-        return {"sums": sums.format(d=len(self.domain), m=self.options.rounds)}
+        looks = "two" if self.unordered else "one"
+        return {"sums": sums.format(d=len(self.domain), m=self.options.rounds, looks=looks)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals and sketches once at their shares; all rounds together what is left.
+        """One-way marginals and each look at sketches at their shares; all rounds together what is left.
 
         One-way marginals that are asked for alone may have everything: nothing is left to ask with after that.
         """
         if self.config.federation.max_participations is not None:
             return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
         options = self.options
-        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
+        scales = SketchScales.of(2.0 * self.plan_rho, options, self.times)
         if isinstance(request, FirstLook) and request.alone:
             return Planned(self.plan_rho, self.plan_rho)
         if isinstance(request, OneWay):
@@ -274,7 +276,8 @@ class SketchAimContract(Contract):
         if not self.sketchable:
             return Planned(0.0)
         if isinstance(request, Sketches):
-            return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
+            once = gaussian_rho(scales.per_sensitivity)
+            return Planned(once, self.times * once)
         return Planned(scales.planned / 2.0, scales.planned / 2.0)
 
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
@@ -284,7 +287,7 @@ class SketchAimContract(Contract):
         its own cells more (`residual_weights`); a row moves the vector by half of that at least.
         """
         options = self.options
-        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
+        scales = SketchScales.of(2.0 * self.plan_rho, options, self.times)
         cohorts = self.config.federation.max_participations is not None
         budget = self.budget_of_cohorts(self.plan_rho)
         first = FirstLook(alone=False).layout(self, ())
@@ -329,10 +332,10 @@ class SketchAimContract(Contract):
         request = Sketches(cliques=self.sketchable, width=self.options.width)
         layout = request.layout(self, self.groups(cliques, request.width, even))
         rho = gaussian_rho(scales.per_sensitivity)
-        yield ForeseenSum.of(Sketches.name, layout, rho)
+        yield ForeseenSum.of(Sketches.name, layout, rho, times=self.times)
         # Of one clique alone, whose values are as large and whose noise is smallest.
         alone = Layout.of_vector(layout.length, 0.25 * layout.magnitude, signed=True, magnitude=layout.magnitude)
-        yield ForeseenSum.of(Sketches.name, alone, rho)
+        yield ForeseenSum.of(Sketches.name, alone, rho, times=self.times)
 
     def _weighed_of_all(self, rho: float, times: int) -> ForeseenSum:
         cells = sum(self.domain.shape) + most_cells(self)
@@ -377,6 +380,22 @@ class SketchAimContract(Contract):
             if len(clique) in self.sizes and min(domain.shape_of(clique)) > 1 and fits(clique)
         ]
 
+    @cached_property
+    def unordered(self) -> tuple[str, ...]:
+        """Attributes in pairs that may be sketched, whose codes have no order: a first look finds one.
+
+        Cohorts are not asked twice.
+        """
+        if self.config.federation.max_participations is not None:
+            return ()
+        pairs = [q for q in (self.candidates.cliques[i] for i in self.sketchable) if len(q) == 2]
+        return tuple(name for name in self.domain if not has_order(self.domain, name) and any(name in q for q in pairs))
+
+    @property
+    def times(self) -> int:
+        """How often sketches are asked for."""
+        return (2 if self.unordered else 1) if self.sketchable else 0
+
     def sketcher(self, cliques: Sequence[Clique], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
         """The sketches of some cliques, the same on server and clients.
 
@@ -400,10 +419,14 @@ class SketchAimContract(Contract):
         return make_sketcher(Interactions, self.domain, cliques, width, *arrays)
 
     def groups(
-        self, cliques: Sequence[Clique], width: int, mass: Mapping[str, npt.NDArray[np.float64]]
+        self,
+        cliques: Sequence[Clique],
+        width: int,
+        mass: Mapping[str, npt.NDArray[np.float64]],
+        scores: Mapping[str, npt.NDArray[np.float64]] | None = None,
     ) -> list[npt.NDArray[Any]]:
         """Return what a request for sketches brings: the packed groups of neighbouring values of equal mass."""
-        return [pack_grouping(grouping_of(self.domain, cliques, width, mass))]
+        return [pack_grouping(grouping_of(self.domain, cliques, width, mass, scores))]
 
 
 class FirstLook(OneWay):
@@ -432,7 +455,7 @@ class Sketches(SumRequest):
 
     name = "sketch"
     leaves = "sketches of its marginals, linear in its rows, in a sum"
-    costs = "one vector of L2 sensitivity S = sqrt(sum of r^2): mu^2 = S^2/sigma^2, once"
+    costs = "one vector of L2 sensitivity S = sqrt(sum of r^2): mu^2 = S^2/sigma^2, once, or twice if some have no order"
 
     cliques: SomeCandidates
     width: Annotated[int, Field(strict=True, ge=1, le=65536)]

@@ -72,21 +72,25 @@ class Domain:
             attributes without an order may be left out. A fact about the schema, lost where a domain is read back from
             an encoded table or a model; two domains that differ in nothing else are equal.
         zeros: structural zeros, in order; a `Zeros` or a pair (clique, boolean array) each.
+        hidden: name and number of values of each attribute that a model has beside the table's: a factor, which no row
+            holds. Cliques may name it; it is in no count of attributes, no code, no iteration.
     """
 
     attributes: tuple[str, ...]
     shape: tuple[int, ...]
     ordered: Mapping[str, int] = field(default_factory=dict, compare=False)
     zeros: tuple[Zeros, ...] = ()
+    hidden: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
         object.__setattr__(self, "shape", tuple(int(n) for n in self.shape))
         if len(self.attributes) != len(self.shape):
             raise ValueError(f"{len(self.attributes)} attributes but {len(self.shape)} cardinalities")
-        if len(set(self.attributes)) != len(self.attributes):
+        object.__setattr__(self, "hidden", tuple((str(name), int(n)) for name, n in self.hidden))
+        if len(self._index) != len(self.attributes) + len(self.hidden):
             raise ValueError("attribute names must be distinct")
-        if any(n < 1 for n in self.shape):
+        if any(n < 1 for n in self.sizes):
             raise ValueError("every attribute needs at least one value")
         if any(name not in self.attributes or not 0 <= n <= self[name] for name, n in self.ordered.items()):
             raise ValueError("no attribute has more ordered values than values")
@@ -102,8 +106,18 @@ class Domain:
         return cls(tuple(cardinalities), tuple(cardinalities.values()))
 
     @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The attributes, and the hidden ones after them."""
+        return (*self.attributes, *(name for name, _ in self.hidden))
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of values of each of `names`."""
+        return (*self.shape, *(n for _, n in self.hidden))
+
+    @cached_property
     def _index(self) -> dict[str, int]:
-        return {name: i for i, name in enumerate(self.attributes)}
+        return {name: i for i, name in enumerate(self.names)}
 
     def __len__(self) -> int:
         return len(self.attributes)
@@ -115,7 +129,7 @@ class Domain:
         return name in self._index
 
     def __getitem__(self, name: str) -> int:
-        return self.shape[self._index[name]]
+        return self.sizes[self._index[name]]
 
     def axes(self, clique: Iterable[str]) -> tuple[int, ...]:
         """Column indices of the clique's attributes; KeyError for an unknown attribute."""
@@ -123,10 +137,10 @@ class Domain:
 
     def canonical(self, clique: Iterable[str]) -> Clique:
         """The clique without repeats, in domain order."""
-        return tuple(self.attributes[i] for i in sorted(set(self.axes(clique))))
+        return tuple(self.names[i] for i in sorted(set(self.axes(clique))))
 
     def shape_of(self, clique: Iterable[str]) -> tuple[int, ...]:
-        index, shape = self._index, self.shape
+        index, shape = self._index, self.sizes
         return tuple([shape[index[name]] for name in clique])
 
     def size(self, clique: Iterable[str] | None = None) -> int:

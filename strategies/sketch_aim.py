@@ -6,7 +6,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import pi, sqrt
@@ -20,6 +20,8 @@ from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
 from fedsyn.inference import Measurement, Model
+from fedsyn.inference.capacity import Capacity
+from fedsyn.inference.factor import Cuts, factor_model
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
@@ -39,6 +41,8 @@ from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.factors import Look, correlations, factors, looks, scores
+from fedsyn.selection.groups import has_order
 from fedsyn.selection.planning import Errors, Plan, Planner, shrunk
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.scores import contained_in
@@ -55,7 +59,7 @@ _CHANCE = 0.05
 #: Trees of so many times the cells that a run's record compares with its own, where that is full.
 LARGER = (2, 8)
 #: One part of a request: a candidate, the groups it is counted in (None: cells), and its mu^2.
-Look = tuple[int, Groups | None, float]
+Part = tuple[int, Groups | None, float]
 
 
 class SketchAim(MechanismStrategy):
@@ -81,7 +85,7 @@ class SketchAim(MechanismStrategy):
             yield from self.by_cohorts()
             return
         which = self.sketched()
-        scales = SketchScales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which))
+        scales = SketchScales.of(2.0 * self.ledger.remaining_rho, self.options, self.contract.times if which else 0)
         self.begin_round(1)
         below_noise_level = bool(self.contract.sketchable) and not which
         first = FirstLook(alone=below_noise_level)
@@ -93,12 +97,18 @@ class SketchAim(MechanismStrategy):
         if self.model is None or not which:
             self.record.notes.extend([_BELOW_NOISE_LEVEL] * below_noise_level)
             return
-        sums = yield self.sum_of_sketches(which, scales)  # step 2
+        if unordered := self.unordered(which):
+            width = self.options.width
+            sums = yield self.sum_of_sketches(unordered, scales, width=width)  # step 2
+            if self.is_open(sums, "sketches"):
+                self.arrange(self.sketches_of(unordered, sums, width))
+        sums = yield self.sum_of_sketches(which, scales)
         if not self.is_open(sums, "sketches"):
             return
-        sketched = self.sketches_of(which, sums)
+        sketched, left = self.sketches_of(which, sums), scales.planned
+        with self.timed("select"):
+            self.link(sketched, measurements, left)
         shrinkage = self.shrinkage_of(sketched)
-        left = scales.planned
         for t in range(1, self.options.rounds + 1):  # step 3
             self.begin_round(t)
             cohort = self.sample(self.config.federation.sampling_rate)
@@ -143,28 +153,34 @@ class SketchAim(MechanismStrategy):
         """Entries of a sketch: what the public or released number of rows allows."""
         return width_of(*self.means(self.sketched()), self.options.width)
 
-    def groups(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.generic]]:
+    def groups(self, cliques: Sequence[Clique], width: int) -> list[npt.NDArray[np.generic]]:
         """The packed groups of neighbouring values of equal released mass."""
+        return self.contract.groups(cliques, width, self.masses(), self.scores)
+
+    def masses(self) -> dict[str, npt.NDArray[np.float64]]:
+        """(values,) counts of each attribute in the last model."""
         assert self.model is not None
-        mass = {name: self.model.project((name,)) for name in self.domain}
-        return self.contract.groups(cliques, self.width, mass)
+        ones = self.model.project_many([(name,) for name in self.domain])
+        return dict(zip(self.domain, ones, strict=True))
 
     def sum_of_sketches(
-        self, which: list[int], scales: SketchScales | CohortBudget, cohort: Sequence[int] | None = None
+        self,
+        which: list[int],
+        scales: SketchScales | CohortBudget,
+        cohort: Sequence[int] | None = None,
+        width: int | None = None,
     ) -> Sum:
         """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
-        request, arrays = (
-            Sketches(cliques=which, width=self.width),
-            self.groups([self.candidates.cliques[i] for i in which]),
-        )
+        request = Sketches(cliques=which, width=width or self.width)
+        arrays = self.groups([self.candidates.cliques[i] for i in which], request.width)
         sensitivity = request.layout(self.contract, arrays).sensitivity
         asked = self.everyone() if cohort is None else cohort
         return Sum(asked, request, scales.per_sensitivity * sensitivity, arrays)
 
-    def sketches_of(self, which: list[int], sums: Summed) -> Sketched:
+    def sketches_of(self, which: list[int], sums: Summed, width: int | None = None) -> Sketched:
         """The opened sketches; the model, and so the groups, are those that they were asked for with."""
-        cliques = [self.candidates.cliques[i] for i in which]
-        sketcher, factor = self.contract.sketcher(cliques, self.width, self.groups(cliques)), self.expansion(sums)
+        cliques, width = [self.candidates.cliques[i] for i in which], width or self.width
+        sketcher, factor = self.contract.sketcher(cliques, width, self.groups(cliques, width)), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
         self.sketches = Sketched(sketcher, values, sums.sigmas[0] * factor)
         return self.sketches
@@ -176,6 +192,63 @@ class SketchAim(MechanismStrategy):
         """Return the shrinkage that the sketches tell."""
         assert self.model is not None
         return released_shrinkage(sketched.departures(self.model), self.total)
+
+    # What all sketches say together --------------------------------------------------------------------------------
+
+    @cached_property
+    def scores(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Attribute without an order -> (values,) where its values lie, as the first look at the pairs told."""
+        return {}
+
+    def unordered(self, which: Sequence[int]) -> list[int]:
+        """The sketched pairs with an attribute that has no order."""
+        names, cliques = set(self.contract.unordered), self.candidates.cliques
+        return [i for i in which if len(cliques[i]) == 2 and names.intersection(cliques[i])]
+
+    def arrange(self, sketched: Sketched) -> None:
+        """Puts the values of attributes without an order in one."""
+        found = list(sketched.looks(self.masses(), self.total))
+        self.scores.update(scores(found, self.cuts(), self.contract.unordered))
+
+    def cuts(self) -> dict[str, Cuts]:
+        """Where the values of each attribute lie along its normal score."""
+        found = {}
+        for name, mass in self.masses().items():
+            places = np.arange(len(mass))
+            if not has_order(self.domain, name):
+                places = np.unique(self.scores.get(name, np.zeros(len(mass))), return_inverse=True)[1]
+            elif len(mass) > 2:
+                places[self.domain.ordered[name] :] = -1
+            found[name] = Cuts.of(mass, places)
+        return found
+
+    def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> None:
+        """Takes the factors that the sketches show for what the fits start from, if the plan's error is smaller so."""
+        assert self.model is not None
+        cuts, found = self.cuts(), list(sketched.looks(self.masses(), self.total))
+        shown = factors(correlations(found, cuts))
+        if not shown:
+            return
+        linked = factor_model(self.domain, cuts, shown, self.model.total)
+        capacity = Capacity(linked.domain, self.config.inference)
+        star = [clique for clique in linked.potentials if len(clique) > 1]
+        if len(capacity.add_while_fitting(star)) < len(star):
+            return
+        before = self.model, self.capacity, self.foreseen_error(sketched, measurements, left)
+        self.model, self.capacity = linked, capacity
+        if self.foreseen_error(sketched, measurements, left) > before[-1]:
+            self.model, self.capacity, _ = before
+            return
+        self.base = linked
+        said = ", ".join(f"{len(own)} columns" for own in shown)
+        self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {said}")
+
+    def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
+        """Return the error that a plan from the last model is predicted to have."""
+        assert self.model is not None
+        errors, fits = self.errors(sketched, measurements, ModelView(self.model)), self.capacity.test()
+        eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
+        return self.best(errors, eligible, 1.0, left + errors.paid, []).error
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
@@ -319,9 +392,7 @@ class SketchAim(MechanismStrategy):
     @cached_property
     def resolutions(self) -> Resolutions:
         """Resolutions from the first model; every later round keeps them."""
-        assert self.model is not None
-        mass = {name: self.model.project((name,)) for name in self.domain}
-        return Resolutions(self.domain, mass, beyond=True)
+        return Resolutions(self.domain, self.masses(), beyond=True)
 
     @cached_property
     def measured_in(self) -> dict[int, int]:
@@ -346,7 +417,7 @@ class SketchAim(MechanismStrategy):
 
     def asked(self, plan: Mapping[int, float]) -> tuple[Residuals, float, list[npt.NDArray[Any]]]:
         """The request for a plan, the noise on its vector, and the groups that go with it, if any."""
-        which, groups, budgets = map(list, zip(*self.looks(plan), strict=True))
+        which, groups, budgets = map(list, zip(*self.parts(plan), strict=True))
         cliques = [self.candidates.cliques[i] for i in which]
         cells = [tuple(map(np.arange, self.domain.shape_of(clique))) for clique in cliques]
         coarse = Coarse.in_groups(self.domain, cliques, [g or own for g, own in zip(groups, cells, strict=True)])
@@ -361,7 +432,7 @@ class SketchAim(MechanismStrategy):
         weights, sigma = residual_weights(budgets, shapes)
         return Residuals(shapes=[list(s) for s in shapes] if grouped else [], cliques=which, weights=weights), sigma
 
-    def looks(self, plan: Mapping[int, float]) -> list[Look]:
+    def parts(self, plan: Mapping[int, float]) -> list[Part]:
         """Return each candidate as it is measured, in cells or in groups, with its mu^2."""
         cliques, steps = self.candidates.cliques, self.measured_in
         return [
@@ -531,6 +602,11 @@ class Sketched:
         sigmas = np.array([self.sketcher.sigma_of(i, self.sigma) for i in range(len(self.values))])
         chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
         return bool(len(chances) * chances.min() < _CHANCE)
+
+    def looks(self, counts: Mapping[str, npt.NDArray[np.float64]], total: float) -> Iterator[Look]:
+        """The sketched pairs beside independent attributes."""
+        masses = {name: own / own.sum() for name, own in counts.items()}
+        return looks(self.sketcher, self.values, self.sigma, masses, total)
 
     def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""

@@ -91,7 +91,8 @@ def estimate(
         total: number of records; None: the minimum-variance unbiased estimate, at least 1.
         config: when to stop.
         warm_start: a model to start from; the optimum is the same, the way there shorter.
-        prior: p0, to shrink towards. Only its potentials inside measured cliques count.
+        prior: p0, to shrink towards, and to start from where there is no warm start. Of its potentials those count
+            that lie inside measured cliques, and those on hidden attributes, which nothing measures and no fit moves.
         shrinkage: in records, the weight of KL(p || p0) in what is minimised.
 
     Returns:
@@ -120,14 +121,14 @@ def _fitted(
     shrinkage: float,
 ) -> Model:
     measured = [m for m in merged if m.mask]
-    compiled = Compiled(domain, measured, total)
+    compiled = Compiled(domain, measured, total, prior or warm_start)
     calibrator, unit = compiled.calibrator, compiled.unit
     until = (unit, sum(m.noisy for m in measured)) if config.stop_at_noise_level else (0.0, 0)
     target, origin = compiled.target(m.values for m in measured), compiled.potentials(prior)
     problem = solvers.Problem(
         calibrator, target, compiled.scale, shrinkage / unit**2, origin, *until, seen=compiled.seen
     )
-    theta = compiled.potentials(warm_start)
+    theta = compiled.potentials(warm_start or prior)
     solution = solvers.accelerated(problem, theta, config.iterations, config.tolerance)
     if not calibrator.is_possible:
         raise ValueError(NO_ROW)
@@ -179,19 +180,23 @@ class Compiled:
         domain: all attributes.
         measured: with a clique each; a clique and its groups may come twice.
         total: records.
+        base: a model whose cliques with hidden attributes are the fits' too.
 
     Attributes:
-        calibrator: its factors are the measured cliques.
+        calibrator: its factors are the measured cliques, and those of `base`.
         seen: A, from the calibrator's cells to the measured numbers.
         unit: the largest total / sigma. Only the ratios of the scales matter to a solver: kept near one, neither tiny
             nor huge sigmas overflow.
         scale: (m,) total / sigma / unit.
     """
 
-    def __init__(self, domain: Domain, measured: Sequence[Merged], total: float) -> None:
+    def __init__(
+        self, domain: Domain, measured: Sequence[Merged], total: float, base: Model | None = None
+    ) -> None:
         axes = axes_of(domain)
         self.domain, self.total = domain, total
-        self._masks = list(dict.fromkeys(m.mask for m in measured))
+        hidden = [mask for mask in (base.rank_potentials() if base else ()) if mask & axes.hidden]
+        self._masks = list(dict.fromkeys([*(m.mask for m in measured), *hidden]))
         tree = build_tree(axes, [*self._masks, *axes.zeros])
         self.calibrator = Calibrator(tree, self._masks, axes.zeros)
         sizes = [m.values.size for m in measured]

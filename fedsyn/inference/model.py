@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ from fedsyn.inference.sampling import deal_independently, sample_rows
 from fedsyn.inference.triangulation import axes_of, bits
 from fedsyn.randomness import RandomSource
 
-_FORMAT, _CONDITIONED_FORMAT = 1, 2
+_FORMAT, _CONDITIONED_FORMAT, _HIDDEN_FORMAT = 1, 2, 3
+_MOST_HIDDEN = 1 << 16  # values of a hidden attribute in a file
 NO_ROW = "the domain's structural zeros leave no possible row"
 Cells = npt.NDArray[np.bool_]
 
@@ -48,6 +49,7 @@ class Model:
 
     p(x) = exp(sum_q theta_q(x_q)) / Z over the cliques q that carry potentials; an attribute in none is uniform. A row
     in an impossible cell of the domain has probability exactly 0, is never sampled, and is in no marginal.
+    Attributes that the domain hides are summed over: rows, samples and likelihoods are of the others.
     Every answer is deterministic: the same model gives the same bits, in any process and with any number of threads.
 
     Args:
@@ -238,9 +240,16 @@ class Model:
         """
         codes = checked_codes(self.domain, codes)
         axes = axes_of(self.domain)
-        out = np.full(len(codes), -self.log_partition)
+        hidden = tuple(bits(axes.hidden))
+        out = np.full((len(codes), *(axes.sizes[rank] for rank in hidden)), -self.log_partition)
         for mask, table in self._tables.items():
-            out += table[tuple(codes[:, axes.order[rank]] for rank in bits(mask))]
+            ranks = sorted(bits(mask), key=lambda rank: axes.hidden >> rank & 1)
+            part = table.transpose([bits(mask).index(rank) for rank in ranks])
+            columns = tuple(codes[:, axes.order[rank]] for rank in ranks if not axes.hidden >> rank & 1)
+            part = part[columns] if columns else part[None]
+            out += part.reshape(len(part), *(axes.sizes[rank] if mask >> rank & 1 else 1 for rank in hidden))
+        if hidden:
+            out = np.asarray(np.logaddexp.reduce(out.reshape(len(codes), -1), axis=1))
         barred = self.domain.violated(codes)
         for name, values in self._conditions.items():
             barred |= ~values[codes[:, self.domain.axes((name,))[0]]]
@@ -262,7 +271,8 @@ class Model:
         dtype = np.min_scalar_type(max(self.domain.shape, default=1) - 1)
         out = np.empty((n, len(self.domain)), dtype=dtype)
         for rank, column in enumerate(axes_of(self.domain).order):
-            out[:, column] = rows[:, rank]
+            if column < len(self.domain):
+                out[:, column] = rows[:, rank]
         return out
 
     # ------------------------------------------------------------------ other forms
@@ -317,6 +327,8 @@ class Model:
         if self._conditions:
             head["conditions"] = {name: np.flatnonzero(mask).tolist() for name, mask in self._conditions.items()}
         format_ = _CONDITIONED_FORMAT if self._conditions else _FORMAT
+        if self.domain.hidden:
+            head["hidden"], format_ = list(self.domain.hidden), _HIDDEN_FORMAT
         tables = [np.zeros(0), *(table.ravel() for table in self._tables.values())]
         return {
             "model": packed_head(self.domain, self.total, format_, **head),
@@ -331,7 +343,8 @@ class Model:
             ProtocolError: the arrays are malformed or belong to another domain.
         """
         try:
-            head = read_head(domain, arrays, (_FORMAT, _CONDITIONED_FORMAT))
+            head = read_head(domain, arrays, (_FORMAT, _CONDITIONED_FORMAT, _HIDDEN_FORMAT))
+            domain = replace(domain, hidden=_hidden(head))
             flat = np.asarray(arrays["potentials"], dtype=np.float64).ravel()
             axes = axes_of(domain)
             cliques = [tuple(clique) for clique in head["cliques"]]
@@ -344,7 +357,7 @@ class Model:
                 table = part.reshape(axes.shape(axes.mask(clique)))
                 potentials[clique] = from_rank_order(domain, clique, table)
             structural = [tuple(clique) for clique in head["structural_cliques"]]
-            given = head["conditions"] if head["format"] == _CONDITIONED_FORMAT else {}
+            given = {} if head["format"] == _FORMAT else head.get("conditions", {})
             conditions = {name: np.isin(np.arange(domain[name]), values) for name, values in given.items()}
             return cls(domain, potentials, head["total"], structural_cliques=structural, conditions=conditions)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -376,6 +389,16 @@ def read_head(domain: Domain, arrays: Mapping[str, np.ndarray], formats: Sequenc
     if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
         raise ProtocolError("the model belongs to another domain than the schema's")
     return {**head, "total": float.fromhex(head["total"])}
+
+
+def _hidden(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    """Return the hidden attributes that a model's head names. Raises ValueError for one that no model here has."""
+    if head["format"] != _HIDDEN_FORMAT:
+        return ()
+    found = tuple((str(name), int(size)) for name, size in head["hidden"])
+    if not all(size <= _MOST_HIDDEN for _, size in found):
+        raise ValueError("a hidden attribute of too many values")
+    return found
 
 
 def checked_total(total: float) -> float:

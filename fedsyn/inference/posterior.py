@@ -144,7 +144,7 @@ class Posterior:
         self._values = [m.values for m in merged]
         self._barred = [impossible(axes, m.mask, m.index, m.values.shape) for m in merged]
         self._grids = [Grid.of(axes, m) for m in merged]
-        self._compiled = Compiled(self._domain, merged, self.total)
+        self._compiled = Compiled(self._domain, merged, self.total, model)
         shares: dict[int, float] = {}
         for m in evidence.measurements:
             mask = axes.mask(m.clique)

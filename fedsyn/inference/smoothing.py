@@ -88,7 +88,7 @@ def smoothed(model: Model, shares: Mapping[str, float]) -> Model:
     """
     domain, weight = model.domain, 1.0 / (model.total + 1.0)
     raised, channels = {}, {}
-    for name, own in zip(domain, model.project_many([(name,) for name in domain]), strict=True):
+    for name, own in zip(domain.names, model.project_many([(name,) for name in domain.names]), strict=True):
         own = own / model.total
         raised[name] = np.maximum(own, shares.get(name, 0.0))
         raised[name] /= raised[name].sum()

@@ -82,7 +82,8 @@ class Seen:
             self._parts.append((own, slice(int(offsets[factor]), int(offsets[factor + 1])), groups))
             start += length
         self.length = start
-        self.is_plain = [cells for _, cells, _ in self._parts] == [own for own, _, _ in self._parts] and all(
+        own_places = [own for own, _, _ in self._parts]
+        self.is_plain = self.length == self.cells and [cells for _, cells, _ in self._parts] == own_places and all(
             groups is None for _, _, groups in self._parts
         )
 

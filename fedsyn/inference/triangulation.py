@@ -39,18 +39,18 @@ class Axes:
     @cached_property
     def order(self) -> tuple[int, ...]:
         """Domain column of each rank."""
-        shape = self.domain.shape
+        shape = self.domain.sizes
         return tuple(sorted(range(len(shape)), key=lambda i: (shape[i], i)))
 
     @cached_property
     def rank(self) -> dict[str, int]:
-        names = self.domain.attributes
+        names = self.domain.names
         return {names[column]: rank for rank, column in enumerate(self.order)}
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Cardinality of each rank."""
-        return tuple(self.domain.shape[column] for column in self.order)
+        return tuple(self.domain.sizes[column] for column in self.order)
 
     @cached_property
     def zeros(self) -> dict[int, npt.NDArray[np.bool_]]:
@@ -67,7 +67,12 @@ class Axes:
         """`Domain.impossible` of a clique, axes by rank."""
         if not self.domain.zeros or not mask:
             return None
-        return self.domain.impossible([self.domain.attributes[self.order[rank]] for rank in bits(mask)])
+        return self.domain.impossible([self.domain.names[self.order[rank]] for rank in bits(mask)])
+
+    @cached_property
+    def hidden(self) -> int:
+        """Bit mask of the hidden attributes."""
+        return self.mask(name for name, _ in self.domain.hidden)
 
     def mask(self, clique: Iterable[str]) -> int:
         """Bit mask of a clique; KeyError for an unknown attribute."""
@@ -78,12 +83,12 @@ class Axes:
 
     def clique(self, mask: int) -> Clique:
         """The clique of a mask, in domain order."""
-        names = self.domain.attributes
+        names = self.domain.names
         return tuple(names[column] for column in sorted(self.order[rank] for rank in bits(mask)))
 
     def by_rank(self, mask: int) -> Clique:
         """The clique of a mask in the order of its tables' axes."""
-        return tuple(self.domain.attributes[self.order[rank]] for rank in bits(mask))
+        return tuple(self.domain.names[self.order[rank]] for rank in bits(mask))
 
     def cells(self, mask: int) -> int:
         sizes = self.sizes

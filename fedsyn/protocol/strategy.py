@@ -78,6 +78,7 @@ class MechanismStrategy(Driver):
         self.candidates = contract.candidates
         self.capacity = Capacity(domain, config.inference)
         self.model: Model | None = None
+        self.base: Model | None = None  # what fits are shrunk towards, up to its one-way marginals; None: independence
         self.measured: tuple[Measurement, ...] = ()  # what it was fitted to
         self.afterwards: Callable[[], Steps] | None = None  # what the clients are asked once there is a model
 
@@ -161,7 +162,7 @@ class MechanismStrategy(Driver):
                 return
             prior, shrinkage = self.shrunk_towards(measurements, settings, shrinkage)
             self.model = estimate(
-                self.domain,
+                self.domain if self.base is None else self.base.domain,
                 measurements,
                 total=self.rows_known(measurements),
                 config=settings,
@@ -181,15 +182,17 @@ class MechanismStrategy(Driver):
     def shrunk_towards(
         self, measurements: Sequence[Measurement], settings: EstimateConfig, shrinkage: float | None
     ) -> tuple[Model | None, float]:
-        """Return what the fit is shrunk towards, the model of the one-way marginals alone, and the shrinkage."""
+        """Return what the fit is shrunk towards, `base` with the measured one-way marginals, and the shrinkage."""
         asked: float | str | None = self.config.inference.shrinkage
         if asked is None:
             asked = "released" if self.is_shrunk else 0.0
         joint = any(len(m.clique) > 1 for m in measurements)
         if not (asked and joint):
-            return None, 0.0
-        one_way = [m for m in measurements if len(m.clique) == 1]
-        prior = estimate(self.domain, one_way, total=self.rows_known(measurements), config=settings)
+            return self.base, 0.0
+        one_way, domain = [m for m in measurements if len(m.clique) == 1], self.domain
+        if self.base is not None:
+            domain = self.base.domain
+        prior = estimate(domain, one_way, total=self.rows_known(measurements), config=settings, prior=self.base)
         if isinstance(asked, float | int):
             return prior, float(asked)
         return prior, of_measurements(measurements, prior) if shrinkage is None else shrinkage

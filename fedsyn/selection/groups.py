@@ -70,17 +70,37 @@ def equal_groups(mass: npt.NDArray[np.floating], groups: int) -> npt.NDArray[np.
 
 
 def grouping_of(
-    domain: Domain, cliques: Sequence[Clique], width: int, mass: Mapping[str, npt.NDArray[np.floating]]
+    domain: Domain,
+    cliques: Sequence[Clique],
+    width: int,
+    mass: Mapping[str, npt.NDArray[np.floating]],
+    scores: Mapping[str, npt.NDArray[np.floating]] | None = None,
 ) -> dict[tuple[str, int], npt.NDArray[np.int64]]:
     """The groups that sketches of these cliques need: (attribute, number of groups) -> group of each value.
+
+    Groups are of neighbours: by their codes where these have an order, else by their scores or, without any, from the
+    likeliest value to the rarest. The order in which unordered values are listed changes nothing.
 
     Args:
         domain: of the cliques.
         cliques: to be sketched.
         width: most buckets of a sketch.
         mass: each attribute's one-way distribution, from released values.
+        scores: of attributes whose codes are in no order, a number for each value.
     """
-    return {(name, g): equal_groups(mass[name], g) for name, g in grouping_keys(domain, cliques, width)}
+    found = {}
+    for name, g in grouping_keys(domain, cliques, width):
+        own = np.asarray(mass[name], np.float64)
+        along = np.arange(len(own)) if has_order(domain, name) else (scores or {}).get(name, -own)
+        order = np.argsort(along, kind="stable")
+        found[name, g] = np.empty(len(own), np.int64)
+        found[name, g][order] = equal_groups(own[order], g)
+    return found
+
+
+def has_order(domain: Domain, name: str) -> bool:
+    """Whether neighbouring codes of an attribute are alike: bins of numbers, ordered categories, or two values."""
+    return domain[name] < 3 or domain.ordered.get(name, 0) > 2
 
 
 def grouping_keys(domain: Domain, cliques: Sequence[Clique], width: int) -> list[tuple[str, int]]:

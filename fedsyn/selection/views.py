@@ -190,8 +190,8 @@ def _announced(
     head = json.loads(named["model"].tobytes())
     if (tuple(head["attributes"]), tuple(head["shape"])) != (domain.attributes, domain.shape):
         raise ValueError("another domain")
-    if "conditions" in head:
-        raise ValueError("a part of a distribution")
+    if "conditions" in head or "hidden" in head:
+        raise ValueError("a part of a distribution, or one with hidden attributes")
     measured, structural = ([tuple(clique) for clique in head[key]] for key in ("cliques", "structural_cliques"))
     if len(structural) > len(domain):  # a junction forest has no more cliques: nobody needs room for more
         raise ValueError("more structural cliques than attributes")

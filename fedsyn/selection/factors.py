@@ -1,0 +1,269 @@
+"""What all sketched pairs say together: the order of unordered values, and factors that link many columns.
+
+One sketch of a pair is mostly noise where rows are few. The sketches of all pairs have their noise independently, and
+one factor puts a single direction into all of them: the matrix of all pairs has an eigenvalue that grows like the
+number of columns, where that of noise grows like its root. Everything here is a function of released values.
+
+    scores        unordered values along the strongest direction that links them to other columns (correspondence
+                  analysis of all pairs together)
+    correlations  of normal scores, one for each pair
+    one_factor    loadings with the products nearest to them, where they are beyond what noise alone would show
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.domain import Clique
+from fedsyn.inference.factor import Cuts
+from fedsyn.selection.sketches import Sketcher
+
+Floats = npt.NDArray[np.float64]
+
+# Terms of Mehler's series; at a correlation of 0.97 the rest is below one part in a hundred.
+_TERMS = 30
+_LARGEST = 0.97  # of a loading
+# 95% point of the Tracy-Widom law of order 1: noise alone has a larger top eigenvalue in one run of twenty.
+_TRACY_WIDOM = 0.98
+_STEPS = 50
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """A sketched pair beside independent attributes.
+
+    Attributes:
+        pair: its attributes.
+        groups: of each attribute, the group of each value.
+        beyond: (g, h) shares of the rows that the pair has beyond independence, with noise.
+        sigma: standard deviation of the noise in each.
+    """
+
+    pair: Clique
+    groups: tuple[npt.NDArray[np.integer], ...]
+    beyond: Floats
+    sigma: float
+
+
+def looks(
+    sketcher: Sketcher, values: Sequence[Floats], sigma: float, masses: Mapping[str, Floats], total: float
+) -> Iterator[Look]:
+    """The sketched pairs.
+
+    Args:
+        sketcher: that made the values.
+        values: of each of its cliques, opened.
+        sigma: standard deviation of the noise before weights.
+        masses: (values,) probabilities of each attribute, as released.
+        total: records.
+    """
+    for i, clique in enumerate(sketcher.cliques):
+        if len(clique) == 2:
+            shape = sketcher.shapes[i]
+            apart = sketcher.of_marginal(i, np.multiply.outer(masses[clique[0]], masses[clique[1]]).ravel())
+            groups = tuple(sketcher.grouping[key] for key in zip(clique, shape, strict=True))
+            yield Look(
+                clique, groups, (values[i] / total - apart).reshape(shape), sketcher.sigma_of(i, sigma) / total
+            )
+
+
+# The order of unordered values ---------------------------------------------------------------------------------------
+
+
+def scores(found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> dict[str, Floats]:
+    """Return (values,) scores of each unordered attribute: where its values lie in what links it to the others.
+
+    All pairs are one symmetric matrix, in units of their noise; a factor's part in it is the product of what its
+    columns have, the mass of each group of values times their mean score. So scores are the coordinates of the leading
+    eigenvector over these masses, if noise alone would not have its eigenvalue in one run of twenty and the attribute
+    has a part in it; else those of the leading singular vector of its own pairs. Values that no sketch told apart have
+    one score.
+
+    Args:
+        found: pairs.
+        cuts: of the attributes that have an order.
+        unordered: those that have none.
+    """
+    whole = _Whole(found, cuts, unordered)
+    values, vectors = np.linalg.eigh(whole.matrix)
+    top, dimensions = float(values[-1]), whole.dimensions
+    shows = top > 2.0 * sqrt(dimensions) + _TRACY_WIDOM * dimensions ** (-1.0 / 6.0)
+    out = {}
+    for name, groups in whole.groups.items():
+        rows, part = whole.matrix[whole.places[name]], vectors[whole.places[name], -1]
+        # Noise gives each of its coordinates a variance of dimensions / top^2.
+        if not shows or float(part @ part) <= 2.0 * dimensions * (len(part) - 1.0) / top**2:
+            part = np.linalg.eigh(rows @ rows.T)[1][:, -1]
+        mass = np.bincount(groups, cuts[name].mass, len(part))
+        out[name] = (part / np.maximum(mass, 0.25 / len(part)))[groups]
+    return out
+
+
+class _Whole:
+    """All pairs as one symmetric matrix in units of noise: one row of an ordered attribute, else one for each group.
+
+    Of the groups that an unordered attribute has in different pairs the finest count; what a coarser one has is its
+    values', in proportion to their mass.
+    """
+
+    def __init__(self, found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> None:
+        seen = {
+            (name, size): groups
+            for look in found
+            for name, groups, size in zip(look.pair, look.groups, look.beyond.shape, strict=True)
+        }
+        finest = dict(sorted(seen))  # the largest size of each name stands last
+        sizes = {name: size if name in unordered else 1 for name, size in finest.items()}
+        ends = np.cumsum([0, *sizes.values()])
+        self.groups = {name: seen[name, size] for name, size in finest.items() if name in unordered}
+        self.places = {name: slice(*own) for name, own in zip(sizes, pairwise(ends), strict=True)}
+        self.dimensions = int(ends[-1]) - len(self.groups)  # groups' counts beyond independence add up to 0
+        directions = {
+            (name, size): _shared(cuts[name].mass, groups, self.groups[name])
+            if name in self.groups
+            else _direction(cuts[name], groups, size)[:, None]
+            for (name, size), groups in seen.items()
+        }
+        self.matrix = np.zeros((ends[-1], ends[-1]))
+        for look in found:
+            (a, b), (g, h) = look.pair, look.beyond.shape
+            at = self.places[a], self.places[b]
+            self.matrix[at] = directions[a, g].T @ look.beyond @ directions[b, h] / look.sigma
+            self.matrix[at[::-1]] = self.matrix[at].T
+
+
+def _shared(mass: Floats, groups: npt.NDArray[np.integer], finest: npt.NDArray[np.integer]) -> Floats:
+    """(groups, finest groups) what divides the counts of groups among the finest ones, by their mass."""
+    both = np.zeros((int(groups.max()) + 1, int(finest.max()) + 1))
+    np.add.at(both, (groups, finest), mass)
+    return np.asarray(both / both.sum(axis=1, keepdims=True))
+
+
+def _direction(cuts: Cuts, groups: npt.NDArray[np.integer], size: int) -> Floats:
+    """(size,) unit vector along which groups' counts beyond independence show a weak correlation."""
+    first = np.bincount(groups, cuts.moments(1)[:, 0], size)
+    return np.asarray(first / max(float(np.linalg.norm(first)), 1e-12))
+
+
+# Correlations and factors --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Correlations:
+    """Of the normal scores of attributes, as noisy sketches tell them.
+
+    Attributes:
+        names: the attributes.
+        values: (d, d) symmetric; 0 where there is none.
+        precision: (d, d) 1 / variance by noise; 0 where there is none, and on the diagonal.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    precision: Floats
+
+    def among(self, names: Sequence[str]) -> Correlations:
+        """Those of some attributes."""
+        at = [self.names.index(name) for name in names]
+        return Correlations(tuple(names), self.values[np.ix_(at, at)], self.precision[np.ix_(at, at)])
+
+
+def correlations(found: Sequence[Look], cuts: Mapping[str, Cuts]) -> Correlations:
+    """Return the correlations with which normal scores would look, on average, as the pairs do.
+
+    The counts beyond independence are read along one direction, that of a weak correlation: there a correlation r shows
+    the sum over k of c_k r^k (Mehler), which is solved for r. Noise in that direction has the sketch's own sigma.
+    """
+    names = tuple(dict.fromkeys(name for look in found for name in look.pair))
+    place = {name: i for i, name in enumerate(names)}
+    read: dict[tuple[str, bytes], tuple[Floats, Floats]] = {}
+
+    def of(name: str, groups: npt.NDArray[np.integer], size: int) -> tuple[Floats, Floats]:
+        key = name, groups.tobytes()
+        if key not in read:
+            moments = np.zeros((size, _TERMS))
+            np.add.at(moments, groups, cuts[name].moments(_TERMS))
+            unit = moments[:, 0] / max(float(np.linalg.norm(moments[:, 0])), 1e-12)
+            read[key] = unit, unit @ moments
+        return read[key]
+
+    at, seen, sigmas, series = np.zeros((2, len(found)), np.int64), *np.zeros((2, len(found))), np.zeros((len(found), _TERMS))
+    for i, look in enumerate(found):
+        (one, first), (two, second) = map(of, look.pair, look.groups, look.beyond.shape)
+        at[:, i] = place[look.pair[0]], place[look.pair[1]]
+        seen[i], sigmas[i], series[i] = one @ look.beyond @ two, look.sigma, first * second
+    values, slopes = _solved(series, seen)
+    table, precision = np.zeros((2, len(names), len(names)))
+    table[at[0], at[1]] = table[at[1], at[0]] = values
+    precision[at[0], at[1]] = precision[at[1], at[0]] = (slopes / sigmas) ** 2
+    return Correlations(names, table, precision)
+
+
+def _solved(series: Floats, seen: Floats) -> tuple[Floats, Floats]:
+    """(m,) r at which each series has the value that was seen, or the nearest end, by bisection; slopes there."""
+    low, high = np.full(len(seen), -_LARGEST), np.full(len(seen), _LARGEST)
+    for _ in range(30):
+        middle = (low + high) / 2.0
+        over = _horner(series, middle) * middle > seen
+        low, high = np.where(over, low, middle), np.where(over, middle, high)
+    found = (low + high) / 2.0
+    slopes = _horner(series * np.arange(1, series.shape[1] + 1), found)
+    shows = series[:, 0] > 1e-9  # of a value without neighbours nothing is read
+    return np.where(shows, found, 0.0), np.where(shows, np.maximum(slopes, 0.5 * series[:, 0]), 0.0)
+
+
+def _horner(series: Floats, at: Floats) -> Floats:
+    """(m,) sum over k of series[:, k] at^k."""
+    out = np.zeros(len(at))
+    for k in range(series.shape[1] - 1, -1, -1):
+        out = out * at + series[:, k]
+    return out
+
+
+def factors(known: Correlations) -> list[dict[str, float]]:
+    """Return the loadings of each factor that shows, the strongest first; no attribute has two.
+
+    An attribute joins a factor if its loading is more than two standard deviations; the next factor is looked for among
+    those that joined none.
+    """
+    found, names = list[dict[str, float]](), list(known.names)
+    while len(names) > 2 and (own := one_factor(known.among(names))):
+        found.append(own)
+        names = [name for name in names if name not in own]
+    return found
+
+
+def one_factor(known: Correlations) -> dict[str, float]:
+    """Return attribute -> loading of the factor that shows, of those that have one; empty if noise alone could show it.
+
+    Least squares of l_a l_b to the correlations, weighted by their precision. If there were no correlation at all,
+    the standardised ones were noise of variance 1, whose top eigenvalue exceeds 2 sqrt(d) by more than 0.98 d^(-1/6) in
+    one run of twenty. Loadings are shrunk by their noise (James & Stein).
+    """
+    weights, d = known.precision, len(known.names)
+    if d < 3:
+        return {}
+    top, vectors = np.linalg.eigh(known.values * np.sqrt(weights))
+    if top[-1] <= 2.0 * sqrt(d) + _TRACY_WIDOM * d ** (-1.0 / 6.0):
+        return {}
+    scale = np.sqrt(max(float(top[-1]) / sqrt(max(float(weights.max()), 1e-300)), 0.0))
+    loadings = np.clip(scale * vectors[:, -1], -_LARGEST, _LARGEST)
+    for _ in range(_STEPS):
+        for a in range(d):
+            at = weights[a] * loadings
+            loadings[a] = np.clip(at @ known.values[a] / max(float(at @ loadings), 1e-300), -_LARGEST, _LARGEST)
+    variance = 1.0 / np.maximum(weights @ loadings**2, 1e-300)
+    shown = loadings**2 > 4.0 * variance
+    if shown.sum() < 3:
+        return {}
+    shrunk = loadings * (1.0 - variance / np.maximum(loadings**2, 1e-300))
+    return {name: float(l) for name, l, kept in zip(known.names, shrunk, shown, strict=True) if kept}
+
+
+__all__ = ["Correlations", "Look", "correlations", "factors", "looks", "one_factor", "scores"]
