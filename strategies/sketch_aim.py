@@ -20,6 +20,7 @@ from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
 from fedsyn.inference import Measurement, Model
+from fedsyn.inference.capacity import PLANNED_ATTRIBUTES
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
@@ -219,7 +220,7 @@ class SketchAim(MechanismStrategy):
         assert self.model is not None
         cliques, share = self.candidates.cliques, t / self.options.rounds
         errors = self.errors(sketched, measurements, ModelView(self.model))
-        inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share)
+        inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
         new = self.chosen(errors, eligible, share, left + errors.paid)
         self.say(new, t)
@@ -254,7 +255,7 @@ class SketchAim(MechanismStrategy):
         errors = Errors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
         for i, known in self.planner.precisions(errors, [], mu2).items():
             errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
-        fits = self.capacity.test()
+        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)] if sketched.shows(view) else []
         new = self.chosen(errors, eligible, 1.0, mu2)
         self.say(new, self.options.rounds)
@@ -297,12 +298,10 @@ class SketchAim(MechanismStrategy):
         tree = self.capacity.copy()
 
         def fits(i: int) -> bool:
-            clique = self.candidates.cliques[i]
-            if not tree.fits(clique, share):
+            taken = tree.take(self.candidates.cliques[i], share)
+            if not taken:
                 refused.append(i)
-                return False
-            tree.add([clique])
-            return True
+            return taken
 
         return fits
 
