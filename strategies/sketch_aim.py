@@ -43,8 +43,8 @@ from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.planning import Errors, Plan, Planner, shrunk
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.sketches import Sketcher, squared_distance
-from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.selection.sketches import Floats, Sketcher, squared_distances
+from fedsyn.selection.views import ModelView, effective_cells_of_each
 from fedsyn.table.counting.groups import Groups
 from fedsyn.table.counting.residuals import cost
 
@@ -65,7 +65,7 @@ class SketchAim(MechanismStrategy):
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
     A sketch is linear in the table, so the sum of the clients' sketches is the pooled table's, however the rows are
     spread. It depends on no model: it is paid for once, and after every fit the server compares it with the sketch of
-    its current model, which estimates without bias how far the model is off (`squared_distance`). Each round plans for
+    its current model, which estimates without bias how far the model is off (`squared_distances`). Each round plans for
     all that is left of the budget (`Planner`), measures the most useful part of the plan, and fits. No client selects
     anything.
     """
@@ -534,40 +534,47 @@ class Sketched:
     def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""
         squared, spread, support = found = np.empty((3, len(self.values)))
-        for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
-            sigma = self.sketcher.sigma_of(i, self.sigma)
-            seen, noises = self.sketcher.of_marginal(i, probabilities), self.sketcher.noises(i)
-            squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma, noises)
-            spread[i] = sqrt(2.0 * noises) * sigma * sigma
-            support[i] = effective_cells(self.sketcher.coarse(i, probabilities))
+        for which, coarse, seen in self.sketcher.together(view.probabilities(self.sketcher.cliques)):
+            noises = self.sketcher.noises(which[0])
+            support[which] = effective_cells_of_each(coarse)
+            sigma = np.array([self.sketcher.sigma_of(i, self.sigma) for i in which])
+            squared[which] = self.off(which, view.model.total * seen, sigma)
+            spread[which] = sqrt(2.0 * noises) * sigma * sigma
         return found
+
+    def off(self, which: npt.NDArray[np.int64], seen: Floats, sigma: Floats) -> Floats:
+        """Unbiased squared distances of some sketches of one shape from what a model has there, (b, k)."""
+        residual = np.stack([self.values[i] for i in which]) - seen
+        return squared_distances(residual, sigma, self.sketcher.noises(which[0]))
 
     def sketch_errors(self, view: ModelView) -> list[SketchError]:
         """The distances, with what is needed to make errors of them."""
         sketcher, rows = self.sketcher, view.model.total
         names = [(name,) for name in view.model.domain]
         masses = {name: p for (name,), p in zip(names, view.probabilities(names), strict=True)}
+        alone = np.empty(len(self.values))
+        tables = [independent(masses, clique).ravel() for clique in sketcher.cliques]
+        for which, _, apart in sketcher.together(tables):
+            alone[which] = self.off(which, rows * apart, np.array([sketcher.sigma_of(i, self.sigma) for i in which]))
         found = []
         for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
             squared, spread, support = map(float, distance)
             groups = None
             if sketcher.grouping:
                 groups = tuple(sketcher.grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
-            apart = sketcher.of_marginal(i, independent(masses, clique))
-            off, sigma = self.values[i] - rows * apart, sketcher.sigma_of(i, self.sigma)
-            alone = squared_distance(off, sigma, sketcher.noises(i))
             scatter = rows * sketcher.spread(i)
-            found.append(SketchError(clique, squared, spread, scatter, support, groups, alone, sketcher.noises(i)))
+            noises = sketcher.noises(i)
+            found.append(SketchError(clique, squared, spread, scatter, support, groups, float(alone[i]), noises))
         return found
 
     def departures(self, model: Model) -> list[Departure]:
         """Where the sketches and a model of independent attributes see the same cells."""
-        sketcher, found = self.sketcher, []
-        for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
-            sigma = sketcher.sigma_of(i, self.sigma)
-            seen = sketcher.of_marginal(i, p)
-            found.append(Departure(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
-        return found
+        sketcher, found = self.sketcher, dict[int, Departure]()
+        for which, _, seen in sketcher.together(ModelView(model).probabilities(sketcher.cliques)):
+            for i, own in zip(which.tolist(), seen, strict=True):
+                sigma = sketcher.sigma_of(i, self.sigma)
+                found[i] = Departure(own, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i))
+        return [found[i] for i in range(len(found))]
 
 
 class CohortPool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import combinations
 
 import numpy as np
+import pytest
 
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
@@ -83,6 +84,14 @@ def test_what_a_plan_takes_is_what_fits_and_never_more_than_the_bounds() -> None
             assert pass_cost(domain, planned.cliques) <= 0.9 * cost
             tangled = max(tangled, max(c.core.bit_count() for c in planned.growth.components))
         assert taken > d and refused > d / 2 and (d == 9 or tangled > 16)
+
+
+def test_what_the_tree_cannot_hold_is_not_taken_whatever_an_estimate_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = capacity(cells=200)  # 140 with the first clique, 230 with the second
+    assert held.take(("a", "b")) and not held.fits(("b", "c"))
+    monkeypatch.setattr(Capacity, "test", lambda *_: lambda clique: True)
+    assert not held.take(("b", "c")) and held.cliques == (("a", "b"),) and held.growth.cells == (140, 140)
+    assert held.take(("a",)), "what is inside costs nothing"
 
 
 def test_estimate_config_takes_the_end_of_a_fit_from_the_configuration():
