@@ -400,35 +400,44 @@ class _Search:
         )
         self.gains = np.where(open_, planner.removed(parts), 0.0)
         self.bounds = self.gains.copy()
-        self.offers, self.steps = np.zeros(len(parts)), np.zeros(len(parts), np.int64)
-        self.fresh = np.zeros(len(parts), bool)
+        self.steps = np.zeros(len(parts), np.int64)
+        # What was asked at this total and offers anything, the best last: offer and gain for its room, and which.
+        self.queue: list[tuple[float, float, int]] = []
 
     def best(self, total: float) -> tuple[int, int] | None:
-        """The candidate that offers most for its room, beside a total of shares, and its step; None: no one does."""
+        """The candidate that offers most for its room, beside a total of shares, and its step; None: no one does.
+
+        It is returned once, as are those after it as long as nothing changes.
+        """
         if total != self.total:
-            self.total = total
-            self.fresh[:] = False
+            self.total, self.several, self.queue = total, _FIRST, []
             if total > self.most:
                 self.most = _WINDOW * total
                 self.bounds[:] = self.gains
-        rounding, best, several = _ROUNDING * total**1.5 / sqrt(self.budget), 0.0, _FIRST
-        reach = np.where(self.open, (self.bounds * (1.0 + _ROUNDING) + rounding) / self.room, -np.inf)
-        done = np.flatnonzero(self.fresh & self.open)
-        best = max(best, float((self.offers[done] / self.room[done]).max(initial=0.0)))
-        while len(left := np.flatnonzero(~self.fresh & (self.gains > 0.0) & (reach >= best) & (reach > 0.0))):
-            if len(left) > several:
-                left = left[np.argpartition(-reach[left], several)[:several]]
-            several *= 4
-            offers, steps, bounds = self.planner.offers(
-                left, self.gains[left], np.sqrt(self.own[left]), total, self.most, self.budget, self.errors
-            )
-            self.offers[left], self.steps[left], self.bounds[left], self.fresh[left] = offers, steps, bounds, True
-            best = max(best, float((offers / self.room[left]).max()))
-        if best <= 0.0:
+            rounding = _ROUNDING * total**1.5 / sqrt(self.budget)
+            self.left = np.flatnonzero(self.open & (self.gains > 0.0))
+            self.reach = (self.bounds[self.left] * (1.0 + _ROUNDING) + rounding) / self.room[self.left]
+            self.top = float(self.reach.max(initial=0.0))
+        while self.top > 0.0 and self.top >= (self.queue[-1][0] if self.queue else 0.0):
+            self._ask()
+        if not self.queue:
             return None
-        found = np.flatnonzero(self.fresh & self.open & (self.offers / self.room == best))
-        clique = int(found[np.argmax(self.gains[found] / self.room[found])])
+        clique = -self.queue.pop()[2]
         return clique, int(self.steps[clique])
+
+    def _ask(self) -> None:
+        """Computes the offers of some more, of those whose bounds are largest."""
+        some = np.argpartition(-self.reach, min(self.several, len(self.left)) - 1)[: self.several]
+        some = some[self.reach[some] >= (self.queue[-1][0] if self.queue else 0.0)]
+        which, self.several = self.left[some], 4 * self.several
+        self.left, self.reach = np.delete(self.left, some), np.delete(self.reach, some)
+        self.top = float(self.reach.max(initial=0.0))
+        offers, self.steps[which], self.bounds[which] = self.planner.offers(
+            which, self.gains[which], np.sqrt(self.own[which]), self.total, self.most, self.budget, self.errors
+        )
+        room = self.room[which]
+        found = zip((offers / room).tolist(), (self.gains[which] / room).tolist(), (-which).tolist(), strict=True)
+        self.queue = sorted([*self.queue, *(one for one in found if one[0] > 0.0)])
 
     def changed(self, parts: Indices) -> None:
         """Takes note that these parts of queries were changed: gains and distances of what shares a query with them."""
@@ -447,7 +456,7 @@ class _Search:
             gain = planner._gain(self.base, self.own, entries)
             self.gains[near] = np.bincount(planner._candidate[entries], gain, len(self.parts))[near]
             self.bounds[near] = self.gains[near]
-            self.fresh[near] = False
+        self.total = np.nan
 
 
 __all__ = ["SURVIVING", "Errors", "Plan", "Planner", "above_floors", "shrunk"]
