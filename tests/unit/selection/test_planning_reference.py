@@ -140,19 +140,20 @@ def test_plans_are_those_of_the_plain_planner(start: int) -> None:
     assert chosen > 20
 
 
-def test_an_addition_asks_few_candidates_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 40 columns' pairs, a small multiple of what one pass over them asks, whatever the number of additions."""
-    d, rng = 40, np.random.default_rng(0)
+@pytest.mark.parametrize("d", [20, 40])
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_weighed_grows_as_the_pairs_do(monkeypatch: pytest.MonkeyPatch, d: int, shared: bool) -> None:
+    """Few for each addition, beside some passes over all: where all pairs are alike, and where few have anything."""
+    rng = np.random.default_rng(0)
     domain = Domain(tuple(f"a{i}" for i in range(d)), tuple(rng.integers(2, 20, d).tolist()))
     workload = all_kway(domain, 2)
     plan = Planner(workload, Candidates.of(workload, domain))
     cliques = plan.candidates.cliques
     made = Resolutions(domain, {n: np.ones(s) for n, s in zip(domain, domain.shape, strict=True)}, beyond=True)
     noisy = {i: 1e-3 for i, q in enumerate(cliques) if len(q) == 1}
-    errors = Errors(
-        rng.gamma(0.5, 1e6, len(cliques)), lambda i: float(domain.size(cliques[i])), noisy,
-        lambda i: made.ladder(cliques[i]), 5e4,
-    )  # fmt: skip
+    parts = rng.normal(1.0, 0.1, len(cliques)) ** 2 * 4e6 if shared else rng.gamma(0.1, 1e6, len(cliques))
+    support = [float(domain.size(q)) for q in cliques]
+    errors = Errors(parts, support.__getitem__, noisy, lambda i: made.ladder(cliques[i]), 5e4)
     offers, asked = Planner.offers, list[int]()
 
     def counted(self: Planner, which: npt.NDArray[np.int64], *more: object) -> object:
@@ -162,5 +163,5 @@ def test_an_addition_asks_few_candidates_anew(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Planner, "offers", counted)
     pairs = [i for i, q in enumerate(cliques) if len(q) == 2]
     found = plan.best(errors, pairs, lambda i: True, 0.5)
-    assert len(found.cliques) > 100
-    assert sum(asked) < 10 * len(pairs) and len(asked) < 2 * len(found.cliques)
+    assert len(found.cliques) > d
+    assert sum(asked) < 40 * len(found.cliques) + 10 * len(pairs) and len(asked) < 3 * len(found.cliques)
