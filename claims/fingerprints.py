@@ -324,6 +324,24 @@ def rounded(facts: Any) -> Any:
 # Cost -----------------------------------------------------------------------------------------------------------------
 
 
+@contextmanager
+def weighing() -> Iterator[list[int]]:
+    """Of each call of `Planner.offers`, the candidates that it is asked about."""
+    from fedsyn.selection.planning import Planner
+
+    offers, found = Planner.offers, list[int]()
+
+    def counted(self: Planner, which: Any, *more: Any) -> Any:
+        found.append(len(which))
+        return offers(self, which, *more)
+
+    Planner.offers = counted  # type: ignore[assignment, method-assign]
+    try:
+        yield found
+    finally:
+        Planner.offers = offers  # type: ignore[method-assign]
+
+
 @fingerprint
 def planner() -> Facts:
     """Candidates that are weighed and passes of the fits, of a run on 14 columns with all pairs."""
@@ -331,15 +349,15 @@ def planner() -> Facts:
     from fedsyn.loading import parse_config
     from fedsyn.runs.engines import run
 
-    watched = ("Planner.removed", "Planner.offer", "Planner.best", "Calibrator.run", "estimate")
+    watched = ("Planner.removed", "Planner.offers", "Planner.best", "Calibrator.run", "estimate")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_table(folder, 14)
         made = document("sketch_aim", clients=3, federation={"partition": "iid"}, evaluation=[])
         made["data"] = {"source": str(folder / "table.csv"), "schema": str(folder / "schema.yaml")}
-        with counting(*watched) as calls:
+        with counting(*watched) as calls, weighing() as weighed:
             run(parse_config(made), folder / "out", full_page=False)
-    return dict(calls)
+    return {**calls, "calls for a candidate": sum(weighed)}
 
 
 @fingerprint

@@ -20,7 +20,7 @@ from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
 from fedsyn.inference import Measurement, Model
-from fedsyn.inference.capacity import Capacity
+from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity
 from fedsyn.inference.factor import Cuts, factor_model
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.plugins.clients.sketch_aim import (
@@ -46,8 +46,8 @@ from fedsyn.selection.groups import has_order
 from fedsyn.selection.planning import Errors, Plan, Planner, shrunk
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.sketches import Sketcher, squared_distance
-from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.selection.sketches import Floats, Sketcher, squared_distances
+from fedsyn.selection.views import ModelView, effective_cells_of_each
 from fedsyn.table.counting.groups import Groups
 from fedsyn.table.counting.residuals import cost
 
@@ -68,7 +68,7 @@ class SketchAim(MechanismStrategy):
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
     A sketch is linear in the table, so the sum of the clients' sketches is the pooled table's, however the rows are
     spread. It depends on no model: it is paid for once, and after every fit the server compares it with the sketch of
-    its current model, which estimates without bias how far the model is off (`squared_distance`). Each round plans for
+    its current model, which estimates without bias how far the model is off (`squared_distances`). Each round plans for
     all that is left of the budget (`Planner`), measures the most useful part of the plan, and fits. No client selects
     anything.
     """
@@ -292,7 +292,7 @@ class SketchAim(MechanismStrategy):
         assert self.model is not None
         cliques, share = self.candidates.cliques, t / self.options.rounds
         errors = self.errors(sketched, measurements, ModelView(self.model))
-        inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share)
+        inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
         new = self.chosen(errors, eligible, share, left + errors.paid)
         self.say(new, t)
@@ -327,7 +327,7 @@ class SketchAim(MechanismStrategy):
         errors = Errors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
         for i, known in self.planner.precisions(errors, [], mu2).items():
             errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
-        fits = self.capacity.test()
+        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and fits(q)] if sketched.shows(view) else []
         new = self.chosen(errors, eligible, 1.0, mu2)
         self.say(new, self.options.rounds)
@@ -370,12 +370,10 @@ class SketchAim(MechanismStrategy):
         tree = self.capacity.copy()
 
         def fits(i: int) -> bool:
-            clique = self.candidates.cliques[i]
-            if not tree.fits(clique, share):
+            taken = tree.take(self.candidates.cliques[i], share)
+            if not taken:
                 refused.append(i)
-                return False
-            tree.add([clique])
-            return True
+            return taken
 
         return fits
 
@@ -611,40 +609,47 @@ class Sketched:
     def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""
         squared, spread, support = found = np.empty((3, len(self.values)))
-        for i, probabilities in enumerate(view.probabilities(self.sketcher.cliques)):
-            sigma = self.sketcher.sigma_of(i, self.sigma)
-            seen, noises = self.sketcher.of_marginal(i, probabilities), self.sketcher.noises(i)
-            squared[i] = squared_distance(self.values[i] - view.model.total * seen, sigma, noises)
-            spread[i] = sqrt(2.0 * noises) * sigma * sigma
-            support[i] = effective_cells(self.sketcher.coarse(i, probabilities))
+        for which, coarse, seen in self.sketcher.together(view.probabilities(self.sketcher.cliques)):
+            noises = self.sketcher.noises(which[0])
+            support[which] = effective_cells_of_each(coarse)
+            sigma = np.array([self.sketcher.sigma_of(i, self.sigma) for i in which])
+            squared[which] = self.off(which, view.model.total * seen, sigma)
+            spread[which] = sqrt(2.0 * noises) * sigma * sigma
         return found
+
+    def off(self, which: npt.NDArray[np.int64], seen: Floats, sigma: Floats) -> Floats:
+        """Unbiased squared distances of some sketches of one shape from what a model has there, (b, k)."""
+        residual = np.stack([self.values[i] for i in which]) - seen
+        return squared_distances(residual, sigma, self.sketcher.noises(which[0]))
 
     def sketch_errors(self, view: ModelView) -> list[SketchError]:
         """The distances, with what is needed to make errors of them."""
         sketcher, rows = self.sketcher, view.model.total
         names = [(name,) for name in view.model.domain]
         masses = {name: p for (name,), p in zip(names, view.probabilities(names), strict=True)}
+        alone = np.empty(len(self.values))
+        tables = [independent(masses, clique).ravel() for clique in sketcher.cliques]
+        for which, _, apart in sketcher.together(tables):
+            alone[which] = self.off(which, rows * apart, np.array([sketcher.sigma_of(i, self.sigma) for i in which]))
         found = []
         for i, (clique, *distance) in enumerate(zip(sketcher.cliques, *self.distances(view), strict=True)):
             squared, spread, support = map(float, distance)
             groups = None
             if sketcher.grouping:
                 groups = tuple(sketcher.grouping[pair] for pair in zip(clique, sketcher.shapes[i], strict=True))
-            apart = sketcher.of_marginal(i, independent(masses, clique))
-            off, sigma = self.values[i] - rows * apart, sketcher.sigma_of(i, self.sigma)
-            alone = squared_distance(off, sigma, sketcher.noises(i))
             scatter = rows * sketcher.spread(i)
-            found.append(SketchError(clique, squared, spread, scatter, support, groups, alone, sketcher.noises(i)))
+            noises = sketcher.noises(i)
+            found.append(SketchError(clique, squared, spread, scatter, support, groups, float(alone[i]), noises))
         return found
 
     def departures(self, model: Model) -> list[Departure]:
         """Where the sketches and a model of independent attributes see the same cells."""
-        sketcher, found = self.sketcher, []
-        for i, p in enumerate(ModelView(model).probabilities(sketcher.cliques)):
-            sigma = sketcher.sigma_of(i, self.sigma)
-            seen = sketcher.of_marginal(i, p)
-            found.append(Departure(seen, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i)))
-        return found
+        sketcher, found = self.sketcher, dict[int, Departure]()
+        for which, _, seen in sketcher.together(ModelView(model).probabilities(sketcher.cliques)):
+            for i, own in zip(which.tolist(), seen, strict=True):
+                sigma = sketcher.sigma_of(i, self.sigma)
+                found[i] = Departure(own, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i))
+        return [found[i] for i in range(len(found))]
 
 
 class CohortPool:

@@ -6,7 +6,7 @@ layouts below, as in the mechanism itself; nothing here is meant for real rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
@@ -111,6 +111,13 @@ class Signs(Sketcher):
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         flat = self.coarse(i, values)
         return self._project(i, np.arange(len(flat)), flat) / self.row_norm
+
+    def together(
+        self, tables: Sequence[npt.NDArray[np.float64]]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.float64]]]:
+        """One by one: each has signs of its own."""
+        for i, table in enumerate(tables):
+            yield np.array([i]), self.coarse(i, table)[None], self.of_marginal(i, table)[None]
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """Return the marginal itself: no cells share a group."""

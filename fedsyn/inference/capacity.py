@@ -37,6 +37,8 @@ def require_room(domain: Domain, node: InferenceNode) -> None:
 
 # `which_fit` triangulates anew what a clique may change as long as that concerns so many attributes, or fewer.
 MOST_ATTRIBUTES = 48
+# The same for a plan, which asks about all candidates again for each clique that it takes.
+PLANNED_ATTRIBUTES = 16
 
 
 class Capacity:
@@ -103,6 +105,20 @@ class Capacity:
         """Whether the model with this clique added stays within `share` of both bounds."""
         return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_message_passing_cost)
 
+    def take(self, clique: Clique, share: float = 1.0) -> bool:
+        """Adds a clique to a plan if `test` says that it may be added, and the tree with it is within both bounds."""
+        if not self.test(share, PLANNED_ATTRIBUTES)(clique):
+            return False
+        before = self._cliques, self._growth, self._stale
+        self._cliques = dict(self._cliques)
+        self.add([clique])
+        if self._growth is None and not self.growth.within(
+            share * self.max_cells, share * self.max_message_passing_cost
+        ):
+            self._cliques, self._growth, self._stale = before
+            return False
+        return True
+
     def which_fit(self, cliques: Sequence[Clique], share: float = 1.0) -> list[int]:
         """Indices of the cliques that could be added next, each on its own.
 
@@ -113,7 +129,7 @@ class Capacity:
         fits = self.test(share)
         return [i for i, clique in enumerate(cliques) if fits(clique)]
 
-    def test(self, share: float = 1.0) -> Callable[[Clique], bool]:
+    def test(self, share: float = 1.0, most: int = MOST_ATTRIBUTES) -> Callable[[Clique], bool]:
         """`which_fit` for one clique after the other, beside the cliques of now, whatever is added later."""
         cells, cost, growth, mask = (
             share * self.max_cells,
@@ -121,7 +137,7 @@ class Capacity:
             self.growth,
             self._axes.mask,
         )
-        return lambda clique: growth.fits(mask(clique), cells, cost, MOST_ATTRIBUTES)
+        return lambda clique: growth.fits(mask(clique), cells, cost, most)
 
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:
         """Adds the cliques one after the other as long as the bounds hold; indices of those that were added."""

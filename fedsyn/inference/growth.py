@@ -120,6 +120,12 @@ class Growth:
     def passes(self) -> tuple[int, ...]:
         return tuple(sum(c.passes[order] for c in self.components) for order in ORDERS)
 
+    def within(self, max_cells: float, max_pass: float) -> bool:
+        """Whether the tree as it is respects both bounds."""
+        cells = min(self.cells)
+        fewest = min(passes for own, passes in zip(self.cells, self.passes, strict=True) if own == cells)
+        return cells <= max_cells and fewest <= max_pass
+
     def holds(self, mask: int) -> bool:
         """Whether a measured clique contains it."""
         return any(mask & m == mask for m in self.holding[(mask & -mask).bit_length() - 1]) if mask else True

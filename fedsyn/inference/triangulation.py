@@ -10,6 +10,7 @@ Sources: Lauritzen & Spiegelhalter 1988; greedy elimination orders as in Koller 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -19,7 +20,11 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 
+# Cliques whose bits and cells are kept: the neighbours of an attribute are looked at again and again.
+_KEPT = 1 << 15
 
+
+@lru_cache(maxsize=_KEPT)
 def bits(mask: int) -> tuple[int, ...]:
     """Positions of the set bits, ascending."""
     out = []
@@ -90,14 +95,17 @@ class Axes:
         """The clique of a mask in the order of its tables' axes."""
         return tuple(self.domain.names[self.order[rank]] for rank in bits(mask))
 
+    @cached_property
+    def _cells(self) -> dict[int, int]:
+        return {}
+
     def cells(self, mask: int) -> int:
-        sizes = self.sizes
-        out = 1
-        while mask:
-            low = mask & -mask
-            out *= sizes[low.bit_length() - 1]
-            mask ^= low
-        return out
+        found = self._cells.get(mask)
+        if found is None:
+            if len(self._cells) >= _KEPT:
+                self._cells.clear()
+            found = self._cells[mask] = math.prod(self.sizes[rank] for rank in bits(mask))
+        return found
 
     def shape(self, mask: int) -> tuple[int, ...]:
         return tuple(self.sizes[rank] for rank in bits(mask))
@@ -218,8 +226,10 @@ def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bo
 
 def _fill(adjacency: list[int], rank: int) -> int:
     """Edges that eliminating a vertex would add, each counted from both ends."""
-    neighbours = adjacency[rank]
-    return sum((neighbours & ~(1 << u) & ~adjacency[u]).bit_count() for u in bits(neighbours))
+    neighbours, missing = adjacency[rank], 0
+    for other in bits(neighbours):
+        missing += (neighbours & ~adjacency[other]).bit_count() - 1  # none is a neighbour of its own
+    return missing
 
 
 @lru_cache(maxsize=8192)

@@ -14,12 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, sqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import log_ndtr
 
-from fedsyn.selection.resolution import Ladder
+from fedsyn.selection.resolution import Ladder, missed
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.workload import Workload, subsets
 
@@ -28,6 +29,7 @@ from fedsyn.table.counting.workload import Workload, subsets
 SURVIVING = 0.25
 
 Floats = npt.NDArray[np.float64]
+Indices = npt.NDArray[np.int64]
 
 
 def shrunk(squared: Floats, spread: Floats) -> Floats:
@@ -142,6 +144,11 @@ class Planner:
         held = [(place[s], r) for r, q in enumerate(workload.cliques) for s in subsets(q)]
         holder = np.array(sorted(held), np.int64).reshape(-1, 2)
         self._candidate, self._query = holder[:, 0], holder[:, 1]
+        m = len(candidates)
+        self._parts_of, self._wholes_of = Positions(self._whole, m), Positions(self._part, m)
+        self._held_in, self._held_by = Positions(self._candidate, m), Positions(self._query, len(self.queries))
+        self._asks = Positions(self.queries, m)
+        self._terms: Terms | None = None
 
     @cached_property
     def single(self) -> npt.NDArray[np.bool_]:
@@ -162,11 +169,14 @@ class Planner:
 
     def removed(self, parts: Floats) -> Floats:
         """(m,) how much less the weighted errors of all queries are without the parts of each candidate."""
-        base = self.inside(parts)[self.queries]
         own = self.inside(np.where(self.single, 0.0, parts))
-        left = np.sqrt(np.maximum(base[self._query] - own[self._candidate], 0.0))
-        gain = self.weights[self._query] * (np.sqrt(base)[self._query] - left)
-        return self._per_candidate(gain)
+        return self._per_candidate(self._gain(self.inside(parts)[self.queries], own, slice(None)))
+
+    def _gain(self, base: Floats, own: Floats, entries: Any) -> Floats:
+        """What each candidate takes away from each query that holds it: some of the (candidate, query)."""
+        query, candidate = self._query[entries], self._candidate[entries]
+        left = np.sqrt(np.maximum(base[query] - own[candidate], 0.0))
+        return np.asarray(self.weights[query] * (np.sqrt(base[query]) - left))
 
     def share(self, i: int, errors: Errors) -> float:
         """What candidate i gets of a budget, before division by the sum: least noise in all (PrivSyn's exponent).
@@ -180,30 +190,45 @@ class Planner:
         noise = float(self.asked[i]) * SURVIVING * sqrt(2.0 / pi) * noisy
         return np.asarray(noise ** (2.0 / 3.0))
 
-    def offer(
-        self, i: int, gain: float, distance: float, total: float, budget: float, errors: Errors
-    ) -> tuple[float, int | None]:
-        """What measuring candidate i takes away beyond what its noise adds; and in which groups, None: in cells.
+    def offers(
+        self, which: Indices, gains: Floats, distances: Floats, total: float, most: float, budget: float, errors: Errors
+    ) -> tuple[Floats, Indices, Floats]:
+        """What measuring each of some candidates takes away beyond what its noise adds, at the best step of its ladder.
 
         Args:
-            i: the candidate.
-            gain: what it would take away without noise.
-            distance: L1 norm of what the model misses there, in records.
-            total: shares of all that is measured beside it.
+            which: (k,) candidates.
+            gains: (k,) what they would take away without noise.
+            distances: (k,) L1 norms of what the model misses there, in records.
+            total: shares of all that is measured beside one of them.
+            most: a larger total.
             budget: mu^2 that they share.
             errors: before the round.
+
+        Returns:
+            (k,) offers; their steps; and what they are at most at any total from this one to `most`.
         """
-        cells = errors.support(i)
-        if errors.ladder is None:
-            share = float(self._share_of(i, np.array(cells * errors.cost(i))))
-            return gain - ((total + share) ** 1.5 - total**1.5) / sqrt(budget), None
-        ladder = errors.ladder(i)
-        shares = self._share_of(i, np.minimum(ladder.carried, cells) * ladder.costs)
-        added = ((total + shares) ** 1.5 - total**1.5) / sqrt(budget)
-        variance = float(ladder.costs[-1]) * (total + float(shares[-1])) / (budget * float(shares[-1]))
-        net = gain * (1.0 - ladder.missed(distance, errors.rows, cells, variance)) - added
-        step = int(np.argmax(net))
-        return float(net[step]), step if step + 1 < len(net) else None
+        terms = self._terms_of(errors, which)
+        share, price = terms.whole[which], terms.price[which]
+
+        def left(total: float) -> Floats:
+            variance = price * (total + share) / (budget * share)
+            cells, hidden = terms.cells[which, None], terms.hidden[which]
+            return missed(distances[:, None], errors.rows, cells, variance[:, None], terms.unseen[which], hidden)
+
+        added = ((total + terms.shares[which]) ** 1.5 - total**1.5) / sqrt(budget)
+        now = left(total)
+        net = np.where(terms.steps[which], gains[:, None] * (1.0 - now) - added, -np.inf)
+        # The noise of all others grows with the total, and what is missed falls or rises with it on the whole way.
+        bound = np.where(terms.steps[which], gains[:, None] * (1.0 - np.minimum(now, left(most))) - added, -np.inf)
+        step = net.argmax(axis=1)
+        return net[np.arange(len(which)), step], step, bound.max(axis=1)
+
+    def _terms_of(self, errors: Errors, which: Indices) -> Terms:
+        """The terms of one round's offers, with those of these candidates."""
+        if self._terms is None or not self._terms.are_of(errors):
+            self._terms = Terms(self, errors)
+        self._terms.add(which)
+        return self._terms
 
     def best(
         self,
@@ -217,7 +242,8 @@ class Planner:
 
         The noise of all measurements together is (sum of shares)^(3/2) / sqrt(budget): a clique adds to it what it
         takes away from the others. The supports, which take long to compute for large cliques, are asked for those
-        alone whose gain without noise is above the best one.
+        alone whose gain without noise is above the best one; and an offer anew only of those whose bound since the last
+        time is.
 
         Args:
             errors: before the round.
@@ -233,38 +259,204 @@ class Planner:
         open_ = np.zeros(len(parts), bool)
         open_[list(eligible)] = True
         total = sum(self.share(i, errors) for i in errors.noisy)
-        while open_.any():
-            gains = np.where(open_, self.removed(parts), 0.0)
-            missed = np.sqrt(self.inside(np.where(self.single, 0.0, parts)))
-            best, clique, step = 0.0, -1, None
-            for i in np.argsort(-gains / room, kind="stable"):
-                if gains[i] / room[i] <= best:
-                    break
-                net, at = self.offer(int(i), float(gains[i]), float(missed[i]), total, budget, errors)
-                if net / room[i] > best:
-                    best, clique, step = net / float(room[i]), int(i), at
-            if clique < 0:
-                break
+        search = _Search(self, errors, parts, open_, room, budget)
+        while (found := search.best(total)) is not None:
+            clique, step = found
             open_[clique] = False
-            if fits(clique):
-                chosen.append(clique)
-                left = 0.0
-                if step is not None and errors.ladder is not None:
-                    errors.steps[clique] = step
-                    left = float(errors.ladder(clique).unseen[step]) ** 2
-                total += self.share(clique, errors)
-                inside = self._part[self._whole == clique]
-                parts[inside] *= np.where(self.single[inside], 1.0, left)
+            if not fits(clique):
+                continue
+            chosen.append(clique)
+            left = 0.0
+            if errors.ladder is not None and step + 1 < len(errors.ladder(clique).unseen):
+                errors.steps[clique] = step
+                left = float(errors.ladder(clique).unseen[step]) ** 2
+            total += self.share(clique, errors)
+            inside = self._part[self._parts_of.of([clique])]
+            inside = inside[~self.single[inside]]
+            parts[inside] *= left
+            search.changed(inside)
         overlooked = float(self.weights @ np.sqrt(self.inside(np.where(self.single, 0.0, parts))[self.queries]))
         return Plan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps)
 
     def precisions(self, errors: Errors, chosen: Sequence[int], left: float) -> dict[int, float]:
         """mu^2 for each new clique and each measured one, one-way marginals too: all that is left."""
-        every = [*chosen, *(i for i in errors.noisy if i not in set(chosen))]
+        new = set(chosen)
+        every = [*chosen, *(i for i in errors.noisy if i not in new)]
         shares = np.array([self.share(i, errors) for i in every])
         floors = np.array([errors.noisy.get(i, 0.0) * errors.cost(i) for i in every])
         added = above_floors(shares, floors, left)
         return {i: float(more) for i, more in zip(every, added, strict=True) if more > 0}
+
+
+class Positions:
+    """Where each id is in an array of them, in order.
+
+    Args:
+        ids: (n,) of 0 to m - 1.
+        m: ids that there are.
+    """
+
+    def __init__(self, ids: Indices, m: int) -> None:
+        self._order = np.argsort(ids, kind="stable")
+        self._ends = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=m))])
+
+    def of(self, which: Iterable[int]) -> Indices:
+        """The positions of some ids, one id after the other."""
+        found = [self._order[self._ends[i] : self._ends[i + 1]] for i in which]
+        return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+class Terms:
+    """What the offers of one round are made of, beside gain and distance: a row per candidate that was asked for.
+
+    Attributes:
+        cells: (m,) that carry each candidate.
+        shares: (m, k) of a budget, on each step of its ladder.
+        unseen: (m, k) share of a dependence's squared L1 norm that the step leaves unseen.
+        hidden: (m, k) share of the carrying cells that the step does not tell apart.
+        steps: (m, k) whether there is such a step.
+        whole: (m,) the share in cells.
+        price: (m,) mu^2 of a precision of 1 in cells.
+    """
+
+    def __init__(self, planner: Planner, errors: Errors) -> None:
+        m = len(errors.parts)
+        self._planner, self._errors, self._known = planner, errors, np.zeros(m, bool)
+        self.cells, self.whole, self.price = np.ones((3, m))
+        self.shares = self.unseen = self.hidden = np.zeros((m, 0))
+        self.steps = np.zeros((m, 0), bool)
+
+    def are_of(self, errors: Errors) -> bool:
+        own = self._errors
+        return own.support is errors.support and own.ladder is errors.ladder and own.costs is errors.costs
+
+    def add(self, which: Indices) -> None:
+        """Computes the rows of these candidates that are not there yet."""
+        new = which[~self._known[which]]
+        if not len(new):
+            return
+        errors, planner = self._errors, self._planner
+        cells = np.array([errors.support(int(i)) for i in new])
+        if errors.ladder is None:
+            lengths, one = np.ones(len(new), np.int64), np.ones(len(new))
+            carried, unseen, costs = cells, 0.0 * one, one if errors.costs is None else errors.costs[new]
+        else:
+            ladders = [errors.ladder(int(i)) for i in new]
+            lengths = np.array([len(own.carried) for own in ladders])
+            carried, unseen, costs = (
+                np.concatenate(part)
+                for part in zip(*((own.carried, own.unseen, own.costs) for own in ladders), strict=True)
+            )
+        more = int(lengths.max()) - self.steps.shape[1]
+        if more > 0:
+            for name in ("shares", "unseen", "hidden", "steps"):
+                setattr(self, name, np.pad(getattr(self, name), ((0, 0), (0, more))))
+        rows, ends = np.repeat(new, lengths), np.cumsum(lengths)
+        columns = np.arange(len(rows)) - np.repeat(ends - lengths, lengths)
+        cells_of = np.repeat(cells, lengths)
+        carried = np.minimum(carried, cells_of)
+        noise = planner.asked[rows] * SURVIVING * sqrt(2.0 / pi) * (carried * costs)
+        shares = noise ** (2.0 / 3.0)
+        hidden = np.maximum(0.0, 1.0 - carried / cells_of)
+        hidden[ends - 1] = 0.0
+        self.steps[rows, columns] = True
+        self.shares[rows, columns], self.hidden[rows, columns], self.unseen[rows, columns] = shares, hidden, unseen**2
+        self.cells[new], self.whole[new], self.price[new] = cells, shares[ends - 1], costs[ends - 1]
+        self._known[new] = True
+
+
+# Of a total, what it may grow before bounds are taken anew.
+_WINDOW = 1.1
+# Candidates whose offers are first computed together; four times as many each time that is not enough.
+_FIRST = 32
+# Of what a bound is made of, what rounding may add to it.
+_ROUNDING = 1e-12
+
+
+class _Search:
+    """The best offer, addition after addition.
+
+    An addition changes gain and distance of those candidates that share a query with a part that it removes. All other
+    offers change with the total of the shares alone, and `Planner.offers` bounds them for some growth of it: those
+    are computed anew whose bound reaches the best.
+
+    Args:
+        planner: whose candidates these are.
+        errors: before the round.
+        parts: (m,) squared errors; `changed` says which were changed.
+        open_: (m,) the candidates that may be chosen.
+        room: (m,) that each takes.
+        budget: mu^2 that all share.
+    """
+
+    def __init__(
+        self, planner: Planner, errors: Errors, parts: Floats, open_: npt.NDArray[np.bool_], room: Floats, budget: float
+    ) -> None:
+        self.planner, self.errors, self.parts, self.open, self.room = planner, errors, parts, open_, room
+        self.budget, self.total, self.most = budget, np.nan, -np.inf
+        self.base, self.own = (
+            planner.inside(parts)[planner.queries],
+            planner.inside(np.where(planner.single, 0.0, parts)),
+        )
+        self.gains = np.where(open_, planner.removed(parts), 0.0)
+        self.bounds = self.gains.copy()
+        self.steps = np.zeros(len(parts), np.int64)
+        # What was asked at this total and offers anything, the best last: offer and gain for its room, and which.
+        self.queue: list[tuple[float, float, int]] = []
+
+    def best(self, total: float) -> tuple[int, int] | None:
+        """The candidate that offers most for its room, beside a total of shares, and its step; None: no one does.
+
+        It is returned once, as are those after it as long as nothing changes.
+        """
+        if total != self.total:
+            self.total, self.several, self.queue = total, _FIRST, []
+            if total > self.most:
+                self.most = _WINDOW * total
+                self.bounds[:] = self.gains
+            rounding = _ROUNDING * total**1.5 / sqrt(self.budget)
+            self.left = np.flatnonzero(self.open & (self.gains > 0.0))
+            self.reach = (self.bounds[self.left] * (1.0 + _ROUNDING) + rounding) / self.room[self.left]
+            self.top = float(self.reach.max(initial=0.0))
+        while self.top > 0.0 and self.top >= (self.queue[-1][0] if self.queue else 0.0):
+            self._ask()
+        if not self.queue:
+            return None
+        clique = -self.queue.pop()[2]
+        return clique, int(self.steps[clique])
+
+    def _ask(self) -> None:
+        """Computes the offers of some more, of those whose bounds are largest."""
+        some = np.argpartition(-self.reach, min(self.several, len(self.left)) - 1)[: self.several]
+        some = some[self.reach[some] >= (self.queue[-1][0] if self.queue else 0.0)]
+        which, self.several = self.left[some], 4 * self.several
+        self.left, self.reach = np.delete(self.left, some), np.delete(self.reach, some)
+        self.top = float(self.reach.max(initial=0.0))
+        offers, self.steps[which], self.bounds[which] = self.planner.offers(
+            which, self.gains[which], np.sqrt(self.own[which]), self.total, self.most, self.budget, self.errors
+        )
+        room = self.room[which]
+        found = zip((offers / room).tolist(), (self.gains[which] / room).tolist(), (-which).tolist(), strict=True)
+        self.queue = sorted([*self.queue, *(one for one in found if one[0] > 0.0)])
+
+    def changed(self, parts: Indices) -> None:
+        """Takes note that these parts of queries were changed: gains and distances of what shares a query with them."""
+        planner = self.planner
+        wholes = np.unique(planner._whole[planner._wholes_of.of(parts)])
+        rows = planner._parts_of.of(wholes)
+        which, part = planner._whole[rows], planner._part[rows]
+        beyond = np.where(planner.single, 0.0, self.parts)
+        self.own[wholes] = np.bincount(which, beyond[part], len(self.parts))[wholes]
+        queries = planner._asks.of(wholes)
+        self.base[queries] = np.bincount(which, self.parts[part], len(self.parts))[planner.queries[queries]]
+        near = np.unique(planner._candidate[planner._held_by.of(queries)])
+        near = near[self.open[near]]
+        if len(near):
+            entries = planner._held_in.of(near)
+            gain = planner._gain(self.base, self.own, entries)
+            self.gains[near] = np.bincount(planner._candidate[entries], gain, len(self.parts))[near]
+            self.bounds[near] = self.gains[near]
+        self.total = np.nan
 
 
 __all__ = ["SURVIVING", "Errors", "Plan", "Planner", "above_floors", "shrunk"]

@@ -69,21 +69,32 @@ class Ladder:
     def missed(self, distance: float, rows: float, cells: float, variance: float) -> Floats:
         """(k,) share of the L1 error that each leaves, of what leaving the clique out would: 1 of none, 0 of all cells.
 
-        Beside the dependence a table of n rows is as rough as their number makes it: drawn by chance, each of S cells
-        has a variance of v = n / S, together an L1 norm of sqrt(2/pi n S). Groups that leave c of S cells apart do not
-        see 1 - c/S of its square. Measured with noise of variance s^2, v / (v + s^2) of it is found and the rest not
-        told from noise; that much more is missed by groups than by cells.
-
-        Args:
-            distance: L1 norm of the dependence, in records.
-            rows: n.
-            cells: S, that carry the marginal.
-            variance: s^2, of the noise on a cell where all cells are measured.
+        The arguments are those of the function `missed`.
         """
-        chance = 2.0 / pi * rows * cells * rows / (rows + cells * variance)
-        inside = chance * np.maximum(0.0, 1.0 - np.minimum(self.carried, cells) / cells)
-        inside[-1] = 0.0
-        return np.asarray(np.sqrt((self.unseen**2 * distance**2 + inside) / max(distance**2 + chance, 1e-300)))
+        hidden = np.maximum(0.0, 1.0 - np.minimum(self.carried, cells) / cells)
+        hidden[-1] = 0.0
+        return missed(np.array(distance), rows, np.array(cells), np.array(variance), self.unseen**2, hidden)
+
+
+def missed(distance: Floats, rows: float, cells: Floats, variance: Floats, unseen: Floats, hidden: Floats) -> Floats:
+    """Share of the L1 error that a grouping leaves, of what leaving the clique out would; arrays that fit together.
+
+    Beside the dependence a table of n rows is as rough as their number makes it: drawn by chance, each of S cells has a
+    variance of v = n / S, together an L1 norm of sqrt(2/pi n S). Groups that leave c of S cells apart do not see
+    1 - c/S of its square. Measured with noise of variance s^2, v / (v + s^2) of it is found and the rest not told from
+    noise; that much more is missed by groups than by cells.
+
+    Args:
+        distance: L1 norm of the dependence, in records.
+        rows: n.
+        cells: S, that carry the marginal.
+        variance: s^2, of the noise on a cell where all cells are measured.
+        unseen: share of the squared L1 norm of a dependence that the groups leave unseen.
+        hidden: 1 - c/S.
+    """
+    chance = 2.0 / pi * rows * cells * rows / (rows + cells * variance)
+    squared = distance**2
+    return np.asarray(np.sqrt((unseen * squared + chance * hidden) / np.maximum(squared + chance, 1e-300)))
 
 
 class Resolutions:
@@ -188,4 +199,4 @@ def _kept_of_effects(p: Floats, groups: Groups, masses: Floats) -> float:
     return (between - alone) / (1.0 - alone) if alone < 1.0 else 1.0
 
 
-__all__ = ["Ladder", "Resolutions", "Rung"]
+__all__ = ["Ladder", "Resolutions", "Rung", "missed"]

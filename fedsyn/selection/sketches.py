@@ -16,7 +16,7 @@ Sums of look-ups for many cliques in one set of array calls: a small client spen
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar
@@ -62,7 +62,10 @@ class Lookups:
         return total
 
 
+Floats = npt.NDArray[np.float64]
+
 _ROWS_AT_ONCE = 1 << 16
+_CELLS_AT_ONCE = 1 << 20
 _FEW_BUCKETS = 1 << 14  # up to so many, array calls cost more than what they compute
 
 
@@ -144,7 +147,7 @@ class Sketcher:
 
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
         """(k_q,) the sketch of a whole marginal of clique i, in the unit of `values`."""
-        return self.coarse(i, values)
+        return self._of_coarse(i, self.coarse(i, values))
 
     def split(self, vector: npt.NDArray[np.floating]) -> list[npt.NDArray[np.float64]]:
         """The sketches inside a concatenated (noisy) vector, in the unit of `of_marginal`."""
@@ -155,6 +158,36 @@ class Sketcher:
         """(k_q,) the coarse marginal of clique i."""
         flat = np.asarray(values, np.float64).ravel()
         return np.bincount(self._buckets[i], flat, self.lengths[i]).astype(np.float64, copy=False)
+
+    def together(
+        self, tables: Sequence[npt.NDArray[np.float64]]
+    ) -> Iterator[tuple[npt.NDArray[np.int64], Floats, Floats]]:
+        """Which sketches have one shape, their coarse marginals (b, k) and, in the unit of `tables`, sketches (b, k).
+
+        Args:
+            tables: a marginal of each clique, flat.
+        """
+        for which in self._alike:
+            i, length = int(which[0]), self.lengths[which[0]]
+            most = max(1, _CELLS_AT_ONCE // max(1, len(self._buckets[i])))
+            for some in np.split(which, range(most, len(which), most)):
+                flat = np.stack([tables[i] for i in some])
+                buckets = np.stack([self._buckets[i] for i in some]) + length * np.arange(len(some))[:, None]
+                coarse = np.bincount(buckets.ravel(), flat.ravel(), length * len(some)).astype(np.float64, copy=False)
+                coarse = coarse.reshape(len(some), length)
+                yield some, coarse, self._of_coarse(i, coarse)
+
+    def _of_coarse(self, i: int, coarse: Floats) -> Floats:
+        """Sketches of coarse marginals of sketch i's shape, (k,) or (b, k)."""
+        return coarse
+
+    @cached_property
+    def _alike(self) -> list[npt.NDArray[np.int64]]:
+        """The sketches of cliques of one shape that have one shape themselves."""
+        found: dict[Any, list[int]] = {}
+        for i, (clique, shape) in enumerate(zip(self.cliques, self.shapes, strict=True)):
+            found.setdefault((self.domain.shape_of(clique), shape), []).append(i)
+        return [np.array(own) for own in found.values()]
 
     def sigma_of(self, i: int, sigma: float) -> float:
         """Standard deviation of the noise in an entry of `split`'s sketch i, for noise of `sigma` on the vector."""
@@ -246,25 +279,27 @@ class Interactions(Sketcher):
     def unit(self, i: int) -> float:
         return float(self.factors[i])
 
-    def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-        return self._centred(i, self.coarse(i, values)) / self.lengths[i]
+    def _of_coarse(self, i: int, coarse: Floats) -> Floats:
+        return np.asarray(self._centred(i, coarse) / self.lengths[i])
 
     def split(self, vector: npt.NDArray[np.floating]) -> list[npt.NDArray[np.float64]]:
         return [self._centred(i, part) / self.lengths[i] for i, part in enumerate(super().split(vector))]
 
     def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         out = super().of_rows(codes)
-        for i, (factor, length) in enumerate(zip(self.factors, self.lengths, strict=True)):
-            part = out[self.offsets[i] : self.offsets[i + 1]]
-            part[...] = self._centred(i, part) * (factor // length)
+        for which in self._alike:
+            i = int(which[0])
+            places = self.offsets[which][:, None] + np.arange(self.lengths[i])
+            out[places] = self._centred(i, out[places]) * (self.factors[i] // self.lengths[i])
         return out
 
     def _centred(self, i: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """(k_q,) prod g_a times the projection: integers of integers."""
-        cube = part.reshape(self.shapes[i])
-        for axis, groups in enumerate(self.shapes[i]):
-            cube = groups * cube - cube.sum(axis=axis, keepdims=True)
-        return cube.ravel()
+        """(..., k_q) prod g_a times the projection: integers of integers."""
+        shape = self.shapes[i]
+        cube = part.reshape(*part.shape[:-1], *shape)
+        for axis, groups in enumerate(shape):
+            cube = groups * cube - cube.sum(axis=axis - len(shape), keepdims=True)
+        return cube.reshape(part.shape)
 
 
 def make_sketcher(
@@ -307,3 +342,8 @@ def squared_distance(residual: npt.NDArray[np.floating], sigma: float, noises: i
     """
     flat = np.asarray(residual, np.float64).ravel()
     return dot(flat, flat) - (len(flat) if noises is None else noises) * sigma * sigma
+
+
+def squared_distances(residuals: Floats, sigmas: Floats, noises: int) -> Floats:
+    """(b,) `squared_distance` of each of (b, k) residuals, of noise (b,)."""
+    return np.asarray(np.einsum("ij,ij->i", residuals, residuals) - noises * sigmas * sigmas)

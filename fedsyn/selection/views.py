@@ -212,6 +212,11 @@ def effective_cells(probabilities: npt.NDArray[np.float64]) -> float:
     return float(np.sqrt(np.maximum(probabilities, 0.0)).sum()) ** 2
 
 
+def effective_cells_of_each(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """(m,) effective cells of (m, cells) distributions."""
+    return np.array([float(root) ** 2 for root in np.sqrt(np.maximum(tables, 0.0)).sum(axis=1)])
+
+
 def flat_cells(
     codes: npt.NDArray[np.integer], domain: Domain, clique: Clique, columns: dict[str, npt.NDArray[np.int64]]
 ) -> npt.NDArray[np.int64]:

@@ -196,6 +196,7 @@ class Effects:
         view = ModelView(model)  # type: ignore[arg-type]  # rows of GUM have marginals too
         self.masses = {name: p for (name,), p in zip(ones, view.probabilities(ones), strict=True)}
         self.supports = {name: max(1.0, float(effective_cells(p))) for name, p in self.masses.items()}
+        self._shares: dict[tuple[str, bytes], float] = {}  # of an attribute and its groups; many pairs have the same
         self._measured: dict[Clique, list[Measurement]] = {}
         for m in evidence.measurements:
             if m.clique:
@@ -323,7 +324,13 @@ class Effects:
         """Share of an association that groups of values can show: exact for one of normal scores, in their order."""
         if groups is None:
             return 1.0
-        return math.prod(visible(self.masses[name], own) for name, own in zip(clique, groups, strict=True))
+        shares = []
+        for name, own in zip(clique, groups, strict=True):
+            key = name, own.tobytes()
+            if key not in self._shares:
+                self._shares[key] = visible(self.masses[name], own)
+            shares.append(self._shares[key])
+        return math.prod(shares)
 
     def _infer(self) -> None:
         """R^2 of pairs of which nothing was released: the prior's, learned from those that were sketched.

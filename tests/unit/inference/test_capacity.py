@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
+import numpy as np
+import pytest
+
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
 from fedsyn.inference import model_size, pass_cost
@@ -57,6 +62,36 @@ def test_cliques_that_fit_alone_may_not_fit_together():
     assert held.which_fit(cliques) == list(range(6))
     assert held.add_while_fitting(cliques) == [0, 1, 2, 3, 4]
     assert model_size(DOMAIN, held.cliques) <= 1500 < model_size(DOMAIN, cliques)
+
+
+def test_what_a_plan_takes_is_what_fits_and_never_more_than_the_bounds() -> None:
+    """Few attributes: exactly what `fits` says. Many in many cycles: the tree of all that is taken is within both."""
+    for d, cells, cost in ((9, 3_000, 60_000), (30, 20_000, 400_000)):
+        rng = np.random.default_rng(d)
+        domain = Domain(tuple(f"a{i}" for i in range(d)), tuple(rng.integers(2, 7, d).tolist()))
+        node = InferenceNode(max_cells=cells, max_message_passing_cost=cost)
+        planned, plain, tangled = Capacity(domain, node), Capacity(domain, node), 0
+        pairs, taken, refused = list(combinations(domain.attributes, 2)), 0, 0
+        for i in rng.permutation(len(pairs)):
+            before, found = planned.cliques, planned.take(pairs[i], 0.9)
+            if d == 9:
+                fits = plain.fits(pairs[i], 0.9)
+                assert found == fits
+                plain.add([pairs[i]] * fits)
+            taken, refused = taken + found, refused + (not found)
+            assert found or planned.cliques == before
+            assert model_size(domain, planned.cliques) <= 0.9 * cells
+            assert pass_cost(domain, planned.cliques) <= 0.9 * cost
+            tangled = max(tangled, max(c.core.bit_count() for c in planned.growth.components))
+        assert taken > d and refused > d / 2 and (d == 9 or tangled > 16)
+
+
+def test_what_the_tree_cannot_hold_is_not_taken_whatever_an_estimate_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = capacity(cells=200)  # 140 with the first clique, 230 with the second
+    assert held.take(("a", "b")) and not held.fits(("b", "c"))
+    monkeypatch.setattr(Capacity, "test", lambda *_: lambda clique: True)
+    assert not held.take(("b", "c")) and held.cliques == (("a", "b"),) and held.growth.cells == (140, 140)
+    assert held.take(("a",)), "what is inside costs nothing"
 
 
 def test_estimate_config_takes_the_end_of_a_fit_from_the_configuration():
