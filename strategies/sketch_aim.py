@@ -85,7 +85,8 @@ class SketchAim(MechanismStrategy):
             yield from self.by_cohorts()
             return
         which = self.sketched()
-        scales = SketchScales.of(2.0 * self.ledger.remaining_rho, self.options, self.contract.times if which else 0)
+        arranging = self.contract.arranging_share(self.total) if which else 0.0
+        scales = SketchScales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which), arranging)
         self.begin_round(1)
         below_noise_level = bool(self.contract.sketchable) and not which
         first = FirstLook(alone=below_noise_level)
@@ -97,19 +98,19 @@ class SketchAim(MechanismStrategy):
         if self.model is None or not which:
             self.record.notes.extend([_BELOW_NOISE_LEVEL] * below_noise_level)
             return
-        if unordered := self.unordered(which):
-            width = self.options.width
-            sums = yield self.sum_of_sketches(unordered, scales, width=width)  # step 2
+        if arranging:
+            unordered, width = self.unordered(which), self.options.width
+            sums = yield self.sum_of_sketches(unordered, scales.arranging, width=width)  # step 2
             if self.is_open(sums, "sketches"):
                 self.arrange(self.sketches_of(unordered, sums, width))
-        sums = yield self.sum_of_sketches(which, scales)
+        sums = yield self.sum_of_sketches(which, scales.per_sensitivity)  # step 3
         if not self.is_open(sums, "sketches"):
             return
         sketched, left = self.sketches_of(which, sums), scales.planned
         with self.timed("select"):
             self.link(sketched, measurements, left)
         shrinkage = self.shrinkage_of(sketched)
-        for t in range(1, self.options.rounds + 1):  # step 3
+        for t in range(1, self.options.rounds + 1):  # step 4
             self.begin_round(t)
             cohort = self.sample(self.config.federation.sampling_rate)
             with self.timed("select"):
@@ -166,7 +167,7 @@ class SketchAim(MechanismStrategy):
     def sum_of_sketches(
         self,
         which: list[int],
-        scales: SketchScales | CohortBudget,
+        per_sensitivity: float,
         cohort: Sequence[int] | None = None,
         width: int | None = None,
     ) -> Sum:
@@ -175,7 +176,7 @@ class SketchAim(MechanismStrategy):
         arrays = self.groups([self.candidates.cliques[i] for i in which], request.width)
         sensitivity = request.layout(self.contract, arrays).sensitivity
         asked = self.everyone() if cohort is None else cohort
-        return Sum(asked, request, scales.per_sensitivity * sensitivity, arrays)
+        return Sum(asked, request, per_sensitivity * sensitivity, arrays)
 
     def sketches_of(self, which: list[int], sums: Summed, width: int | None = None) -> Sketched:
         """The opened sketches; the model, and so the groups, are those that they were asked for with."""
@@ -201,7 +202,7 @@ class SketchAim(MechanismStrategy):
         return {}
 
     def unordered(self, which: Sequence[int]) -> list[int]:
-        """The sketched pairs with an attribute that has no order."""
+        """The sketched pairs with an attribute whose values are to be put in an order."""
         names, cliques = set(self.contract.unordered), self.candidates.cliques
         return [i for i in which if len(cliques[i]) == 2 and names.intersection(cliques[i])]
 
@@ -246,7 +247,8 @@ class SketchAim(MechanismStrategy):
     def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
         """Return the error that a plan from the last model is predicted to have."""
         assert self.model is not None
-        errors, fits = self.errors(sketched, measurements, ModelView(self.model)), self.capacity.test()
+        errors = self.errors(sketched, measurements, ModelView(self.model))
+        fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
         return self.best(errors, eligible, 1.0, left + errors.paid, []).error
 
@@ -496,7 +498,7 @@ class SketchAim(MechanismStrategy):
                 self.pool(ones, sums.arrays, [sums.sigmas[0]] * len(ones), sums)
                 self.model = None
                 self.estimate(measurements(ones, self.total))
-                sums = yield self.sum_of_sketches(which, budget, cohort)
+                sums = yield self.sum_of_sketches(which, budget.per_sensitivity, cohort)
                 if self.is_open(sums, "sketches"):
                     with self.timed("select"):
                         sketched = self.sketches_of(which, sums)

@@ -32,7 +32,6 @@ _LARGEST = 0.97  # of a loading
 # 95% point of the Tracy-Widom law of order 1: noise alone has a larger top eigenvalue in one run of twenty.
 _TRACY_WIDOM = 0.98
 _STEPS = 50
-_APART = 2.0  # standard deviations
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +83,7 @@ def scores(found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[
     columns have, the mass of each group of values times their mean score. So scores are the coordinates of the leading
     eigenvector over these masses, if noise alone would not have its eigenvalue in one run of twenty and the attribute
     has a part in it; else those of the leading singular vector of its own pairs. Values that no sketch told apart have
-    one score, and so have neighbours that differ by less than two standard deviations of the noise in theirs.
+    one score.
 
     Args:
         found: pairs.
@@ -98,36 +97,11 @@ def scores(found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[
     out = {}
     for name, groups in whole.groups.items():
         rows, part = whole.matrix[whole.places[name]], vectors[whole.places[name], -1]
-        # Noise gives each of its coordinates a variance of dimensions / top^2.
-        noise = dimensions / top**2
-        if not shows or float(part @ part) <= 2.0 * noise * (len(part) - 1.0):
-            own, directions = np.linalg.eigh(rows @ rows.T)
-            part, noise = directions[:, -1], dimensions / max(float(own[-1]), 1e-300)
+        # Noise gives each of its coordinates a variance of 1 / top^2.
+        if not shows or float(part @ part) <= 2.0 * (len(part) - 1.0) / top**2:
+            part = np.linalg.eigh(rows @ rows.T)[1][:, -1]
         mass = np.bincount(groups, cuts[name].mass, len(part))
-        out[name] = told_apart(part, np.maximum(mass, 1e-9), noise)[groups]
-    return out
-
-
-def told_apart(sums: Floats, mass: Floats, variance: float) -> Floats:
-    """(groups,) scores, sums over masses, those of neighbours merged that noise cannot tell apart, the nearest first.
-
-    Args:
-        sums: (groups,) of each group, mass times score.
-        mass: (groups,) positive.
-        variance: of the noise in each sum.
-    """
-    members = [[int(i)] for i in np.argsort(sums / mass, kind="stable")]
-    while len(members) > 1:
-        whole = np.array([[sums[own].sum(), mass[own].sum(), len(own)] for own in members])
-        score, spread = whole[:, 0] / whole[:, 1], variance * whole[:, 2] / whole[:, 1] ** 2
-        apart = np.diff(score) / np.sqrt(spread[1:] + spread[:-1])
-        i = int(np.argmin(apart))
-        if apart[i] >= _APART:
-            break
-        members[i : i + 2] = [members[i] + members[i + 1]]
-    out = np.empty(len(sums))
-    for own in members:
-        out[own] = sums[own].sum() / mass[own].sum()
+        out[name] = (part / np.maximum(mass, 0.25 / len(part)))[groups]
     return out
 
 
@@ -284,11 +258,11 @@ def one_factor(known: Correlations) -> dict[str, float]:
         for a in range(d):
             at = weights[a] * loadings
             loadings[a] = np.clip(at @ known.values[a] / max(float(at @ loadings), 1e-300), -_LARGEST, _LARGEST)
-    variance = 1.0 / np.maximum(weights @ loadings**2, 1e-300)
+    variance = 1.0 / np.maximum(weights @ loadings**2, 1e-12)
     shown = loadings**2 > 4.0 * variance
     if shown.sum() < 3:
         return {}
-    shrunk = loadings * (1.0 - variance / np.maximum(loadings**2, 1e-300))
+    shrunk = loadings * (1.0 - variance / np.where(shown, loadings**2, np.inf))
     return {name: float(l) for name, l, kept in zip(known.names, shrunk, shown, strict=True) if kept}
 
 
