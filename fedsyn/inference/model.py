@@ -344,7 +344,7 @@ class Model:
         """
         try:
             head = read_head(domain, arrays, (_FORMAT, _CONDITIONED_FORMAT, _HIDDEN_FORMAT))
-            domain = replace(domain, hidden=_hidden(head))
+            domain = replace(domain, hidden=hidden_of(head))
             flat = np.asarray(arrays["potentials"], dtype=np.float64).ravel()
             axes = axes_of(domain)
             cliques = [tuple(clique) for clique in head["cliques"]]
@@ -391,9 +391,9 @@ def read_head(domain: Domain, arrays: Mapping[str, np.ndarray], formats: Sequenc
     return {**head, "total": float.fromhex(head["total"])}
 
 
-def _hidden(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+def hidden_of(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """Return the hidden attributes that a model's head names. Raises ValueError for one that no model here has."""
-    if head["format"] != _HIDDEN_FORMAT:
+    if head.get("format") != _HIDDEN_FORMAT:
         return ()
     found = tuple((str(name), int(size)) for name, size in head["hidden"])
     if not all(size <= _MOST_HIDDEN for _, size in found):

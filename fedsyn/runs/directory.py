@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +20,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, DataError, FedsynError, InputError, RunError
 from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
+from fedsyn.inference.model import hidden_of
 from fedsyn.protocol.record import Waiting
 
 # What may be published about the table.
@@ -176,6 +177,7 @@ def read_released_model(file: BinaryIO, where: str, domain: Domain | None = None
         if domain is not None and (own.attributes, own.shape) != (domain.attributes, domain.shape):
             raise DataError(f"{where}: the model and the schema describe different tables")
         head = _json(arrays, "model")
+        own = replace(own, hidden=hidden_of(head))
         cliques = [tuple(clique) for key in ("cliques", "structural_cliques") for clique in head.get(key, ())]
         cells = _cells(own, cliques) if len(cliques) <= _MOST_CLIQUES else math.inf
         if cells > MOST_CELLS:
