@@ -77,13 +77,13 @@ def looks(
 
 
 def scores(found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> dict[str, Floats]:
-    """Return (values,) scores of each unordered attribute: where its values lie in what links it to the others.
+    """Return (values,) scores of unordered attributes: where their values lie in the factor that links them to others.
 
     All pairs are one symmetric matrix, in units of their noise; a factor's part in it is the product of what its
     columns have, the mass of each group of values times their mean score. So scores are the coordinates of the leading
-    eigenvector over these masses, if noise alone would not have its eigenvalue in one run of twenty and the attribute
-    has a part in it; else those of the leading singular vector of its own pairs. Values that no sketch told apart have
-    one score.
+    eigenvector over these masses: if noise alone would not have its eigenvalue in one run of twenty, and of those
+    attributes whose coordinates are more than twice what noise puts there. Values that no sketch told apart have one
+    score.
 
     Args:
         found: pairs.
@@ -92,16 +92,14 @@ def scores(found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[
     """
     whole = _Whole(found, cuts, unordered)
     values, vectors = np.linalg.eigh(whole.matrix)
-    top, dimensions = float(values[-1]), whole.dimensions
-    shows = top > 2.0 * sqrt(dimensions) + _TRACY_WIDOM * dimensions ** (-1.0 / 6.0)
-    out = {}
+    top, dimensions, out = float(values[-1]), whole.dimensions, dict[str, Floats]()
+    if top <= 2.0 * sqrt(dimensions) + _TRACY_WIDOM * dimensions ** (-1.0 / 6.0):
+        return out
     for name, groups in whole.groups.items():
-        rows, part = whole.matrix[whole.places[name]], vectors[whole.places[name], -1]
-        # Noise gives each of its coordinates a variance of 1 / top^2.
-        if not shows or float(part @ part) <= 2.0 * (len(part) - 1.0) / top**2:
-            part = np.linalg.eigh(rows @ rows.T)[1][:, -1]
-        mass = np.bincount(groups, cuts[name].mass, len(part))
-        out[name] = (part / np.maximum(mass, 0.25 / len(part)))[groups]
+        part = vectors[whole.places[name], -1]
+        if float(part @ part) > 4.0 * (len(part) - 1.0) / top**2:  # noise has a variance of 1 / top^2 in each
+            mass = np.bincount(groups, cuts[name].mass, len(part))
+            out[name] = (part / np.maximum(mass, 0.25 / len(part)))[groups]
     return out
 
 
