@@ -40,8 +40,8 @@ from fedsyn.table.counting.residuals import cost, dimensions, times_cells
 #: What is summed, for the statement.
 SUMS = (
     "once, one vector of {d} one-way marginals, and {looks} of sketches, each at mu^2 = S^2/sigma^2, with S^2 the sum "
-    "of their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their one-way "
-    "parts, at S^2/sigma^2 likewise"
+    "of their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their "
+    "one-way parts, at S^2/sigma^2 likewise"
 )
 #: The same where each client takes part in some rounds only.
 SUMS_OF_COHORTS = (
@@ -486,7 +486,9 @@ class Sketches(SumRequest):
 
     name = "sketch"
     leaves = "sketches of its marginals, linear in its rows, in a sum"
-    costs = "one vector of L2 sensitivity S = sqrt(sum of r^2): mu^2 = S^2/sigma^2, once, or twice if some have no order"
+    costs = (
+        "one vector of L2 sensitivity S = sqrt(sum of r^2): mu^2 = S^2/sigma^2, once; before it some, to order values"
+    )
 
     cliques: SomeCandidates
     width: Annotated[int, Field(strict=True, ge=1, le=65536)]

@@ -190,9 +190,7 @@ class Compiled:
         scale: (m,) total / sigma / unit.
     """
 
-    def __init__(
-        self, domain: Domain, measured: Sequence[Merged], total: float, base: Model | None = None
-    ) -> None:
+    def __init__(self, domain: Domain, measured: Sequence[Merged], total: float, base: Model | None = None) -> None:
         axes = axes_of(domain)
         self.domain, self.total = domain, total
         hidden = [mask for mask in (base.rank_potentials() if base else ()) if mask & axes.hidden]

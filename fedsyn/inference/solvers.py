@@ -83,8 +83,10 @@ class Seen:
             start += length
         self.length = start
         own_places = [own for own, _, _ in self._parts]
-        self.is_plain = self.length == self.cells and [cells for _, cells, _ in self._parts] == own_places and all(
-            groups is None for _, _, groups in self._parts
+        self.is_plain = (
+            self.length == self.cells
+            and [cells for _, cells, _ in self._parts] == own_places
+            and all(groups is None for _, _, groups in self._parts)
         )
 
     def of(self, cells: Floats) -> Floats:

@@ -68,9 +68,7 @@ def looks(
             shape = sketcher.shapes[i]
             apart = sketcher.of_marginal(i, np.multiply.outer(masses[clique[0]], masses[clique[1]]).ravel())
             groups = tuple(sketcher.grouping[key] for key in zip(clique, shape, strict=True))
-            yield Look(
-                clique, groups, (values[i] / total - apart).reshape(shape), sketcher.sigma_of(i, sigma) / total
-            )
+            yield Look(clique, groups, (values[i] / total - apart).reshape(shape), sketcher.sigma_of(i, sigma) / total)
 
 
 # The order of unordered values ---------------------------------------------------------------------------------------
@@ -191,7 +189,9 @@ def correlations(found: Sequence[Look], cuts: Mapping[str, Cuts]) -> Correlation
             read[key] = unit, unit @ moments
         return read[key]
 
-    at, seen, sigmas, series = np.zeros((2, len(found)), np.int64), *np.zeros((2, len(found))), np.zeros((len(found), _TERMS))
+    at = np.zeros((2, len(found)), np.int64)
+    seen, sigmas = np.zeros((2, len(found)))
+    series = np.zeros((len(found), _TERMS))
     for i, look in enumerate(found):
         (one, first), (two, second) = map(of, look.pair, look.groups, look.beyond.shape)
         at[:, i] = place[look.pair[0]], place[look.pair[1]]
@@ -261,7 +261,7 @@ def one_factor(known: Correlations) -> dict[str, float]:
     if shown.sum() < 3:
         return {}
     shrunk = loadings * (1.0 - variance / np.where(shown, loadings**2, np.inf))
-    return {name: float(l) for name, l, kept in zip(known.names, shrunk, shown, strict=True) if kept}
+    return {name: float(own) for name, own, kept in zip(known.names, shrunk, shown, strict=True) if kept}
 
 
 __all__ = ["Correlations", "Look", "correlations", "factors", "looks", "one_factor", "scores"]
