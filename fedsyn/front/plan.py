@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from fedsyn.capabilities import PLAIN
 from fedsyn.config import DataNode, EvaluationNode, RunConfig, RuntimeNode, SynthesisNode
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.evaluation.base import EvaluationInput
@@ -35,7 +36,6 @@ from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.synthesis import expected_rows
 from fedsyn.settings import PartitionNode
 from fedsyn.table.counting.candidates import build_workload
-from fedsyn.table.counting.marginals import count as count_marginals
 from fedsyn.table.counting.workload import random_kway
 from fedsyn.table.schema import BinnedColumn, Schema
 
@@ -51,7 +51,7 @@ FACTORS = (0.5, 1.0, 2.0, 4.0)
 #: Epsilon of a fit to public rows that are fewer than the run's: without it their chance would count as association.
 #: Chosen on the same side.
 SMOOTHING = 10.0
-#: Seconds that a deployment takes for an exchange of messages beside all computing: half of Flower's polling and more.
+#: Seconds that a deployment takes for an exchange of messages, beside what is computed for it.
 EXCHANGE = 0.5
 _SEED = 1
 _PAIRS = 300  # that coarser tables are compared on
@@ -181,11 +181,10 @@ def plan(
         one, model = expectation(config, stands, epsilon, done)
         expected.append(one)
         models += [model] if epsilon == own else []
-    changes = []
+    changes = list[Change]()
     for what, other in coarser:
-        changes.append(
-            _change(what, schema, other, middle, models[0], rehearse(rehearsing(config, own), other, middle)[1].model)
-        )
+        _, then = rehearse(rehearsing(config, own), other, middle)
+        changes.append(_change(what, schema, other, middle, models[0], then.model))
         done()
     return Plan(
         config.mechanism.name,
@@ -203,28 +202,23 @@ def plan(
 def expectation(
     config: RunConfig, stands: StandIns, epsilon: float, done: Callable[[], None]
 ) -> tuple[Expected, AnyModel]:
-    """Return what to expect at one epsilon, and the model of the rehearsal in the middle; `done` after each."""
+    """Return what to expect at one epsilon, in the mean over the stand-ins, and the model of the one in the middle.
+
+    That one is also rehearsed with the run's protocol, at the run's epsilon. `done` is called after each.
+    """
     found = []
     for table in stands.tables:
         protocol = epsilon == config.privacy.epsilon and table is stands.middle
         found.append(rehearse(rehearsing(config, epsilon, protocol=protocol), stands.schema, table))
         done()
-    middle = found[len(found) // 2]
-    return _expected(epsilon, [one for one, _ in found], stands), middle[1].model
-
-
-def _expected(epsilon: float, found: Sequence[Rehearsal], stands: StandIns) -> Expected:
-    """Geometric means over the stand-ins; messages of the one whose protocol was the run's, in the middle."""
-    middle = found[len(found) // 2]
+    middle, model = found[len(found) // 2][0], found[len(found) // 2][1].model
     over = {
-        name: math.exp(math.fsum(math.log(max(getattr(one, name), 1e-12)) for one in found) / len(found))
+        name: math.prod(max(getattr(one, name), 1e-9) for one, _ in found) ** (1.0 / len(found))
         for name in ("error", "columns", "pairs", "measured", "seen", "bins", "side")
     }
-    again = stands.missed / max(epsilon * len(stands.middle), 1e-12)
-    over["error"] = math.sqrt(over["error"] ** 2 + again)
-    run = replace(middle, **{name: value if value > 1e-6 else 0.0 for name, value in over.items()})
+    over["error"] = math.hypot(over["error"], math.sqrt(stands.missed / (epsilon * len(stands.middle))))
     spread = SPREADS[stands.basis]
-    return Expected(epsilon, run.error / spread, min(2.0, run.error * spread), run)
+    return Expected(epsilon, over["error"] / spread, min(2.0, over["error"] * spread), replace(middle, **over)), model
 
 
 # The stand-ins ----------------------------------------------------------------------------------------------------
@@ -292,7 +286,7 @@ def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> float:
     """Return what an earlier release says that it misses of the rows, as `StandIns.missed`.
 
     Its statement predicts its error; a rehearsal of it on rows of its own model, which lack what it missed, has less.
-    Twice the rows, or twice the epsilon, find half of the rest: so much of it is taken to be missed again.
+    Of the difference, as much is taken to be missed again as the budget, rows times epsilon, is not larger.
     """
     said = None if release.predicted is None else release.predicted.workload_error
     if said is None or release.config.workload != config.workload:
@@ -313,7 +307,7 @@ def rehearsing(config: RunConfig, epsilon: float, *, protocol: bool = False, see
     """
     node, clear = config.aggregation, dict[str, Any]({"roster": None, "parties": None, "crypto": None})
     if not protocol and config.federation.columns is None:
-        clear |= {"protocol": "plain", "threat": "semi_honest"}
+        clear |= {"protocol": PLAIN.name, "threat": PLAIN.threats[0]}
     return config.model_copy(
         update={
             "data": DataNode(source="stand-in", test_fraction=0.0),
@@ -365,45 +359,38 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
 
 def _coarser(config: RunConfig, schema: Schema) -> Iterator[tuple[str, Schema]]:
     """Schemas of the same rows with half the bins, and with half the columns, where there can be such."""
-    halves = {name: bins for name, column in schema.columns.items() if (bins := _half(column)) is not None}
-    if halves:
-        yield "half the bins", schema.edited(**{name: {"bins": bins} for name, bins in halves.items()})
+    columns = {name: column for name, column in schema.columns.items() if isinstance(column, BinnedColumn)}
+    bins = {name: column.bins for name, column in columns.items() if isinstance(column.bins, int) and column.bins > 3}
+    halves = {name: schema.edited(**{name: {"bins": own // 2}}).columns[name] for name, own in bins.items()}
+    nested = [n for n, half in halves.items() if np.array_equal(getattr(half, "edges", ()), columns[n].edges[::2])]
+    if nested:
+        yield "half the bins", schema.edited(**{name: {"bins": bins[name] // 2} for name in nested})
     asked = config.workload.cliques is not None or config.federation.columns is not None
     if len(schema.domain) >= 4 and not asked and not schema.constraints:
         out = [name for name in list(schema.domain)[1::2] if name != schema.label]
         yield "every second column", schema.edited(**{name: {"kind": "drop"} for name in out})
 
 
-def _half(column: Any) -> Any:
-    """Return every second edge of a column's bins, as a schema writes it; None where they do not nest."""
-    bins = getattr(column, "bins", None) if isinstance(column, BinnedColumn) else None
-    if isinstance(bins, int) and bins >= 4 and bins % 2 == 0:
-        halved = type(column).model_validate(column.model_dump(exclude_unset=True) | {"bins": bins // 2})
-        return bins // 2 if np.array_equal(halved.edges, column.edges[::2]) else None
-    return list(bins[::2]) if isinstance(bins, tuple | list) and len(bins) >= 5 and len(bins) % 2 else None
-
-
 def _change(what: str, schema: Schema, other: Schema, table: pd.DataFrame, now: AnyModel, then: AnyModel) -> Change:
     """Return the errors of the pairs that a coarser schema has, both in its values."""
-    codes, pairs = np.asarray(other.block(table).codes), random_kway(other.domain, 2, _PAIRS, np.random.default_rng(1))
-    starts = {}
+    codes, starts = np.asarray(other.block(table).codes), dict[str, Any]()
     for name, size in zip(other.domain, other.domain.shape, strict=True):
         own, bins = schema.domain[name], other.domain.ordered.get(name, 0)
         starts[name] = np.arange(own) if own == size else np.r_[2 * np.arange(bins), 2 * bins : own]
+    pairs = random_kway(other.domain, 2, _PAIRS, np.random.default_rng(1)).cliques
+    tables = zip(
+        pairs, *(one.project_many(pairs) for one in (now, then, EmpiricalModel(other.domain, codes))), strict=True
+    )
     errors = []
-    exact = count_marginals(codes, other.domain, pairs.cliques)
-    for pair, true, fine, coarse in zip(
-        pairs.cliques, exact, now.project_many(pairs.cliques), then.project_many(pairs.cliques), strict=True
-    ):
-        fine = np.asarray(fine).reshape(schema.domain.shape_of(pair))
+    for pair, fine, coarse, true in tables:
+        summed = np.asarray(fine).reshape(schema.domain.shape_of(pair))
         for axis, name in enumerate(pair):
-            fine = np.add.reduceat(fine, starts[name], axis)
-        shares = np.asarray(true).ravel() / len(codes)
+            summed = np.add.reduceat(summed, starts[name], axis)
+        shares = np.ravel(true) / len(codes)
         errors.append(
-            [np.abs(made.ravel() / total - shares).sum() for made, total in ((fine, now.total), (coarse, then.total))]
+            [np.abs(np.ravel(t) / total - shares).sum() for t, total in ((summed, now.total), (coarse, then.total))]
         )
-    one, two = np.mean(errors, axis=0)
-    return Change(what, float(one), float(two))
+    return Change(what, *map(float, np.mean(errors, axis=0)))
 
 
 def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:

@@ -24,7 +24,7 @@ from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.evaluation.report.tables import Table
-    from fedsyn.front.plan import Expected, Plan
+    from fedsyn.front.plan import Plan
 
 _STANDS = {
     "typical tables": "Nothing is known of the table. Three drawn ones stand in for it: weakly, typically and "
@@ -80,39 +80,28 @@ def plan(
     if as_json:
         say(json.dumps(found.to_dict(), indent=1))
         return
-    width = min(out_console.width, 100)
-    lines = [
-        f"{found.mechanism}: {found.rows:,} rows, {_many(found.holders, 'holder')}, {_many(found.columns, 'column')}",
-        "",
-    ]
-    table = _table(found)
+    table, width = _table(found), min(out_console.width, 100)
     sizes = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
-    for row in (table.head, *table.rows):
-        lines.append("  ".join(f"{cell:>{size}}" for cell, size in zip(row, sizes, strict=True)))
+    lines = ["  ".join(map(str.rjust, row, sizes)) for row in (table.head, *table.rows)]
     for text in _texts(found):
         lines += ["", *textwrap.wrap(text, width)]
-    say("\n".join(lines))
+    say("\n".join([_title(found), "", *lines]))
+
+
+def _title(found: Plan) -> str:
+    return f"{found.mechanism}, rows: {found.rows:,}, holders: {found.holders:,}, columns: {found.columns:,}"
 
 
 def _table(found: Plan) -> Table:
     from fedsyn.evaluation.report.tables import Table
 
     head = ["epsilon", "workload error", "range", "columns", "pairs", "pairs measured", "links from"]
-    return Table(head, [_row(found, one) for one in found.expected])
-
-
-def _row(found: Plan, one: Expected) -> list[str]:
-    run, every = one.run, found.columns * (found.columns - 1) // 2
-    seen = f"{run.seen:.2f}" if run.seen < 1.0 else "none"
-    return [
-        f"{one.epsilon:g}",
-        f"{run.error:.3f}",
-        f"{one.low:.3f}-{one.high:.3f}",
-        f"{run.columns:.3f}",
-        f"{run.pairs:.3f}",
-        f"{run.measured:,.0f} of {every:,}",
-        seen,
-    ]
+    every, rows = found.columns * (found.columns - 1) // 2, list[list[str]]()
+    for one in found.expected:
+        run, said = one.run, [f"{one.epsilon:g}", f"{one.run.error:.3f}", f"{one.low:.3f}-{one.high:.3f}"]
+        said += [f"{run.columns:.3f}", f"{run.pairs:.3f}", f"{run.measured:,.0f} of {every:,}"]
+        rows.append([*said, f"{run.seen:.2f}" if run.seen < 1.0 else "none"])
+    return Table(head, rows)
 
 
 def _texts(found: Plan) -> list[str]:
@@ -124,9 +113,9 @@ def _texts(found: Plan) -> list[str]:
         "shown; weaker ones drown in noise.",
         _STANDS[found.basis],
         " ".join([f"At epsilon {own.epsilon:g} {_bins(own.run.bins, own.run.side)}.", *changes]),
-        f"Each holder gets {own.run.messages:,.0f} messages over {found.protocol}, {_megabytes(own.run.down)}, and "
-        f"sends {_megabytes(own.run.up)}; the run takes {_minutes(found.minutes)} or more: computed here, one holder "
-        "after the other, and half a second for each exchange of a deployment.",
+        f"Each holder gets {own.run.messages:,.0f} messages over {found.protocol}, {own.run.down:.2g} MB, and sends "
+        f"{own.run.up:.2g} MB; the run takes {found.minutes:.1f} minutes or more: computed here, one holder after the "
+        "other, and half a second for each exchange of a deployment.",
     ]
 
 
@@ -136,18 +125,6 @@ def _bins(bins: float, side: float) -> str:
         return "noise moves more than a tenth of the rows of any column, or nothing is known of it"
     text = f"noise moves less than a tenth of the rows of a column with up to {bins:,.0f} even bins"
     return f"{text}, and of a measured pair with up to {side:,.0f} x {side:,.0f}" if side >= 2.0 else text
-
-
-def _megabytes(size: float) -> str:
-    return f"{size * 1e3:,.0f} kB" if size < 1.0 else f"{size:,.1f} MB"
-
-
-def _minutes(minutes: float) -> str:
-    return f"{60.0 * minutes:,.0f} s" if minutes < 1.5 else f"{minutes:,.0f} min"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def _page(found: Plan, path: Path) -> None:
@@ -160,8 +137,7 @@ def _page(found: Plan, path: Path) -> None:
         for one in found.expected
         for line, value in zip(lines, (one.run.error, one.run.columns, one.run.pairs), strict=True)
     ]
-    title = f"What to expect of {found.mechanism}"
-    page = Page(title, Part("lead", f"{found.rows:,} rows, {_many(found.holders, 'holder')}, before a row is touched."))
     drawn = against("error", "lower is better", points, "epsilon", lines=lines, numeric=True, log=True)
+    page = Page(f"What to expect of {found.mechanism}", Part("lead", f"{_title(found)}; before a row is touched."))
     page.section("By epsilon", _table(found), drawn, *_texts(found))
     page.write(path)

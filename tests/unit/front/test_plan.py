@@ -111,15 +111,19 @@ def test_the_error_of_coarser_values_is_that_of_their_sums() -> None:
     assert change.now == pytest.approx(change.then) and change.now > 0.01
 
 
-def test_half_the_bins_are_nested_or_none() -> None:
-    columns = Schema.loads("""
+def test_half_the_bins_are_nested_or_none(config: RunConfig) -> None:
+    schema = Schema.loads("""
 columns:
   even: {kind: numeric, lower: 0, upper: 80, bins: 8}
   odd: {kind: numeric, lower: 0, upper: 80, bins: 7}
+  few: {kind: integer, lower: 0, upper: 9, bins: 6}
   edges: {kind: numeric, bins: [0, 1, 2, 4, 8], lower: 0, upper: 8}
   word: {kind: categorical, categories: [a, b]}
-""").columns
-    assert [planning._half(column) for column in columns.values()] == [4, None, [0, 2, 8], None]
+label: odd
+""")
+    (bins, coarse), (columns, fewer) = planning._coarser(config, schema)
+    assert (bins, coarse.domain.shape) == ("half the bins", (4, 7, 3, 4, 3))
+    assert columns == "every second column" and list(fewer.domain) == ["even", "odd", "few", "word"]
 
 
 @pytest.mark.parametrize("wrong", ["rows", "both", "open", "other schema"])
