@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 Basis = Literal["typical tables", "an earlier release", "a public table"]
 #: The true workload error is between the expected one divided by this and times this, in nine runs of ten: what held
-#: on the tuning side of experiments/held_out (`python experiments/plan/run.py --prior` prints it anew).
-SPREADS: Mapping[Basis, float] = {"typical tables": 2.0, "an earlier release": 1.3, "a public table": 1.25}
+#: on the tuning side of experiments/held_out (`python experiments/plan/run.py --side tuning` prints it anew).
+SPREADS: Mapping[Basis, float] = {"typical tables": 1.5, "an earlier release": 1.35, "a public table": 1.2}
 #: Epsilons that are looked at, times the run's own, where none are named.
 FACTORS = (0.5, 1.0, 2.0, 4.0)
 #: Epsilon of a fit to public rows that are fewer than the run's: without it their chance would count as association.
@@ -216,7 +216,8 @@ def expectation(
         name: math.prod(max(getattr(one, name), 1e-9) for one, _ in found) ** (1.0 / len(found))
         for name in ("error", "columns", "pairs", "measured", "seen", "bins", "side")
     }
-    over["error"] = math.hypot(over["error"], math.sqrt(stands.missed / (epsilon * len(stands.middle))))
+    again = stands.missed * min(1.0, stands.budget / (epsilon * len(stands.middle)))
+    over["error"] = math.hypot(over["error"], math.sqrt(again))
     spread = SPREADS[stands.basis]
     return Expected(epsilon, over["error"] / spread, min(2.0, over["error"] * spread), replace(middle, **over)), model
 
@@ -232,13 +233,15 @@ class StandIns:
         basis: what they come from.
         schema: of all of them.
         tables: an odd number.
-        missed: squared workload error that they lack, times rows and epsilon of the release that missed it.
+        missed: squared workload error that they lack, as an earlier release says.
+        budget: rows times epsilon of that.
     """
 
     basis: Basis
     schema: Schema
     tables: list[pd.DataFrame]
     missed: float = 0.0
+    budget: float = 0.0
 
     @property
     def middle(self) -> pd.DataFrame:
@@ -258,7 +261,7 @@ def stand_ins(
         raise ConfigError("plan: expected --like RUN or --public TABLE, got both")
     schema = schema.model_copy(update={"approved": True})  # none of the holders' rows meets it here
     basis: Basis = "typical tables"
-    missed = 0.0
+    missed = budget = 0.0
     if like is not None:
         release = read_release(like)
         own, asked = release.schema.domain, schema.domain
@@ -266,7 +269,7 @@ def stand_ins(
             raise SchemaError(f"--like {like}: expected a run of this schema, got one with other columns or values")
         basis, models = "an earlier release", [release.model]
         rows = rows or expected_rows(release.model)
-        missed = _missed(config, schema, release)
+        missed, budget = _missed(config, schema, release)
     elif public is not None:
         codes = encoded_table(DataNode(source=str(public), test_fraction=0.0), schema=schema).train
         basis, models = "a public table", [EmpiricalModel(schema.domain, codes)]
@@ -279,22 +282,24 @@ def stand_ins(
     else:
         rng = np.random.default_rng(_SEED)
         models = [EmpiricalModel(schema.domain, drawn_rows(schema.domain, rows, kind, rng)) for kind in TYPICAL]
-    return StandIns(basis, schema, [frame_of(schema, model, rows, Randomness(_SEED)) for model in models], missed)
+    return StandIns(
+        basis, schema, [frame_of(schema, model, rows, Randomness(_SEED)) for model in models], missed, budget
+    )
 
 
-def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> float:
-    """Return what an earlier release says that it misses of the rows, as `StandIns.missed`.
+def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> tuple[float, float]:
+    """Return what an earlier release says that it misses of the rows, and its budget, as `StandIns` has them.
 
     Its statement predicts its error; a rehearsal of it on rows of its own model, which lack what it missed, has less.
-    Of the difference, as much is taken to be missed again as the budget, rows times epsilon, is not larger.
+    The difference is taken to be missed again; of a larger budget, rows times epsilon, a part in proportion.
     """
     said = None if release.predicted is None else release.predicted.workload_error
     if said is None or release.config.workload != config.workload:
-        return 0.0
+        return 0.0, 0.0
     epsilon, rows = release.config.privacy.epsilon, expected_rows(release.model)
     table = frame_of(schema, release.model, rows, Randomness(_SEED))
     again, _ = rehearse(rehearsing(config, epsilon), schema, table)
-    return max(0.0, said.value**2 - again.error**2) * rows * epsilon
+    return max(0.0, said.value**2 - again.error**2), rows * epsilon
 
 
 # Rehearsals -------------------------------------------------------------------------------------------------------

@@ -108,9 +108,9 @@ def _texts(found: Plan) -> list[str]:
     own = found.expected[found.own]
     changes = [f"{_CHANGES[one.what]} {one.then:.3f} instead of {one.now:.3f}." for one in found.changes]
     return [
-        "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of the "
-        "tables that chose it. 'links from': the association (Cramér's V) that half of the pairs looked at would have "
-        "shown; weaker ones drown in noise.",
+        "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of "
+        "sketch_aim on the tables that chose it. 'links from': the association (Cramér's V) that half of the pairs "
+        "looked at would have shown; weaker ones drown in noise.",
         _STANDS[found.basis],
         " ".join([f"At epsilon {own.epsilon:g} {_bins(own.run.bins, own.run.side)}.", *changes]),
         f"Each holder gets {own.run.messages:,.0f} messages over {found.protocol}, {own.run.down:.2g} MB, and sends "

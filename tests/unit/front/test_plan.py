@@ -98,9 +98,9 @@ def test_what_an_earlier_release_missed_is_missed_again_the_less_the_larger_the_
 ) -> None:
     said = Rehearsal(0.3, 0.1, 0.2, 3.0, 0.5, 10.0, 3.0, 9.0, 0.1, 0.1, 1.0)
     monkeypatch.setattr(planning, "rehearse", lambda *_: (said, type("Release", (), {"model": None})))
-    stands = StandIns("an earlier release", Schema.loads(SCHEMA), [linked(100)], missed=0.16 * 100)
-    errors = [expectation(config, stands, epsilon, lambda: None)[0].run.error for epsilon in (1.0, 4.0)]
-    assert errors == pytest.approx([0.5, (0.09 + 0.04) ** 0.5])
+    stands = StandIns("an earlier release", Schema.loads(SCHEMA), [linked(100)], missed=0.16, budget=100.0)
+    errors = [expectation(config, stands, epsilon, lambda: None)[0].run.error for epsilon in (0.5, 1.0, 4.0)]
+    assert errors == pytest.approx([0.5, 0.5, (0.09 + 0.04) ** 0.5])
 
 
 def test_the_error_of_coarser_values_is_that_of_their_sums() -> None:
