@@ -17,18 +17,24 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from itertools import combinations
+from math import log
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from experiments.held_out.held_cells import Cell, cost_of, spread
 from experiments.held_out.held_tables import TABLES, Rows, available, rows_of
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
-from fedsyn.evaluation.predicted.standin import likeness
+from fedsyn.domain import Domain
+from fedsyn.evaluation.predicted.standin import Likeness
 from fedsyn.front.plan import SPREADS, Basis, expectation, rehearse, rehearsing, stand_ins
 from fedsyn.runs.engines import run
+from fedsyn.selection.views import effective_cells
+from fedsyn.table.counting.marginals import count
 from fedsyn.table.schema import Schema
 
 #: Tables that are looked at: of so many rows for training, and of so little work (`held_cells.cost_of`).
@@ -95,6 +101,25 @@ def chosen(side: str) -> list[str]:
     """The cheap tables of a side, the cheapest first."""
     names = [name for name, one in TABLES.items() if one.side == side and available(name)]
     return spread([n for n in names if len(rows_of(n).train) >= FEWEST and cost_of(n) <= DEAREST])
+
+
+def likeness(codes: npt.NDArray[np.integer], domain: Domain) -> tuple[Likeness, float]:
+    """Return what a table is like, and the standard deviation of its columns' evenness; columns of one value aside."""
+    names = [name for name in domain if len(np.unique(codes[:, domain.axes((name,))[0]])) > 1]
+    masses = {
+        name: np.asarray(own, np.float64).ravel() / len(codes)
+        for name, own in zip(names, count(codes, domain, [(name,) for name in names]), strict=True)
+    }
+    even = np.array([log(effective_cells(own)) / log(len(own)) for own in masses.values()])
+    pairs, found = list(combinations(names, 2)), list[float]()
+    for (a, b), own in zip(pairs, count(codes, domain, pairs), strict=True):
+        alone = np.outer(masses[a], masses[b])
+        there = alone > 0
+        off = np.asarray(own, np.float64).reshape(alone.shape)[there] / len(codes) - alone[there]
+        chance = np.prod([np.count_nonzero(masses[name]) - 1.0 for name in (a, b)]) / (len(codes) - 1.0)
+        squared = max(0.0, float(np.sum(off**2 / alone[there])) - float(chance))
+        found.append(squared / (1.0 + squared))
+    return Likeness(float(even.mean()), float(np.mean(found)) if found else 0.0), float(even.std())
 
 
 def prior() -> Iterator[str]:

@@ -13,7 +13,6 @@ contingency coefficient squared, phi^2 less what chance adds; rho^2 of two colum
 
 from __future__ import annotations
 
-from itertools import combinations
 from math import log, sqrt
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ from scipy.special import ndtr
 
 from fedsyn.domain import Domain
 from fedsyn.selection.views import effective_cells
-from fedsyn.table.counting.marginals import count
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,31 +34,12 @@ class Likeness(NamedTuple):
     links: float
 
 
-#: One table of six, half of them and five of six have less of both.
+#: Of either, what a sixth, half and five sixths of the tables have less than.
 TYPICAL = (Likeness(0.804, 0.0009), Likeness(0.922, 0.0715), Likeness(0.986, 0.2248))
-#: Standard deviation of the evenness of one table's columns, in half of the tables less.
+#: Standard deviation of the evenness of one table's columns: the median over the tables.
 WITHIN = 0.037
 _TRIES = 64  # of drawing rows that constraints allow
 _STEEPEST = 700.0
-
-
-def likeness(codes: npt.NDArray[np.integer], domain: Domain) -> tuple[Likeness, float]:
-    """Return what a table is like, and the standard deviation of its columns' evenness; columns of one value aside."""
-    names = [name for name in domain if len(np.unique(codes[:, domain.axes((name,))[0]])) > 1]
-    masses = {
-        name: np.asarray(own, np.float64).ravel() / len(codes)
-        for name, own in zip(names, count(codes, domain, [(name,) for name in names]), strict=True)
-    }
-    even = np.array([log(effective_cells(own)) / log(len(own)) for own in masses.values()])
-    pairs, found = list(combinations(names, 2)), list[float]()
-    for (a, b), own in zip(pairs, count(codes, domain, pairs), strict=True):
-        alone = np.outer(masses[a], masses[b])
-        there = alone > 0
-        off = np.asarray(own, np.float64).reshape(alone.shape)[there] / len(codes) - alone[there]
-        chance = np.prod([np.count_nonzero(masses[name]) - 1.0 for name in (a, b)]) / (len(codes) - 1.0)
-        squared = max(0.0, float(np.sum(off**2 / alone[there])) - float(chance))
-        found.append(squared / (1.0 + squared))
-    return Likeness(float(even.mean()), float(np.mean(found)) if found else 0.0), float(even.std())
 
 
 def drawn_rows(domain: Domain, rows: int, like: Likeness, rng: np.random.Generator) -> npt.NDArray[np.int64]:
@@ -100,4 +79,4 @@ def _cuts(size: int, evenness: float) -> Floats:
     return np.asarray(np.cumsum(masses(float(steep)))[:-1])
 
 
-__all__ = ["TYPICAL", "WITHIN", "Likeness", "drawn_rows", "likeness"]
+__all__ = ["TYPICAL", "WITHIN", "Likeness", "drawn_rows"]

@@ -105,7 +105,8 @@ def _table(found: Plan) -> Table:
 
 
 def _texts(found: Plan) -> list[str]:
-    own = found.expected[found.own]
+    own, minutes = found.expected[found.own], found.minutes
+    lasts = f"{60.0 * minutes:,.0f} seconds" if minutes < 2.0 else f"{minutes:,.0f} minutes"
     changes = [f"{_CHANGES[one.what]} {one.then:.3f} instead of {one.now:.3f}." for one in found.changes]
     return [
         "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of "
@@ -114,7 +115,7 @@ def _texts(found: Plan) -> list[str]:
         _STANDS[found.basis],
         " ".join([f"At epsilon {own.epsilon:g} {_bins(own.run.bins, own.run.side)}.", *changes]),
         f"Each holder gets {own.run.messages:,.0f} messages over {found.protocol}, {own.run.down:.2g} MB, and sends "
-        f"{own.run.up:.2g} MB; the run takes {found.minutes:.1f} minutes or more: computed here, one holder after the "
+        f"{own.run.up:.2g} MB; the run takes {lasts} or more: computed here, one holder after the "
         "other, and half a second for each exchange of a deployment.",
     ]
 

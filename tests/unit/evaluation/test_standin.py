@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments.plan.run import likeness
 from fedsyn.domain import Domain, Zeros
-from fedsyn.evaluation.predicted.standin import TYPICAL, Likeness, drawn_rows, likeness
+from fedsyn.evaluation.predicted.standin import TYPICAL, Likeness, drawn_rows
 
 SIZES = (2, 3, 5, 8, 12, 16, 20, 4)
 DOMAIN = Domain(tuple("abcdefgh"), SIZES, {"f": 16, "g": 20})

@@ -126,6 +126,12 @@ label: odd
     assert columns == "every second column" and list(fewer.domain) == ["even", "odd", "few", "word"]
 
 
+def test_a_draft_will_do(config: RunConfig) -> None:
+    ward = "ward: {kind: categorical, categories: [a, b, c], other: false"
+    draft = Schema.loads(SCHEMA.replace("approved: true", "").replace(ward, f"{ward}, drafted: [categories, rare]"))
+    assert draft.unapproved and not stand_ins(config, draft, 50).schema.unapproved
+
+
 @pytest.mark.parametrize("wrong", ["rows", "both", "open", "other schema"])
 def test_what_no_plan_can_be_made_of(config: RunConfig, tmp_path: Path, wrong: str) -> None:
     schema, folder = Schema.load(config.data.schema_file or ""), tmp_path / "earlier"
@@ -138,8 +144,8 @@ def test_what_no_plan_can_be_made_of(config: RunConfig, tmp_path: Path, wrong: s
     if wrong == "open":
         hidden = Schema.loads(SCHEMA.replace("lower: 0, upper: 80, bins: 8", "bounds: private, bins: 8"))
         with pytest.raises(InputError, match="column 'age'"):
-            plan(config, 100, schema=hidden)
+            stand_ins(config, hidden, 100)
     if wrong == "other schema":
         run(rehearsing(config, 1.0), folder, table=linked(100), schema=schema, full_page=False)
         with pytest.raises(SchemaError, match="got one with other columns"):
-            plan(config, 100, like=folder, schema=Schema.loads(SCHEMA.replace("bins: 8", "bins: 4")))
+            stand_ins(config, Schema.loads(SCHEMA.replace("bins: 8", "bins: 4")), 100, like=folder)

@@ -46,7 +46,7 @@ def test_a_plan_fits_80_columns(fedsyn: Fedsyn, monkeypatch: pytest.MonkeyPatch)
     assert "0.125 0.234 0.123-0.457 0.012 0.100 41 of 124,750 0.23" in text
     assert "up to 29 even bins, and of a measured pair with up to 5 x 5" in text
     assert "Half the bins would make the error of pairs, counted in those bins, 0.200 instead of 0.300." in text
-    assert "gets 17 messages over secagg, 1.2 MB, and sends 0.075 MB; the run takes 0.3 minutes or more" in text
+    assert "gets 17 messages over secagg, 1.2 MB, and sends 0.075 MB; the run takes 20 seconds or more" in text
 
 
 def test_a_plan_as_json_and_as_a_page(fedsyn: Fedsyn, monkeypatch: pytest.MonkeyPatch) -> None:
