@@ -98,6 +98,7 @@ class Exchange:
         def requests() -> Iterator[tuple[int, DirectRequest]]:
             for partition, node in sorted(self.nodes.items()):
                 asked = common if each is None else common.extended(each[partition])
+                self.costs.messages += 1
                 self.costs.bytes_down += asked.size
                 yield node, asked
 
@@ -155,6 +156,7 @@ class Exchange:
             if each is not None:
                 content = pack(extended(common, each[partition]), scalars)
                 size = content_bytes(content)
+            self.costs.messages += 1
             self.costs.bytes_down += size
             yield new_message(self.grid, content, node, str(self.envelope.round), self.timeout)
 

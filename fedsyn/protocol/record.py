@@ -40,6 +40,7 @@ class RoundCosts:
     """
 
     round: int
+    messages: int = 0  # to clients, each of which answers once
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: dict[str, float] = field(default_factory=dict)

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from experiments.distributed_aim_figure1.run import top_k, top_k_overlap
+from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.evaluation.real.metrics import METRICS
 from fedsyn.loading import parse_config
@@ -288,3 +289,16 @@ def test_the_overlap_of_a_choice_is_with_the_best_of_its_size() -> None:
     assert top_k_overlap(scores, [0, 4]) == 1 / 3
     assert top_k_overlap(scores, [1, 3]) == 0.0
     assert top_k_overlap(scores, [0, 1, 2, 3, 4]) == top_k_overlap(scores, []) == 1.0
+
+
+def test_plans_are_told_how_near_they_were() -> None:
+    plans = module_of(EXPERIMENTS / "plan" / "run.py", "experiments_plan")
+    domain = Domain(("number", "word", "rare"), (5, 4, 3), {"number": 4, "rare": 3})
+    rows = plans.Rows(domain, np.zeros((1, 3), np.uint8), np.zeros((1, 3), np.uint8))
+    made = plans.schema_of(rows).domain
+    assert made == domain and dict(made.ordered) == dict(domain.ordered), "a table's codes are its schema's"
+    found = [plans.Outcome("a public table", "t", 100, 1.0, expected, 0.2) for expected in (0.24, 0.26, 0.17, 0.149)]
+    assert plans.within(found) == 0.5 and [round(one.factor, 2) for one in found] == [1.2, 1.3, 1.18, 1.34]
+    lines = list(plans.report(found))
+    assert lines[2].startswith("| a public table | 4 | 1.00 | 0.23 | 50% |")
+    assert lines[-1] == "a public table: nine of ten are within a factor of 1.33"

@@ -21,6 +21,7 @@ from fedsyn.front.cli.ledger import app as ledger_app
 from fedsyn.front.cli.lists import datasets, identity, mechanisms, operator_key
 from fedsyn.front.cli.node import app as node_app
 from fedsyn.front.cli.party import app as party_app
+from fedsyn.front.cli.plan import plan
 from fedsyn.front.cli.runs import demo, explain, partition, run
 from fedsyn.front.cli.schemas import app as schema_app
 from fedsyn.front.cli.sweeps import report, sweep
@@ -47,6 +48,7 @@ for command in (
     sweep,
     partition,
     explain,
+    plan,
     identity,
     operator_key,
     mechanisms,

@@ -44,6 +44,7 @@ TYPED: dict[str, list[str] | None] = {
     "demo": None,
     "init": ["init", "rows.csv", "--label", LINK, "--keep", TURNED],
     "run": ["run", "run.yaml", "--out", "again"],
+    "plan": ["plan", "run.yaml", "--public", "rows.csv", "--epsilon", "1", "--out", "plan.html"],
     "sample": ["sample", "model.fedsyn", "--rows", "5", "--where", f"{SCRIPT}=nothing", "--out", "more.csv"],
     "analyse": ["analyse", "tables", f"`{AGE}` ~ `{SCRIPT}`"],
     "evaluate": ["evaluate", "out", "--real", "other.csv", "--out", "page.html"],

@@ -430,6 +430,6 @@ def test_a_run_is_the_same_to_the_last_bit_with_and_without_messages(
         assert ours == theirs
 
 
-def costs(file: Path) -> list[tuple[int, int]]:
+def costs(file: Path) -> list[tuple[int, int, int]]:
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    return [(line["bytes_down"], line["bytes_up"]) for line in lines]
+    return [(line["messages"], line["bytes_down"], line["bytes_up"]) for line in lines]

@@ -1,0 +1,82 @@
+"""Tables that stand in for one that nobody has seen: drawn from what tables are like, given a schema alone.
+
+A column's masses fall off geometrically over its values, as steeply as its evenness says: log(effective cells) /
+log(values), 1 of equal masses (`views.effective_cells`). A row is normal scores of one factor: column j loads on it
+with a_j, so that columns i and j correlate by rho = a_i a_j; cut at the masses, the scores are codes. Values without an
+order stand in a random one. The loadings are powers of uniform numbers, some strong columns beside weak ones, with the
+power that makes the mean of rho^2 over pairs the table's `links`.
+
+What tables are like was read off the tuning side of experiments/held_out: `python experiments/plan/run.py --prior`
+prints `TYPICAL` and `WITHIN` anew. A table's `links` is the mean over its pairs of phi^2 / (1 + phi^2), Pearson's
+contingency coefficient squared, phi^2 less what chance adds; rho^2 of two columns with normal scores.
+"""
+
+from __future__ import annotations
+
+from math import log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import ndtr
+
+from fedsyn.domain import Domain
+from fedsyn.selection.views import effective_cells
+
+Floats = npt.NDArray[np.float64]
+
+
+class Likeness(NamedTuple):
+    """What a table is like: the mean evenness of its columns, and how strongly its pairs are linked on average."""
+
+    evenness: float
+    links: float
+
+
+#: Of either, what a sixth, half and five sixths of the tables have less than.
+TYPICAL = (Likeness(0.804, 0.0009), Likeness(0.922, 0.0715), Likeness(0.986, 0.2248))
+#: Standard deviation of the evenness of one table's columns: the median over the tables.
+WITHIN = 0.037
+_TRIES = 64  # of drawing rows that constraints allow
+_STEEPEST = 700.0
+
+
+def drawn_rows(domain: Domain, rows: int, like: Likeness, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """(rows, d) codes of a stand-in table, which has no row that the domain rules out."""
+    # Powers k of uniform numbers have a mean square of 1 / (2 k + 1), so rho^2 has one of 1 / (2 k + 1)^2.
+    own = rng.random(len(domain)) ** max(0.0, (1.0 / sqrt(max(like.links, 1e-9)) - 1.0) / 2.0)
+    cuts = [_cuts(size, like.evenness + WITHIN * rng.standard_normal()) for size in domain.shape]
+    orders = [
+        np.arange(size) if domain.ordered.get(name, 0) > 2 else rng.permutation(size)
+        for name, size in zip(domain, domain.shape, strict=True)
+    ]
+    found = np.empty((0, len(domain)), np.int64)
+    for _ in range(_TRIES):
+        scores = ndtr(
+            own * rng.standard_normal((rows, 1)) + np.sqrt(1.0 - own**2) * rng.standard_normal((rows, len(own)))
+        )
+        cells = [order[np.searchsorted(cut, u)] for order, cut, u in zip(orders, cuts, scores.T, strict=True)]
+        codes = np.stack(cells, axis=1).astype(np.int64)
+        found = np.concatenate([found, codes[~domain.violated(codes)]])
+        if len(found) >= rows:
+            return found[:rows]
+    return np.resize(found if len(found) else codes, (rows, len(domain)))
+
+
+def _cuts(size: int, evenness: float) -> Floats:
+    """(size - 1,) where the scores of a column of that evenness are cut, as shares of its rows."""
+    rank = np.arange(size) / size
+
+    def masses(steep: float) -> Floats:
+        p = np.exp(-steep * rank)
+        return np.asarray(p / p.sum())
+
+    def over(steep: float) -> float:
+        return log(effective_cells(masses(steep))) - min(max(evenness, 0.02), 1.0) * log(size)
+
+    steep = 0.0 if size == 1 or over(0.0) <= 1e-9 else brentq(over, 0.0, _STEEPEST * size)
+    return np.asarray(np.cumsum(masses(float(steep)))[:-1])
+
+
+__all__ = ["TYPICAL", "WITHIN", "Likeness", "drawn_rows"]

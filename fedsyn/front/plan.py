@@ -1,0 +1,413 @@
+"""What to expect of a run before a row is touched: it is rehearsed on tables that stand in for the holders' rows.
+
+A rehearsal is the run itself, by its own mechanism, noise, holders and protocol, over public or drawn rows. So it knows
+whatever the mechanism knows of noise, sketches, groups and plans, and none of that is written down a second time. What
+it cannot know is the table. In its place stand rows of a public table, rows of an earlier release, or tables drawn from
+what tables are like (`fedsyn.evaluation.predicted.standin`).
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations, count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fedsyn.capabilities import PLAIN
+from fedsyn.config import DataNode, EvaluationNode, RunConfig, RuntimeNode, SynthesisNode
+from fedsyn.errors import ConfigError, SchemaError
+from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.predicted.standin import TYPICAL, drawn_rows
+from fedsyn.evaluation.real.marginals import kway_error, workload_error
+from fedsyn.evaluation.verdict import LOST
+from fedsyn.front.archive import ReleasedRun, read_release
+from fedsyn.front.several import frame_of
+from fedsyn.inference import AnyModel, EmpiricalModel, Evidence
+from fedsyn.randomness import Randomness
+from fedsyn.runs.directory import read_rounds
+from fedsyn.runs.engines import run
+from fedsyn.runs.prepare import encoded_table, public_schema
+from fedsyn.runs.synthesis import expected_rows
+from fedsyn.settings import PartitionNode
+from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.counting.workload import random_kway
+from fedsyn.table.schema import BinnedColumn, Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Basis = Literal["typical tables", "an earlier release", "a public table"]
+#: The true workload error is between the expected one divided by this and times this, in nine runs of ten: what held
+#: on the tuning side of experiments/held_out (`python experiments/plan/run.py --side tuning` prints it anew).
+SPREADS: Mapping[Basis, float] = {"typical tables": 1.5, "an earlier release": 1.35, "a public table": 1.2}
+#: Epsilons that are looked at, times the run's own, where none are named.
+FACTORS = (0.5, 1.0, 2.0, 4.0)
+#: Epsilon of a fit to public rows that are fewer than the run's: without it their chance would count as association.
+#: Chosen on the same side.
+SMOOTHING = 10.0
+#: Seconds that a deployment takes for an exchange of messages, beside what is computed for it.
+EXCHANGE = 0.5
+_SEED = 1
+_PAIRS = 300  # that coarser tables are compared on
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What one rehearsed run came to; a mean over the stand-ins, where there are several.
+
+    Attributes:
+        error: workload error, 0 to 2.
+        columns, pairs: mean L1 distance of the columns' and of the pairs' marginals.
+        measured: pairs of columns that were measured, alone or in larger combinations.
+        seen: the association (Cramér's V) that half of the pairs looked at would have shown; 1: none.
+        bins, side: most even bins of a column, and of each column of a measured pair, in which noise alone moves less
+            than a tenth of the rows; 0: not known.
+        messages, up, down: messages of an average holder, and megabytes.
+        seconds: of computing, on this machine, one holder after the other.
+    """
+
+    error: float
+    columns: float
+    pairs: float
+    measured: float
+    seen: float
+    bins: float
+    side: float
+    messages: float
+    up: float
+    down: float
+    seconds: float
+
+
+Rehearsed = tuple[Rehearsal, ReleasedRun]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What to expect at one epsilon; the workload error is between `low` and `high` in nine runs of ten."""
+
+    epsilon: float
+    low: float
+    high: float
+    run: Rehearsal
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a coarser table would do for pairs of columns: their error as it is and with the change, on equal terms."""
+
+    what: str
+    now: float
+    then: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to expect of a run.
+
+    Attributes:
+        mechanism: its name.
+        rows, holders, columns: of the run.
+        basis: what stood in for its table.
+        expected: by epsilon.
+        own: place of the run's own epsilon.
+        protocol: that its messages are of.
+        changes: at the run's own epsilon.
+    """
+
+    mechanism: str
+    rows: int
+    holders: int
+    columns: int
+    basis: Basis
+    expected: tuple[Expected, ...]
+    own: int
+    protocol: str
+    changes: tuple[Change, ...]
+
+    @property
+    def minutes(self) -> float:
+        """Least of a deployment's time: computing, and `EXCHANGE` for each exchange."""
+        found = self.expected[self.own].run
+        return (found.seconds + EXCHANGE * found.messages) / 60.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return asdict(self) | {"minutes": self.minutes}
+
+
+def plan(
+    config: RunConfig,
+    rows: int | None = None,
+    *,
+    epsilons: Sequence[float] = (),
+    like: Path | None = None,
+    public: Path | None = None,
+    advance: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """Return what to expect of a run.
+
+    Args:
+        config: of the run; its own rows are not read.
+        rows: of all holders together; None: as many as the release or the public table has.
+        epsilons: to look at beside the run's own; none: `FACTORS` times that.
+        like: a run's directory, or a saved model, of the same schema.
+        public: a table of the same schema that is public.
+        advance: called with how many rehearsals are done, and of how many.
+
+    Raises:
+        InputError: the schema is not public yet, nothing says how many rows, or the tables do not fit.
+    """
+    stands = stand_ins(config, public_schema(config), rows, like, public)
+    schema, middle, own = stands.schema, stands.middle, config.privacy.epsilon
+    every, coarser = sorted({own, *(epsilons or (own * factor for factor in FACTORS))}), list(_coarser(config, schema))
+    whole, steps = len(every) * len(stands.tables) + len(coarser), count(1)
+
+    def done() -> None:
+        if advance is not None:
+            advance(next(steps), whole)
+
+    expected, models = list[Expected](), list[AnyModel]()
+    for epsilon in every:
+        one, model = expectation(config, stands, epsilon, done)
+        expected.append(one)
+        models += [model] if epsilon == own else []
+    changes = list[Change]()
+    for what, other in coarser:
+        _, then = rehearse(rehearsing(config, own), other, middle)
+        changes.append(_change(what, schema, other, middle, models[0], then.model))
+        done()
+    return Plan(
+        config.mechanism.name,
+        len(middle),
+        config.federation.clients,
+        len(schema.domain),
+        stands.basis,
+        tuple(expected),
+        every.index(own),
+        config.aggregation.protocol,
+        tuple(changes),
+    )
+
+
+def expectation(
+    config: RunConfig, stands: StandIns, epsilon: float, done: Callable[[], None]
+) -> tuple[Expected, AnyModel]:
+    """Return what to expect at one epsilon, in the mean over the stand-ins, and the model of the one in the middle.
+
+    That one is also rehearsed with the run's protocol, at the run's epsilon. `done` is called after each.
+    """
+    found = []
+    for table in stands.tables:
+        protocol = epsilon == config.privacy.epsilon and table is stands.middle
+        found.append(rehearse(rehearsing(config, epsilon, protocol=protocol), stands.schema, table))
+        done()
+    middle, model = found[len(found) // 2][0], found[len(found) // 2][1].model
+    over = {
+        name: math.prod(max(getattr(one, name), 1e-9) for one, _ in found) ** (1.0 / len(found))
+        for name in ("error", "columns", "pairs", "measured", "seen", "bins", "side")
+    }
+    again = stands.missed * min(1.0, stands.budget / (epsilon * len(stands.middle)))
+    over["error"] = math.hypot(over["error"], math.sqrt(again))
+    spread = SPREADS[stands.basis]
+    return Expected(epsilon, over["error"] / spread, min(2.0, over["error"] * spread), replace(middle, **over)), model
+
+
+# The stand-ins ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class StandIns:
+    """Tables that stand in for that of a run.
+
+    Attributes:
+        basis: what they come from.
+        schema: of all of them.
+        tables: an odd number.
+        missed: squared workload error that they lack, as an earlier release says.
+        budget: rows times epsilon of that.
+    """
+
+    basis: Basis
+    schema: Schema
+    tables: list[pd.DataFrame]
+    missed: float = 0.0
+    budget: float = 0.0
+
+    @property
+    def middle(self) -> pd.DataFrame:
+        return self.tables[len(self.tables) // 2]
+
+
+def stand_ins(
+    config: RunConfig, schema: Schema, rows: int | None = None, like: Path | None = None, public: Path | None = None
+) -> StandIns:
+    """Return the stand-ins for a run; arguments and errors of `plan`."""
+    if schema.open:
+        raise ConfigError(
+            f"plan: the run itself finds what is private of column '{next(iter(schema.open))}'; write public bins or "
+            "categories into the schema to plan with them"
+        )
+    if like is not None and public is not None:
+        raise ConfigError("plan: expected --like RUN or --public TABLE, got both")
+    # A draft will do, rare categories too: none of the holders' rows meets it here.
+    described = schema.to_dict()
+    described["columns"] = {n: {**column, "drafted": []} for n, column in described["columns"].items()}
+    schema = Schema.from_dict(described)
+    basis: Basis = "typical tables"
+    missed = budget = 0.0
+    if like is not None:
+        release = read_release(like)
+        own, asked = release.schema.domain, schema.domain
+        if (own.attributes, own.shape) != (asked.attributes, asked.shape):
+            raise SchemaError(f"--like {like}: expected a run of this schema, got one with other columns or values")
+        basis, models = "an earlier release", [release.model]
+        rows = rows or expected_rows(release.model)
+        missed, budget = _missed(config, schema, release)
+    elif public is not None:
+        codes = encoded_table(DataNode(source=str(public), test_fraction=0.0), schema=schema).train
+        basis, models = "a public table", [EmpiricalModel(schema.domain, codes)]
+        rows = rows or len(codes)
+        if rows > len(codes):
+            table = schema.decode(np.asarray(codes), np.random.default_rng(_SEED))
+            models = [rehearse(rehearsing(config, SMOOTHING), schema, table)[1].model]
+    elif rows is None:
+        raise ConfigError("plan: expected the rows of all holders together, --rows N (or --like, --public)")
+    else:
+        rng = np.random.default_rng(_SEED)
+        models = [EmpiricalModel(schema.domain, drawn_rows(schema.domain, rows, kind, rng)) for kind in TYPICAL]
+    return StandIns(
+        basis, schema, [frame_of(schema, model, rows, Randomness(_SEED)) for model in models], missed, budget
+    )
+
+
+def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> tuple[float, float]:
+    """Return what an earlier release says that it misses of the rows, and its budget, as `StandIns` has them.
+
+    Its statement predicts its error; a rehearsal of it on rows of its own model, which lack what it missed, has less.
+    The difference is taken to be missed again; of a larger budget, rows times epsilon, a part in proportion.
+    """
+    said = None if release.predicted is None else release.predicted.workload_error
+    if said is None or release.config.workload != config.workload:
+        return 0.0, 0.0
+    epsilon, rows = release.config.privacy.epsilon, expected_rows(release.model)
+    table = frame_of(schema, release.model, rows, Randomness(_SEED))
+    again, _ = rehearse(rehearsing(config, epsilon), schema, table)
+    return max(0.0, said.value**2 - again.error**2), rows * epsilon
+
+
+# Rehearsals -------------------------------------------------------------------------------------------------------
+
+
+def rehearsing(config: RunConfig, epsilon: float, *, protocol: bool = False, seed: int = _SEED) -> RunConfig:
+    """Return the configuration of a rehearsal: the run's own, on one table in this process.
+
+    The noise is the run's whatever the protocol (`fedsyn.aggregation.plain`); only `protocol` also has its messages.
+    """
+    node, clear = config.aggregation, dict[str, Any]({"roster": None, "parties": None, "crypto": None})
+    if not protocol and config.federation.columns is None:
+        clear |= {"protocol": PLAIN.name, "threat": PLAIN.threats[0]}
+    return config.model_copy(
+        update={
+            "data": DataNode(source="stand-in", test_fraction=0.0),
+            "privacy": config.privacy.model_copy(update={"epsilon": epsilon}),
+            "federation": config.federation.model_copy(update={"partition": PartitionNode(name="iid")}),
+            "aggregation": node.model_copy(update=clear),
+            "evaluation": EvaluationNode(federated=config.evaluation.federated, share=config.evaluation.share),
+            "runtime": RuntimeNode(seed=seed),
+            "synthesis": SynthesisNode(rows=1),
+        }
+    )
+
+
+def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearsed:
+    """Run a configuration over a stand-in table. Returns what it came to, and what it released."""
+    with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
+        out = Path(folder) / "run"
+        started = time.process_time()
+        costs = run(config, out, table=table, schema=schema, full_page=False)
+        seconds = time.process_time() - started
+        release = read_release(out)
+        messages = sum(line["messages"] for line in read_rounds(out))
+    codes, domain = np.asarray(schema.block(table).codes), schema.domain
+    data = EvaluationInput(
+        train=codes, domain=domain, workload=build_workload(config.workload, domain), model=release.model
+    )
+    one, several = _resolution(release.evidence, len(codes))
+    cliques = [] if release.evidence is None else [m.clique for m in release.evidence.measurements]
+    measured = {pair for clique in cliques for pair in combinations(domain.canonical(clique), 2)}
+    seen = release.predicted.seen.least if release.predicted is not None else 1.0
+    found = Rehearsal(
+        workload_error(data),
+        kway_error(data, 1),
+        kway_error(data, 2),
+        float(len(measured)),
+        seen,
+        one,
+        math.sqrt(several),
+        messages / config.federation.clients,
+        costs["client_mb_up"],
+        costs["client_mb_down"],
+        seconds,
+    )
+    return found, release
+
+
+# Coarser tables ---------------------------------------------------------------------------------------------------
+
+
+def _coarser(config: RunConfig, schema: Schema) -> Iterator[tuple[str, Schema]]:
+    """Schemas of the same rows with half the bins, and with half the columns, where there can be such."""
+    columns = {name: column for name, column in schema.columns.items() if isinstance(column, BinnedColumn)}
+    bins = {name: column.bins for name, column in columns.items() if isinstance(column.bins, int) and column.bins > 3}
+    halves = {name: schema.edited(**{name: {"bins": own // 2}}).columns[name] for name, own in bins.items()}
+    nested = [n for n, half in halves.items() if np.array_equal(getattr(half, "edges", ()), columns[n].edges[::2])]
+    if nested:
+        yield "half the bins", schema.edited(**{name: {"bins": bins[name] // 2} for name in nested})
+    asked = config.workload.cliques is not None or config.federation.columns is not None
+    if len(schema.domain) >= 4 and not asked and not schema.constraints:
+        out = [name for name in list(schema.domain)[1::2] if name != schema.label]
+        yield "every second column", schema.edited(**{name: {"kind": "drop"} for name in out})
+
+
+def _change(what: str, schema: Schema, other: Schema, table: pd.DataFrame, now: AnyModel, then: AnyModel) -> Change:
+    """Return the errors of the pairs that a coarser schema has, both in its values."""
+    codes, starts = np.asarray(other.block(table).codes), dict[str, Any]()
+    for name, size in zip(other.domain, other.domain.shape, strict=True):
+        own, bins = schema.domain[name], other.domain.ordered.get(name, 0)
+        starts[name] = np.arange(own) if own == size else np.r_[2 * np.arange(bins), 2 * bins : own]
+    pairs = random_kway(other.domain, 2, _PAIRS, np.random.default_rng(1)).cliques
+    tables = zip(
+        pairs, *(one.project_many(pairs) for one in (now, then, EmpiricalModel(other.domain, codes))), strict=True
+    )
+    errors = []
+    for pair, fine, coarse, true in tables:
+        summed = np.asarray(fine).reshape(schema.domain.shape_of(pair))
+        for axis, name in enumerate(pair):
+            summed = np.add.reduceat(summed, starts[name], axis)
+        shares = np.ravel(true) / len(codes)
+        errors.append(
+            [np.abs(np.ravel(t) / total - shares).sum() for t, total in ((summed, now.total), (coarse, then.total))]
+        )
+    return Change(what, *map(float, np.mean(errors, axis=0)))
+
+
+def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:
+    """Return the most even cells of a column and of a pair whose noise moves less than half of what is called lost.
+
+    Noise of sigma in each of g cells of n rows is an L1 distance of sqrt(2 / pi) g sigma / n, twice the rows moved.
+    """
+    precision: dict[tuple[str, ...], float] = {}
+    for m in () if evidence is None else evidence.measurements:
+        precision[m.clique] = precision.get(m.clique, 0.0) + m.sigma**-2
+    found = []
+    for size in (1, 2):
+        known = [own for clique, own in precision.items() if len(clique) == size]
+        found.append(LOST["rows"] * rows * math.sqrt(math.pi / 2.0 * float(np.median(known))) if known else 0.0)
+    return found[0], found[1]
