@@ -15,12 +15,11 @@ from fedsyn.table.data.readers import (
     Options,
     first_rows,
     is_parquet,
-    is_whole,
     options_for,
     readable,
     require_table,
-    series_of,
 )
+from fedsyn.table.schema.frames import frame_of_arrow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +121,7 @@ def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
         table = pa.Table.from_batches(batches, schema=file.schema_arrow).slice(0, rows)
         more = file.metadata.num_rows > len(table)
     notes = [f"{file.metadata.num_rows:,} rows: what is proposed was read from the first {rows:,}"] if more else []
-    return Cells(_typed(table), FileOptions(), tuple(notes), text=False)
+    return Cells(frame_of_arrow(table), FileOptions(), tuple(notes), text=False)
 
 
 def _require_plain(path: Path, schema: Any) -> None:
@@ -142,12 +141,3 @@ def _require_plain(path: Path, schema: Any) -> None:
             raise DataError(
                 f"column '{field.name}' of {path} holds values of type {kind}: make plain columns of it, or drop it"
             )
-
-
-def _typed(table: Any) -> pd.DataFrame:
-    """A frame with the dtypes that pandas gave the file, if it wrote it; integers stay integers beside missing ones."""
-    frame = table.to_pandas()
-    for name in table.column_names:
-        if name in frame and is_whole(table[name].type) and frame[name].dtype.kind in "fO":
-            frame[name] = series_of(table[name])
-    return frame.reset_index(drop=True)

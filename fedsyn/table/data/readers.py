@@ -29,7 +29,6 @@ from fedsyn.table.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 # Names of tables, in a message.
@@ -149,25 +148,6 @@ def readable(path: Path) -> Iterator[None]:
     except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, RuntimeError) as error:
         damaged = "the Parquet file is damaged" if is_parquet(path) else "the file is damaged"
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
-
-
-def series_of(column: pa.Array | pa.ChunkedArray) -> pd.Series:
-    """A column of Arrow as pandas has it; whole numbers and booleans stay such beside missing values."""
-    return column.to_pandas(types_mapper=_nullable if is_whole(column.type) and column.null_count else None)
-
-
-def is_whole(kind: pa.DataType) -> bool:
-    """Whether values are whole numbers or booleans, which pandas makes floats or objects of where some are missing."""
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
-
-
-def _nullable(kind: pa.DataType) -> Any:
-    import pandas as pd
-
-    names = {"bool": "boolean"}
-    return pd.api.types.pandas_dtype(names.get(str(kind), str(kind).replace("uint", "UInt").replace("int", "Int")))
 
 
 def _reads_numbers(column: Column) -> bool:

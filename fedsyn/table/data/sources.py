@@ -6,7 +6,7 @@
     `sklearn:NAME`        a table that scikit-learn ships: iris, wine, digits, breast_cancer, diabetes
     `openml:NAME_OR_ID`   any OpenML table; needs a schema
     a path                `.csv`, `.tsv`, `.csv.gz`, `.xlsx`, `.parquet`, ...; needs a schema
-    a pandas DataFrame    needs a schema
+    a table in memory     of pandas, Polars, Arrow or DuckDB; needs a schema
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ from fedsyn.table.data.stream import encoded_blocks, read_table
 from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import Block
+from fedsyn.table.schema.frames import as_frame
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedsyn.table.schema.frames import AnyFrame
 
 # Names under which scikit-learn's tables are registered, where its own name is taken by another table.
 _SKLEARN_NAMES = {"breast_cancer": "breast_cancer_sklearn", "diabetes": "diabetes_sklearn"}
@@ -60,7 +63,7 @@ class Dataset:
 
 
 def load_dataset(
-    source: str | Path | pd.DataFrame,
+    source: str | Path | AnyFrame,
     *,
     schema: Schema | str | Path | None = None,
     bins: int | None = None,
@@ -155,10 +158,10 @@ def source_cells(source: str, options: Mapping[str, Any] | None = None, columns:
     return Cells(frame, FileOptions(), (), text=False)
 
 
-def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dict[str, Any]) -> Dataset:
+def _load(source: str | Path | AnyFrame, schema: Schema | None, options: dict[str, Any]) -> Dataset:
     if not isinstance(source, str | Path):
         _only(options)
-        return Dataset(source, _needed(schema, "a DataFrame"), "table")
+        return Dataset(as_frame(source), _needed(schema, "a DataFrame"), "table")
     text = str(source)
     if _is_path(text):
         name = Path(text).name.split(".")[0]

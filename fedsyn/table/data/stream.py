@@ -28,11 +28,11 @@ from fedsyn.table.data.readers import (
     readable,
     require_table,
     say,
-    series_of,
 )
 from fedsyn.table.data.spool import RowSpool
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
+from fedsyn.table.schema.frames import series_of
 from fedsyn.table.schema.model import Schema
 
 if TYPE_CHECKING:

@@ -125,25 +125,25 @@ def _texts(series: pd.Series, alone: bool) -> pa.Array:
     return pa.array([*texts, cell(None)], pa.large_string()).take(pa.array(np.where(index < 0, len(texts), index)))
 
 
-class ParquetTable(TableWriter):
-    """A Parquet file; every block becomes a row group."""
+class ArrowRows:
+    """Decodes codes into Arrow's types.
 
-    def __init__(self, path: Path, schema: Schema) -> None:
+    Attributes:
+        fields: the types of the table, with the pandas dtypes where a column is stored as category.
+        pandas: the pandas dtypes, as Parquet files describe them.
+        typed: whether a column is stored as category.
+    """
+
+    def __init__(self, schema: Schema) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        super().__init__(schema)
-        # The types and dtypes of the decoded table, for who reads the file into pandas.
+        self.schema = schema
         row = self._plain(schema.decode(np.zeros((1, len(schema.columns)), schema.dtype), np.random.default_rng(0)))
-        self._fields = pa.schema([pa.field(name, self._type(name, row[name])) for name in schema.order])
-        described = pa.Schema.from_pandas(row, preserve_index=False).metadata
-        typed = any(schema.every_column[name].stored == "category" for name in schema.order)
-        if typed:
-            self._fields = self._fields.with_metadata({b"pandas": described[b"pandas"]})
-        # Without the Arrow schema a column of text is one of text to every reader, however it is stored.
-        self._file = pq.ParquetWriter(path, self._fields, store_schema=typed)
-        if not typed and hasattr(self._file, "add_key_value_metadata"):  # not in the oldest pyarrow
-            self._file.add_key_value_metadata({"pandas": described[b"pandas"].decode()})
+        self.fields = pa.schema([pa.field(name, self._type(name, row[name])) for name in schema.order])
+        self.pandas: bytes = pa.Schema.from_pandas(row, preserve_index=False).metadata[b"pandas"]
+        self.typed = any(schema.every_column[name].stored == "category" for name in schema.order)
+        if self.typed:
+            self.fields = self.fields.with_metadata({b"pandas": self.pandas})
 
     def _type(self, name: str, values: pd.Series) -> pa.DataType:
         import pyarrow as pa
@@ -164,11 +164,30 @@ class ParquetTable(TableWriter):
                 frame[name] = frame[name].map(written, na_action="ignore")
         return frame
 
-    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+    def batch(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+        """Return the rows of (n, d) codes; arguments as `Schema.decode`."""
         import pyarrow as pa
 
         frame = self._plain(self.schema.decode(codes, rng, start))
-        return pa.RecordBatch.from_pandas(frame, schema=self._fields, preserve_index=False)
+        return pa.RecordBatch.from_pandas(frame, schema=self.fields, preserve_index=False)
+
+
+class ParquetTable(TableWriter):
+    """A Parquet file; every block becomes a row group."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        import pyarrow.parquet as pq
+
+        super().__init__(schema)
+        rows = ArrowRows(schema)
+        self._rows = rows
+        # Without the Arrow schema a column of text is one of text to every reader, however it is stored.
+        self._file = pq.ParquetWriter(path, rows.fields, store_schema=rows.typed)
+        if not rows.typed and hasattr(self._file, "add_key_value_metadata"):  # not in the oldest pyarrow
+            self._file.add_key_value_metadata({"pandas": rows.pandas.decode()})
+
+    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+        return self._rows.batch(codes, rng, start)
 
     def write(self, rendered: pa.RecordBatch) -> None:
         self._file.write_batch(rendered, row_group_size=max(1, rendered.num_rows))

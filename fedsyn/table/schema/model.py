@@ -24,6 +24,7 @@ from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, Column
 from fedsyn.table.schema.compiled import CompiledRules, computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
+from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.quantities import IntegerColumn
@@ -32,6 +33,8 @@ from fedsyn.table.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedsyn.table.schema.frames import AnyFrame
 
 
 class Schema(BaseModel):
@@ -250,7 +253,7 @@ class Schema(BaseModel):
 
     @classmethod
     def draft(
-        cls, frame: pd.DataFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
+        cls, frame: AnyFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
     ) -> Schema:
         """Proposes a schema for a table, which no run accepts before approval; see `draft.draft_columns`.
 
@@ -267,7 +270,7 @@ class Schema(BaseModel):
         """
         from fedsyn.table.schema.draft import draft_columns, drafted_schema
 
-        return cls.from_dict(drafted_schema(draft_columns(frame, bins, label, keep, **how), label))
+        return cls.from_dict(drafted_schema(draft_columns(as_frame(frame), bins, label, keep, **how), label))
 
     def edited(self, **columns: dict[str, Any]) -> Schema:
         """The schema with other settings of some columns, such as `age={"lower": 0}`. None takes a setting out.
@@ -288,7 +291,7 @@ class Schema(BaseModel):
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
         return Schema.from_dict(data)
 
-    def approve(self, *names: str, frame: pd.DataFrame | None = None, **how: Any) -> Schema:
+    def approve(self, *names: str, frame: AnyFrame | None = None, **how: Any) -> Schema:
         """The schema with some columns approved as public; without names, all of them.
 
         Args:
@@ -300,7 +303,7 @@ class Schema(BaseModel):
             SchemaError: no such column, or few rows hold a category and nobody said why it is public.
         """
         data, asked = self.to_dict(), How(**how)
-        found = findings(self, frame, asked.few) if frame is not None else {}
+        found = findings(self, as_frame(frame), asked.few) if frame is not None else {}
         for name in names or tuple(self.unapproved):
             if name not in data["columns"]:
                 raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
@@ -385,7 +388,7 @@ class Schema(BaseModel):
         """Return an encoder of one table's blocks; `csv`: they are read from a CSV file."""
         return Encoder(self.columns, self.missing_text, self.dtype, self.open, csv)
 
-    def block(self, frame: pd.DataFrame) -> Block:
+    def block(self, frame: AnyFrame) -> Block:
         """Encode a table as one block.
 
         Each row's codes depend on that row alone; see `fedsyn.table.schema.columns` for values outside the schema.
@@ -396,10 +399,11 @@ class Schema(BaseModel):
         Raises:
             DataError: a column is missing or doubled, or a numeric column holds text or dates.
         """
-        self.require_columns(frame.columns)
-        return self.encoder().whole(frame)
+        rows = as_frame(frame)
+        self.require_columns(rows.columns)
+        return self.encoder().whole(rows)
 
-    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+    def encode(self, frame: AnyFrame) -> np.ndarray:
         """Return a table's (n, d) codes of dtype `self.dtype` in the order of `domain`. Raises DataError as `block`."""
         return self.block(frame).codes
 
@@ -414,7 +418,7 @@ class Schema(BaseModel):
                 result[:, j] = np.asarray(table, self.dtype)[own.index[name]]
         return result
 
-    def violations(self, frame: pd.DataFrame) -> dict[str, int]:
+    def violations(self, frame: AnyFrame) -> dict[str, int]:
         """Return how many rows of a table break each constraint; one whose columns are not all there is left out.
 
         >>> import pandas as pd
@@ -432,9 +436,10 @@ class Schema(BaseModel):
         Raises:
             DataError: a column does not hold what its kind says; its rows are counted, no value is quoted.
         """
-        known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in frame.columns}
+        rows = as_frame(frame)
+        known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
-        block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(frame)
+        block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(rows)
         drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
         codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
         return self.compiled.violations(DrawnRows(codes, drawn))
