@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import decimal
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -36,9 +36,7 @@ def arrow(rows: int = 40) -> pa.Table:
             "sex": pa.array(["f", "m", "f", "m"] * (rows // 4)).dictionary_encode(),
             "smokes": pa.array([True, None, False, False] * (rows // 4)),
             "born": pa.array([dt.date(2024, 1, day) for day in (1, 2, 3, 4)] * (rows // 4)),
-            "cost": pa.array(
-                [decimal.Decimal("1.20"), None, decimal.Decimal("3.45"), decimal.Decimal(2)] * (rows // 4)
-            ),
+            "cost": pa.array([Decimal("1.20"), None, Decimal("3.45"), Decimal(2)] * (rows // 4)),
             "codes": pa.array([[1], [2, 3], None, []] * (rows // 4)),
             "where": pa.array([{"x": 1}, {"x": 2}, None, {"x": 4}] * (rows // 4)),
             "scan": pa.array([b"a", b"b", None, b"d"] * (rows // 4)),
