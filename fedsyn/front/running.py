@@ -14,6 +14,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.front.synthesizer import Synthesizer, load, schema_of, tables_of
 from fedsyn.loading import find_schema, load_config, parse_config, written_out
+from fedsyn.notebook import Bar, Shown, View
 from fedsyn.runs.engines import run as run_config
 from fedsyn.runs.serve import Progress
 from fedsyn.table.schema import Schema
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from fedsyn.table.schema.frames import AnyFrame
 
 
-class RunResult(dict[str, float]):
+class RunResult(dict[str, float], Shown):
     """The metrics of a run by name, and where its files are.
 
     Attributes:
@@ -50,6 +51,12 @@ class RunResult(dict[str, float]):
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value:.6g}" for name, value in self.items())
         return f"RunResult({self.folder}: {self.synthesizer.ledger_.summary}; {shown})"
+
+    def _view(self) -> View:
+        rows = [(name, f"{value:.6g}") for name, value in self.items()]
+        notes = [f"In {self.folder}.", "What metrics read of real rows is not private."]
+        bars = [Bar(*item) for item in self.items()]
+        return View(self.synthesizer.ledger_.summary, ("metric", "value"), rows, notes, "value", bars)
 
 
 def run(

@@ -21,6 +21,7 @@ from fedsyn.front.archive import ReleasedRun, read_release, save_release
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel
 from fedsyn.loading import parse_config
+from fedsyn.notebook import Bar, Shown, View
 from fedsyn.output import console
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.randomness import Randomness
@@ -434,7 +435,7 @@ def _count(n: Any) -> int:
     return int(n)
 
 
-class LedgerFacts(dict[str, Any]):
+class LedgerFacts(dict[str, Any], Shown):
     """What ledger.json holds. As a dictionary it has every key; the properties are what people ask for first."""
 
     @property
@@ -464,6 +465,16 @@ class LedgerFacts(dict[str, Any]):
 
     def __repr__(self) -> str:
         return f"LedgerFacts({self.summary}; {len(self.releases)} releases; unit: {self['unit']})"
+
+    def _view(self) -> View:
+        from fedsyn.evaluation.report.run_page import RELEASE_HEAD, release_row
+
+        paid: dict[str, float] = {}
+        for release in self.releases:
+            paid[release["name"]] = paid.get(release["name"], 0.0) + release["rho"]
+        title, unit = f"Spent: {self.summary}", f"Unit: {self['unit']}"
+        rows, bars = list(map(release_row, self.releases)), [Bar(name, rho) for name, rho in paid.items()]
+        return View(title, RELEASE_HEAD, rows, [unit], "rho of the releases of one name", bars)
 
 
 def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableComparison | None = None) -> str:

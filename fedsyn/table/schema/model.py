@@ -16,6 +16,8 @@ from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.notebook import Shown, View
+from fedsyn.output import plain
 from fedsyn.table.schema.approval import How, approved_column, findings
 from fedsyn.table.schema.aside import ASIDE, Aside
 from fedsyn.table.schema.base import REMARKS, ColumnBase
@@ -29,6 +31,7 @@ from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.quantities import IntegerColumn
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
+from fedsyn.table.schema.shown import described, view_of
 from fedsyn.table.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
     from fedsyn.table.schema.frames import AnyFrame
 
 
-class Schema(BaseModel):
+class Schema(BaseModel, Shown):
     """The columns of a table with their public values.
 
     A value outside the schema gets a code too: the nearest bin, or "other".
@@ -184,6 +187,14 @@ class Schema(BaseModel):
     def dumps(self) -> str:
         """The schema as YAML text; a draft starts with a note that says what to do."""
         return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(self.to_dict())
+
+    def __repr__(self) -> str:
+        return plain(f"Schema({described(self)})", keep="")
+
+    __str__ = __repr__
+
+    def _view(self) -> View:
+        return view_of(self)
 
     def save(self, path: str | Path) -> None:
         """Writes the schema as a YAML file."""
