@@ -36,6 +36,7 @@ from fedsyn.runs.directory import (
 from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.report import evaluation_of, facts_of
 from fedsyn.runs.run_config import published_config
+from fedsyn.table.data.options import shown_layout
 from fedsyn.table.schema import Schema
 from fedsyn.version import __version__
 
@@ -94,7 +95,8 @@ class ReleasedRun:
     def readme(self) -> str:
         """What may be published about the table, as Markdown."""
         evaluations = () if self.predicted is None else (self.predicted,)
-        return readme(facts_of(self.config, self.ledger, self.model, evaluations))
+        layout = shown_layout(self.config.data.options, self.schema)
+        return readme(facts_of(self.config, self.ledger, self.model, evaluations, layout=layout))
 
 
 def save_release(path: Path, release: ReleasedRun) -> None:

@@ -16,17 +16,11 @@ import numpy.typing as npt
 
 from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
 from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, UnknownParameter, nearest
-from fedsyn.evaluation.predicted import PredictedQuality
-from fedsyn.front.archive import ReleasedRun, read_release, save_release
-from fedsyn.front.conditions import restrict
-from fedsyn.inference import AnyModel
 from fedsyn.loading import parse_config
 from fedsyn.notebook import Bar, Shown, View
 from fedsyn.output import console
-from fedsyn.protocol.record import RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.runs.synthesis import expected_rows
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import Kind, as_frame, kind_of
 
@@ -34,7 +28,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import TypeVar
 
+    from fedsyn.evaluation.predicted import PredictedQuality
     from fedsyn.evaluation.real.comparison import TableComparison
+    from fedsyn.front.archive import ReleasedRun
+    from fedsyn.inference import AnyModel
+    from fedsyn.protocol.record import RoundRecord
     from fedsyn.table.schema.frames import AnyFrame, ArrowStream
 
     #: What `sample` gives: DataFrames of pandas until something else was fitted.
@@ -171,6 +169,7 @@ class Synthesizer(Generic[F]):
             InputError: bad parameters, schema or table; nothing was spent.
             FedsynError: the run failed.
         """
+        from fedsyn.front.archive import read_release
         from fedsyn.runs.engines import run
 
         frames = frames_of(X)
@@ -316,7 +315,9 @@ class Synthesizer(Generic[F]):
             InputError: an unknown column or value, conditions that no row meets, a bad n, or tables of a model that was
                 not fitted to marginals.
         """
+        from fedsyn.front.conditions import restrict
         from fedsyn.front.several import frames_of_posterior, table_of
+        from fedsyn.runs.synthesis import expected_rows
 
         refuse(list(unknown), ("n", "where", "seed", "tables"))
         release = self._fitted("sample()")
@@ -368,6 +369,8 @@ class Synthesizer(Generic[F]):
             path: of an HTML file; one that exists is replaced.
             real: real rows to compare with; such a page is not for publication, and says so.
         """
+        from fedsyn.runs.synthesis import expected_rows
+
         release = self._fitted("report()")
         if real is None:
             rows = min(expected_rows(release.model), _MOST_DRAWN)
@@ -389,6 +392,8 @@ class Synthesizer(Generic[F]):
         Raises:
             ConfigError: there is such a file already, or it cannot be written.
         """
+        from fedsyn.front.archive import save_release
+
         release, path = self._fitted("save()"), path_of(path)
         if path.exists() and not overwrite:
             raise ConfigError(f"{path} exists; choose another name, or pass overwrite=True")
@@ -405,6 +410,8 @@ def load(path: str | Path) -> Synthesizer:
     Raises:
         DataError: there is none, or it is damaged, too large or something else.
     """
+    from fedsyn.front.archive import read_release
+
     release = read_release(path_of(path))
     config = release.config
     nodes = {name: config.to_dict()[name] for name in ("workload", "federation", "aggregation", "inference")}

@@ -14,13 +14,17 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedsyn import yamlio
 from fedsyn.bounded import MOST_ROUND_BYTES, Arrays, json_lines, json_of, open_file, read_bytes
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, DataError, FedsynError, InputError, RunError
 from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
+from fedsyn.loading import released_config
 from fedsyn.protocol.record import Waiting
+from fedsyn.table.data.options import FileOptions, written_as
+from fedsyn.table.schema import Schema
 
 # What may be published about the table.
 README_FILE = "README.md"
@@ -117,6 +121,14 @@ def synthetic_file(out: Path) -> Path:
     """The synthetic table of a run directory; the name of the CSV file where there is neither."""
     found = [out / name for name in ("synthetic.csv", "synthetic.parquet") if (out / name).is_file()]
     return found[0] if found else out / "synthetic.csv"
+
+
+def reading_of(table: Path, schema: Schema) -> FileOptions | None:
+    """How a table is read: one that a run wrote as the configuration beside it says, any other as it shows."""
+    beside = table.with_name("config.yaml")
+    if table.name != "synthetic.csv" or not beside.is_file():
+        return None
+    return written_as(released_config(yamlio.read_mapping(beside), str(beside)).data.options, schema)
 
 
 def drop_tables(out: Path) -> None:

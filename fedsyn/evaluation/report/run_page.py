@@ -54,6 +54,7 @@ class RunFacts:
         edges: (column, column, association) of the model's graph; None without one.
         marginals, links: of the synthetic table, where there is no `comparison`.
         evaluations: how good the table is, the surest way to know first; public ones alone on a public page.
+        layout: of the table's CSV file, in words; empty for a plain one.
         notes: why something is missing, one sentence each.
         public: whether everything that reads private rows is left out.
     """
@@ -72,6 +73,7 @@ class RunFacts:
     marginals: Sequence[Marginal] = ()
     links: Links = ()
     evaluations: Sequence[Evaluation] = ()
+    layout: str = ""
     notes: Sequence[str] = ()
     public: bool = False
 

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import DataError
 from fedsyn.table.data.layout import TextLayout, layout_of, require_names
-from fedsyn.table.data.opening import source_of
+from fedsyn.table.data.opening import is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import (
     Options,
     first_rows,
-    is_parquet,
     options_for,
     readable,
     require_table,

@@ -14,15 +14,14 @@ from itertools import pairwise
 from pathlib import Path
 
 from fedsyn.errors import DataError
-from fedsyn.table.data.opening import SHEETS, TextFile
-from fedsyn.table.data.options import SEPARATORS, FileOptions
+from fedsyn.table.data.opening import SHEETS, TextFile, is_parquet
+from fedsyn.table.data.options import SEPARATORS, FileOptions, shown
 from fedsyn.table.data.sealed import plain_name
 from fedsyn.table.schema.values import parse_number
 
 # Characters that are read to find the layout, and lines that have to agree with the first one.
 _HEAD = 1 << 20
 _LINES = 100
-_SHOWN = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 
 
 @dataclass(frozen=True)
@@ -49,20 +48,31 @@ class TextLayout:
 
     def options(self) -> FileOptions:
         """What was found, so that it can be said in a configuration: what differs from a plain CSV file."""
-        given = self.file.options
-        if plain_name(self.path).suffix.lower() in SHEETS:
-            return given
-        encoding = given.encoding or (self.file.encoding if self.file.encoding not in ("utf-8", "utf-8-sig") else None)
-        return FileOptions(
-            separator=given.separator or (self.separator if self.separator != "," else None),
-            encoding=encoding or ("cp1252" if self.file.fell_back else None),
-            decimal=given.decimal,
-        )
+        return _with(self.file, self.separator, self.file.fell_back)
 
 
-def shown(separator: str) -> str:
-    """A separator as it is said: `';'`, `tab`."""
-    return _SHOWN.get(separator, f"'{separator}'")
+def header_options(path: Path, options: FileOptions, columns: Sequence[str]) -> FileOptions:
+    """Return the options with what the first line of a text file adds: that line is public, those below it are not.
+
+    Raises:
+        DataError: as `layout_of`.
+    """
+    if is_parquet(path) or plain_name(path).suffix.lower() in SHEETS:
+        return options
+    file = TextFile(path, options)
+    with file.open() as stream:
+        line = stream.readline(_HEAD)
+    legible = line.isascii() or all(not "\udc80" <= letter <= "\udcff" for letter in line)
+    return _with(file, options.separator or _by_names(line, _candidates(path), columns), not legible)
+
+
+def _with(file: TextFile, separator: str, fell_back: bool) -> FileOptions:
+    given = file.options
+    if plain_name(file.path).suffix.lower() in SHEETS:
+        return given
+    encoding = given.encoding or ("cp1252" if fell_back else file.encoding if file.encoding != "utf-8" else None)
+    separated = given.separator or (separator if separator != "," else None)
+    return given.model_copy(update={"separator": separated, "encoding": encoding})
 
 
 def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = None) -> TextLayout:
@@ -85,10 +95,7 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
     candidates = _candidates(path)
     separator = "," if sheet else options.separator
     if separator is None:
-        if columns is None:
-            separator = _by_lines(head, candidates)
-        else:  # that by which the first line holds most of the columns
-            separator = max(candidates, key=lambda mark: len({*columns} & {*_first_cells(head, mark)}))
+        separator = _by_lines(head, candidates) if columns is None else _by_names(head, candidates, columns)
     header = _first_cells(head, separator)
     if not sheet:
         _require_divided(path, head, header, separator, columns)
@@ -140,6 +147,11 @@ def _rows(head: str, separator: str, most: int) -> list[list[str]]:
 def _first_cells(head: str, separator: str) -> list[str]:
     rows = _rows(head, separator, 1)
     return [cell.removeprefix("\ufeff") if j == 0 else cell for j, cell in enumerate(rows[0])] if rows else []
+
+
+def _by_names(head: str, candidates: Sequence[str], columns: Sequence[str]) -> str:
+    """The separator by which the first line holds most of the columns."""
+    return max(candidates, key=lambda mark: len({*columns} & {*_first_cells(head, mark)}))
 
 
 def _by_lines(head: str, candidates: Sequence[str]) -> str:

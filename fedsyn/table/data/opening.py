@@ -106,8 +106,8 @@ class TextFile:
 
     @property
     def _is_utf8(self) -> bool:
-        """Whether nobody named an encoding, and the file does not show another one than UTF-8."""
-        return self.options.encoding is None and self.encoding in ("utf-8", "utf-8-sig")
+        """Whether nobody named an encoding but that of Excel's UTF-8, and the file does not show another one."""
+        return self.options.encoding in (None, "utf-8-sig") and self.encoding in ("utf-8", "utf-8-sig")
 
     def open(self) -> io.TextIOBase:
         """Its text from the start; close it."""
@@ -124,6 +124,11 @@ class TextFile:
             return source.open("rb") if isinstance(source, Path) else source
         opened: BinaryIO = opener(source)
         return opened
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is a Parquet file, by its name."""
+    return plain_name(path).suffix.lower() == ".parquet"
 
 
 def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.table.data.layout import TextLayout, layout_of
-from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS
+from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS, is_parquet
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.sealed import is_sealed, plain_name
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import Column
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import MISSING_TEXT
 
@@ -115,10 +114,6 @@ def options_for(path: Path, options: Options) -> FileOptions:
     return chosen
 
 
-def is_parquet(path: Path) -> bool:
-    return plain_name(path).suffix.lower() == ".parquet"
-
-
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Turns what pandas and pyarrow raise about a file into a DataError without the file's content."""
@@ -150,7 +145,7 @@ def readable(path: Path) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
 
 
-def _reads_numbers(column: Column) -> bool:
+def reads_numbers(column: object) -> bool:
     """Whether a column's cells are plain numbers; those of every other kind are read as text."""
     return isinstance(column, BinnedColumn) and column.reads_numbers
 
@@ -172,7 +167,7 @@ def csv_options(layout: TextLayout, schema: Schema) -> dict[str, Any]:
     """
     header = layout.header
     schema.require_columns(header, where=str(layout.path))
-    numeric = [name for name, column in schema.columns.items() if _reads_numbers(column)]
+    numeric = [name for name, column in schema.columns.items() if reads_numbers(column)]
     # All columns are read, also those that the schema does not name: pandas notices a row with too many
     # cells, whose values would otherwise slip into the wrong columns, only then.
     return {

@@ -21,6 +21,7 @@ import numpy as np
 
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.table.data.cells import Cells, read_cells
+from fedsyn.table.data.layout import header_options
 from fedsyn.table.data.opening import SUFFIXES
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import options_for, read_guessed, require_table
@@ -138,6 +139,12 @@ def file_source(
     known = _needed(given, source).adjusted(bins, label)
     path = require_table(source)
     return FileSource(path, known, options_for(path, options), path.name.split(".")[0])
+
+
+def layouts(sources: Sequence[str], schema: Schema, options: Mapping[str, Any]) -> set[FileOptions]:
+    """Return the formats that the first lines of files show; other sources show nothing."""
+    paths = [Path(source) for source in sources if _is_path(source)]
+    return {header_options(path, options_for(path, options), list(schema.columns)) for path in paths}
 
 
 def source_cells(source: str, options: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None) -> Cells:

@@ -8,16 +8,19 @@ Parquet has no mixed columns.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.table.data.options import FileOptions
+from fedsyn.table.data.readers import reads_numbers
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import written
@@ -55,29 +58,40 @@ class TableWriter(ABC):
         self.close()
 
 
-def table_writer(path: Path | BinaryIO, schema: Schema) -> TableWriter:
-    """The writer of a file whose name ends in `.csv` or `.parquet`; of CSV to a file that is open already."""
+def table_writer(path: Path | BinaryIO, schema: Schema, layout: FileOptions | None = None) -> TableWriter:
+    """The writer of a file whose name ends in `.csv` or `.parquet`; of CSV to a file that is open already.
+
+    `layout`: separator, encoding and decimal mark of a CSV file (`written_as`).
+    """
     if isinstance(path, Path) and path.suffix == ".parquet":
         return ParquetTable(path, schema)
-    return CsvTable(path, schema)
+    return CsvTable(path, schema, layout or FileOptions())
 
 
 class CsvTable(TableWriter):
-    """A CSV file in UTF-8 with a header row. A file that was given open stays open."""
+    """A CSV file with a header row. A file that was given open stays open."""
 
-    def __init__(self, path: Path | BinaryIO, schema: Schema) -> None:
+    def __init__(self, path: Path | BinaryIO, schema: Schema, layout: FileOptions) -> None:
         super().__init__(schema)
+        self._separator, encoding = layout.separator or ",", layout.encoding or "utf-8"
+        # Numbers that the reader takes for such; others stand as their column writes them.
+        self._commas = {
+            name for name, column in schema.every_column.items() if layout.decimal == "," and reads_numbers(column)
+        }
+        # What the encoding lacks is a question mark: the budget is spent, and `written_as` has looked.
+        self._encoder = None if encoding == "utf-8" else codecs.getincrementalencoder(encoding)("replace")
         self._own = isinstance(path, Path)
         self._file = path.open("wb") if isinstance(path, Path) else path
-        self._file.write(_line(schema.order).encode())
+        self.write([_line(schema.order, self._separator).encode()])
 
     def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> list[pa.Buffer]:
         cells = self.schema.cells(codes, rng, start)
-        return [_lines(cells.iloc[at : at + _LINES]) for at in range(0, len(codes), _LINES)]
+        blocks = [cells.iloc[at : at + _LINES] for at in range(0, len(codes), _LINES)]
+        return [_lines(block, self._separator, self._commas) for block in blocks]
 
-    def write(self, rendered: list[pa.Buffer]) -> None:
+    def write(self, rendered: Sequence[pa.Buffer | bytes]) -> None:
         for lines in rendered:
-            self._file.write(lines)
+            self._file.write(lines if self._encoder is None else self._encoder.encode(bytes(lines).decode()))
 
     def close(self) -> None:
         if self._own:
@@ -86,40 +100,46 @@ class CsvTable(TableWriter):
             self._file.flush()
 
 
-def _line(values: Sequence[Any]) -> str:
+def _line(values: Sequence[Any], separator: str) -> str:
     """One row of a CSV file."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
+    csv.writer(line, delimiter=separator, lineterminator="\n").writerow(values)
     return line.getvalue()
 
 
-def _lines(frame: pd.DataFrame) -> pa.Buffer:
-    """The bytes that `frame.to_csv` writes, without the header: Arrow joins the cells three times as fast."""
+def _lines(frame: pd.DataFrame, separator: str, commas: Collection[str]) -> pa.Buffer:
+    """The bytes that `frame.to_csv` writes, without the header: Arrow joins the cells three times as fast.
+
+    `commas`: columns with decimal commas.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    nothing, comma, end = (pa.scalar(mark, pa.large_string()) for mark in ("", ",", "\n"))
-    cells = [_texts(frame[name], alone=len(frame.columns) == 1) for name in frame]
+    nothing, comma, end = (pa.scalar(mark, pa.large_string()) for mark in ("", separator, "\n"))
+    alone = len(frame.columns) == 1
+    cells = [_texts(frame[name], separator, "," if name in commas else ".", alone) for name in frame]
     cells[-1] = pc.binary_join_element_wise(cells[-1], end, nothing)  # short text: cheaper than of the whole line
     lines = pc.binary_join_element_wise(*cells, comma) if len(cells) > 1 else cells[0]
     _, ends, text = lines.buffers()
     return text.slice(0, int(np.frombuffer(ends, np.int64)[len(lines)]))
 
 
-def _texts(series: pd.Series, alone: bool) -> pa.Array:
+def _texts(series: pd.Series, separator: str, mark: str, alone: bool) -> pa.Array:
     """Arrow text of the cells of a column; `alone`: the table has no other, and a row that is empty needs quotes."""
     import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
 
     def cell(value: Any) -> str:
-        return _line([value])[:-1] if alone else _line([value, 0])[:-3]
+        return _line([value], separator)[:-1] if alone else _line([value, 0], separator)[:-3]
 
     if series.dtype.kind in "iu":
         return pc.fill_null(pc.cast(pa.array(series), pa.large_string()), cell(None))
     index, values = pd.factorize(series)
-    if series.dtype.kind == "f":  # a number needs no quotes
+    if series.dtype.kind == "f" and mark == ".":  # a number needs no quotes
         texts = list(map(repr, values.tolist()))
+    elif series.dtype.kind == "f":
+        texts = [cell(repr(value).replace(".", mark)) for value in values.tolist()]
     else:
         texts = list(map(cell, values.tolist()))
     return pa.array([*texts, cell(None)], pa.large_string()).take(pa.array(np.where(index < 0, len(texts), index)))

@@ -64,7 +64,13 @@ def test_the_separator_is_found(separator: str, name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("encoding", "said"),
-    [("utf-8", None), ("utf-8-sig", None), ("utf-16", "utf-16"), ("utf-16-le", "utf-16-le"), ("cp1252", "cp1252")],
+    [
+        ("utf-8", None),
+        ("utf-8-sig", "utf-8-sig"),
+        ("utf-16", "utf-16"),
+        ("utf-16-le", "utf-16-le"),
+        ("cp1252", "cp1252"),
+    ],
 )
 def test_the_encoding_is_found(encoding: str, said: str | None, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(text(";", "\r\n").encode(encoding))
