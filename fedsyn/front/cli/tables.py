@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from fedsyn.front.cli.console import (
     round_progress,
     writing,
 )
-from fedsyn.output import no_more_output, say, table_stream
+from fedsyn.output import is_terminal, no_more_output, say, table_stream
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
@@ -268,7 +267,7 @@ def _to_standard_output(
 ) -> None:
     from fedsyn.runs.synthesis import write_synthetic
 
-    if sys.stdout.isatty():  # which shows UTF-8
+    if is_terminal():  # which shows UTF-8
         layout = layout.model_copy(update={"encoding": None})
     try:
         write_synthetic(table_stream(), schema, model, rows, randomness, keep=False, layout=layout)

@@ -10,7 +10,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 from fedsyn.errors import DataError
@@ -34,6 +34,7 @@ class TextLayout:
         decimal: mark of its numbers.
         header: the names of its columns, as they stand; blank ones and doubled ones too.
         notes: what was found and not said by anybody, in sentences without a cell of a row.
+        rows: number of lines that name the columns.
     """
 
     file: TextFile
@@ -41,6 +42,7 @@ class TextLayout:
     decimal: str
     header: list[str]
     notes: tuple[str, ...]
+    rows: int = 1
 
     @property
     def path(self) -> Path:
@@ -61,9 +63,10 @@ def header_options(path: Path, options: FileOptions, columns: Sequence[str]) -> 
         return options
     file = TextFile(path, options)
     with file.open() as stream:
-        line = stream.readline(_HEAD)
-    legible = line.isascii() or all(not "\udc80" <= letter <= "\udcff" for letter in line)
-    return _with(file, options.separator or _by_names(line, _candidates(path), columns), not legible)
+        lines = "".join(islice(filter(str.strip, iter(lambda: stream.readline(_HEAD), "")), options.header or 1))
+    legible = lines.isascii() or all(not "\udc80" <= letter <= "\udcff" for letter in lines)
+    separator = options.separator or _by_names(lines, _candidates(path), columns, options.header or 1)
+    return _with(file, separator, not legible)
 
 
 def _with(file: TextFile, separator: str, fell_back: bool) -> FileOptions:
@@ -92,14 +95,17 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
     if not head.strip("\ufeff \t\r\n,;|"):
         raise DataError(f"{path} is empty")
     sheet = plain_name(path).suffix.lower() in SHEETS
-    candidates = _candidates(path)
+    candidates, rows = _candidates(path), options.header or 1
     separator = "," if sheet else options.separator
     if separator is None:
-        separator = _by_lines(head, candidates) if columns is None else _by_names(head, candidates, columns)
-    header = _first_cells(head, separator)
+        separator = _by_lines(head, candidates) if columns is None else _by_names(head, candidates, columns, rows)
+    header = _first_cells(head, separator, rows)
+    if len(header) == 1 and columns is None and options.separator is None:
+        _require_no_title(path, head, candidates)
     if not sheet:
-        _require_divided(path, head, header, separator, columns)
-    return TextLayout(file, separator, options.decimal or ".", header, tuple(_notes(file, separator, options)))
+        _require_divided(path, head, header, separator, columns, rows)
+    notes = tuple(_notes(file, separator, options))
+    return TextLayout(file, separator, options.decimal or ".", header, notes, rows)
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:
@@ -144,14 +150,22 @@ def _rows(head: str, separator: str, most: int) -> list[list[str]]:
     return rows
 
 
-def _first_cells(head: str, separator: str) -> list[str]:
-    rows = _rows(head, separator, 1)
-    return [cell.removeprefix("\ufeff") if j == 0 else cell for j, cell in enumerate(rows[0])] if rows else []
+def _first_cells(head: str, separator: str, rows: int = 1) -> list[str]:
+    """The names of the columns: the cells of the first line, or of several joined."""
+    found = _rows(head.removeprefix("\ufeff"), separator, rows)[:rows]
+    if rows == 1 or not found:
+        return found[0] if found else []
+    width = max(map(len, found))
+    padded = [[cell.strip() for cell in row] + [""] * (width - len(row)) for row in found]
+    for row in padded[:-1]:  # what stands above several columns goes with each
+        for j in range(1, width):
+            row[j] = row[j] or row[j - 1]
+    return [" ".join(filter(None, names)) for names in zip(*padded, strict=True)]
 
 
-def _by_names(head: str, candidates: Sequence[str], columns: Sequence[str]) -> str:
-    """The separator by which the first line holds most of the columns."""
-    return max(candidates, key=lambda mark: len({*columns} & {*_first_cells(head, mark)}))
+def _by_names(head: str, candidates: Sequence[str], columns: Sequence[str], rows: int) -> str:
+    """The separator by which the names hold most of the columns."""
+    return max(candidates, key=lambda mark: len({*columns} & {*_first_cells(head, mark, rows)}))
 
 
 def _by_lines(head: str, candidates: Sequence[str]) -> str:
@@ -167,7 +181,7 @@ def _by_lines(head: str, candidates: Sequence[str]) -> str:
 
 
 def _require_divided(
-    path: Path, head: str, header: Sequence[str], separator: str, columns: Sequence[str] | None
+    path: Path, head: str, header: Sequence[str], separator: str, columns: Sequence[str] | None, rows: int
 ) -> None:
     """Refuses a separator that was named, where another one divides the first line.
 
@@ -179,7 +193,7 @@ def _require_divided(
         names = set(columns)
         if names <= set(header):
             return
-        better = [mark for mark in others if names <= set(_first_cells(head, mark))]
+        better = [mark for mark in others if names <= set(_first_cells(head, mark, rows))]
     else:
         better = [mark for mark in others if len(_first_cells(head, mark)) > 1] if len(header) == 1 else []
     if better:
@@ -189,6 +203,23 @@ def _require_divided(
             f"{path} looks as if {shown(mark)} stood between its cells: say --separator {typed}, "
             f"in a run data.options.separator: {typed}"
         )
+
+
+def _require_no_title(path: Path, head: str, candidates: Sequence[str]) -> None:
+    """Refuses a first line of one cell above lines that a separator divides alike.
+
+    Raises:
+        DataError: says how many lines to skip.
+    """
+    for mark in candidates:
+        widths = [len(row) for row in _rows(head, mark, _LINES)[:_LINES] if any(row)]
+        first = next((j for j, width in enumerate(widths) if width > 1), 0)
+        alike = widths[first:].count(widths[first]) if widths else 0
+        if first and len(widths) - first > 1 and alike >= 0.9 * (len(widths) - first):
+            raise DataError(
+                f"{path} has {first} line{'s' if first > 1 else ''} of one cell above lines of {widths[first]}: leave "
+                f"out a title by --skip-rows {first}, in a run data.options.skip_rows: {first}"
+            )
 
 
 def _notes(file: TextFile, separator: str, options: FileOptions) -> Iterable[str]:

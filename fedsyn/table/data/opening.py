@@ -91,7 +91,8 @@ class TextFile:
         if plain_name(path).suffix.lower() in SHEETS:
             from fedsyn.table.data.excel import sheet_as_text
 
-            self._sheet, note = sheet_as_text(path, source_of(path, options), options.sheet)
+            skip, names = options.skip_rows or 0, options.header or 1
+            self._sheet, note = sheet_as_text(path, source_of(path, options), options.sheet, skip, names)
             self.notes += [note] if note else []
             return
         with self._opened() as raw:
@@ -114,8 +115,12 @@ class TextFile:
         if self._sheet is not None:
             return io.StringIO(self._sheet, newline="")
         lenient = self._is_utf8 or self.encoding in ("cp1252", "windows-1252")
-        self._streams.append(TextStream(self._opened(), self.encoding, lenient, str(self.path)))
-        return self._streams[-1]
+        stream = TextStream(self._opened(), self.encoding, lenient, str(self.path))
+        skip = self.options.skip_rows or 0
+        while skip and (line := stream.readline()):
+            skip -= bool(line.strip())
+        self._streams.append(stream)
+        return stream
 
     def _opened(self) -> BinaryIO:
         source = source_of(self.path, self.options)

@@ -8,7 +8,16 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from fedsyn.errors import ConfigError
 
@@ -30,6 +39,9 @@ class FileOptions(BaseModel):
         encoding: of a text file, by the name that Python has for it: `utf-8`, `cp1252`, `utf-16`, ...
         decimal: the decimal mark of its numeric columns, `.` (the default) or `,`.
         sheet: of an Excel file, by name or counted from 1; the first one where it is left out.
+        skip_rows: number of lines, or rows of a sheet, above the names of the columns; empty ones are not counted.
+        header: number of rows that name the columns, 1 where it is left out. Names are joined by a space, and what
+            stands above several columns, in a merged cell, goes with each.
         key_file: file with the key of a sealed table (`fedsyn node seal`).
     """
 
@@ -39,6 +51,8 @@ class FileOptions(BaseModel):
     encoding: StrictStr | None = None
     decimal: StrictStr | None = None
     sheet: StrictStr | StrictInt | None = None
+    skip_rows: StrictInt | None = Field(default=None, ge=0, le=1000)
+    header: StrictInt | None = Field(default=None, ge=1, le=5)
     key_file: StrictStr | None = None
 
     @classmethod

@@ -106,7 +106,7 @@ def options_for(path: Path, options: Options) -> FileOptions:
     """
     chosen = FileOptions.of(options)
     inside = plain_name(path).suffix.lower()
-    means = {"sheet", "decimal"} if inside in SHEETS else {"separator", "encoding", "decimal"}
+    means = {"decimal", "header", "skip_rows", *(["sheet"] if inside in SHEETS else ["separator", "encoding"])}
     means = (set() if is_parquet(path) else means) | ({"key_file"} if is_sealed(path) else set())
     for key in chosen.model_dump(exclude_none=True):
         if key not in means:
@@ -127,6 +127,12 @@ def readable(path: Path) -> Iterator[None]:
     except pd.errors.ParserError as error:
         # "Error tokenizing data. C error: Expected 3 fields in line 5, saw 4" holds line numbers, no cells.
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        if plain_name(path).suffix.lower() in SHEETS:
+            raise DataError(
+                f"{path} has rows with more cells than its first row has names: leave out a title above the names "
+                "(--skip-rows 1, in a run data.options.skip_rows), or read names from two rows (--header 2, "
+                "data.options.header)"
+            ) from None
         advice = "; a cell that holds the separator needs quotes around it" if "fields" in reason else ""
         if reason.startswith("EOF inside string starting at row"):
             reason, advice = f"a quotation mark in row {reason.rsplit(' ', 1)[1]} is never closed", ""
@@ -201,6 +207,9 @@ def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Gen
     options = {"sep": layout.separator, "keep_default_na": False, "low_memory": False, **options}
     # In a table of one column a blank line is a missing value.
     options |= {"index_col": False, "chunksize": rows, "skip_blank_lines": len(layout.header) > 1}
+    if layout.rows > 1:
+        once = [name if name not in layout.header[:j] else f"{name}.{j}" for j, name in enumerate(layout.header)]
+        options |= {"header": layout.rows - 1, "names": once}
     with layout.file.open() as stream, pd.read_csv(stream, **options) as reader:
         while True:
             # With index_col=False pandas cuts surplus cells off and warns; without, it takes the first column for

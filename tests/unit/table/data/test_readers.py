@@ -170,7 +170,7 @@ def test_an_excel_sheet(tmp_path: Path) -> None:
     assert_read(path, sheet="rows")
     assert_read(path, sheet=2)
     cells = read_cells(path)
-    assert list(cells.frame) == ["note"] and "the first of 2" in cells.notes[0]
+    assert list(cells.frame) == ["note"] and "reads another: 'rows'" in cells.notes[0]
     with pytest.raises(DataError, match=r"has no sheet 'row' \(did you mean 'rows'\?\); its sheets: read me, rows"):
         read_table(path, SCHEMA, {"sheet": "row"})
 
