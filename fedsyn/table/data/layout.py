@@ -10,7 +10,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
 
 from fedsyn.errors import DataError
@@ -22,6 +22,8 @@ from fedsyn.table.schema.values import parse_number
 # Characters that are read to find the layout, and lines that have to agree with the first one.
 _HEAD = 1 << 20
 _LINES = 100
+# Rows of a title, and of names, above which a schema's columns are looked for.
+_TITLE, _MOST_NAMES = 20, 3
 
 
 @dataclass(frozen=True)
@@ -54,19 +56,18 @@ class TextLayout:
 
 
 def header_options(path: Path, options: FileOptions, columns: Sequence[str]) -> FileOptions:
-    """Return the options with what the first line of a text file adds: that line is public, those below it are not.
+    """Return the options with what the names of the columns add: they are public, what stands below them is not.
 
     Raises:
         DataError: as `layout_of`.
     """
-    if is_parquet(path) or plain_name(path).suffix.lower() in SHEETS:
+    if is_parquet(path):
         return options
-    file = TextFile(path, options)
-    with file.open() as stream:
-        lines = "".join(islice(filter(str.strip, iter(lambda: stream.readline(_HEAD), "")), options.header or 1))
+    layout = layout_of(path, options, columns)
+    with layout.file.open() as stream:
+        lines = "".join(islice(filter(str.strip, iter(lambda: stream.readline(_HEAD), "")), layout.rows))
     legible = lines.isascii() or all(not "\udc80" <= letter <= "\udcff" for letter in lines)
-    separator = options.separator or _by_names(lines, _candidates(path), columns, options.header or 1)
-    return _with(file, separator, not legible)
+    return _with(layout.file, layout.separator, not legible)
 
 
 def _with(file: TextFile, separator: str, fell_back: bool) -> FileOptions:
@@ -100,6 +101,11 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
     if separator is None:
         separator = _by_lines(head, candidates) if columns is None else _by_names(head, candidates, columns, rows)
     header = _first_cells(head, separator, rows)
+    if columns is not None and not set(columns) <= set(header) and options.skip_rows is options.header is None:
+        marks = [separator] if sheet or options.separator else candidates
+        found = _names_below(head, marks, set(columns), sheet)
+        if found is not None:
+            return layout_of(path, options.model_copy(update=found), columns)
     if len(header) == 1 and columns is None and options.separator is None:
         _require_no_title(path, head, candidates)
     if not sheet:
@@ -152,15 +158,29 @@ def _rows(head: str, separator: str, most: int) -> list[list[str]]:
 
 def _first_cells(head: str, separator: str, rows: int = 1) -> list[str]:
     """The names of the columns: the cells of the first line, or of several joined."""
-    found = _rows(head.removeprefix("\ufeff"), separator, rows)[:rows]
-    if rows == 1 or not found:
+    return _joined(_rows(head.removeprefix("\ufeff"), separator, rows)[:rows])
+
+
+def _joined(found: Sequence[list[str]]) -> list[str]:
+    """The names that stand in several rows; what stands above several columns goes with each."""
+    if len(found) < 2:
         return found[0] if found else []
     width = max(map(len, found))
     padded = [[cell.strip() for cell in row] + [""] * (width - len(row)) for row in found]
-    for row in padded[:-1]:  # what stands above several columns goes with each
+    for row in padded[:-1]:
         for j in range(1, width):
             row[j] = row[j] or row[j - 1]
     return [" ".join(filter(None, names)) for names in zip(*padded, strict=True)]
+
+
+def _names_below(head: str, candidates: Sequence[str], columns: set[str], sheet: bool) -> dict[str, int | None] | None:
+    """The rows to skip, and those of names, by which a file has all columns; None: no such rows at its top."""
+    for mark in candidates:
+        lines = [row for row in _rows(head, mark, _TITLE + _MOST_NAMES) if not sheet or any(row)]
+        for skip, rows in product(range(_TITLE + 1), range(1, _MOST_NAMES + 1)):
+            if columns <= set(_joined(lines[skip : skip + rows])):
+                return {"skip_rows": skip or None, "header": rows if rows > 1 else None}
+    return None
 
 
 def _by_names(head: str, candidates: Sequence[str], columns: Sequence[str], rows: int) -> str:

@@ -67,6 +67,9 @@ def test_a_title_is_skipped_and_names_are_joined(
     assert encode_file(path, schema, options).ravel().tolist() == [2, 8, 3]
     found = header_options(path, FileOptions(**options), names)
     assert found == cells.options
+    # With a schema its columns say where the names are, as they say what the separator is.
+    assert encode_file(path, schema).ravel().tolist() == [2, 8, 3]
+    assert header_options(path, FileOptions(), names) == cells.options
 
 
 def test_names_that_are_there_twice_do_not_mix_columns(tmp_path: Path) -> None:
