@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -66,12 +67,11 @@ class Shown:
         import altair as alt
 
         view = self._view()
-        order = [plain(bar.name, keep="") for bar in view.bars[:_MOST]]
-        rows = [dict(bar._asdict(), name=name) for name, bar in zip(order, view.bars, strict=False)]
-        left_out = len(view.bars) - len(rows)
-        title = plain(view.title, keep="") + (f" (the first {_MOST} of {len(view.bars)})" if left_out else "")
-        chart = alt.Chart(alt.Data(values=rows), title=alt.Title(title, limit=600))
+        bars = [bar._replace(name=plain(bar.name, keep="")) for bar in view.bars if math.isfinite(bar.value)]
+        shown, order = bars[:_MOST], [bar.name for bar in bars[:_MOST]]
+        title = plain(view.title, keep="") + (f" (the first {_MOST} of {len(bars)})" if len(bars) > _MOST else "")
+        chart = alt.Chart(alt.Data(values=[bar._asdict() for bar in shown]), title=alt.Title(title, limit=600))
         place = alt.Y("name:N", sort=order, title=None)
-        bars = chart.mark_bar(opacity=0.75).encode(y=place, x=alt.X("value:Q", title=view.measure))
+        drawn = chart.mark_bar(opacity=0.75).encode(y=place, x=alt.X("value:Q", title=view.measure))
         ranges = chart.mark_rule(strokeWidth=2).encode(y=place, x="low:Q", x2="high:Q")
-        return bars + ranges if any(bar.low is not None for bar in view.bars) else bars
+        return drawn + ranges if any(bar.low is not None for bar in shown) else drawn

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from html.parser import HTMLParser
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -103,9 +105,12 @@ def test_long_tables_are_cut_and_charts_need_altair(monkeypatch: pytest.MonkeyPa
     class Long(Shown):
         def _view(self) -> View:
             rows = [(str(i),) for i in range(1000)]
-            return View("many", ("n",), rows, (), "n", [Bar(str(i), i) for i in range(1000)])
+            return View("many", ("n",), rows, (), "n", [Bar("0", math.inf), *(Bar(str(i), i) for i in range(1, 1000))])
 
     assert "960 more rows" in seen(Long()) and "999" not in seen(Long())
+    if find_spec("altair"):
+        drawn = Long().plot().to_dict()
+        assert len(drawn["data"]["values"]) == 40 and "the first 40 of 999" in drawn["title"]["text"]
     monkeypatch.setattr("fedsyn.notebook.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"altair: pip install 'fedsyn\[report\]'"):
         Long().plot()
