@@ -24,6 +24,7 @@ from fedsyn.inference import AnyModel, Evidence, model_size, read_model
 from fedsyn.loading import released_config
 from fedsyn.protocol.record import Waiting
 from fedsyn.table.data.options import FileOptions, written_as
+from fedsyn.table.data.writers import starts_as
 from fedsyn.table.schema import Schema
 
 # What may be published about the table.
@@ -124,11 +125,15 @@ def synthetic_file(out: Path) -> Path:
 
 
 def reading_of(table: Path, schema: Schema) -> FileOptions | None:
-    """How a table is read: one that a run wrote as the configuration beside it says, any other as it shows."""
+    """How a table is read: one that a run wrote as the configuration beside it says, any other as it shows.
+
+    Tables of runs before this version have commas and UTF-8, whatever their input had: their first line tells.
+    """
     beside = table.with_name("config.yaml")
-    if table.name != "synthetic.csv" or not beside.is_file():
+    if table.name != "synthetic.csv" or not beside.is_file() or not table.is_file():
         return None
-    return written_as(released_config(yamlio.read_mapping(beside), str(beside)).data.options, schema)
+    layout = written_as(released_config(yamlio.read_mapping(beside), str(beside)).data.options, schema)
+    return layout if starts_as(table, schema, layout) else None
 
 
 def drop_tables(out: Path) -> None:
