@@ -174,7 +174,7 @@ def write_run_page(
         metrics={} if public else read_facts(out / "metrics.json"),
         rounds=read_rounds(out, measured=not public),
         rows=config.synthesis.rows if model is None else table_rows(config, model),
-        layout="" if schema is None else shown_layout(config.data.options, schema),
+        layout=layout_said(config, schema),
         edges=None if model is None else _edges(model, schema, _measured(out, model)),
         marginals=drawn[0],
         links=drawn[1],
@@ -184,6 +184,11 @@ def write_run_page(
     (out / README_FILE).write_text(readme(facts), encoding="utf-8")
     page = run_page(facts, draw=draw)
     return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
+
+
+def layout_said(config: RunConfig, schema: Schema | None) -> str:
+    """How the table of a run is written, in words; empty for a plain CSV file, or a Parquet file."""
+    return "" if schema is None or config.synthesis.format == "parquet" else shown_layout(config.data.options, schema)
 
 
 def facts_of(
