@@ -150,6 +150,6 @@ def _plain_names(path: Path, schema: Any) -> tuple[list[str], list[str]]:
             raise DataError(f"{path} has more than one column named '{field.name}': rename one")
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         (nested if any(is_kind(kind) for is_kind in kinds) else plain).append(field.name)
-    if not plain:
+    if nested and not plain:
         raise DataError(f"every column of {path} holds lists, records or bytes: make plain columns of them")
     return plain, nested
