@@ -30,6 +30,10 @@ class ConfigError(InputError):
     """A configuration key or value that cannot be used."""
 
 
+class UnknownParameter(ConfigError, TypeError, ValueError):
+    """A parameter that a synthesizer does not have; a TypeError as Python's, a ValueError as scikit-learn's."""
+
+
 class NodeError(ConfigError):
     """A node that is set up wrongly, or that refuses the run that it is asked to join.
 

@@ -122,7 +122,12 @@ def no_more_output() -> None:
 
 def table_stream() -> BinaryIO:
     """Where a table goes that nobody wants in a file: a pipe gets its bytes, a terminal what `plain` leaves of them."""
-    return cast(BinaryIO, _Shown()) if sys.stdout.isatty() else sys.stdout.buffer
+    return cast(BinaryIO, _Shown()) if is_terminal() else sys.stdout.buffer
+
+
+def is_terminal() -> bool:
+    """Whether standard output is a terminal."""
+    return sys.stdout.isatty()
 
 
 class _Shown(io.RawIOBase):

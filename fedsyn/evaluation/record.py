@@ -8,6 +8,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter
 
+from fedsyn.notebook import Shown
+
 #: Found by comparing with a simulation's real rows: not for publication.
 COMPARISON_FILE = "comparison.json"
 #: Found by asking the holders, whose noisy answers were paid for: public.
@@ -16,7 +18,7 @@ FEDERATED_FILE = "federated_evaluation.json"
 PREDICTED_FILE = "predicted_quality.json"
 
 
-class Evaluation(ABC):
+class Evaluation(Shown, ABC):
     """How good a table is, found out in one way: a dataclass.
 
     Attributes:

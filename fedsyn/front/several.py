@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from fedsyn.config import FORMAT
 from fedsyn.errors import InputError
@@ -14,8 +17,10 @@ from fedsyn.front.archive import ReleasedRun
 from fedsyn.front.conditions import restrict
 from fedsyn.inference import AnyModel, Model, Posterior
 from fedsyn.randomness import Randomness
-from fedsyn.runs.synthesis import BATCH, batches, write_synthetic
+from fedsyn.runs.synthesis import BATCH, Make, batches, write_synthetic
+from fedsyn.table.data.writers import ArrowRows
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.frames import Kind, in_kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +30,7 @@ MOST_TABLES = 1000
 # Rows of a table / real rows. The rules that combine tables take the spread between them and subtract what their own
 # rows add; the less that is, the less is left to chance (docs/analysis.md).
 _LARGER = 5
+T = TypeVar("T")
 
 
 class PosteriorTables:
@@ -68,11 +74,27 @@ def frame_of(
     """Rows of a model as a DataFrame."""
     import pandas as pd
 
-    parts = [
-        schema.decode(make(), rng, number * BATCH)
-        for number, (make, rng) in enumerate(batches(model, rows, randomness, independent))
-    ]
+    parts = list(_decoded(schema.decode, batches(model, rows, randomness, independent)))
     return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+
+
+def table_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness, kind: Kind) -> Any:
+    """Rows of a model as a table of `kind`; the values do not depend on it."""
+    if kind == "pandas":
+        return frame_of(schema, model, rows, randomness)
+    import pyarrow as pa
+
+    made = ArrowRows(schema)
+    parts = _decoded(made.batch, batches(model, rows, randomness))
+    return in_kind(pa.Table.from_batches(parts, made.fields.remove_metadata()), kind)
+
+
+def _decoded(
+    decode: Callable[[npt.NDArray[np.integer], np.random.Generator, int], T],
+    numbered: Iterable[tuple[Make, np.random.Generator]],
+) -> Iterator[T]:
+    for number, (make, rng) in enumerate(numbered):
+        yield decode(make(), rng, number * BATCH)
 
 
 def frames_of_posterior(

@@ -6,33 +6,41 @@ import dataclasses
 import importlib.util
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
-from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, nearest
-from fedsyn.evaluation.predicted import PredictedQuality
-from fedsyn.front.archive import ReleasedRun, read_release, save_release
-from fedsyn.front.conditions import restrict
-from fedsyn.inference import AnyModel
+from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, UnknownParameter, nearest
 from fedsyn.loading import parse_config
+from fedsyn.notebook import Bar, Shown, View
 from fedsyn.output import console
-from fedsyn.protocol.record import RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.runs.synthesis import expected_rows
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.frames import Kind, as_frame, kind_of
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import TypeVar
 
+    from fedsyn.evaluation.predicted import PredictedQuality
     from fedsyn.evaluation.real.comparison import TableComparison
+    from fedsyn.front.archive import ReleasedRun
+    from fedsyn.inference import AnyModel
+    from fedsyn.protocol.record import RoundRecord
+    from fedsyn.table.schema.frames import AnyFrame, ArrowStream
 
+    #: What `sample` gives: DataFrames of pandas until something else was fitted.
+    F = TypeVar("F", default=pd.DataFrame)
+else:
+    from typing import TypeVar
+
+    F = TypeVar("F")
 
 # Keywords that are nodes of a configuration; every other one is an option of the mechanism.
 _NODES = ("workload", "federation", "aggregation", "inference", "privacy", "synthesis", "runtime")
@@ -41,10 +49,11 @@ _MOST_DRAWN = 200_000
 _OWN = ("epsilon", "delta", "schema", "mechanism", "seed", "progress")
 
 
-class Synthesizer:
+class Synthesizer(Generic[F]):
     """Fits a differentially private model to one table, or to the tables of several holders, and samples from it.
 
-    One DataFrame is the table of one holder, who adds the noise. A list of DataFrames is a federation: each frame is a
+    A DataFrame is one of pandas or Polars, an Arrow table, a DuckDB relation, or anything else that gives Arrow's C
+    stream. One is the table of one holder, who adds the noise. A list of DataFrames is a federation: each frame is a
     holder of its own, counts leave it in secure sums with distributed noise only, as in a deployment, here all in this
     process. Either way the rows go no further than the noisy sums in `ledger`.
 
@@ -99,6 +108,7 @@ class Synthesizer:
         self.seed = seed
         self.progress = progress
         self._options = dict(options)
+        self._require_known(options)
 
     # scikit-learn's conventions ---------------------------------------------------------------------------------------
 
@@ -107,7 +117,12 @@ class Synthesizer:
         return {**{name: getattr(self, name) for name in _OWN}, **self._options}
 
     def set_params(self, **params: Any) -> Self:
-        """Sets parameters; those that are not the class's own are options."""
+        """Sets parameters; those that are not the class's own are options.
+
+        Raises:
+            UnknownParameter: neither these nor the mechanism have such a parameter; nothing was set.
+        """
+        self._require_known(params, params.get("mechanism"))
         for name, value in params.items():
             if name in _OWN:
                 setattr(self, name, value)
@@ -133,7 +148,13 @@ class Synthesizer:
 
     # fit --------------------------------------------------------------------------------------------------------------
 
-    def fit(self, X: pd.DataFrame | Sequence[pd.DataFrame], y: None = None) -> Self:
+    @overload
+    def fit(self, X: pd.DataFrame | Sequence[pd.DataFrame], y: None = None) -> Synthesizer[pd.DataFrame]: ...
+
+    @overload
+    def fit(self, X: ArrowStream | Sequence[ArrowStream], y: None = None) -> Synthesizer[Any]: ...
+
+    def fit(self, X: AnyFrame | Sequence[AnyFrame], y: None = None) -> Synthesizer[Any]:
         """Fits the model, and spends the budget.
 
         Names, order and dtypes of the result are the schema's alone (`stored`, or what the kind has by default). Those
@@ -148,10 +169,11 @@ class Synthesizer:
             InputError: bad parameters, schema or table; nothing was spent.
             FedsynError: the run failed.
         """
+        from fedsyn.front.archive import read_release
         from fedsyn.runs.engines import run
 
         frames = frames_of(X)
-        held_by_many = not is_frame(X)
+        held_by_many = isinstance(X, list | tuple)
         schema = self._given_schema()
         config = self._config(len(frames) if held_by_many else None)
         with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
@@ -161,7 +183,7 @@ class Synthesizer:
                 # Rows are sampled when they are asked for; a run wants to write one at least.
                 briefly = config.model_copy(update={"synthesis": SynthesisNode(rows=1)})
                 run(briefly, out, advance, table=table, schema=schema, full_page=False)
-            self._take(dataclasses.replace(read_release(out), config=config))
+            self._take(dataclasses.replace(read_release(out), config=config), kind_of(X))
         return self
 
     def _given_schema(self) -> Schema:
@@ -184,9 +206,8 @@ class Synthesizer:
         for name, value in nodes.items():
             if not isinstance(value, Mapping):
                 raise ConfigError(f"{name}: expected the keys of that node of a configuration, as a dict")
-        if not isinstance(self.mechanism, str):
-            raise ConfigError(f"mechanism: expected a name, found {type(self.mechanism).__name__}")
-        contract = contract_class(self.mechanism)
+        self._require_known(options)
+        contract = self._contract()
         if contract.central and holders is not None:
             raise ConfigError(
                 f"mechanism '{self.mechanism}' has one data holder: give it one DataFrame, or choose "
@@ -202,18 +223,32 @@ class Synthesizer:
             | dict(nodes.get("federation", {})),
             "runtime": {"seed": self.seed, **nodes.get("runtime", {})},
         }
-        unknown = [name for name in options if name not in contract.Options.model_fields]
-        if unknown:
-            known = [*_OWN, *_NODES, *contract.Options.model_fields]
-            raise ConfigError(
-                f"unknown parameter '{unknown[0]}'{nearest(unknown[0], known)}; options of {self.mechanism}: "
-                f"{', '.join(contract.Options.model_fields)}; nodes of a configuration: {', '.join(_NODES)}"
-            )
         return parse_config(document, "Synthesizer")
 
-    def _take(self, release: ReleasedRun) -> None:
-        """Becomes fitted with what a run released."""
-        self._release = release
+    def _contract(self, mechanism: Any = None) -> Any:
+        name = self.mechanism if mechanism is None else mechanism
+        if not isinstance(name, str):
+            raise ConfigError(f"mechanism: expected a name, found {type(name).__name__}")
+        return contract_class(name)
+
+    def _require_known(self, names: Iterable[str], mechanism: Any = None) -> None:
+        """Refuses a parameter that neither this class nor its mechanism (another one where given) has.
+
+        Raises:
+            UnknownParameter: names the nearest.
+        """
+        others = [name for name in names if name not in (*_OWN, *_NODES)]
+        options = list(self._contract(mechanism).Options.model_fields) if others else []
+        refuse(
+            [name for name in others if name not in options],
+            [*_OWN, *_NODES, *options],
+            f"; options of {mechanism or self.mechanism}: {', '.join(options)}; "
+            f"nodes of a configuration: {', '.join(_NODES)}",
+        )
+
+    def _take(self, release: ReleasedRun, kind: Kind = "pandas") -> None:
+        """Becomes fitted with what a run released; `kind`: the library that its rows go out to."""
+        self._release, self._kind = release, kind
         self.schema_, self.model_, self.config_ = release.schema, release.model, release.config
         self.ledger_ = LedgerFacts(release.ledger)
         self.feature_names_in_ = np.array(release.schema.order, dtype=object)
@@ -244,9 +279,7 @@ class Synthesizer:
         return self.model_
 
     @overload
-    def sample(
-        self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None
-    ) -> pd.DataFrame: ...
+    def sample(self, n: int | None = None, where: Mapping[str, Any] | None = None, *, seed: int | None = None) -> F: ...
 
     @overload
     def sample(
@@ -260,8 +293,12 @@ class Synthesizer:
         *,
         seed: int | None = None,
         tables: int | None = None,
-    ) -> pd.DataFrame | list[pd.DataFrame]:
+        **unknown: Any,
+    ) -> Any:
         """Synthetic rows: columns, order and dtypes are the schema's. It costs nothing, however often it is done.
+
+        What was fitted to Polars frames gives Polars frames; to Arrow tables, DuckDB relations or anything else with an
+        Arrow stream: Arrow tables; what was loaded from a file: DataFrames of pandas.
 
         Args:
             n: how many; None: as many as the model estimates that there are (that meet the conditions).
@@ -270,24 +307,28 @@ class Synthesizer:
                 from the model's exact conditional distribution, none is thrown away.
             seed: for the same rows again; None: the synthesizer's own.
             tables: so many tables for `fedsyn.analyse`, each of another draw of what the noise leaves uncertain, with
-                rows drawn independently; n None: five times as many rows each as there are real ones.
+                rows drawn independently; n None: five times as many rows each as there are real ones. They are
+                DataFrames of pandas, which carry beside the rows what the analysis must know of the model.
 
         Raises:
             NotFittedError: before `fit`.
             InputError: an unknown column or value, conditions that no row meets, a bad n, or tables of a model that was
                 not fitted to marginals.
         """
-        from fedsyn.front.several import frame_of, frames_of_posterior
+        from fedsyn.front.conditions import restrict
+        from fedsyn.front.several import frames_of_posterior, table_of
+        from fedsyn.runs.synthesis import expected_rows
 
+        refuse(list(unknown), ("n", "where", "seed", "tables"))
         release = self._fitted("sample()")
         given, rows = {} if where is None else where, None if n is None else _count(n)
         randomness = Randomness(self.seed if seed is None else seed)
         if tables is not None:
             return list(frames_of_posterior(release, tables, rows, given, randomness))
         schema, model = restrict(release.schema, release.model, given)
-        return frame_of(schema, model, expected_rows(model) if rows is None else rows, randomness)
+        return table_of(schema, model, expected_rows(model) if rows is None else rows, randomness, self._kind)
 
-    def evaluate(self, real: pd.DataFrame | Sequence[pd.DataFrame], label: str | None = None) -> TableComparison:
+    def evaluate(self, real: AnyFrame | Sequence[AnyFrame], label: str | None = None) -> TableComparison:
         """What synthetic rows are fit for, beside real ones: a verdict, columns and pairs (docs/metrics.md).
 
         What it returns is computed from the real rows without noise: it is not private.
@@ -314,14 +355,12 @@ class Synthesizer:
         return codes, compare_tables(release.schema.adjusted(None, label), real_codes, codes, moments=known, rng=rng)
 
     @overload
-    def report(self, path: None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> str: ...
+    def report(self, path: None = None, real: AnyFrame | Sequence[AnyFrame] | None = None) -> str: ...
 
     @overload
-    def report(self, path: str | Path, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None) -> Path: ...
+    def report(self, path: str | Path, real: AnyFrame | Sequence[AnyFrame] | None = None) -> Path: ...
 
-    def report(
-        self, path: str | Path | None = None, real: pd.DataFrame | Sequence[pd.DataFrame] | None = None
-    ) -> str | Path:
+    def report(self, path: str | Path | None = None, real: AnyFrame | Sequence[AnyFrame] | None = None) -> str | Path:
         """The page of the run: as text, or written to `path`, which is returned.
 
         Made of what was released alone, so it may be published with the table.
@@ -330,6 +369,8 @@ class Synthesizer:
             path: of an HTML file; one that exists is replaced.
             real: real rows to compare with; such a page is not for publication, and says so.
         """
+        from fedsyn.runs.synthesis import expected_rows
+
         release = self._fitted("report()")
         if real is None:
             rows = min(expected_rows(release.model), _MOST_DRAWN)
@@ -351,6 +392,8 @@ class Synthesizer:
         Raises:
             ConfigError: there is such a file already, or it cannot be written.
         """
+        from fedsyn.front.archive import save_release
+
         release, path = self._fitted("save()"), path_of(path)
         if path.exists() and not overwrite:
             raise ConfigError(f"{path} exists; choose another name, or pass overwrite=True")
@@ -367,6 +410,8 @@ def load(path: str | Path) -> Synthesizer:
     Raises:
         DataError: there is none, or it is damaged, too large or something else.
     """
+    from fedsyn.front.archive import read_release
+
     release = read_release(path_of(path))
     config = release.config
     nodes = {name: config.to_dict()[name] for name in ("workload", "federation", "aggregation", "inference")}
@@ -376,11 +421,19 @@ def load(path: str | Path) -> Synthesizer:
         release.schema,
         config.mechanism.name,
         seed=config.runtime.seed,
-        **config.mechanism.options,
         **nodes,
     )
+    # Set past the check of their names, which would import a mechanism that the file names.
+    loaded._options |= config.mechanism.options
     loaded._take(release)
     return loaded
+
+
+def refuse(unknown: Sequence[str], known: Iterable[str], more: str = "") -> None:
+    """Raises UnknownParameter if there is an unknown one; random_state is called seed here."""
+    if unknown:
+        hint = ": use seed" if unknown[0] == "random_state" else nearest(unknown[0], known)
+        raise UnknownParameter(f"unknown parameter '{unknown[0]}'{hint}{more}")
 
 
 def _count(n: Any) -> int:
@@ -389,7 +442,7 @@ def _count(n: Any) -> int:
     return int(n)
 
 
-class LedgerFacts(dict[str, Any]):
+class LedgerFacts(dict[str, Any], Shown):
     """What ledger.json holds. As a dictionary it has every key; the properties are what people ask for first."""
 
     @property
@@ -419,6 +472,16 @@ class LedgerFacts(dict[str, Any]):
 
     def __repr__(self) -> str:
         return f"LedgerFacts({self.summary}; {len(self.releases)} releases; unit: {self['unit']})"
+
+    def _view(self) -> View:
+        from fedsyn.evaluation.report.run_page import RELEASE_HEAD, release_row
+
+        paid: dict[str, float] = {}
+        for release in self.releases:
+            paid[release["name"]] = paid.get(release["name"], 0.0) + release["rho"]
+        title, unit = f"Spent: {self.summary}", f"Unit: {self['unit']}"
+        rows, bars = list(map(release_row, self.releases)), [Bar(name, rho) for name, rho in paid.items()]
+        return View(title, RELEASE_HEAD, rows, [unit], "rho of the releases of one name", bars)
 
 
 def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableComparison | None = None) -> str:
@@ -452,29 +515,18 @@ def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableCompariso
         return paths[0].read_text(encoding="utf-8")
 
 
-def is_frame(given: Any) -> bool:
-    """Whether it is one table."""
-    import pandas as pd
-
-    return isinstance(given, pd.DataFrame)
-
-
 def frames_of(given: Any) -> list[pd.DataFrame]:
-    """The tables that were given, one or several.
+    """The tables that were given, one or several, as DataFrames.
 
     Raises:
         DataError: something else, nothing, or columns whose names are no text.
     """
-    frames = [given] if is_frame(given) else given
-    if not isinstance(frames, list | tuple) or not frames or not all(map(is_frame, frames)):
-        raise DataError(
-            f"expected a DataFrame, or a list with one DataFrame of each holder; found {type(given).__name__}"
-            f"{' that holds other things, or nothing' if isinstance(given, list | tuple) else ''}"
-        )
-    for frame in frames:
-        if not all(isinstance(name, str) for name in frame.columns):
-            raise DataError("column names must be text: frame.columns = frame.columns.astype(str)")
-    return list(frames)
+    if isinstance(given, list | tuple) and not given:
+        raise DataError("expected a DataFrame, or a list with one DataFrame of each holder; the list is empty")
+    frames = list(map(as_frame, given if isinstance(given, list | tuple) else [given]))
+    if not all(isinstance(name, str) for frame in frames for name in frame.columns):
+        raise DataError("column names must be text: frame.columns = frame.columns.astype(str)")
+    return frames
 
 
 def tables_of(given: Any) -> pd.DataFrame | Sequence[pd.DataFrame] | None:
@@ -482,7 +534,7 @@ def tables_of(given: Any) -> pd.DataFrame | Sequence[pd.DataFrame] | None:
     if given is None:
         return None
     frames = frames_of(given)
-    return frames[0] if is_frame(given) else frames
+    return frames if isinstance(given, list | tuple) else frames[0]
 
 
 def schema_of(given: Any) -> Schema:

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from fedsyn import yamlio
 from fedsyn.bounded import MOST_ROUND_BYTES, Arrays, json_lines, json_of, open_file, read_bytes
 from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
@@ -21,7 +22,11 @@ from fedsyn.errors import BudgetExceeded, DataError, FedsynError, InputError, Ru
 from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
 from fedsyn.inference.model import hidden_of
+from fedsyn.loading import released_config
 from fedsyn.protocol.record import Waiting
+from fedsyn.table.data.options import FileOptions, written_as
+from fedsyn.table.data.writers import starts_as
+from fedsyn.table.schema import Schema
 
 # What may be published about the table.
 README_FILE = "README.md"
@@ -118,6 +123,18 @@ def synthetic_file(out: Path) -> Path:
     """The synthetic table of a run directory; the name of the CSV file where there is neither."""
     found = [out / name for name in ("synthetic.csv", "synthetic.parquet") if (out / name).is_file()]
     return found[0] if found else out / "synthetic.csv"
+
+
+def reading_of(table: Path, schema: Schema) -> FileOptions | None:
+    """How a table is read: one that a run wrote as the configuration beside it says, any other as it shows.
+
+    Tables of runs before this version have commas and UTF-8, whatever their input had: their first line tells.
+    """
+    beside = table.with_name("config.yaml")
+    if table.name != "synthetic.csv" or not beside.is_file() or not table.is_file():
+        return None
+    layout = written_as(released_config(yamlio.read_mapping(beside), str(beside)).data.options, schema)
+    return layout if starts_as(table, schema, layout) else None
 
 
 def drop_tables(out: Path) -> None:

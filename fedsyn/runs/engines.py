@@ -28,7 +28,7 @@ from fedsyn.registry import contract_class
 from fedsyn.runs.deployment import brought_to_its_end, run_elsewhere, superlink_of
 from fedsyn.runs.directory import RESULTS, keep_ledger
 from fedsyn.runs.finish import finish
-from fedsyn.runs.prepare import Prepared, prepare
+from fedsyn.runs.prepare import Prepared, prepare, with_layout
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import Progress, serve, told_what_was_spent
 from fedsyn.runs.submitted import Submitted, give_up, has_finished, require_resumable
@@ -94,6 +94,7 @@ def run(
                 if kept is None:
                     _clear(config, out)
                 return run_elsewhere(config, prepared, out, superlink, progress, kept)
+            config = config if table is not None else with_layout(config, prepared.schema)
             log.info("%s, holders: %d, into %s", config.mechanism.name, prepared.clients, out)
             with simulation_grid(config, prepared) as grid:
                 _clear(config, out)

@@ -9,7 +9,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.registry import strategy_class
 from fedsyn.runs.deployment import Progress, run_elsewhere, superlink_of
-from fedsyn.runs.directory import read_facts
+from fedsyn.runs.directory import read_facts, reading_of
 from fedsyn.runs.engines import run_store, simulation_grid
 from fedsyn.runs.given_table import ask, with_federated_evaluation
 from fedsyn.runs.prepare import prepare
@@ -39,7 +39,7 @@ def evaluate_table(config: RunConfig, table: Path, out: Path, progress: Progress
         prepared = prepare(config, store)
         if prepared.schema.open:
             raise ConfigError("--federated: something of the schema is private; a table made elsewhere needs all of it")
-        codes = encode_file(table, prepared.schema)
+        codes = encode_file(table, prepared.schema, reading_of(table, prepared.schema))
         if not len(codes):
             raise ConfigError(f"{table} has no rows")
         if config.runtime.engine == "deployment":

@@ -23,6 +23,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import write_json
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.synthesis import decoding, expected_rows, write_synthetic
+from fedsyn.table.data.options import written_as
 from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
@@ -57,7 +58,8 @@ class FederatedEvaluation:
         with self.strategy.timed("draw"):
             rows, file = table_rows(self.config, model), table_file(self.config, self.out)
             schema = decoding(self.schema, model)
-            self.synthetic = write_synthetic(file, schema, model, rows, self.randomness, keep=True)
+            layout = written_as(self.config.data.options, self.schema)
+            self.synthetic = write_synthetic(file, schema, model, rows, self.randomness, keep=True, layout=layout)
         assert self.synthetic is not None
         with self.strategy.timed("train"):
             question, notes = self._question(self.synthetic)

@@ -30,6 +30,7 @@ from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, ta
 from fedsyn.runs.prepare import Prepared, randomness_of
 from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, keep_looks, save_evaluation, write_run_page
 from fedsyn.runs.synthesis import decoding, write_synthetic
+from fedsyn.table.data.options import written_as
 
 log = logging.getLogger("fedsyn")
 _MAXRSS_PER_MB = 1024**2 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
@@ -69,7 +70,10 @@ def finish(
         synthetic = evaluation.synthetic
     else:
         decoder = decoding(schema, model)
-        synthetic = write_synthetic(file, decoder, model, rows, randomness_of(config), keep=keep, most=most)
+        layout = written_as(config.data.options, schema)
+        synthetic = write_synthetic(
+            file, decoder, model, rows, randomness_of(config), keep=keep, most=most, layout=layout
+        )
     metrics: dict[str, float] = {}
     with said_if_it_fails("the predicted quality"):
         looks = strategy.sketch_errors()

@@ -25,6 +25,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, partitioner
 from fedsyn.runs import open_tables
 from fedsyn.table.data.encoded import write_encoded
+from fedsyn.table.data.options import written_as
 from fedsyn.table.data.row_files import RowFiles
 from fedsyn.table.data.spool import RowSpool, forget, taken
 from fedsyn.table.schema import Schema
@@ -137,6 +138,7 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
 
 def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
     """What a deployment's server works with: the schema, and no table."""
+    written_as(config.data.options, schema)  # refuses what would fail once the budget is spent
     return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
 
 
@@ -345,6 +347,19 @@ def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | Non
             raise DataError(f"{where} has no rows; leave out a holder that has none")
     parts = [_Part(len(frame), map(schema.block, [frame])) for frame in tables]
     return _Source(data.source, schema, parts, each_a_client=True)
+
+
+def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
+    """The configuration with what the first lines of its files show of their format, where all show the same.
+
+    The table is written so; where holders' files differ, as a plain CSV file.
+    """
+    from fedsyn.table.data.sources import layouts
+
+    found = layouts(config.data.holders or [config.data.source], schema, config.data.options)
+    if len(found) != 1:
+        return config
+    return config.model_copy(update={"data": config.data.model_copy(update={"options": found.pop().said()})})
 
 
 def _described(data: DataNode, given: Schema | None) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from fedsyn.runs.directory import (
     load_model,
     read_facts,
     read_rounds,
+    reading_of,
     synthetic_file,
     write_json,
 )
@@ -44,6 +45,7 @@ from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import encoded_table, public_schema, split_tables
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.data.options import shown_layout
 from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
@@ -172,6 +174,7 @@ def write_run_page(
         metrics={} if public else read_facts(out / "metrics.json"),
         rounds=read_rounds(out, measured=not public),
         rows=config.synthesis.rows if model is None else table_rows(config, model),
+        layout=layout_said(config, schema),
         edges=None if model is None else _edges(model, schema, _measured(out, model)),
         marginals=drawn[0],
         links=drawn[1],
@@ -181,6 +184,11 @@ def write_run_page(
     (out / README_FILE).write_text(readme(facts), encoding="utf-8")
     page = run_page(facts, draw=draw)
     return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
+
+
+def layout_said(config: RunConfig, schema: Schema | None) -> str:
+    """How the table of a run is written, in words; empty for a plain CSV file, or a Parquet file."""
+    return "" if schema is None or config.synthesis.format == "parquet" else shown_layout(config.data.options, schema)
 
 
 def facts_of(
@@ -303,7 +311,7 @@ def _first_rows(file: Path, schema: Schema) -> Codes:
     from fedsyn.table.data import encoded_blocks
 
     blocks: list[Codes] = []
-    for block in encoded_blocks(file, schema):
+    for block in encoded_blocks(file, schema, reading_of(file, schema)):
         blocks.append(block.codes)
         if sum(map(len, blocks)) >= DRAWN_ROWS:
             break

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from fedsyn.errors import ConfigError
 from fedsyn.inference import AnyModel, EmpiricalModel, Model
 from fedsyn.randomness import Randomness
+from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.spool import RowSpool
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import Schema
@@ -48,13 +49,14 @@ def write_synthetic(
     keep: bool,
     most: int | None = None,
     independent: bool = False,
+    layout: FileOptions | None = None,
 ) -> npt.NDArray[np.integer] | None:
     """Writes `rows` rows of the model. Returns their codes, read-only, if they are kept: all, or the `most` first.
 
-    `independent`: each row for itself, not rounded expectations (`Model.sample`).
+    `independent`: each row for itself, not rounded expectations (`Model.sample`). `layout`: as `table_writer`.
     """
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
-    with table_writer(path, schema) as writer:
+    with table_writer(path, schema, layout) as writer:
 
         def made(numbered: tuple[int, tuple[Make, np.random.Generator]]) -> tuple[npt.NDArray[np.integer], object]:
             number, (make, rng) = numbered

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -59,7 +60,8 @@ def test_from_a_csv_to_a_release(tmp_path: Path) -> None:
     assert "may be released" in printed and "nothing needs approval" in printed
 
     real = pd.read_csv(tmp_path / "patients.csv", sep=";", encoding="latin-1", dtype=str)
-    rows = pd.read_csv(tmp_path / "out" / "synthetic.csv", dtype=str, keep_default_na=False)
+    how: dict[str, Any] = {"sep": ";", "encoding": "cp1252"}  # as the table that it was made from
+    rows = pd.read_csv(tmp_path / "out" / "synthetic.csv", dtype=str, keep_default_na=False, **how)
     assert list(rows) == [name for name in real if name != "name"]
     assert list(rows["patient_id"]) == [f"P{number:06d}" for number in range(1, len(rows) + 1)]  # made afresh
     assert set(rows["postcode"]) <= {"01067", "01069", "53113", "80331", "other"}
@@ -67,7 +69,7 @@ def test_from_a_csv_to_a_release(tmp_path: Path) -> None:
     assert (pd.to_datetime(rows["admitted"]) < pd.to_datetime(rows["discharged"]) + pd.Timedelta("1D")).all()
     assert ((rows["ward"] == "children") == (rows["building"] == "North")).all()
     assert rows.loc[rows["ward"] == "children", "age"].astype(int).max() <= 17
-    children = pd.read_csv(tmp_path / "children.csv")
+    children = pd.read_csv(tmp_path / "children.csv", **how)
     assert len(children) == 500 and set(children["ward"]) == {"children"}
 
 

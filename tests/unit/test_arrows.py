@@ -46,6 +46,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.domain", "fedsyn.crypto.mpc", "fedsyn.randomness", "fedsyn.capabilities"),
     ("fedsyn.yamlio",),
     ("fedsyn.bounded",),
+    ("fedsyn.notebook",),
     ("fedsyn.errors",),
     ("fedsyn.output", "fedsyn.version", "fedsyn.plugins", "fedsyn.nodes", "fedsyn.crypto", "fedsyn.table"),
 )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.evaluation.analysis.combining import Combined
+from fedsyn.notebook import Bar, Shown, View
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,7 @@ _MOST_DIGITS = 6
 
 
 @dataclass(frozen=True, eq=False)
-class Analysis:
+class Analysis(Shown):
     """Estimates with honest intervals, and with naive ones beside them: neither is shown without the other.
 
     Attributes:
@@ -65,7 +66,8 @@ class Analysis:
         facts = {"about": self.about, "level": self.level, "tables": self.combined.tables}
         return {**facts, "terms": rows, "warnings": list(self.warnings)}
 
-    def __str__(self) -> str:
+    def _rows(self) -> list[tuple[str, ...]]:
+        """Return a heading and a row a term, as texts."""
         frame, percent = self.to_frame(), f"{100 * self.level:g}%"
         rows: list[tuple[str, ...]] = [("term", "estimate", f"honest {percent}", f"naive {percent}", "df")]
         for name, row in zip(self.terms, frame.itertuples(index=False), strict=True):
@@ -76,6 +78,17 @@ class Analysis:
             mark = "" if row.held else " *"
             df = f"{min(row.df, 999):.0f}" if row.held else "not measured"
             rows.append((name + mark, _number(row.estimate, digits), honest, naive, df))
+        return rows
+
+    def _view(self) -> View:
+        head, *rows = self._rows()
+        frame = self.to_frame()[["estimate", "low", "high"]]
+        bars = [Bar(*row) for row in frame.itertuples() if np.isfinite(row[1:]).all()]
+        title = f"{self.about}, {self.combined.tables} tables"
+        return View(title, head, rows, self.warnings, f"estimate, honest {100 * self.level:g}% interval", bars)
+
+    def __str__(self) -> str:
+        rows = self._rows()
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         widths[0] = max(8, min(widths[0], _WIDTH - sum(widths[1:]) - 8))
         lines = [f"{self.about}, {self.combined.tables} tables", ""]

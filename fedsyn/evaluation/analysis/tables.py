@@ -14,6 +14,7 @@ from fedsyn.evaluation.analysis.combining import ONE_TABLE
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import NumericColumn
 from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.frames import as_frame, is_table
 from fedsyn.table.schema.quantities import WrittenNumber
 
 if TYPE_CHECKING:
@@ -71,17 +72,15 @@ def tables_of(given: Any) -> Tables:
         InputError: one table only.
         DataError: something else, or files that cannot be read.
     """
-    import pandas as pd
-
     if isinstance(given, Tables):
         return given
     if isinstance(given, str | Path):
         return _of_path(Path(given))
-    if isinstance(given, pd.DataFrame):
+    if is_table(given):
         raise InputError(ONE_TABLE)
-    if not isinstance(given, list | tuple) or not all(isinstance(one, pd.DataFrame | str | Path) for one in given):
+    if not isinstance(given, list | tuple) or not all(is_table(one) or isinstance(one, str | Path) for one in given):
         raise DataError(f"expected a folder of tables, or a list of DataFrames or paths; found {type(given).__name__}")
-    frames = _checked([one if isinstance(one, pd.DataFrame) else _frame(Path(one), None) for one in given])
+    frames = _checked([as_frame(one) if is_table(one) else _frame(Path(one), None) for one in given])
     facts = frames[0].attrs.get(FACTS)
     if facts is None or any(frame.attrs.get(FACTS) != facts for frame in frames):
         return Tables(frames)

@@ -18,7 +18,7 @@ from fedsyn.evaluation.analysis.tables import Tables, tables_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import pandas as pd
+    from fedsyn.table.schema.frames import AnyFrame
 
 # So few tables cover less than they should, and so few degrees of freedom make an interval wide (docs/analysis.md).
 _FEW = 5
@@ -27,7 +27,7 @@ _MUCH = 0.1
 
 
 def analyse(
-    tables: str | Path | Sequence[pd.DataFrame | str | Path] | Tables,
+    tables: str | Path | Sequence[AnyFrame | str | Path] | Tables,
     formula: str,
     model: str | Estimator | None = None,
     *,

@@ -21,7 +21,8 @@ from scipy.special import ndtri
 
 from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.evaluation.federated.statistics import UNIT, Entries, rounding
-from fedsyn.evaluation.record import FEDERATED_FILE, Evaluation
+from fedsyn.evaluation.record import FEDERATED_FILE, Evaluation, sentence
+from fedsyn.notebook import Bar, View
 
 #: Probability with which an interval may miss.
 MISS = 0.05
@@ -86,6 +87,13 @@ class FederatedQuality(Evaluation):
             "column is that sum, and an interval reaches down to what is certain."
         )
         return (text, several) if self.holders > 1 else (text,)
+
+    def _view(self) -> View:
+        found = [(name, figure.low, figure.high) for name, figure in self.figures.items()]
+        rows = [(name, f"{low:.4g}", f"{high:.4g}") for name, low, high in found]
+        bars = [Bar(name, (low + high) / 2, low, high) for name, low, high in found]
+        notes, measure = (*self.explained(), *map(sentence, self.notes)), "figure, with its interval"
+        return View(sentence(self.sentence()), ("figure", "from", "to"), rows, notes, measure, bars)
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted.beliefs import MOST, Beliefs, believed
@@ -357,5 +357,6 @@ def visible(mass: Floats, groups: npt.NDArray[np.integer]) -> float:
 def _score_variance(mass: Floats) -> float:
     """Variance of E[z | value], z normal and cut at the values' masses, in their order."""
     share = mass[mass > 0] / mass.sum()
-    edges = norm.pdf(norm.ppf(np.clip(np.concatenate([[0.0], np.cumsum(share)]), 0.0, 1.0)))
+    places = ndtri(np.clip(np.concatenate([[0.0], np.cumsum(share)]), 0.0, 1.0))
+    edges = np.exp(-(places**2) / 2.0) / math.sqrt(2.0 * math.pi)
     return float(((edges[:-1] - edges[1:]) ** 2 / share).sum())

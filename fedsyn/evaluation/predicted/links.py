@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
+from scipy.special import chdtri
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent, visible
@@ -115,7 +115,7 @@ def seen_links(
             for column, name in ((columns.get(name), name) for name in pair):
                 if isinstance(column, CategoricalColumn) and not column.ordered and domain[name] > 3:
                     grouped.add(name)
-        beyond = off * (chi2.isf(CHANCE / len(pairs), cells) - cells) / math.sqrt(2.0 * cells)
+        beyond = off * (chdtri(cells, CHANCE / len(pairs)) - cells) / math.sqrt(2.0 * cells)
         least.append(min(1.0, math.sqrt(beyond / scale)))
         seen = math.sqrt(max(squared, 0.0) / scale)
         if squared <= beyond or seen < LEAST_LINK:

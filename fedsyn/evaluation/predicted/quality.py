@@ -23,9 +23,10 @@ from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.errors import Predicted, Predictor
 from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
-from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation
+from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, sentence
 from fedsyn.evaluation.verdict import LOST, Verdict, few, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
+from fedsyn.notebook import Bar, View
 from fedsyn.table.counting.workload import Workload
 from fedsyn.table.schema import Schema
 
@@ -111,6 +112,14 @@ class PredictedQuality(Evaluation):
             if not (found.why if said is None else 0.0 <= said.low <= said.value <= said.high <= 2.0):
                 raise ValueError("no error of a marginal")
         return found
+
+    def _view(self) -> View:
+        found = sorted((*self.columns, *self.pairs), key=lambda said: -said.value)
+        named = [(" × ".join(said.columns), said) for said in found]
+        rows = [(name, f"{said.value:.4g}", f"{said.low:.4g}", f"{said.high:.4g}", said.source) for name, said in named]
+        bars = [Bar(name, said.value, said.low, said.high) for name, said in named]
+        head = ("column or pair", "distance", "from", "to", "rests on")
+        return View(sentence(self.sentence()), head, rows, self.explained(), "predicted L1 distance, 0 to 2", bars)
 
     def worst(self, most: int = 5) -> list[PredictedError]:
         """The pairs with the largest predicted errors."""

@@ -37,8 +37,9 @@ from fedsyn.evaluation.real.scores import (
     places,
     shares,
 )
-from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, sentence
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, Verdict, few, folded, judged
+from fedsyn.notebook import Bar, View
 from fedsyn.table.schema import BinnedColumn, Column, Schema
 from fedsyn.table.schema.binned import NUMBERS
 
@@ -46,6 +47,8 @@ MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60
 MOST_COUNTED = 20_000_000  # rows times pairs
 _FEWEST_COUNTED_ROWS = 5_000
+#: What stands beside what a comparison shows.
+NOT_PRIVATE = "Read from the real rows, exactly: not for publication."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +217,14 @@ class TableComparison(Evaluation):
     def __repr__(self) -> str:
         return f"TableComparison({self.sentence()})"
 
+    def _view(self) -> View:
+        said = self.verdict()
+        both = [*said.columns, *said.links]
+        rows = [(one.name, one.state, one.why) for one in both]
+        bars = [Bar(one.name, one.loss) for one in both]
+        head, note = ("column or linked pair", "verdict", "its largest loss"), NOT_PRIVATE
+        return View(sentence(self.sentence()), head, rows, [note], "loss: 0.5 is weakened or moved, 1 is lost", bars)
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, without the scales of metrics, which `document` has."""
         facts = {name: value for name, value in super().to_dict().items() if name != "scales"}
@@ -221,8 +232,7 @@ class TableComparison(Evaluation):
 
     def document(self) -> dict[str, Any]:
         """Return what comparison.json holds."""
-        private = "Read from the real rows, exactly: not for publication."
-        return {"private": private, "quality": self.to_dict(), "scales": self.scales}
+        return {"private": NOT_PRIVATE, "quality": self.to_dict(), "scales": self.scales}
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> TableComparison:

@@ -28,7 +28,8 @@ _LEARNING = frozenset({"test", "label", "synthetic"})
 _ROWS = frozenset({"test", "synthetic"})
 _LEARNERS: dict[Learner, str] = {"rf": "random forest", "mlp": "MLP", "xgb": "XGBoost"}
 _SKLEARN = ("sklearn",)
-_PROJECTS = {"sklearn": "scikit-learn", "xgboost": "XGBoost", "ot": "POT"}
+# Package -> its project, and the extra that brings it.
+_PROJECTS = {"sklearn": ("scikit-learn", "evaluation"), "xgboost": ("XGBoost", "papers"), "ot": ("POT", "papers")}
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -181,9 +182,9 @@ def validate_metrics(
                 raise ConfigError(f"evaluation: '{name}' {missing[need]}")
         for package in known[name].packages:
             if find_spec(package) is None:
+                project, extra = _PROJECTS[package]
                 raise ConfigError(
-                    f"evaluation: '{name}' needs {_PROJECTS[package]}, which is not installed: "
-                    "pip install 'fedsyn[evaluation]'"
+                    f"evaluation: '{name}' needs {project}, which is not installed: pip install 'fedsyn[{extra}]'"
                 )
 
 

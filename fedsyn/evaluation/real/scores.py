@@ -15,7 +15,7 @@ from itertools import combinations
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import chi2
+from scipy.special import chdtrc
 
 from fedsyn.domain import Domain
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
@@ -220,7 +220,7 @@ def link(real: Floats, rows: int, synthetic: Floats, made: int) -> Link:
     squared = float((r**2).sum())
     sizes = [max(float((x**2).sum()) - f / max(n - 1, 1), 0.0) for x, f, n in ((r, free, rows), (s, made_free, made))]
     kept = float((r * s).sum()) / max(*sizes, 1e-12)
-    chance = float(chi2.sf(squared * rows, free)) if free else 1.0
+    chance = float(chdtrc(free, squared * rows)) if free else 1.0
     return Link(chance, association(real, rows), association(synthetic, made), max(-1.0, min(1.0, kept)))
 
 

@@ -54,6 +54,7 @@ class RunFacts:
         edges: (column, column, association) of the model's graph; None without one.
         marginals, links: of the synthetic table, where there is no `comparison`.
         evaluations: how good the table is, the surest way to know first; public ones alone on a public page.
+        layout: of the table's CSV file, in words; empty for a plain one.
         notes: why something is missing, one sentence each.
         public: whether everything that reads private rows is left out.
     """
@@ -72,6 +73,7 @@ class RunFacts:
     marginals: Sequence[Marginal] = ()
     links: Links = ()
     evaluations: Sequence[Evaluation] = ()
+    layout: str = ""
     notes: Sequence[str] = ()
     public: bool = False
 
@@ -293,9 +295,8 @@ def _privacy(facts: RunFacts) -> Iterator[str | Table | Figure]:
             yield "Shown is what a row pays whose client paid most; others took part in other rounds."
     statement = [(key.replace("_", " "), value) for key, value in (ledger["statement"] or {}).items()]
     yield Table(("", ""), statement, "The privacy statement")
-    head = ("round", "release", "mechanism", "scale", "count", "rho", "noise by")
     folded = f"Every release ({len(releases)})"
-    yield Table(head, list(map(_release, releases)), "Every release of the ledger", folded=folded)
+    yield Table(RELEASE_HEAD, list(map(release_row, releases)), "Every release of the ledger", folded=folded)
 
 
 def of_one_client(releases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -317,7 +318,11 @@ def spending(releases: Sequence[Mapping[str, Any]], whole: float, unspent: float
     return [(*key, share) for key, share in shares.items()]
 
 
-def _release(release: Mapping[str, Any]) -> Sequence[str]:
+RELEASE_HEAD = ("round", "release", "mechanism", "scale", "count", "rho", "noise by")
+
+
+def release_row(release: Mapping[str, Any]) -> Sequence[str]:
+    """Return a release of the ledger as texts."""
     scale = f"sigma {release['sigma']:.5g}" if "sigma" in release else f"epsilon {release['epsilon']:.5g}"
     count, rho = str(release["count"]), f"{release['rho']:.4g}"
     return (str(release["round"]), release["name"], release["mechanism"], scale, count, rho, release["noise_by"])

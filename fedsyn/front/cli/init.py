@@ -14,10 +14,12 @@ from fedsyn.front.cli.schemas import (
     BinsOption,
     DecimalOption,
     EncodingOption,
+    HeaderOption,
     KeepOption,
     LabelOption,
     SeparatorOption,
     SheetOption,
+    SkipRowsOption,
     drafted,
     file_options,
 )
@@ -36,6 +38,8 @@ def init(
     encoding: EncodingOption = None,
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
+    header: HeaderOption = None,
+    skip_rows: SkipRowsOption = None,
     force: ForceOption = False,
 ) -> None:
     """Write run.yaml and a draft schema.yaml for your own table to this folder, and print the next steps."""
@@ -44,7 +48,7 @@ def init(
     config, described = Path("run.yaml"), Path("schema.yaml")
     for path in (config, described):
         may_write(path, force)
-    options = file_options(separator, encoding, decimal, sheet)
+    options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
     cells, guesses, schema = drafted(files, options, bins, label, keep or ())
     text = config_text(files, cells.options.said())
     for path, content in ((described, schema.dumps()), (config, text)):

@@ -28,6 +28,8 @@ SeparatorOption = Annotated[str | None, typer.Option(help="Separator of a text f
 EncodingOption = Annotated[str | None, typer.Option(help="Encoding of a text file; default: detected.")]
 DecimalOption = Annotated[str | None, typer.Option(help="Decimal mark of a text file's numbers: '.' or ','.")]
 SheetOption = Annotated[str | None, typer.Option(help="Sheet of an Excel file, by name or number; default: the first.")]
+HeaderOption = Annotated[int | None, typer.Option(min=1, max=5, help="Rows of names, joined; default: 1.")]
+SkipRowsOption = Annotated[int | None, typer.Option(min=0, max=1000, help="Rows above the names, such as a title.")]
 BinsOption = Annotated[int, typer.Option(help="Bins of ordered columns.")]
 LabelOption = Annotated[str | None, typer.Option(help="Column that the evaluation predicts.")]
 KeepOption = Annotated[
@@ -49,6 +51,8 @@ def draft_command(
     encoding: EncodingOption = None,
     decimal: DecimalOption = None,
     sheet: SheetOption = None,
+    header: HeaderOption = None,
+    skip_rows: SkipRowsOption = None,
     out: Annotated[Path | None, typer.Option(help="File for the draft; default: standard output.")] = None,
     force: ForceOption = False,
 ) -> None:
@@ -57,7 +61,7 @@ def draft_command(
 
     if out is not None:
         may_write(out, force)
-    options = file_options(separator, encoding, decimal, sheet)
+    options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
     cells, guesses, schema = drafted([file], options, bins, label, keep or ())
     if out is None:
         show_draft(err_console, guesses, cells.notes, len(cells.frame), file)
@@ -72,9 +76,17 @@ def draft_command(
     )
 
 
-def file_options(separator: str | None, encoding: str | None, decimal: str | None, sheet: str | None) -> dict[str, Any]:
+def file_options(
+    separator: str | None,
+    encoding: str | None,
+    decimal: str | None,
+    sheet: str | None,
+    header: int | None,
+    skip_rows: int | None,
+) -> dict[str, Any]:
     """Options of a file, without those that are left out."""
-    given = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
+    given: dict[str, Any] = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
+    given |= {"header": header, "skip_rows": skip_rows}
     return {key: value for key, value in given.items() if value is not None}
 
 

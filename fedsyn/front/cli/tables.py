@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsyn.config import MOST_ROWS
 from fedsyn.errors import ConfigError
 from fedsyn.front.cli.console import (
     ForceOption,
@@ -23,7 +22,7 @@ from fedsyn.front.cli.console import (
     round_progress,
     writing,
 )
-from fedsyn.output import no_more_output, say, table_stream
+from fedsyn.output import is_terminal, no_more_output, say, table_stream
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from fedsyn.front.archive import ReleasedRun
     from fedsyn.inference import AnyModel
     from fedsyn.randomness import Randomness
+    from fedsyn.table.data.options import FileOptions
     from fedsyn.table.schema import Schema
 
 _SHOWN_ROWS = 8  # of a table that is long
@@ -39,7 +39,7 @@ _SHOWN_ROWS = 8  # of a table that is long
 def sample(
     source: Annotated[Path, typer.Argument(help="Saved model, or directory of a run.", metavar="MODEL_OR_RUN")],
     rows: Annotated[
-        int | None, typer.Option(min=1, max=MOST_ROWS, help="Number of rows; default: as many as the fitted table has.")
+        int | None, typer.Option(min=1, help="Number of rows; default: as many as the fitted table has.")
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -58,11 +58,15 @@ def sample(
     force: ForceOption = False,
 ) -> None:
     """Draw more rows from a fitted model, with conditions if you like. This costs no privacy, ever."""
+    from fedsyn.config import MOST_ROWS
     from fedsyn.front.archive import read_release
     from fedsyn.front.conditions import read_conditions, restrict
     from fedsyn.randomness import Randomness
     from fedsyn.runs.synthesis import expected_rows, write_synthetic
+    from fedsyn.table.data.options import written_as
 
+    if rows is not None and rows > MOST_ROWS:
+        raise ConfigError(f"--rows: expected a number of rows from 1 to {MOST_ROWS:,}, got {rows:,}")
     if tables is not None:
         _several(source, out, tables, rows, where or (), seed, force)
         return
@@ -73,13 +77,14 @@ def sample(
     release = read_release(source)
     schema, model = restrict(release.schema, release.model, read_conditions(release.schema, where or ()))
     wanted = rows if rows is not None else expected_rows(model)
+    layout = written_as(release.config.data.options, release.schema)
     if out is None:
-        _to_standard_output(schema, model, wanted, Randomness(seed))
+        _to_standard_output(schema, model, wanted, Randomness(seed), layout)
     else:
         # Made beside its place, so that a file is there whole or not at all.
         with writing(out), tempfile.TemporaryDirectory(dir=out.parent) as folder:
             made = Path(folder) / f"rows{out.suffix.lower()}"
-            write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False)
+            write_synthetic(made, schema, model, wanted, Randomness(seed), keep=False, layout=layout)
             made.replace(out)
         say(f"{wanted:,} rows in {out}", error=True)
     _warn(release, "this table")
@@ -170,9 +175,10 @@ def _with_moments(file: Path, schema: Schema) -> tuple[Any, Any]:
     import numpy as np
 
     from fedsyn.evaluation.real.scores import moments
+    from fedsyn.runs.directory import reading_of
     from fedsyn.table.data import encoded_blocks
 
-    blocks = list(encoded_blocks(file, schema))
+    blocks = list(encoded_blocks(file, schema, reading_of(file, schema)))
     return np.concatenate([block.codes for block in blocks]), moments([block.numbers for block in blocks])
 
 
@@ -256,11 +262,15 @@ def _warn(release: ReleasedRun, what: str) -> None:
         err_console.print(f"do not release {what}: {reasons}", soft_wrap=True, highlight=False, style="yellow")
 
 
-def _to_standard_output(schema: Schema, model: AnyModel, rows: int, randomness: Randomness) -> None:
+def _to_standard_output(
+    schema: Schema, model: AnyModel, rows: int, randomness: Randomness, layout: FileOptions
+) -> None:
     from fedsyn.runs.synthesis import write_synthetic
 
+    if is_terminal():  # which shows UTF-8
+        layout = layout.model_copy(update={"encoding": None})
     try:
-        write_synthetic(table_stream(), schema, model, rows, randomness, keep=False)
+        write_synthetic(table_stream(), schema, model, rows, randomness, keep=False, layout=layout)
     except BrokenPipeError:  # `| head` has seen enough
         no_more_output()
 

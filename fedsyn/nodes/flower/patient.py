@@ -14,6 +14,7 @@ its reply. Here
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +23,11 @@ from typing import Any
 from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedsyn.nodes.flower import private
 from fedsyn.nodes.flower.messages import GONE, apart, objects_of, together
 from fedsyn.nodes.flower.private import (
     ConfirmMessageReceivedRequest,
     ErrorCode,
-    HttpGrid,
     PullAppMessagesRequest,
     PullObjectRequest,
     inflate_object_from_contents,
@@ -50,7 +51,9 @@ def patient(grid: Grid, nodes: Mapping[int, int] | None = None) -> Grid:
         grid: Flower's.
         nodes: those that the run is for, each with its holder's partition (`runtime.nodes`); None: any.
     """
-    return PatientGrid(grid, nodes) if isinstance(grid, HttpGrid) else grid
+    # Who has such a Grid has imported its module, and with it Flower's databases, which no simulation needs.
+    deployed = private.NAMES["HttpGrid"] in sys.modules and isinstance(grid, private.HttpGrid)
+    return PatientGrid(grid, nodes) if deployed else grid
 
 
 @dataclass
@@ -107,7 +110,7 @@ class PatientGrid(Grid):
             registered and online is not seen: it is asked nothing, and waited for by nobody.
     """
 
-    def __init__(self, grid: HttpGrid, nodes: Mapping[int, int] | None = None) -> None:
+    def __init__(self, grid: Grid, nodes: Mapping[int, int] | None = None) -> None:
         self._grid = grid
         self.partitions = nodes
         self._again: set[int] = set()

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import DataError
 from fedsyn.table.data.layout import TextLayout, layout_of, require_names
-from fedsyn.table.data.opening import source_of
+from fedsyn.table.data.opening import is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import (
     Options,
     first_rows,
-    is_parquet,
-    is_whole,
     options_for,
     readable,
     require_table,
-    series_of,
 )
+from fedsyn.table.schema.frames import frame_of_arrow
+from fedsyn.table.schema.values import parse_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,8 +91,16 @@ def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
     unnamed = [j for j, name in enumerate(header) if not name.strip()]
     if unnamed:
         notes.append(_left_out(unnamed, len(header)))
+    if len(unnamed) > 1 and len(frame) and _are_names(frame.iloc[0]):
+        notes.append("the next row looks like names, too: --header 2 joins both rows, --skip-rows 1 takes it alone")
     frame = frame.iloc[:rows, [j for j in range(len(header)) if j not in unnamed]]
     return Cells(frame, layout.options(), tuple(notes), text=True)
+
+
+def _are_names(row: pd.Series) -> bool:
+    """Whether a row has a text in every cell, none of them a number and none twice."""
+    texts = [str(cell).strip() for cell in row.tolist()]
+    return all(texts) and len(set(texts)) == len(texts) and not any(parse_number(text) is not None for text in texts)
 
 
 def _left_out(unnamed: list[int], columns: int) -> str:
@@ -110,44 +117,39 @@ def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(source_of(path, chosen)) as file:
-        names = file.schema_arrow.names
-        _require_plain(path, file.schema_arrow)
+        names, nested = _plain_names(path, file.schema_arrow)
         rows = -(-most // max(1, len(names)))
         batches, done = [], 0
-        for batch in file.iter_batches(min(rows, 1 << 17)):
+        for batch in file.iter_batches(min(rows, 1 << 17), columns=names):
             batches.append(batch)
             done += len(batch)
             if done >= rows:
                 break
-        table = pa.Table.from_batches(batches, schema=file.schema_arrow).slice(0, rows)
+        kept = pa.schema([file.schema_arrow.field(name) for name in names], file.schema_arrow.metadata)
+        table = pa.Table.from_batches(batches, schema=kept).slice(0, rows)
         more = file.metadata.num_rows > len(table)
     notes = [f"{file.metadata.num_rows:,} rows: what is proposed was read from the first {rows:,}"] if more else []
-    return Cells(_typed(table), FileOptions(), tuple(notes), text=False)
+    if nested:
+        notes.append(f"left out, as they hold lists, records or bytes: {', '.join(nested)}")
+    return Cells(frame_of_arrow(table), FileOptions(), tuple(notes), text=False)
 
 
-def _require_plain(path: Path, schema: Any) -> None:
-    """Refuses columns of a Parquet file that no table on paper has.
+def _plain_names(path: Path, schema: Any) -> tuple[list[str], list[str]]:
+    """Return the columns of a Parquet file that a table on paper could have, and those of lists, records or bytes.
 
     Raises:
-        DataError: names the first column that is there twice, or holds lists, structures, mappings or bytes.
+        DataError: a column is there twice, or all hold lists, records or bytes.
     """
     import pyarrow as pa
 
-    nested = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    kinds = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    plain: list[str] = []
+    nested: list[str] = []
     for field in schema:
         if schema.names.count(field.name) > 1:
             raise DataError(f"{path} has more than one column named '{field.name}': rename one")
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if any(is_kind(kind) for is_kind in nested):
-            raise DataError(
-                f"column '{field.name}' of {path} holds values of type {kind}: make plain columns of it, or drop it"
-            )
-
-
-def _typed(table: Any) -> pd.DataFrame:
-    """A frame with the dtypes that pandas gave the file, if it wrote it; integers stay integers beside missing ones."""
-    frame = table.to_pandas()
-    for name in table.column_names:
-        if name in frame and is_whole(table[name].type) and frame[name].dtype.kind in "fO":
-            frame[name] = series_of(table[name])
-    return frame.reset_index(drop=True)
+        (nested if any(is_kind(kind) for is_kind in kinds) else plain).append(field.name)
+    if nested and not plain:
+        raise DataError(f"every column of {path} holds lists, records or bytes: make plain columns of them")
+    return plain, nested

@@ -17,9 +17,13 @@ from fedsyn.errors import DataError, nearest
 from fedsyn.table.schema.values import written
 
 _ZEROS = re.compile(r"0+")
+# Other sheets that are named.
+_NAMED = 10
 
 
-def sheet_as_text(path: Path, source: Path | BinaryIO, sheet: str | int | None) -> tuple[str, str | None]:
+def sheet_as_text(
+    path: Path, source: Path | BinaryIO, sheet: str | int | None, skip: int = 0, header: int = 1
+) -> tuple[str, str | None]:
     """A sheet as CSV (`,`, UTF-8), and a sentence if it was chosen among several.
 
     Dates and times come in ISO, a number in a format of zeros only (`00000`) with its leading zeros, an error as its
@@ -29,6 +33,8 @@ def sheet_as_text(path: Path, source: Path | BinaryIO, sheet: str | int | None) 
         path: of the file, for messages.
         source: the same, or what is in it.
         sheet: its name, or its number counted from 1; None: the first one.
+        skip: rows above the names of the columns, empty ones not counted.
+        header: rows that name the columns.
 
     Raises:
         DataError: openpyxl is not installed, no Excel file, or no such sheet.
@@ -46,11 +52,12 @@ def sheet_as_text(path: Path, source: Path | BinaryIO, sheet: str | int | None) 
     try:
         names = list(book.sheetnames)
         chosen = _chosen(path, names, sheet)
-        text = _text(book[chosen])
+        text = _text(book[chosen], skip, header)
     finally:
         book.close()
-    others = sheet is None and len(names) > 1
-    note = f"the sheet '{chosen}', the first of {len(names)} (--sheet NAME reads another)" if others else None
+    others = [f"'{name}'" for name in names if name != chosen]
+    shown = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
+    note = f"the sheet '{chosen}' (--sheet NAME reads another: {shown})" if sheet is None and others else None
     return text, note
 
 
@@ -65,9 +72,10 @@ def _chosen(path: Path, names: list[str], sheet: str | int | None) -> str:
     raise DataError(f"{path} has no sheet '{sheet}'{nearest(str(sheet), names)}; its sheets: {', '.join(names)}")
 
 
-def _text(sheet: Any) -> str:
+def _text(sheet: Any, skip: int, header: int) -> str:
     """The rows of a sheet as CSV, without empty ones at the end and empty cells right of the last name."""
     out, width, blank = io.StringIO(), 0, 0
+    names: list[list[str]] = []  # until all rows of names are there
     writer = csv.writer(out, lineterminator="\n")
     if hasattr(sheet, "reset_dimensions"):
         sheet.reset_dimensions()  # what other programs wrote there is often wrong
@@ -78,8 +86,15 @@ def _text(sheet: Any) -> str:
         if not any(cells):
             blank += 1
             continue
-        if not width:
-            width, blank = len(cells), 0  # empty rows above the header
+        if skip:
+            skip -= 1
+            continue
+        if len(names) < header:
+            names.append(cells)
+            width, blank = max(width, len(cells)), 0  # empty rows above the names
+            if len(names) == header:
+                writer.writerows([*cells, *[""] * (width - len(cells))] for cells in names)
+            continue
         for _ in range(blank):
             writer.writerow([""] * width)
         blank = 0

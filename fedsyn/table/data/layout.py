@@ -10,19 +10,20 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise, product
 from pathlib import Path
 
 from fedsyn.errors import DataError
-from fedsyn.table.data.opening import SHEETS, TextFile
-from fedsyn.table.data.options import SEPARATORS, FileOptions
+from fedsyn.table.data.opening import SHEETS, TextFile, is_parquet
+from fedsyn.table.data.options import SEPARATORS, FileOptions, shown
 from fedsyn.table.data.sealed import plain_name
 from fedsyn.table.schema.values import parse_number
 
 # Characters that are read to find the layout, and lines that have to agree with the first one.
 _HEAD = 1 << 20
 _LINES = 100
-_SHOWN = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
+# Rows of a title, and of names, above which a schema's columns are looked for.
+_TITLE, _MOST_NAMES = 20, 3
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class TextLayout:
         decimal: mark of its numbers.
         header: the names of its columns, as they stand; blank ones and doubled ones too.
         notes: what was found and not said by anybody, in sentences without a cell of a row.
+        rows: number of lines that name the columns.
     """
 
     file: TextFile
@@ -42,6 +44,7 @@ class TextLayout:
     decimal: str
     header: list[str]
     notes: tuple[str, ...]
+    rows: int = 1
 
     @property
     def path(self) -> Path:
@@ -49,20 +52,31 @@ class TextLayout:
 
     def options(self) -> FileOptions:
         """What was found, so that it can be said in a configuration: what differs from a plain CSV file."""
-        given = self.file.options
-        if plain_name(self.path).suffix.lower() in SHEETS:
-            return given
-        encoding = given.encoding or (self.file.encoding if self.file.encoding not in ("utf-8", "utf-8-sig") else None)
-        return FileOptions(
-            separator=given.separator or (self.separator if self.separator != "," else None),
-            encoding=encoding or ("cp1252" if self.file.fell_back else None),
-            decimal=given.decimal,
-        )
+        return _with(self.file, self.separator, self.file.fell_back)
 
 
-def shown(separator: str) -> str:
-    """A separator as it is said: `';'`, `tab`."""
-    return _SHOWN.get(separator, f"'{separator}'")
+def header_options(path: Path, options: FileOptions, columns: Sequence[str]) -> FileOptions:
+    """Return the options with what the names of the columns add: they are public, what stands below them is not.
+
+    Raises:
+        DataError: as `layout_of`.
+    """
+    if is_parquet(path):
+        return options
+    layout = layout_of(path, options, columns)
+    with layout.file.open() as stream:
+        lines = "".join(islice(filter(str.strip, iter(lambda: stream.readline(_HEAD), "")), layout.rows))
+    legible = lines.isascii() or all(not "\udc80" <= letter <= "\udcff" for letter in lines)
+    return _with(layout.file, layout.separator, not legible)
+
+
+def _with(file: TextFile, separator: str, fell_back: bool) -> FileOptions:
+    given = file.options
+    if plain_name(file.path).suffix.lower() in SHEETS:
+        return given
+    encoding = given.encoding or ("cp1252" if fell_back else file.encoding if file.encoding != "utf-8" else None)
+    separated = given.separator or (separator if separator != "," else None)
+    return given.model_copy(update={"separator": separated, "encoding": encoding})
 
 
 def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = None) -> TextLayout:
@@ -82,17 +96,22 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
     if not head.strip("\ufeff \t\r\n,;|"):
         raise DataError(f"{path} is empty")
     sheet = plain_name(path).suffix.lower() in SHEETS
-    candidates = _candidates(path)
+    candidates, rows = _candidates(path), options.header or 1
     separator = "," if sheet else options.separator
     if separator is None:
-        if columns is None:
-            separator = _by_lines(head, candidates)
-        else:  # that by which the first line holds most of the columns
-            separator = max(candidates, key=lambda mark: len({*columns} & {*_first_cells(head, mark)}))
-    header = _first_cells(head, separator)
+        separator = _by_lines(head, candidates) if columns is None else _by_names(head, candidates, columns, rows)
+    header = _first_cells(head, separator, rows)
+    if columns is not None and not set(columns) <= set(header) and options.skip_rows is options.header is None:
+        marks = [separator] if sheet or options.separator else candidates
+        found = _names_below(head, marks, set(columns), sheet)
+        if found is not None:
+            return layout_of(path, options.model_copy(update=found), columns)
+    if len(header) == 1 and columns is None and options.separator is None:
+        _require_no_title(path, head, candidates)
     if not sheet:
-        _require_divided(path, head, header, separator, columns)
-    return TextLayout(file, separator, options.decimal or ".", header, tuple(_notes(file, separator, options)))
+        _require_divided(path, head, header, separator, columns, rows)
+    notes = tuple(_notes(file, separator, options))
+    return TextLayout(file, separator, options.decimal or ".", header, notes, rows)
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:
@@ -137,9 +156,36 @@ def _rows(head: str, separator: str, most: int) -> list[list[str]]:
     return rows
 
 
-def _first_cells(head: str, separator: str) -> list[str]:
-    rows = _rows(head, separator, 1)
-    return [cell.removeprefix("\ufeff") if j == 0 else cell for j, cell in enumerate(rows[0])] if rows else []
+def _first_cells(head: str, separator: str, rows: int = 1) -> list[str]:
+    """The names of the columns: the cells of the first line, or of several joined."""
+    return _joined(_rows(head.removeprefix("\ufeff"), separator, rows)[:rows])
+
+
+def _joined(found: Sequence[list[str]]) -> list[str]:
+    """The names that stand in several rows; what stands above several columns goes with each."""
+    if len(found) < 2:
+        return found[0] if found else []
+    width = max(map(len, found))
+    padded = [[cell.strip() for cell in row] + [""] * (width - len(row)) for row in found]
+    for row in padded[:-1]:
+        for j in range(1, width):
+            row[j] = row[j] or row[j - 1]
+    return [" ".join(filter(None, names)) for names in zip(*padded, strict=True)]
+
+
+def _names_below(head: str, candidates: Sequence[str], columns: set[str], sheet: bool) -> dict[str, int | None] | None:
+    """The rows to skip, and those of names, by which a file has all columns; None: no such rows at its top."""
+    for mark in candidates:
+        lines = [row for row in _rows(head, mark, _TITLE + _MOST_NAMES) if not sheet or any(row)]
+        for skip, rows in product(range(_TITLE + 1), range(1, _MOST_NAMES + 1)):
+            if columns <= set(_joined(lines[skip : skip + rows])):
+                return {"skip_rows": skip or None, "header": rows if rows > 1 else None}
+    return None
+
+
+def _by_names(head: str, candidates: Sequence[str], columns: Sequence[str], rows: int) -> str:
+    """The separator by which the names hold most of the columns."""
+    return max(candidates, key=lambda mark: len({*columns} & {*_first_cells(head, mark, rows)}))
 
 
 def _by_lines(head: str, candidates: Sequence[str]) -> str:
@@ -155,7 +201,7 @@ def _by_lines(head: str, candidates: Sequence[str]) -> str:
 
 
 def _require_divided(
-    path: Path, head: str, header: Sequence[str], separator: str, columns: Sequence[str] | None
+    path: Path, head: str, header: Sequence[str], separator: str, columns: Sequence[str] | None, rows: int
 ) -> None:
     """Refuses a separator that was named, where another one divides the first line.
 
@@ -167,7 +213,7 @@ def _require_divided(
         names = set(columns)
         if names <= set(header):
             return
-        better = [mark for mark in others if names <= set(_first_cells(head, mark))]
+        better = [mark for mark in others if names <= set(_first_cells(head, mark, rows))]
     else:
         better = [mark for mark in others if len(_first_cells(head, mark)) > 1] if len(header) == 1 else []
     if better:
@@ -177,6 +223,23 @@ def _require_divided(
             f"{path} looks as if {shown(mark)} stood between its cells: say --separator {typed}, "
             f"in a run data.options.separator: {typed}"
         )
+
+
+def _require_no_title(path: Path, head: str, candidates: Sequence[str]) -> None:
+    """Refuses a first line of one cell above lines that a separator divides alike.
+
+    Raises:
+        DataError: says how many lines to skip.
+    """
+    for mark in candidates:
+        widths = [len(row) for row in _rows(head, mark, _LINES)[:_LINES] if any(row)]
+        first = next((j for j, width in enumerate(widths) if width > 1), 0)
+        alike = widths[first:].count(widths[first]) if widths else 0
+        if first and len(widths) - first > 1 and alike >= 0.9 * (len(widths) - first):
+            raise DataError(
+                f"{path} has {first} line{'s' if first > 1 else ''} of one cell above lines of {widths[first]}: leave "
+                f"out a title by --skip-rows {first}, in a run data.options.skip_rows: {first}"
+            )
 
 
 def _notes(file: TextFile, separator: str, options: FileOptions) -> Iterable[str]:

@@ -91,7 +91,8 @@ class TextFile:
         if plain_name(path).suffix.lower() in SHEETS:
             from fedsyn.table.data.excel import sheet_as_text
 
-            self._sheet, note = sheet_as_text(path, source_of(path, options), options.sheet)
+            skip, names = options.skip_rows or 0, options.header or 1
+            self._sheet, note = sheet_as_text(path, source_of(path, options), options.sheet, skip, names)
             self.notes += [note] if note else []
             return
         with self._opened() as raw:
@@ -106,16 +107,20 @@ class TextFile:
 
     @property
     def _is_utf8(self) -> bool:
-        """Whether nobody named an encoding, and the file does not show another one than UTF-8."""
-        return self.options.encoding is None and self.encoding in ("utf-8", "utf-8-sig")
+        """Whether nobody named an encoding but that of Excel's UTF-8, and the file does not show another one."""
+        return self.options.encoding in (None, "utf-8-sig") and self.encoding in ("utf-8", "utf-8-sig")
 
     def open(self) -> io.TextIOBase:
         """Its text from the start; close it."""
         if self._sheet is not None:
             return io.StringIO(self._sheet, newline="")
         lenient = self._is_utf8 or self.encoding in ("cp1252", "windows-1252")
-        self._streams.append(TextStream(self._opened(), self.encoding, lenient, str(self.path)))
-        return self._streams[-1]
+        stream = TextStream(self._opened(), self.encoding, lenient, str(self.path))
+        skip = self.options.skip_rows or 0
+        while skip and (line := stream.readline()):
+            skip -= bool(line.strip())
+        self._streams.append(stream)
+        return stream
 
     def _opened(self) -> BinaryIO:
         source = source_of(self.path, self.options)
@@ -124,6 +129,11 @@ class TextFile:
             return source.open("rb") if isinstance(source, Path) else source
         opened: BinaryIO = opener(source)
         return opened
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is a Parquet file, by its name."""
+    return plain_name(path).suffix.lower() == ".parquet"
 
 
 def source_of(path: Path, options: FileOptions) -> Path | BinaryIO:

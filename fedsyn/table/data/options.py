@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import codecs
 import io
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, StrictInt, StrictStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from fedsyn.errors import ConfigError
 
 #: Separators that are looked for where none is named. The first one wins where nothing tells them apart.
 SEPARATORS = (",", ";", "\t", "|")
+#: Options by which a text file is written, too.
+_WRITTEN = ("separator", "encoding", "decimal")
 _NAMES = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}
 
 
@@ -25,6 +39,9 @@ class FileOptions(BaseModel):
         encoding: of a text file, by the name that Python has for it: `utf-8`, `cp1252`, `utf-16`, ...
         decimal: the decimal mark of its numeric columns, `.` (the default) or `,`.
         sheet: of an Excel file, by name or counted from 1; the first one where it is left out.
+        skip_rows: number of lines, or rows of a sheet, above the names of the columns; empty ones are not counted.
+        header: number of rows that name the columns, 1 where it is left out. Names are joined by a space, and what
+            stands above several columns, in a merged cell, goes with each.
         key_file: file with the key of a sealed table (`fedsyn node seal`).
     """
 
@@ -34,6 +51,8 @@ class FileOptions(BaseModel):
     encoding: StrictStr | None = None
     decimal: StrictStr | None = None
     sheet: StrictStr | StrictInt | None = None
+    skip_rows: StrictInt | None = Field(default=None, ge=0, le=1000)
+    header: StrictInt | None = Field(default=None, ge=1, le=5)
     key_file: StrictStr | None = None
 
     @classmethod
@@ -49,9 +68,12 @@ class FileOptions(BaseModel):
         """
         if isinstance(options, FileOptions):
             return options
-        from fedsyn.config import parse_options
+        try:
+            return cls(**(options or {}))
+        except ValidationError as error:
+            from fedsyn.config import explain  # which imports what no reader needs
 
-        return parse_options(cls, dict(options or {}), where)
+            raise ConfigError(explain(error, cls, where)) from None
 
     @field_validator("separator")
     @classmethod
@@ -92,3 +114,39 @@ class FileOptions(BaseModel):
         named = {mark: name for name, mark in _NAMES.items() if name == "tab"}
         data = self.model_dump(exclude_none=True)
         return data | ({"separator": named.get(data["separator"], data["separator"])} if "separator" in data else {})
+
+
+def written_as(options: Mapping[str, Any], schema: Any) -> FileOptions:
+    """Return how a CSV file of a run is written: as its input, by what the configuration says of that.
+
+    In UTF-8 if the encoding lacks a letter of the schema.
+
+    Args:
+        options: `data.options` of the run. A run fills in what the first line of its input shows.
+        schema: of the table.
+
+    Raises:
+        ConfigError: a value that cannot be used.
+    """
+    chosen = FileOptions.of({key: options[key] for key in _WRITTEN if key in options})
+    try:
+        json.dumps(schema.to_dict(), ensure_ascii=False, default=str).encode(chosen.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return chosen.model_copy(update={"encoding": None})
+    return chosen
+
+
+def shown_layout(options: Mapping[str, Any], schema: Any) -> str:
+    """Return how a CSV file of a run is written, in words; empty for commas, UTF-8 and decimal points."""
+    written, asked = written_as(options, schema), options.get("encoding")
+    words = [f"{shown(written.separator)} between the cells"] if written.separator not in (None, ",") else []
+    if written.encoding not in (None, "utf-8"):
+        words.append(written.encoding.upper())
+    elif asked and written.encoding is None:
+        words.append(f"UTF-8 (letters of the schema are not in {asked})")
+    return ", ".join([*words, *(["decimal commas"] if written.decimal == "," else [])])
+
+
+def shown(separator: str) -> str:
+    """A separator as it is said: `';'`, `tab`."""
+    return "tab" if separator == "\t" else f"'{separator}'"

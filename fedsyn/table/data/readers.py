@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.table.data.layout import TextLayout, layout_of
-from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS
+from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS, is_parquet
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.sealed import is_sealed, plain_name
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import Column
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 # Names of tables, in a message.
@@ -108,16 +106,12 @@ def options_for(path: Path, options: Options) -> FileOptions:
     """
     chosen = FileOptions.of(options)
     inside = plain_name(path).suffix.lower()
-    means = {"sheet", "decimal"} if inside in SHEETS else {"separator", "encoding", "decimal"}
+    means = {"decimal", "header", "skip_rows", *(["sheet"] if inside in SHEETS else ["separator", "encoding"])}
     means = (set() if is_parquet(path) else means) | ({"key_file"} if is_sealed(path) else set())
     for key in chosen.model_dump(exclude_none=True):
         if key not in means:
             raise ConfigError(f"data.options.{key} means nothing for {path.name}: leave it out")
     return chosen
-
-
-def is_parquet(path: Path) -> bool:
-    return plain_name(path).suffix.lower() == ".parquet"
 
 
 @contextmanager
@@ -133,6 +127,12 @@ def readable(path: Path) -> Iterator[None]:
     except pd.errors.ParserError as error:
         # "Error tokenizing data. C error: Expected 3 fields in line 5, saw 4" holds line numbers, no cells.
         reason = str(error).strip().removeprefix("Error tokenizing data. C error: ")
+        if plain_name(path).suffix.lower() in SHEETS:
+            raise DataError(
+                f"{path} has rows with more cells than its first row has names: leave out a title above the names "
+                "(--skip-rows 1, in a run data.options.skip_rows), or read names from two rows (--header 2, "
+                "data.options.header)"
+            ) from None
         advice = "; a cell that holds the separator needs quotes around it" if "fields" in reason else ""
         if reason.startswith("EOF inside string starting at row"):
             reason, advice = f"a quotation mark in row {reason.rsplit(' ', 1)[1]} is never closed", ""
@@ -151,26 +151,7 @@ def readable(path: Path) -> Iterator[None]:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or damaged}") from None
 
 
-def series_of(column: pa.Array | pa.ChunkedArray) -> pd.Series:
-    """A column of Arrow as pandas has it; whole numbers and booleans stay such beside missing values."""
-    return column.to_pandas(types_mapper=_nullable if is_whole(column.type) and column.null_count else None)
-
-
-def is_whole(kind: pa.DataType) -> bool:
-    """Whether values are whole numbers or booleans, which pandas makes floats or objects of where some are missing."""
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
-
-
-def _nullable(kind: pa.DataType) -> Any:
-    import pandas as pd
-
-    names = {"bool": "boolean"}
-    return pd.api.types.pandas_dtype(names.get(str(kind), str(kind).replace("uint", "UInt").replace("int", "Int")))
-
-
-def _reads_numbers(column: Column) -> bool:
+def reads_numbers(column: object) -> bool:
     """Whether a column's cells are plain numbers; those of every other kind are read as text."""
     return isinstance(column, BinnedColumn) and column.reads_numbers
 
@@ -192,7 +173,7 @@ def csv_options(layout: TextLayout, schema: Schema) -> dict[str, Any]:
     """
     header = layout.header
     schema.require_columns(header, where=str(layout.path))
-    numeric = [name for name, column in schema.columns.items() if _reads_numbers(column)]
+    numeric = [name for name, column in schema.columns.items() if reads_numbers(column)]
     # All columns are read, also those that the schema does not name: pandas notices a row with too many
     # cells, whose values would otherwise slip into the wrong columns, only then.
     return {
@@ -226,6 +207,9 @@ def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Gen
     options = {"sep": layout.separator, "keep_default_na": False, "low_memory": False, **options}
     # In a table of one column a blank line is a missing value.
     options |= {"index_col": False, "chunksize": rows, "skip_blank_lines": len(layout.header) > 1}
+    if layout.rows > 1:
+        once = [name if name not in layout.header[:j] else f"{name}.{j}" for j, name in enumerate(layout.header)]
+        options |= {"header": layout.rows - 1, "names": once}
     with layout.file.open() as stream, pd.read_csv(stream, **options) as reader:
         while True:
             # With index_col=False pandas cuts surplus cells off and warns; without, it takes the first column for

@@ -6,7 +6,7 @@
     `sklearn:NAME`        a table that scikit-learn ships: iris, wine, digits, breast_cancer, diabetes
     `openml:NAME_OR_ID`   any OpenML table; needs a schema
     a path                `.csv`, `.tsv`, `.csv.gz`, `.xlsx`, `.parquet`, ...; needs a schema
-    a pandas DataFrame    needs a schema
+    a table in memory     of pandas, Polars, Arrow or DuckDB; needs a schema
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.table.data.cells import Cells, read_cells
+from fedsyn.table.data.layout import header_options
 from fedsyn.table.data.opening import SUFFIXES
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import options_for, read_guessed, require_table
@@ -29,9 +30,12 @@ from fedsyn.table.data.stream import encoded_blocks, read_table
 from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import Block
+from fedsyn.table.schema.frames import as_frame
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fedsyn.table.schema.frames import AnyFrame
 
 # Names under which scikit-learn's tables are registered, where its own name is taken by another table.
 _SKLEARN_NAMES = {"breast_cancer": "breast_cancer_sklearn", "diabetes": "diabetes_sklearn"}
@@ -60,7 +64,7 @@ class Dataset:
 
 
 def load_dataset(
-    source: str | Path | pd.DataFrame,
+    source: str | Path | AnyFrame,
     *,
     schema: Schema | str | Path | None = None,
     bins: int | None = None,
@@ -137,6 +141,12 @@ def file_source(
     return FileSource(path, known, options_for(path, options), path.name.split(".")[0])
 
 
+def layouts(sources: Sequence[str], schema: Schema, options: Mapping[str, Any]) -> set[FileOptions]:
+    """Return the formats that the first lines of files show; other sources show nothing."""
+    paths = [Path(source) for source in sources if _is_path(source)]
+    return {header_options(path, options_for(path, options), list(schema.columns)) for path in paths}
+
+
 def source_cells(source: str, options: Mapping[str, Any] | None = None, columns: Sequence[str] | None = None) -> Cells:
     """A source as a schema is drafted from: the cells of a file, or the values of any other.
 
@@ -155,10 +165,10 @@ def source_cells(source: str, options: Mapping[str, Any] | None = None, columns:
     return Cells(frame, FileOptions(), (), text=False)
 
 
-def _load(source: str | Path | pd.DataFrame, schema: Schema | None, options: dict[str, Any]) -> Dataset:
+def _load(source: str | Path | AnyFrame, schema: Schema | None, options: dict[str, Any]) -> Dataset:
     if not isinstance(source, str | Path):
         _only(options)
-        return Dataset(source, _needed(schema, "a DataFrame"), "table")
+        return Dataset(as_frame(source), _needed(schema, "a DataFrame"), "table")
     text = str(source)
     if _is_path(text):
         name = Path(text).name.split(".")[0]

@@ -16,23 +16,22 @@ import numpy.typing as npt
 
 from fedsyn.errors import CellError, DataError, FedsynError
 from fedsyn.table.data.layout import layout_of
-from fedsyn.table.data.opening import source_of
+from fedsyn.table.data.opening import is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import (
     ALL_ROWS,
     Options,
     csv_blocks,
     csv_options,
-    is_parquet,
     options_for,
     readable,
     require_table,
     say,
-    series_of,
 )
 from fedsyn.table.data.spool import RowSpool
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
+from fedsyn.table.schema.frames import series_of
 from fedsyn.table.schema.model import Schema
 
 if TYPE_CHECKING:

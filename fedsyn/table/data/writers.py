@@ -8,16 +8,19 @@ Parquet has no mixed columns.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.table.data.options import FileOptions
+from fedsyn.table.data.readers import reads_numbers
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import written
@@ -55,29 +58,47 @@ class TableWriter(ABC):
         self.close()
 
 
-def table_writer(path: Path | BinaryIO, schema: Schema) -> TableWriter:
-    """The writer of a file whose name ends in `.csv` or `.parquet`; of CSV to a file that is open already."""
+def table_writer(path: Path | BinaryIO, schema: Schema, layout: FileOptions | None = None) -> TableWriter:
+    """The writer of a file whose name ends in `.csv` or `.parquet`; of CSV to a file that is open already.
+
+    `layout`: separator, encoding and decimal mark of a CSV file (`written_as`).
+    """
     if isinstance(path, Path) and path.suffix == ".parquet":
         return ParquetTable(path, schema)
-    return CsvTable(path, schema)
+    return CsvTable(path, schema, layout or FileOptions())
+
+
+def starts_as(path: Path, schema: Schema, layout: FileOptions) -> bool:
+    """Whether a file begins with the names of the columns as they are written in this layout."""
+    names = _line(schema.order, layout.separator or ",").encode(layout.encoding or "utf-8", "replace")
+    with path.open("rb") as file:
+        return file.read(len(names)) == names
 
 
 class CsvTable(TableWriter):
-    """A CSV file in UTF-8 with a header row. A file that was given open stays open."""
+    """A CSV file with a header row. A file that was given open stays open."""
 
-    def __init__(self, path: Path | BinaryIO, schema: Schema) -> None:
+    def __init__(self, path: Path | BinaryIO, schema: Schema, layout: FileOptions) -> None:
         super().__init__(schema)
+        self._separator, encoding = layout.separator or ",", layout.encoding or "utf-8"
+        # Numbers that the reader takes for such; others stand as their column writes them.
+        self._commas = {
+            name for name, column in schema.every_column.items() if layout.decimal == "," and reads_numbers(column)
+        }
+        # What the encoding lacks is a question mark: the budget is spent, and `written_as` has looked.
+        self._encoder = None if encoding == "utf-8" else codecs.getincrementalencoder(encoding)("replace")
         self._own = isinstance(path, Path)
         self._file = path.open("wb") if isinstance(path, Path) else path
-        self._file.write(_line(schema.order).encode())
+        self.write([_line(schema.order, self._separator).encode()])
 
     def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> list[pa.Buffer]:
         cells = self.schema.cells(codes, rng, start)
-        return [_lines(cells.iloc[at : at + _LINES]) for at in range(0, len(codes), _LINES)]
+        blocks = [cells.iloc[at : at + _LINES] for at in range(0, len(codes), _LINES)]
+        return [_lines(block, self._separator, self._commas) for block in blocks]
 
-    def write(self, rendered: list[pa.Buffer]) -> None:
+    def write(self, rendered: Sequence[pa.Buffer | bytes]) -> None:
         for lines in rendered:
-            self._file.write(lines)
+            self._file.write(lines if self._encoder is None else self._encoder.encode(bytes(lines).decode()))
 
     def close(self) -> None:
         if self._own:
@@ -86,64 +107,70 @@ class CsvTable(TableWriter):
             self._file.flush()
 
 
-def _line(values: Sequence[Any]) -> str:
+def _line(values: Sequence[Any], separator: str) -> str:
     """One row of a CSV file."""
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(values)
+    csv.writer(line, delimiter=separator, lineterminator="\n").writerow(values)
     return line.getvalue()
 
 
-def _lines(frame: pd.DataFrame) -> pa.Buffer:
-    """The bytes that `frame.to_csv` writes, without the header: Arrow joins the cells three times as fast."""
+def _lines(frame: pd.DataFrame, separator: str, commas: Collection[str]) -> pa.Buffer:
+    """The bytes that `frame.to_csv` writes, without the header: Arrow joins the cells three times as fast.
+
+    `commas`: columns with decimal commas.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    nothing, comma, end = (pa.scalar(mark, pa.large_string()) for mark in ("", ",", "\n"))
-    cells = [_texts(frame[name], alone=len(frame.columns) == 1) for name in frame]
+    nothing, comma, end = (pa.scalar(mark, pa.large_string()) for mark in ("", separator, "\n"))
+    alone = len(frame.columns) == 1
+    cells = [_texts(frame[name], separator, "," if name in commas else ".", alone) for name in frame]
     cells[-1] = pc.binary_join_element_wise(cells[-1], end, nothing)  # short text: cheaper than of the whole line
     lines = pc.binary_join_element_wise(*cells, comma) if len(cells) > 1 else cells[0]
     _, ends, text = lines.buffers()
     return text.slice(0, int(np.frombuffer(ends, np.int64)[len(lines)]))
 
 
-def _texts(series: pd.Series, alone: bool) -> pa.Array:
+def _texts(series: pd.Series, separator: str, mark: str, alone: bool) -> pa.Array:
     """Arrow text of the cells of a column; `alone`: the table has no other, and a row that is empty needs quotes."""
     import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
 
     def cell(value: Any) -> str:
-        return _line([value])[:-1] if alone else _line([value, 0])[:-3]
+        return _line([value], separator)[:-1] if alone else _line([value, 0], separator)[:-3]
 
     if series.dtype.kind in "iu":
         return pc.fill_null(pc.cast(pa.array(series), pa.large_string()), cell(None))
     index, values = pd.factorize(series)
-    if series.dtype.kind == "f":  # a number needs no quotes
+    if series.dtype.kind == "f" and mark == ".":  # a number needs no quotes
         texts = list(map(repr, values.tolist()))
+    elif series.dtype.kind == "f":
+        texts = [cell(repr(value).replace(".", mark)) for value in values.tolist()]
     else:
         texts = list(map(cell, values.tolist()))
     return pa.array([*texts, cell(None)], pa.large_string()).take(pa.array(np.where(index < 0, len(texts), index)))
 
 
-class ParquetTable(TableWriter):
-    """A Parquet file; every block becomes a row group."""
+class ArrowRows:
+    """Decodes codes into Arrow's types.
 
-    def __init__(self, path: Path, schema: Schema) -> None:
+    Attributes:
+        fields: the types of the table, with the pandas dtypes where a column is stored as category.
+        pandas: the pandas dtypes, as Parquet files describe them.
+        typed: whether a column is stored as category.
+    """
+
+    def __init__(self, schema: Schema) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
-        super().__init__(schema)
-        # The types and dtypes of the decoded table, for who reads the file into pandas.
+        self.schema = schema
         row = self._plain(schema.decode(np.zeros((1, len(schema.columns)), schema.dtype), np.random.default_rng(0)))
-        self._fields = pa.schema([pa.field(name, self._type(name, row[name])) for name in schema.order])
-        described = pa.Schema.from_pandas(row, preserve_index=False).metadata
-        typed = any(schema.every_column[name].stored == "category" for name in schema.order)
-        if typed:
-            self._fields = self._fields.with_metadata({b"pandas": described[b"pandas"]})
-        # Without the Arrow schema a column of text is one of text to every reader, however it is stored.
-        self._file = pq.ParquetWriter(path, self._fields, store_schema=typed)
-        if not typed and hasattr(self._file, "add_key_value_metadata"):  # not in the oldest pyarrow
-            self._file.add_key_value_metadata({"pandas": described[b"pandas"].decode()})
+        self.fields = pa.schema([pa.field(name, self._type(name, row[name])) for name in schema.order])
+        self.pandas: bytes = pa.Schema.from_pandas(row, preserve_index=False).metadata[b"pandas"]
+        self.typed = any(schema.every_column[name].stored == "category" for name in schema.order)
+        if self.typed:
+            self.fields = self.fields.with_metadata({b"pandas": self.pandas})
 
     def _type(self, name: str, values: pd.Series) -> pa.DataType:
         import pyarrow as pa
@@ -164,11 +191,30 @@ class ParquetTable(TableWriter):
                 frame[name] = frame[name].map(written, na_action="ignore")
         return frame
 
-    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+    def batch(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+        """Return the rows of (n, d) codes; arguments as `Schema.decode`."""
         import pyarrow as pa
 
         frame = self._plain(self.schema.decode(codes, rng, start))
-        return pa.RecordBatch.from_pandas(frame, schema=self._fields, preserve_index=False)
+        return pa.RecordBatch.from_pandas(frame, schema=self.fields, preserve_index=False)
+
+
+class ParquetTable(TableWriter):
+    """A Parquet file; every block becomes a row group."""
+
+    def __init__(self, path: Path, schema: Schema) -> None:
+        import pyarrow.parquet as pq
+
+        super().__init__(schema)
+        rows = ArrowRows(schema)
+        self._rows = rows
+        # Without the Arrow schema a column of text is one of text to every reader, however it is stored.
+        self._file = pq.ParquetWriter(path, rows.fields, store_schema=rows.typed)
+        if not rows.typed and hasattr(self._file, "add_key_value_metadata"):  # not in the oldest pyarrow
+            self._file.add_key_value_metadata({"pandas": rows.pandas.decode()})
+
+    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+        return self._rows.batch(codes, rng, start)
 
     def write(self, rendered: pa.RecordBatch) -> None:
         self._file.write_batch(rendered, row_group_size=max(1, rendered.num_rows))

@@ -53,8 +53,8 @@ def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
     if pd.api.types.is_bool_dtype(dtype) or types == {bool}:
         why = "true and false" if types else f"dtype {dtype}"
         return made(Profile.of(series), BooleanColumn, keys, why, "categories")
-    if pd.api.types.is_complex_dtype(dtype) or types & {list, dict, set, np.ndarray}:
-        what = "lists or records" if types else "complex numbers"
+    if pd.api.types.is_complex_dtype(dtype) or types & {list, dict, set, np.ndarray, bytes}:
+        what = "lists, records or bytes" if types else "complex numbers"
         return Guess(DropColumn(drafted=("kind",), stored=str(dtype)), 0, 0.0, f"{what}, of which no kind is")
     profile = _counted(series)
     kind: type[TemporalColumn] = DateColumn
@@ -192,8 +192,6 @@ def draft_columns(
         ConfigError: `bins` out of range, or a name in `keep` that is none of a column.
         DataError: no rows or columns, doubled column names, or `label` is not a column.
     """
-    if not hasattr(frame, "columns"):
-        raise DataError(f"cannot draft a schema: expected a DataFrame, found {type(frame).__name__}")
     if type(bins) is not int:
         raise ConfigError(f"bins must be a whole number, found {type(bins).__name__}")
     names = [str(name) for name in frame.columns]

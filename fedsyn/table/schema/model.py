@@ -16,6 +16,8 @@ from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.notebook import Shown, View
+from fedsyn.output import plain
 from fedsyn.table.schema.approval import How, approved_column, findings
 from fedsyn.table.schema.aside import ASIDE, Aside
 from fedsyn.table.schema.base import REMARKS, ColumnBase
@@ -24,17 +26,21 @@ from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, Column
 from fedsyn.table.schema.compiled import CompiledRules, computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
+from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.quantities import IntegerColumn
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
+from fedsyn.table.schema.shown import described, view_of
 from fedsyn.table.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fedsyn.table.schema.frames import AnyFrame
 
-class Schema(BaseModel):
+
+class Schema(BaseModel, Shown):
     """The columns of a table with their public values.
 
     A value outside the schema gets a code too: the nearest bin, or "other".
@@ -182,6 +188,14 @@ class Schema(BaseModel):
         """The schema as YAML text; a draft starts with a note that says what to do."""
         return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(self.to_dict())
 
+    def __repr__(self) -> str:
+        return plain(f"Schema({described(self)})", keep="")
+
+    __str__ = __repr__
+
+    def _view(self) -> View:
+        return view_of(self)
+
     def save(self, path: str | Path) -> None:
         """Writes the schema as a YAML file."""
         Path(path).write_text(self.dumps(), encoding="utf-8")
@@ -250,7 +264,7 @@ class Schema(BaseModel):
 
     @classmethod
     def draft(
-        cls, frame: pd.DataFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
+        cls, frame: AnyFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
     ) -> Schema:
         """Proposes a schema for a table, which no run accepts before approval; see `draft.draft_columns`.
 
@@ -267,7 +281,7 @@ class Schema(BaseModel):
         """
         from fedsyn.table.schema.draft import draft_columns, drafted_schema
 
-        return cls.from_dict(drafted_schema(draft_columns(frame, bins, label, keep, **how), label))
+        return cls.from_dict(drafted_schema(draft_columns(as_frame(frame), bins, label, keep, **how), label))
 
     def edited(self, **columns: dict[str, Any]) -> Schema:
         """The schema with other settings of some columns, such as `age={"lower": 0}`. None takes a setting out.
@@ -288,7 +302,7 @@ class Schema(BaseModel):
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
         return Schema.from_dict(data)
 
-    def approve(self, *names: str, frame: pd.DataFrame | None = None, **how: Any) -> Schema:
+    def approve(self, *names: str, frame: AnyFrame | None = None, **how: Any) -> Schema:
         """The schema with some columns approved as public; without names, all of them.
 
         Args:
@@ -300,7 +314,7 @@ class Schema(BaseModel):
             SchemaError: no such column, or few rows hold a category and nobody said why it is public.
         """
         data, asked = self.to_dict(), How(**how)
-        found = findings(self, frame, asked.few) if frame is not None else {}
+        found = findings(self, as_frame(frame), asked.few) if frame is not None else {}
         for name in names or tuple(self.unapproved):
             if name not in data["columns"]:
                 raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
@@ -385,7 +399,7 @@ class Schema(BaseModel):
         """Return an encoder of one table's blocks; `csv`: they are read from a CSV file."""
         return Encoder(self.columns, self.missing_text, self.dtype, self.open, csv)
 
-    def block(self, frame: pd.DataFrame) -> Block:
+    def block(self, frame: AnyFrame) -> Block:
         """Encode a table as one block.
 
         Each row's codes depend on that row alone; see `fedsyn.table.schema.columns` for values outside the schema.
@@ -396,10 +410,11 @@ class Schema(BaseModel):
         Raises:
             DataError: a column is missing or doubled, or a numeric column holds text or dates.
         """
-        self.require_columns(frame.columns)
-        return self.encoder().whole(frame)
+        rows = as_frame(frame)
+        self.require_columns(rows.columns)
+        return self.encoder().whole(rows)
 
-    def encode(self, frame: pd.DataFrame) -> np.ndarray:
+    def encode(self, frame: AnyFrame) -> np.ndarray:
         """Return a table's (n, d) codes of dtype `self.dtype` in the order of `domain`. Raises DataError as `block`."""
         return self.block(frame).codes
 
@@ -414,7 +429,7 @@ class Schema(BaseModel):
                 result[:, j] = np.asarray(table, self.dtype)[own.index[name]]
         return result
 
-    def violations(self, frame: pd.DataFrame) -> dict[str, int]:
+    def violations(self, frame: AnyFrame) -> dict[str, int]:
         """Return how many rows of a table break each constraint; one whose columns are not all there is left out.
 
         >>> import pandas as pd
@@ -432,9 +447,10 @@ class Schema(BaseModel):
         Raises:
             DataError: a column does not hold what its kind says; its rows are counted, no value is quoted.
         """
-        known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in frame.columns}
+        rows = as_frame(frame)
+        known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
-        block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(frame)
+        block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(rows)
         drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
         codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
         return self.compiled.violations(DrawnRows(codes, drawn))

@@ -286,16 +286,20 @@ def test_a_metric_that_cannot_be_computed_is_refused_beforehand(
 
 
 @pytest.mark.parametrize(
-    ("package", "name", "project"),
-    [("xgboost", "f1_xgb", "XGBoost"), ("ot", "wasserstein", "POT"), ("sklearn", "rmse_mlp", "scikit-learn")],
+    ("package", "name", "project", "extra"),
+    [
+        ("xgboost", "f1_xgb", "XGBoost", "papers"),
+        ("ot", "wasserstein", "POT", "papers"),
+        ("sklearn", "rmse_mlp", "scikit-learn", "evaluation"),
+    ],
 )
 def test_a_missing_package_is_named_before_the_run(
-    package: str, name: str, project: str, monkeypatch: pytest.MonkeyPatch
+    package: str, name: str, project: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         "fedsyn.evaluation.real.metrics.find_spec", lambda asked: None if asked == package else object()
     )
-    message = rf"'{name}' needs {project}, which is not installed: pip install 'fedsyn\[evaluation\]'"
+    message = rf"'{name}' needs {project}, which is not installed: pip install 'fedsyn\[{extra}\]'"
     with pytest.raises(ConfigError, match=message):
         validate_metrics([name], has_test=True, label="y")
     validate_metrics(["workload_error", "range_query_error"], has_test=True, label="y")

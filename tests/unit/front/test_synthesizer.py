@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import fedsyn
@@ -124,6 +125,37 @@ def test_one_row_more_changes_no_dtype_order_or_file(tmp_path: Path) -> None:
     assert {"age": "int64", "sex": "category"}.items() <= dict(seen[0][2]).items()
 
 
+def test_rows_go_out_in_the_library_that_they_came_from(fitted: fedsyn.Synthesizer) -> None:
+    class Stream:
+        def __init__(self, table: pa.Table) -> None:
+            self.table = table
+
+        def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+            return self.table.__arrow_c_stream__(requested_schema)
+
+    table = pa.Table.from_pandas(frame(300))
+    made = {
+        name: fedsyn.Synthesizer(epsilon=3, delta=1e-5, schema=SCHEMA, rounds=1, seed=4).fit(given).sample(50)
+        for name, given in {"pandas": frame(300), "arrow": table, "stream": Stream(table)}.items()
+    }
+    assert isinstance(made["pandas"], pd.DataFrame) and isinstance(made["arrow"], pa.Table)
+    assert made["stream"].equals(made["arrow"]) and not made["arrow"].schema.metadata
+    types = dict(zip(made["arrow"].column_names, map(str, made["arrow"].schema.types), strict=True))
+    assert types["age"] == "int16" and types["cost"] == "float" and types["ward"] == "string"
+    for name in made["pandas"]:  # the same rows, whatever they came from
+        rows = made["pandas"][name].astype(object)
+        assert made["arrow"][name].to_pylist() == rows.where(rows.notna(), None).tolist()
+    assert isinstance(pickle.loads(pickle.dumps(fitted)).sample(2), pd.DataFrame)
+
+
+def test_evaluation_and_whole_configurations_take_arrow() -> None:
+    table = pa.Table.from_pandas(frame(300))
+    config = {"epsilon": 1, "delta": 1e-6, "evaluation": [], "mechanism": {"name": "mst"}, "runtime": {"seed": 1}}
+    made = fedsyn.run(config, table=[table], schema=SCHEMA).synthesizer
+    assert isinstance(made.sample(5), pa.Table)
+    assert made.evaluate(table).to_dict() == made.evaluate(frame(300)).to_dict()
+
+
 def test_what_links_two_columns_is_kept(fitted: fedsyn.Synthesizer) -> None:
     rows = fitted.sample(2000)
     assert (rows.loc[rows["ward"] == "children", "age"] < 20).mean() > 0.9
@@ -210,6 +242,29 @@ def test_parameters_are_scikit_learns() -> None:
     assert fitted is one and "at delta" in repr(one)
     check_is_fitted(fitted)
     assert not sklearn_base.clone(fitted).__sklearn_is_fitted__()
+
+
+def test_an_unknown_parameter_is_refused_where_it_is_given() -> None:
+    one = fedsyn.Synthesizer(rounds=3)
+    for call in (lambda: fedsyn.Synthesizer(foo=1), lambda: one.set_params(epsilon=9, foo=1)):
+        for kind in (ConfigError, TypeError, ValueError):  # as fedsyn, Python and scikit-learn raise
+            with pytest.raises(kind, match="unknown parameter 'foo'"):
+                call()
+    assert one.get_params()["epsilon"] == 1.0  # nothing was set
+    with pytest.raises(ConfigError, match="unknown parameter 'rounds'; options of mst"):
+        one.set_params(mechanism="mst", rounds=3)
+    assert one.set_params(mechanism="aim", rounds=5, workload={}).get_params()["rounds"] == 5
+
+
+def test_random_state_is_called_seed(fitted: fedsyn.Synthesizer) -> None:
+    asked: list[Any] = [
+        lambda: fedsyn.Synthesizer(random_state=3),
+        lambda: fitted.set_params(random_state=3),
+        lambda: fitted.sample(3, random_state=3),
+    ]
+    for call in asked:
+        with pytest.raises(ConfigError, match="unknown parameter 'random_state': use seed"):
+            call()
 
 
 @pytest.mark.parametrize("what", ["sample", "report", "save", "evaluate", "ledger", "model"])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from scipy.stats import norm, t
 from typer.testing import CliRunner
@@ -321,6 +322,14 @@ def test_what_cannot_be_analysed_is_one_sentence(
     with pytest.raises(InputError, match=said) as found:
         fedsyn.analyse(tables, formula, model)
     assert "\n" not in str(found.value)
+
+
+def test_tables_of_other_libraries(tables: list[pd.DataFrame]) -> None:
+    arrow = [pa.Table.from_pandas(frame) for frame in tables]
+    found = fedsyn.analyse(arrow, "hours-per-week ~ age + ward")
+    assert found.to_dict() == fedsyn.analyse(tables, "hours-per-week ~ age + ward").to_dict()
+    with pytest.raises(InputError, match="naive interval only"):
+        fedsyn.analyse(arrow[0], "age")
 
 
 def test_a_naive_interval_never_stands_alone(tables: list[pd.DataFrame]) -> None:

@@ -106,8 +106,8 @@ TABLES: list[tuple[str, Content, tuple[str, ...]]] = [
     ("t.parquet", parquet(pa.table({})), ("t.parquet",)),
     ("t.parquet", parquet(pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])),
      ("more than one column named 'a'",)),
-    ("t.parquet", parquet(pa.table({"a": pa.array([[1], [2]])})), ("column 'a' of t.parquet", "list")),
-    ("t.parquet", parquet(pa.table({"a": [b"\x01", b"\x02"]})), ("column 'a' of t.parquet", "binary")),
+    ("t.parquet", parquet(pa.table({"a": pa.array([[1], [2]])})), ("every column of t.parquet", "lists")),
+    ("t.parquet", parquet(pa.table({"a": [b"\x01", b"\x02"]})), ("every column of t.parquet", "bytes")),
     ("t.parquet", parquet(pa.table({"a": pa.nulls(3)})), ("no column of t.parquet is left",)),
 ]  # fmt: skip
 #: What is typed about a good file, and the words of the answer.
@@ -120,6 +120,8 @@ OPTIONS = [
     ("rows.csv --encoding utf-16", "rows.csv", "byte order mark"),
     ("rows.csv --encoding base64", "encoding"),
     ("rows.csv --decimal x", "decimal"),
+    ("rows.csv --header 9", "header"),
+    ("rows.csv --skip-rows -1", "skip-rows"),
     ("rows.csv --sheet 2", "sheet"),
     ("rows.csv --bins 0", "bins"),
     ("rows.csv --bins -1", "bins"),

@@ -64,7 +64,13 @@ def test_the_separator_is_found(separator: str, name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("encoding", "said"),
-    [("utf-8", None), ("utf-8-sig", None), ("utf-16", "utf-16"), ("utf-16-le", "utf-16-le"), ("cp1252", "cp1252")],
+    [
+        ("utf-8", None),
+        ("utf-8-sig", "utf-8-sig"),
+        ("utf-16", "utf-16"),
+        ("utf-16-le", "utf-16-le"),
+        ("cp1252", "cp1252"),
+    ],
 )
 def test_the_encoding_is_found(encoding: str, said: str | None, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(text(";", "\r\n").encode(encoding))
@@ -164,7 +170,7 @@ def test_an_excel_sheet(tmp_path: Path) -> None:
     assert_read(path, sheet="rows")
     assert_read(path, sheet=2)
     cells = read_cells(path)
-    assert list(cells.frame) == ["note"] and "the first of 2" in cells.notes[0]
+    assert list(cells.frame) == ["note"] and "reads another: 'rows'" in cells.notes[0]
     with pytest.raises(DataError, match=r"has no sheet 'row' \(did you mean 'rows'\?\); its sheets: read me, rows"):
         read_table(path, SCHEMA, {"sheet": "row"})
 

@@ -1,0 +1,101 @@
+"""Tables of other libraries: whatever gives Arrow's C stream comes in as a DataFrame, and goes out as it came.
+
+Polars frames, Arrow tables and DuckDB relations all give the stream (`__arrow_c_stream__`), and pyarrow reads it. A
+table goes out in the library that it came from. Of a DuckDB relation that is Arrow: a relation belongs to a connection
+that may be closed by then, while DuckDB queries an Arrow table by the name of its variable on any connection.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from fedsyn.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+    #: A table of pandas, Polars, Arrow or DuckDB.
+    AnyFrame: TypeAlias = pd.DataFrame | "ArrowStream"
+
+#: What a table comes in and goes out as.
+Kind = Literal["pandas", "polars", "arrow"]
+
+
+class ArrowStream(Protocol):
+    """A table of any library that gives Arrow's C stream."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+def is_table(given: Any) -> bool:
+    """Whether `as_frame` can try to read it."""
+    import pandas as pd
+
+    return isinstance(given, pd.DataFrame) or (not isinstance(given, type) and hasattr(given, "__arrow_c_stream__"))
+
+
+def as_frame(given: AnyFrame) -> pd.DataFrame:
+    """Return a table as a DataFrame: one of pandas as it is, any other by its Arrow stream.
+
+    Raises:
+        DataError: not a table.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(given, pd.DataFrame):
+        return given
+    expected = "expected a DataFrame (pandas, Polars, Arrow, a DuckDB relation)"
+    if not is_table(given):
+        raise DataError(f"{expected}; found {type(given).__name__}")
+    try:
+        return frame_of_arrow(pa.table(given))
+    except (pa.ArrowException, TypeError, ValueError):  # a column; a stream that was read already
+        raise DataError(f"{expected}; the Arrow stream of {type(given).__name__} is not a table") from None
+
+
+def kind_of(given: Any) -> Kind:
+    """The library that a table came from, by its type alone; of several tables the one of all, else pandas."""
+    if isinstance(given, list | tuple):
+        kinds = {kind_of(one) for one in given}
+        return kinds.pop() if len(kinds) == 1 else "pandas"
+    import pandas as pd
+
+    if type(given).__module__.partition(".")[0] == "polars":
+        return "polars"
+    return "pandas" if isinstance(given, pd.DataFrame) or not is_table(given) else "arrow"
+
+
+def in_kind(table: pa.Table, kind: Kind) -> Any:
+    """Return an Arrow table as a table of a library other than pandas."""
+    return import_module("polars").from_arrow(table) if kind == "polars" else table
+
+
+def frame_of_arrow(table: pa.Table) -> pd.DataFrame:
+    """A frame with the dtypes that pandas gave a table that it wrote; integers stay integers beside missing ones."""
+    frame = table.to_pandas()
+    for name in table.column_names:
+        if table.column_names.count(name) == 1 and name in frame and is_whole(table[name].type):
+            frame[name] = series_of(table[name]) if frame[name].dtype.kind in "fO" else frame[name]
+    return frame.reset_index(drop=True)
+
+
+def series_of(column: pa.Array | pa.ChunkedArray) -> pd.Series:
+    """A column of Arrow as pandas has it; whole numbers and booleans stay such beside missing values."""
+    return column.to_pandas(types_mapper=_nullable if is_whole(column.type) and column.null_count else None)
+
+
+def is_whole(kind: pa.DataType) -> bool:
+    """Whether values are whole numbers or booleans, which pandas makes floats or objects of where some are missing."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
+
+
+def _nullable(kind: pa.DataType) -> Any:
+    import pandas as pd
+
+    names = {"bool": "boolean"}
+    return pd.api.types.pandas_dtype(names.get(str(kind), str(kind).replace("uint", "UInt").replace("int", "Int")))

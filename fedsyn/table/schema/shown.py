@@ -1,0 +1,51 @@
+"""A schema as a notebook shows it: nothing that was read from the data and is not approved."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from fedsyn.notebook import Bar, View
+
+# Letters of a list of names or categories.
+_WIDTH = 60
+
+
+def described(schema: Any) -> str:
+    """Return a schema in one line: how many columns, and their first names."""
+    parts = [f"{len(schema.columns)} columns: {short(schema.columns)}"]
+    parts += [f"{len(schema.derived)} computed"] if schema.derived else []
+    parts += [f"{len(schema.aside)} left out"] if schema.aside else []
+    parts += [f"{len(schema.constraints)} constraints"] if schema.constraints else []
+    parts += [f"{len(schema.unapproved)} to approve"] if schema.unapproved else []
+    return "; ".join(parts)
+
+
+def short(names: Any) -> str:
+    """Return names in one line, the last ones left out if there are many."""
+    return textwrap.shorten(", ".join(map(str, names)), _WIDTH, placeholder=" ...")
+
+
+def view_of(schema: Any) -> View:
+    """Return one line a column, and a bar for the values or bins of each that is modelled."""
+    waiting, known = schema.unapproved, schema.to_dict()["columns"]
+    rows = []
+    for name, column in schema.every_column.items():
+        words = "read from the data, not approved" if name in waiting else _values(known[name], schema.open.get(name))
+        missing = "yes" if column.missing else ""
+        rows.append((name, column.kind, "left out" if name in schema.aside else words, missing))
+    bars = [Bar(name, column.size) for name, column in schema.columns.items()]
+    notes = [f"Constraint: {rule}" for rule in schema.to_dict().get("constraints", ())]
+    title = f"Schema of {described(schema)}"
+    return View(title, ("column", "kind", "values", "may be missing"), rows, notes, "values or bins", bars)
+
+
+def _values(data: dict[str, Any], wanted: Any) -> str:
+    if wanted is not None:
+        return "found by the run, with noise"
+    if "categories" in data:
+        return f"{len(data['categories'])}: {short(data['categories'])}"
+    ends = f"{data['lower']} to {data['upper']}" if "lower" in data and "upper" in data else ""
+    bins = data.get("bins")
+    counted = f"{bins} bins" if isinstance(bins, int) else ""
+    return ", ".join(filter(None, (ends, counted)))

@@ -1,0 +1,75 @@
+"""What a first step imports and an install brings: names of what is heavy and must not be there, and no seconds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).resolve().parents[2]
+_ALWAYS = ["flwr.superlink", "sqlalchemy", "fastapi", "alembic", "sklearn", "altair", "ray", "jax", "scipy.stats"]
+_RUNS = ["flwr", "grpc", "cryptography", "scipy.stats", "pandas", "pyarrow", "jinja2", "rich", "fedsyn.runs"]
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        (
+            "import fedsyn.front.cli as cli\ntry: cli.app(['--help'], standalone_mode=False)\nexcept SystemExit: pass",
+            ["numpy", "pydantic", "yaml", "scipy", "flwr", "pandas", "pyarrow", "fedsyn.config", "fedsyn.table"],
+        ),
+        ("import fedsyn; fedsyn.Synthesizer()", _RUNS),
+        ("import fedsyn; fedsyn.Schema", [*_RUNS, "scipy", "fedsyn.config"]),
+        (
+            "from fedsyn.table.data.cells import read_cells; read_cells('rows.csv', {'separator': ';'})",
+            ["fedsyn.config", "scipy", "flwr"],
+        ),
+        ("import fedsyn.client_app", _ALWAYS),
+        ("import fedsyn.runs.engines, fedsyn.front.archive", _ALWAYS),
+    ],
+    ids=["--help", "Synthesizer", "Schema", "a file", "a holder's node", "a run in process"],
+)
+def test_a_first_step_leaves_out_what_it_does_not_need(code: str, absent: list[str], tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("a;b\n1;2\n")
+    code += f"\nimport sys; print('found:', [name for name in {absent} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "found: []"
+
+
+def brought(asked: list[str], extra: str = "", known: set[tuple[str, str]] | None = None) -> set[str]:
+    """Names of all distributions that requirements bring, as far as they are installed here."""
+    known = set() if known is None else known
+    for one in map(Requirement, asked):
+        if one.marker is None or one.marker.evaluate({"extra": extra}):
+            for more in {"", *one.extras} - {more for name, more in known if name == one.name.lower()}:
+                known.add((one.name.lower(), more))
+                brought(_required(one.name, more), more, known)
+    return {name for name, _ in known}
+
+
+def _required(name: str, extra: str) -> list[str]:
+    """Of fedsyn what pyproject.toml says, of others what is installed."""
+    if name == "fedsyn":
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        return list(project["optional-dependencies"][extra] if extra else project["dependencies"])
+    try:
+        return requires(name) or []
+    except PackageNotFoundError:
+        return []
+
+
+def test_what_few_ask_for_is_in_no_other_extra() -> None:
+    heavy = {"xgboost", "pot", "jaxlib", "ray", "llvmlite", "scikit-learn", "statsmodels", "tenseal"}
+    for extra, brings in {
+        "fedsyn": set(),
+        "fedsyn[report]": {"altair"},
+        "fedsyn[evaluation]": {"altair", "scikit-learn"},
+        "fedsyn[papers]": {"altair", "scikit-learn", "xgboost", "pot"},
+    }.items():
+        assert brought([extra]) & {*heavy, "altair"} == brings
+    assert not brought(["fedsyn[simulation]"]) & {"xgboost", "pot", "jaxlib"}
