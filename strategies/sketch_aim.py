@@ -227,7 +227,7 @@ class SketchAim(MechanismStrategy):
         """Takes the factors that the sketches show for what the fits start from, if the plan's error is smaller so."""
         assert self.model is not None
         cuts, found = self.cuts(), list(sketched.looks(self.masses(), self.total))
-        shown = factors(correlations(found, cuts))
+        shown = factors(correlations(found, cuts, self.total))
         if not shown:
             return
         linked = factor_model(self.domain, cuts, shown, self.model.total)

@@ -157,7 +157,7 @@ class Correlations:
     Attributes:
         names: the attributes.
         values: (d, d) symmetric; 0 where there is none.
-        precision: (d, d) 1 / variance by noise; 0 where there is none, and on the diagonal.
+        precision: (d, d) 1 / variance; 0 where there is none, and on the diagonal.
     """
 
     names: tuple[str, ...]
@@ -170,11 +170,12 @@ class Correlations:
         return Correlations(tuple(names), self.values[np.ix_(at, at)], self.precision[np.ix_(at, at)])
 
 
-def correlations(found: Sequence[Look], cuts: Mapping[str, Cuts]) -> Correlations:
+def correlations(found: Sequence[Look], cuts: Mapping[str, Cuts], rows: float) -> Correlations:
     """Return the correlations with which normal scores would look, on average, as the pairs do.
 
     The counts beyond independence are read along one direction, that of a weak correlation: there a correlation r shows
-    the sum over k of c_k r^k (Mehler), which is solved for r. Noise in that direction has the sketch's own sigma.
+    the sum over k of c_k r^k (Mehler), which is solved for r. Noise in that direction has the sketch's own sigma; n rows
+    of independent columns scatter by 1/n besides.
     """
     names = tuple(dict.fromkeys(name for look in found for name in look.pair))
     place = {name: i for i, name in enumerate(names)}
@@ -199,7 +200,8 @@ def correlations(found: Sequence[Look], cuts: Mapping[str, Cuts]) -> Correlation
     values, slopes = _solved(series, seen)
     table, precision = np.zeros((2, len(names), len(names)))
     table[at[0], at[1]] = table[at[1], at[0]] = values
-    precision[at[0], at[1]] = precision[at[1], at[0]] = (slopes / sigmas) ** 2
+    certain = slopes**2 / (sigmas**2 + slopes**2 / max(1.0, rows))
+    precision[at[0], at[1]] = precision[at[1], at[0]] = certain
     return Correlations(names, table, precision)
 
 
