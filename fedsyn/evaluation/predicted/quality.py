@@ -129,6 +129,7 @@ class PredictedQuality(Evaluation):
         return Verdict(
             columns=columns,
             links=[link.judged() for link in self.seen.links],
+            weakened="weakened or in doubt",
             unseen=self.seen.sentence(),
             why="it needs real rows",
             remedy=self.remedy(),

@@ -38,7 +38,7 @@ from fedsyn.evaluation.real.scores import (
     shares,
 )
 from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, Verdict, few, folded, judged
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, Verdict, few, folded, judged, judged_link
 from fedsyn.table.schema import BinnedColumn, Column, Schema
 from fedsyn.table.schema.binned import NUMBERS
 
@@ -131,9 +131,7 @@ class PairScore:
 
     def judged(self) -> Judged:
         """Return what became of the link."""
-        was, now = self.association, self.association_synthetic
-        shape = ", in another way" if now > 0.75 * was and self.kept < 0.75 else ""
-        return judged(self.name, [("link", 1.0 - self.kept, f"association {was:.2f} became {now:.2f}{shape}")])
+        return judged_link(self.name, self.association, self.association_synthetic, self.kept)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,7 +140,9 @@ class Grouping:
         """Groups by the real one-way marginals (shares, in the order of the schema's domain), counted from `rows`."""
         axes = schema.domain.axes(names)
         least = 1.0 / math.sqrt(rows) if rows else 0.0
-        groups = tuple(_groups(real[axis], places(schema, name), least) for axis, name in zip(axes, names, strict=True))
+        groups = tuple(
+            few_groups(real[axis], places(schema, name), least) for axis, name in zip(axes, names, strict=True)
+        )
         return cls(Domain(tuple(names), tuple(int(g.max()) + 1 for g in groups)), axes, groups)
 
     def read(self, codes: Codes) -> npt.NDArray[np.uint8]:
@@ -169,7 +171,8 @@ class Grouping:
         return [table / max(1, len(codes)) for table in count(self.read(codes), self.domain, cliques)]
 
 
-def _groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.int64]:
+def few_groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.int64]:
+    """(size,) group of each code, by its share of the rows and its place; a group has that share at least."""
     size = len(real)
     if size <= MOST_GROUPS:
         groups = np.arange(size)
