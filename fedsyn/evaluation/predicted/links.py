@@ -5,8 +5,8 @@ groups of values of `real.scores`: |r|^2 / (g - 1) is Cramer's V^2. What is kept
 there and here, so the shape counts. s is known; r is known up to noise:
 
 - **Measured.** The noisy counts y are r plus noise that the model was fitted to as well, so <y, s> is too large. Given
-  y, and a relative error that is as large in every cell on average (its square the likeliest for y), r is normal; its
-  mean, its variance and s give what is kept, and by how much that may be off.
+  y, and a relative error that is as large in every cell on average, r is normal; that error's square is what y makes
+  likely. Mean and variance of r, and s, give what is kept, and by how much that may be off.
 - **Sketched.** |r|^2 + |s|^2 - |r - s|^2 = 2 <r, s>, and the sketch tells the first and the third without bias.
 
 Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`). A pair is
@@ -136,7 +136,7 @@ def seen_links(
             continue
         (cells,) = view.probabilities([pair])
         made = float((_Units.of(effects, pair, own).of_cells(cells) ** 2).sum())
-        kept, spread = look.kept(cells, squared, made, shown)
+        kept, spread = look.kept(cells, most, made, shown)
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
         found.append(SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3)))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
@@ -233,33 +233,42 @@ class _Measured:
         return part * float(known @ self.off**2) > least, (least - free) / (part * float(known @ self.units.shares))
 
     @cached_property
-    def posterior(self) -> tuple[Floats, Floats]:
-        """Mean and variance of r in each group, given the counts."""
+    def posterior(self) -> tuple[Floats, Floats, Floats]:
+        """Of each relative error: its probability, and given it (groups,) means and variances of r."""
         prior = _SQUARES[:, None] * self.units.shares + self.chance
         spread = prior + self.noise
-        prior = prior[np.argmin((np.log(spread) + self.off**2 / spread).sum(axis=1))]
-        weight = prior / (prior + self.noise)
-        return weight * self.off, weight * self.noise
+        log = -0.5 * (np.log(spread) + self.off**2 / spread).sum(axis=1) * self.units.free / len(self.off)
+        chance, weight = np.exp(log - log.max()), prior / spread
+        return chance / chance.sum(), weight * self.off, weight * self.noise
+
+    @cached_property
+    def _squares(self) -> Floats:
+        """|r|^2 given each relative error, less what chance adds to it."""
+        _, means, variances = self.posterior
+        return np.asarray((means**2 + variances).sum(axis=1) - self.units.free / self.rows)
 
     @property
     def squared(self) -> float:
         """|r|^2, less what chance adds to it."""
-        mean, variance = self.posterior
-        return float(mean @ mean + variance.sum()) - self.units.free / self.rows
+        return float(self.posterior[0] @ self._squares)
 
-    def kept(self, cells: npt.NDArray[np.floating], squared: float, made: float, shown: float) -> tuple[float, float]:
+    def kept(self, cells: npt.NDArray[np.floating], most: float, made: float, shown: float) -> tuple[float, float]:
         """What is kept of a link, and its standard deviation.
 
         Args:
             cells: the table's marginal.
-            squared, made: |r|^2 and |s|^2 in few groups.
+            most: what |r|^2 is at most.
+            made: |s|^2 in few groups.
             shown: share of an association in few groups that these counts show.
         """
-        (mean, variance), own = self.posterior, self.units.of_cells(cells)
-        base = max(squared, made)
-        kept = float(mean @ own) / base
-        slope = own / base if made >= squared else (own - 2.0 * kept / shown * mean) / base
-        return kept, math.sqrt(float(variance @ slope**2))
+        (chance, means, variances), own = self.posterior, self.units.of_cells(cells)
+        squares = np.minimum(most, np.maximum(0.0, self._squares) / shown)
+        bases = np.maximum(squares, made)
+        kept = means @ own / bases
+        moved = np.where((squares > made)[:, None], 2.0 / shown * kept[:, None] * means, 0.0)
+        spread = (variances * (own - moved) ** 2).sum(axis=1) / bases**2
+        mean = float(chance @ kept)
+        return mean, math.sqrt(float(chance @ (spread + (kept - mean) ** 2)))
 
 
 class _Sketched:
@@ -281,8 +290,9 @@ class _Sketched:
     def _spread(self) -> float:
         return (self.sketch.spread + self.sketch.rows * math.sqrt(2.0 / self.sketch.noises)) * self.unit
 
-    def kept(self, cells: npt.NDArray[np.floating], squared: float, made: float, shown: float) -> tuple[float, float]:
+    def kept(self, cells: npt.NDArray[np.floating], most: float, made: float, shown: float) -> tuple[float, float]:
         """What is kept of a link, and its standard deviation; as of counts."""
+        squared = min(most, max(0.0, self.squared) / shown)
         off = np.asarray(cells, np.float64).ravel() - independent(self.effects.masses, self.pair)
         if self.groups is not None:
             off = sums_of_groups(group_of_cells(self.groups)[0], off)
