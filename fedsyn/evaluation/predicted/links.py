@@ -234,7 +234,7 @@ class _Measured:
 
     @cached_property
     def posterior(self) -> tuple[Floats, Floats, Floats]:
-        """Of each relative error: its probability, and given it (groups,) means and variances of r."""
+        """Return the probability of each relative error, and (groups,) means and variances of r given it."""
         prior = _SQUARES[:, None] * self.units.shares + self.chance
         spread = prior + self.noise
         log = -0.5 * (np.log(spread) + self.off**2 / spread).sum(axis=1) * self.units.free / len(self.off)
