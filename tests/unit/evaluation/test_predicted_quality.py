@@ -369,7 +369,7 @@ def linked_pair(seed: int, sigma: float, how: str, shrink: float = 1.0) -> tuple
 
 @pytest.mark.parametrize(("how", "sigma", "shrink"), [("measured", 80.0, 1.0), ("sketched", 12.0, -0.5)])
 def test_what_is_kept_of_a_link_is_told_without_its_rows(how: str, sigma: float, shrink: float) -> None:
-    """A model that fits noise, and one of a reversed link: off by 0.05 at most on average, mostly within 2.5 spreads."""
+    """A model that fits noise, and one of a reversed link: off by 0.05 on average, mostly within 2.5 spreads."""
     off, near = [], 0
     for seed in range(12):
         effects, sketches, true = linked_pair(seed, sigma, how, shrink)
