@@ -243,6 +243,20 @@ def test_a_constant_column_passes() -> None:
     assert fitted.evaluate(frame).verdict().columns[-1].state == "kept"
 
 
+def test_moments_are_those_of_the_table_as_it_is_sampled() -> None:
+    """A last bin of 16,000 to 100,000: evenly filled it would have 1.3 times the mean that the table has."""
+    frame = newcomers.patients(2_000)[["cost", "sex"]]
+    edges = (0.0, 1000.0, 2000.0, 4000.0, 8000.0, 16000.0, 100000.0)
+    columns = {
+        "cost": NumericColumn(lower=0, upper=100_000, bins=edges),
+        "sex": CategoricalColumn(categories=("f", "m")),
+    }
+    fitted = fedsyn.Synthesizer(1.0, 1e-5, Schema(columns=columns, approved=True), seed=1).fit(frame)
+    (cost,) = [column for column in fitted.evaluate(frame).columns if column.name == "cost"]
+    assert cost.moments is not None
+    assert cost.moments[1][0] == pytest.approx(fitted.sample(20_000, seed=2)["cost"].mean(), rel=0.1)
+
+
 # As they come out, beside the facts ----------------------------------------------------------------------------------
 
 
