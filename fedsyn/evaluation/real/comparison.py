@@ -248,7 +248,7 @@ def compare_tables(
             is tested on a half of the real rows.
         label: what to predict; the schema's own by default.
         moments: `scores.moments` of the values themselves in the columns with bins, real and synthetic; None: values
-            are taken to lie evenly in their bins.
+            are taken to lie in their bins as a table has them.
         rng: chooses rows, halves and columns.
 
     Returns:
@@ -306,8 +306,8 @@ def _columns(
     for axis, (name, column) in enumerate(schema.columns.items()):
         at = places(schema, name)
         found = [
-            own[name] if name in own else moments_of_shares(column, share[axis], at)
-            for own, share in zip(known, (p, q), strict=True)
+            own[name] if name in own else moments_of_shares(column, share[axis], at, rows)
+            for own, share, rows in zip(known, (p, q), (len(real), len(synthetic)), strict=True)
         ]
         columns.append(
             ColumnScore(
