@@ -9,7 +9,8 @@
 
 A measured entry is fresh where its command says so by its exit code (`exits`), or where each number of its tables lies
 within its tolerance of what was printed in the row with the same name. Otherwise it stays stale, with what has moved.
-What a command printed is kept in claims/measured/ENTRY.txt, outside git.
+What a command printed is kept in claims/measured/ENTRY.txt, outside git. One that takes three times its minutes is
+stopped, and its entry stays stale.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -49,6 +51,8 @@ from claims.register import (
 )
 
 _LABEL = re.compile(r"[^\w/.,= ]+")
+#: A command is stopped after so many times the minutes that its entry gives, and not before so many minutes.
+_LIMIT, _LEAST_LIMIT = 3.0, 2.0
 
 
 def git(*words: str) -> str:
@@ -178,13 +182,28 @@ def measure(run: Run) -> bool:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         environment = {**os.environ, "OUT": out, "PYTHONPATH": str(ROOT), "PATH": path}
         started = time.monotonic()
-        done = subprocess.run(run.command, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True)
-    kept.write_text(done.stdout + done.stderr, encoding="utf-8")
+        done = subprocess.Popen(
+            run.command,
+            shell=True,
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        try:
+            printed, said = done.communicate(timeout=60 * max(_LEAST_LIMIT, _LIMIT * run.minutes))
+        except subprocess.TimeoutExpired:
+            os.killpg(done.pid, signal.SIGKILL)
+            printed, said = done.communicate()
+            said += f"stopped after {(time.monotonic() - started) / 60:.1f} minutes\n"
+    kept.write_text(printed + said, encoding="utf-8")
     took = (time.monotonic() - started) / 60
     if run.exits:
         lines = [] if done.returncode == 0 else [f"    exit code {done.returncode}: {kept.relative_to(ROOT)}"]
     else:
-        lines = ["    the command failed"] if done.returncode else moved(run, done.stdout)
+        lines = ["    the command failed"] if done.returncode else moved(run, printed)
     if lines:
         print(f"  has moved ({took:.1f} min):", *lines[:20], sep="\n")
         return False

@@ -305,6 +305,21 @@ def predicted() -> Facts:
 
 
 @fingerprint
+def verdicts() -> Facts:
+    """What a table is said to be fit for: by a run's released values, and beside real rows where links are shrunken."""
+    from experiments.verdicts.run import compared
+
+    with ran("sketch_aim", data={"options": {"rows": 3000, "features": 5, "clients": 6}}) as (_, out):
+        public = json.loads((out / "predicted_quality.json").read_text("utf-8"))
+    links = [[link["columns"], f"{link['kept']:.2f}"] for link in public["seen"]["links"]]
+    return {
+        "public": public["verdict"],
+        "links": digest(json.dumps(links)),
+        "compared": compared("survey_1", 960, 0.6).sentence(),
+    }
+
+
+@fingerprint
 def asked_of_holders() -> Facts:
     """Figures that the holders answer with noise, and their intervals."""
     with ran("sketch_aim", evaluation={"federated": True}) as (_, out):

@@ -98,7 +98,7 @@ class Oracle(SketchAim):
     def counted(self, plan: Mapping[int, float]) -> list[Measurement]:
         """The plan's residuals, in cells or groups as sketch_aim measures them, with Gaussian noise."""
         found = []
-        for i, groups, budget in self.looks(plan):
+        for i, groups, budget in self.parts(plan):
             clique = self.candidates.cliques[i]
             shape = self.domain.shape_of(clique) if groups is None else tuple(int(g.max()) + 1 for g in groups)
             sigma = sqrt(cost(shape) / budget)

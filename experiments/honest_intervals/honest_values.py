@@ -1,6 +1,7 @@
 """How often honest intervals hold the population's own values, where numbers stand in bins with sensible public bounds.
 
     python -m experiments.honest_intervals.honest_values [--runs 200] [--populations patients survey] [--rows 2000]
+    python -m experiments.honest_intervals.honest_values --exact    # the estimates from exact counts of the bins
 
 Other figures of this folder take a number for the middle of its bin, in the population too; here the population has
 heavy tails, and its values are known. `even`: the same tables with every number inside a bin equally likely.
@@ -154,6 +155,18 @@ def run(population: str, rows: int, epsilon: float, number: int) -> Iterator[tup
         yield kind, name, held[0], held[1], float(width[0])
 
 
+def exact(population: str) -> Iterator[str]:
+    """What bins alone cost: estimates from the values of many rows, and from the exact counts of their bins."""
+    rng, schema = np.random.default_rng(11), schema_of(population)
+    real = _MAKERS[population](rng, _TRUE_ROWS)
+    codes = schema.encode(real)
+    counts = {name: np.bincount(codes[:, axis]).astype(np.float64) for axis, name in enumerate(schema.domain)}
+    made = schema.shaped(counts).decode(codes, rng)
+    for kind, columns, by in ASKED[population]:
+        values = (float(estimate(frame, columns, by)[0][0]) for frame in (real, made))
+        yield f"| {kind} | {' ~ '.join(columns)} | " + " | ".join(f"{value:.4g}" for value in values) + " |"
+
+
 def _interval(frames: Sequence[pd.DataFrame], columns: tuple[str, ...], by: Estimator) -> tuple[Floats, Floats]:
     found = [estimate(frame, columns, by) for frame in frames]
     return combine([q for q, _ in found], [v for _, v in found], ratio=float(LARGER)).interval()
@@ -179,7 +192,12 @@ def main() -> None:
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--populations", nargs="+", choices=_MAKERS, default=list(_MAKERS))
     parser.add_argument("--every", type=int, default=0, help="print the table after so many runs, too")
+    parser.add_argument("--exact", action="store_true", help="what bins alone cost")
     options = parser.parse_args()
+    if options.exact:
+        print("| kind | estimate | values | exact counts of bins |", "|---|---|---|---|", sep="\n")
+        print(*(line for population in options.populations for line in exact(population)), sep="\n")
+        return
     found: list[tuple[str, str, bool, bool, float]] = []
     for number in range(1, options.runs + 1):
         for population in options.populations:

@@ -1,12 +1,12 @@
 """How far the statement of a run's quality is from the truth: predicted beside true errors, on held_out's tables.
 
     FEDSYN_DATA=FOLDER python experiments/quality/run.py [--side tuning] [--epsilons 0.3 1 3 10] [--seeds 1] [--every]
-                                                         [--keep FILE] [--report] [--check] [--changes]
+                                                         [--keep FILE] [--report] [--check] [--changes] [--choose]
 
-Runs in FILE, JSON lines outside of the repository, are not run again; --report runs nothing. How
-the spread of an interval was chosen says README.md. --changes compares what a run says of twice the rows or twice the
-epsilon with a second run that has them. Exit code: 0; 1 if what expected.yaml says does
-not hold.
+Runs in FILE, JSON lines outside of the repository, are not run again; --report runs nothing. --choose chooses the
+spread of intervals on the tuning side alone, and says what it holds on the judging one. --changes compares what a run
+says of twice the rows or twice the epsilon with a second run that has them. Exit code: 0; 1 if what expected.yaml says
+does not hold.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from experiments.held_out.held_cells import WORKLOAD, Cell, fitted, spread
 from experiments.held_out.held_tables import TABLES, available, row_counts, rows_of
 from fedsyn import yamlio
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality, predict_quality
+from fedsyn.evaluation.predicted.quality import QUANTILE, SPREADS
 from fedsyn.inference import Evidence
 from fedsyn.table.counting.candidates import build_workload
 from fedsyn.table.counting.marginals import count
@@ -112,9 +113,10 @@ class Kept:
 Place = tuple[str, int, float, int]  # table, rows, epsilon, seed
 
 
-def places(options: argparse.Namespace) -> Iterator[Place]:
+def places(options: argparse.Namespace, side: str = "") -> Iterator[Place]:
     """What is asked for."""
-    for name in spread([name for name, table in TABLES.items() if table.side == options.side and available(name)]):
+    side = side or options.side
+    for name in spread([name for name, table in TABLES.items() if table.side == side and available(name)]):
         if not options.tables or name in options.tables:
             yield from itertools.product([name], row_counts(name), options.epsilons, range(1, options.seeds + 1))
 
@@ -146,6 +148,49 @@ def changes(options: argparse.Namespace, kept: Kept) -> Iterator[str]:
     both = [list(place.values()) for place in found.values() if len(place) == len(CHANGES)]
     right = sum((rows[0] < budget[0]) == (rows[1] < budget[1]) for rows, budget in both)
     yield f"\nWhich of the two saves more was said rightly of {right} of {len(both)} runs."
+
+
+#: Shares of runs that intervals should hold, pooled and of each table, and what divides their ends at most from 2,000
+#: rows on.
+HELD, HELD_OF_TABLE, WIDEST = 0.88, 0.75, 2.0
+SPREADS_ASKED = [number / 100 for number in range(5, 41)]
+
+
+def held_with(found: list[Outcome], spread: float) -> tuple[float, float, float]:
+    """Share of runs that intervals of that spread hold, the least of a table's, and the widest from 2,000 rows on."""
+    inside: dict[str, list[bool]] = {}
+    widest = 1.0
+    for one in found:
+        said, true = one.whole, float(one.true.mean())
+        noise = max(0.0, np.log(said.value / said.low) ** 2 - (QUANTILE * SPREADS["all"]) ** 2)
+        factor = float(np.exp(np.hypot(QUANTILE * spread, np.sqrt(noise))))
+        low, high = said.value / factor, min(2.0, said.value * factor)
+        inside.setdefault(one.table, []).append(low <= true <= high)
+        widest = max(widest, high / low) if one.rows >= 2000 else widest
+    shares = [float(np.mean(some)) for some in inside.values()]
+    return float(np.mean([each for some in inside.values() for each in some])), min(shares), widest
+
+
+def choice(sides: dict[str, list[Outcome]]) -> Iterator[str]:
+    """The smallest spread with which the tuning side's intervals hold what they should, and what it does on either."""
+    told = {side: [one for one in found if one.whole.source != "unknown"] for side, found in sides.items()}
+    enough = [
+        spread
+        for spread in SPREADS_ASKED
+        for pooled, least, _ in [held_with(told["tuning"], spread)]
+        if pooled >= HELD and least >= HELD_OF_TABLE
+    ]
+    spread = enough[0] if enough else SPREADS_ASKED[-1]
+    yield f"chosen on the tuning side: {spread:.2f}" + ("" if enough else ", which does not hold enough")
+    yield "| side | spread | runs | held | least of a table | widest, n ≥ 2,000 |"
+    yield "|---|---|---|---|---|---|"
+    for side, found in told.items():
+        for each in dict.fromkeys([spread, SPREADS["all"]]):
+            pooled, least, widest = held_with(found, each)
+            name = f"{each:.2f}{', as it is' if each == SPREADS['all'] else ''}"
+            yield f"| {side} | {name} | {len(found)} | {pooled:.0%} | {least:.0%} | {widest:.2f} |"
+    if held_with(told["tuning"], spread)[2] > WIDEST:
+        yield f"too wide on the tuning side: an interval's ends may be a factor of {WIDEST:g} apart"
 
 
 def line(name: str, some: list[Outcome]) -> str:
@@ -211,11 +256,16 @@ def main() -> int:
     parser.add_argument("--report", action="store_true", help="run nothing")
     parser.add_argument("--check", action="store_true", help="compare with expected.yaml, which is of the judging side")
     parser.add_argument("--changes", action="store_true", help="twice the rows or epsilon: said, and in a second run")
+    parser.add_argument("--choose", action="store_true", help="choose the spread of intervals on the tuning side")
     parser.add_argument("--every", action="store_true", help="a line for each run")
     options = parser.parse_args()
     kept, found = Kept(options.keep, run=not options.report), []
     if options.changes:
         print("\n".join(changes(options, kept)))
+        return 0
+    if options.choose:
+        sides = {side: [kept.of(*place) for place in places(options, side)] for side in ("tuning", "judging")}
+        print("\n".join(choice({side: [one for one in some if one is not None] for side, some in sides.items()})))
         return 0
     for one in (kept.of(*place) for place in places(options)):
         if one is None:

@@ -27,7 +27,7 @@ from fedsyn.plugins.clients.sketch_aim import (
     SketchAimOptions,
     Weight,
 )
-from fedsyn.plugins.strategies.sketch_aim import Look, SketchAim, Sketched, expanded, in_cells, integer_weights
+from fedsyn.plugins.strategies.sketch_aim import Part, SketchAim, Sketched, expanded, in_cells, integer_weights
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
@@ -59,6 +59,7 @@ class VariantOptions(SketchAimOptions):
         always: sketches also where they could not show anything.
         room: where the model is full, a plan by gain for room is weighed against the plan by gain alone.
         residuals: chosen marginals are measured without their one-way parts; else as counts.
+        factors: hidden factors, and an order for values that have none, are looked for in interactions of pairs.
     """
 
     sketch: Literal["interactions", "groups", "count", "signs"] = "interactions"
@@ -69,6 +70,11 @@ class VariantOptions(SketchAimOptions):
     always: bool = False
     room: bool = True
     residuals: bool = True
+    factors: bool = True
+
+    @property
+    def finds_factors(self) -> bool:
+        return self.factors and self.sketch == "interactions"
 
     @property
     def is_grouped(self) -> bool:
@@ -222,8 +228,12 @@ class VariantContract(SketchAimContract):
     def factors(self) -> tuple[int, ...] | None:
         return super().factors if self.options.residuals else None
 
-    def groups(self, cliques: Any, width: int, mass: Any) -> list[npt.NDArray[Any]]:
-        return super().groups(cliques, width, mass) if self.options.is_grouped else []
+    @cached_property
+    def unordered(self) -> tuple[str, ...]:
+        return super().unordered if self.options.finds_factors else ()
+
+    def groups(self, cliques: Any, width: int, mass: Any, scores: Any = None) -> list[npt.NDArray[Any]]:
+        return super().groups(cliques, width, mass, scores) if self.options.is_grouped else []
 
     def _sketcher(self, cliques: Any, width: int, arrays: Any) -> Sketcher:
         kind = self.options.sketch
@@ -253,6 +263,10 @@ class Variant(SketchAim):
 
     Client = VariantClient
     options: VariantOptions
+
+    def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> None:
+        if self.options.finds_factors:
+            super().link(sketched, measurements, left)
 
     def shrinkage_of(self, sketched: Sketched) -> float | None:
         """Return the shrinkage, from sketches by groups; the others do not tell it."""
@@ -301,16 +315,16 @@ class Variant(SketchAim):
             found = replace(found, ladder=errors.ladder, rows=errors.rows, steps=errors.steps)
         return found
 
-    def looks(self, plan: Mapping[int, float]) -> list[Look]:
+    def parts(self, plan: Mapping[int, float]) -> list[Part]:
         """As sketch_aim, or one attribute at all resolutions of its hierarchy.
 
         The resolutions share mu^2 as the squares of the hierarchy's weights: one row pays what it paid for cells.
         """
-        found: list[Look] = []
+        found: list[Part] = []
         for i, budget in plan.items():
             clique = self.candidates.cliques[i]
             if len(clique) > 1 or self.options.one_way == "flat":
-                found += super().looks({i: budget})
+                found += super().parts({i: budget})
                 continue
             tree = Hierarchy.binary(self.domain[clique[0]], self.domain.ordered.get(clique[0], 0))
             shares = np.square(tree.weights) / tree.sensitivity**2

@@ -62,6 +62,23 @@ def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
     return Judged(name, *max(found, default=(0.0, "")))
 
 
+def judged_link(name: str, was: float, now: float, kept: float, doubt: float = 0.0) -> Judged:
+    """Return what became of a link.
+
+    >>> judged_link("a × b", 0.3, 0.26, 0.82), judged_link("a × b", 0.3, 0.26, 0.82, doubt=0.1).state
+    (Judged(name='a × b', loss=0.36, why='association 0.30 became 0.26'), 'weakened')
+
+    Args:
+        name: of the pair.
+        was, now: association of the rows and of the table.
+        kept: share of the link that is in the table; of another shape, less than the associations say.
+        doubt: by how much `kept` may be off: a link is called neither kept nor lost that may be weakened.
+    """
+    shape = ", in another way" if now > 0.75 * was and kept < 0.75 else ""
+    loss = min(max(0.75 * LOST["link"], 1.0 - kept - doubt), 1.0 - kept + doubt)
+    return judged(name, [("link", loss, f"association {was:.2f} became {now:.2f}{shape}")])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What a table is fit for.
@@ -69,6 +86,7 @@ class Verdict:
     Attributes:
         columns: all of them.
         links: the pairs that something links.
+        doubt: whether links between kept and lost may be anything: noise leaves it open.
         unseen: what was not seen of the other pairs, as one clause; empty where all were seen.
         training: what a model learns from the table: how good, 1 as from real rows, and the words for it; None: `why`.
         why: why training was not measured.
@@ -77,6 +95,7 @@ class Verdict:
 
     columns: Sequence[Judged]
     links: Sequence[Judged]
+    doubt: bool = False
     unseen: str = ""
     training: tuple[float, str] | None = None
     why: str = ""
@@ -92,8 +111,9 @@ class Verdict:
             pairs += f" ({len(self.links) - links} of {len(self.links)} linked pairs{' seen' if self.unseen else ''})"
         found[pairs] = None if not self.links else 2 * links <= len(self.links)
         kept = sum(one.state == "kept" for one in self.links)
-        bad = links > 0 or columns > 0 or 4 * kept < 3 * len(self.links)
-        found["regression"] = False if bad else True if whole else None
+        few = 4 * kept < 3 * len(self.links)
+        bad = links > 0 or columns > 0 or (few and not self.doubt)
+        found["regression"] = False if bad else True if whole and not few else None
         found["training"] = None if self.training is None else self.training[0] >= 0.9
         return found
 
@@ -103,7 +123,7 @@ class Verdict:
         good, bad, unknown = ([use for use, fit in uses.items() if fit is one] for one in (True, False, None))
         text = f"it is fit for {_listed(good)}" if good else "it is not fit for use"
         text += f", not for {_listed(bad, 'or')}" if good and bad else ""
-        facts = [_columns(self.columns), _links(self.links), self.unseen]
+        facts = [_columns(self.columns), _links(self.links, self.doubt), self.unseen]
         facts += [self.training[1]] if self.training else []
         if text_facts := "; ".join(filter(None, facts)):
             text += f": {text_facts}"
@@ -150,10 +170,10 @@ def _columns(columns: Sequence[Judged]) -> str:
     return f"columns: {kept} close, {moved} moved, {lost} lost (worst {worst.name}: {worst.why})"
 
 
-def _links(links: Sequence[Judged]) -> str:
+def _links(links: Sequence[Judged], doubt: bool) -> str:
     if not links:
         return ""
     kept, weakened, lost = (sum(one.state == state for one in links) for state in ("kept", "weakened", "lost"))
     worst = max(links, key=lambda one: one.loss)
-    text = f"linked pairs: {kept} kept, {weakened} weakened, {lost} lost"
+    text = f"linked pairs: {kept} kept, {weakened} weakened{' or in doubt' if doubt else ''}, {lost} lost"
     return text if worst.state == "kept" else f"{text} (worst {worst.name}: {worst.why})"

@@ -348,9 +348,9 @@ class Synthesizer(Generic[F]):
 
         blocks = [release.schema.block(frame) for frame in frames_of(real)]
         real_codes = np.concatenate([block.codes for block in blocks])
-        known = moments([block.numbers for block in blocks]), None
         randomness = Randomness(self.seed)
         codes = release.model.sample(max(1, len(real_codes)), randomness.ordinary("evaluate", "rows"))
+        known = moments([block.numbers for block in blocks]), None
         rng = randomness.ordinary("evaluate")
         return codes, compare_tables(release.schema.adjusted(None, label), real_codes, codes, moments=known, rng=rng)
 

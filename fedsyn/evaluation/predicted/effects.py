@@ -232,6 +232,15 @@ class Effects:
         """Whether its marginal was measured, alone or in a larger one."""
         return clique in self._by_part
 
+    def measured(self, part: Clique) -> list[Measurement]:
+        """What the measurements say of a part of their cliques."""
+        return [
+            part_of(self.domain, m, part)
+            for clique in self._by_part.get(part, ())
+            for m in self._measured[clique]
+            if not m.beyond or len(part) > 1
+        ]
+
     # One effect -------------------------------------------------------------------------------------------------------
 
     def _effect(self, part: Clique) -> Effect:
@@ -242,17 +251,13 @@ class Effects:
             return Effect(np.ones(1), share, squared, spread, 0.0, (), source)
         expected = self.rows * self._marginals[part]
         precision, coarse, beyond = 0.0, list[Coarse](), list[tuple[float, float]]()
-        for clique in self._by_part[part]:
-            for m in self._measured[clique]:
-                if m.beyond and len(part) == 1:
-                    continue
-                own = part_of(self.domain, m, part)
-                if own.groups is None:
-                    precision += 1.0 / own.sigma**2
-                else:
-                    coarse.append(self._coarse(own))
-                if len(part) > 1:
-                    beyond.append(self._beyond(own))
+        for own in self.measured(part):
+            if own.groups is None:
+                precision += 1.0 / own.sigma**2
+            else:
+                coarse.append(self._coarse(own))
+            if len(part) > 1:
+                beyond.append(self._beyond(own))
         squared = 1.0
         if beyond:
             values, weights = zip(*beyond, strict=True)

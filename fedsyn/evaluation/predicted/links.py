@@ -1,9 +1,17 @@
 """What links two columns, by what was released: the association that noisy counts or a sketch saw, and the table's own.
 
-A look (a noisy marginal, or a sketch) says how far the rows are from independent columns, without bias, in the squared
-units of `effects`: R^2. The model's marginal, read through the same look, says how far the table is. A pair is seen to
-be linked if the look is beyond noise, for all pairs together, and the association (sqrt(R^2 / (g - 1)), g the smaller
-effective number of values) is no smaller than what `verdict` calls a link.
+Associations are what a pair has beyond independence, r in the rows and s in the table, in units of chance and in the
+groups of values of `real.scores`: |r|^2 / (g - 1) is Cramer's V^2. What is kept of a link is <r, s> / max(|r|^2, |s|^2)
+there and here, so the shape counts. s is known; r is known up to noise:
+
+- **Measured.** The noisy counts y are r plus noise that the model was fitted to as well, so <y, s> is too large. Given
+  y, and a relative error that is as large in every cell on average, r is normal; that error's square is what y makes
+  likely. Mean and variance of r, and s, give what is kept, and by how much that may be off.
+- **Sketched.** |r|^2 + |s|^2 - |r - s|^2 = 2 <r, s>, and the sketch tells the first and the third without bias.
+
+Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`). A pair is
+seen to be linked if the look is beyond noise, for all pairs together, and the association is no weaker than what
+`verdict` calls a link.
 """
 
 from __future__ import annotations
@@ -11,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +27,18 @@ from scipy.special import chdtri
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent, visible
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, Judged, judged
-from fedsyn.selection.views import ModelView, effective_cells
-from fedsyn.table.counting.groups import Groups, group_of_cells
+from fedsyn.evaluation.real.scores import few_groups, places
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, Judged, judged_link
+from fedsyn.selection.views import ModelView
+from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
+from fedsyn.table.counting.residuals import residual
 from fedsyn.table.schema import CategoricalColumn, Schema
 
 Floats = npt.NDArray[np.float64]
+#: A link is called kept or lost if it is so by this many standard deviations: experiments/verdicts, the tuning side.
+DOUBT = 1.0
+_SQUARES = np.append(0.0, np.exp(np.linspace(math.log(1e-5), math.log(8.0), 80)))  # of relative errors
+_NOTHING = 1e-12  # shares below it count as none
 
 
 @dataclass(frozen=True)
@@ -34,17 +49,19 @@ class SeenLink:
         columns: of the pair.
         seen: the association of the rows, as noise shows it; 0 to 1.
         made: that of the table.
+        kept: share of the link that is in the table.
+        spread: its standard deviation, by noise.
     """
 
     columns: Clique
     seen: float
     made: float
+    kept: float
+    spread: float
 
     def judged(self) -> Judged:
         """Return what became of the link."""
-        kept = min(self.seen, self.made) / max(self.seen, self.made, 1e-12)
-        why = f"association {self.seen:.2f} became {self.made:.2f}"
-        return judged(" × ".join(self.columns), [("link", 1.0 - kept, why)])
+        return judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, DOUBT * self.spread)
 
 
 @dataclass(frozen=True)
@@ -90,57 +107,197 @@ def seen_links(
         effects: of the last model.
         sketches: of it.
         pairs: in domain order.
-        schema: says which columns have an order; None: not known.
+        schema: says which columns have an order; None: not known but of bins.
     """
     columns = {} if schema is None else schema.columns
-    domain, rows = effects.domain, effects.rows
+    domain = effects.domain
+    few = {name: _few(effects, name, schema) for name in domain}
     sketched = {domain.canonical(g.clique): g for g in sketches if len(g.clique) == 2 and g.alone is not None}
     view, found = ModelView(effects.model), list[SeenLink]()  # type: ignore[arg-type]
-    least, grouped, looked = list[float](), set[str](), 0
+    least, grouped = list[float](), set[str]()
     for pair in pairs:
-        effect, scale = effects[pair], max(min(effects.supports[name] for name in pair) - 1.0, 1e-9)
-        groups: Groups | None = None
-        if effect.precision > 0:
-            cells = domain.size(pair)
-            squared, off = effect.squared, math.sqrt(2.0 * cells) / effect.precision * effects.cells(pair) / rows**2
+        own = few[pair[0]], few[pair[1]]
+        look: _Measured | _Sketched
+        if effects.is_measured(pair):
+            look = _Measured(effects, pair, own)
         elif pair in sketched:
-            g = sketched[pair]
-            groups, cells = g.groups if g.clique == pair else None, g.noises
-            unit = g.support / (rows**2 * _visible(effects, pair, groups))
-            squared, off = ((g.alone or 0.0) - g.rows) * unit, (g.spread + g.rows * math.sqrt(2.0 / cells)) * unit
+            look = _Sketched(effects, pair, sketched[pair])
         else:
             continue
-        looked += 1
-        if groups is not None:
+        if look.groups is not None:
             for column, name in ((columns.get(name), name) for name in pair):
                 if isinstance(column, CategoricalColumn) and not column.ordered and domain[name] > 3:
                     grouped.add(name)
-        beyond = off * (chdtri(cells, CHANCE / len(pairs)) - cells) / math.sqrt(2.0 * cells)
-        least.append(min(1.0, math.sqrt(beyond / scale)))
-        seen = math.sqrt(max(squared, 0.0) / scale)
-        if squared <= beyond or seen < LEAST_LINK:
+        most, shown = max(1.0, float(min(map(max, own)))), _shown(effects, pair, look.groups, own)
+        is_seen, beyond = look.beyond(CHANCE / len(pairs))
+        least.append(min(1.0, math.sqrt(beyond / shown / most)))
+        squared = min(most, max(0.0, look.squared) / shown) if is_seen else 0.0
+        if squared < most * LEAST_LINK**2:
             continue
-        (marginal,) = view.probabilities([pair])
-        made = _apart(marginal, independent(effects.masses, pair), groups) / _visible(effects, pair, groups)
-        found.append(SeenLink(pair, round(min(seen, 1.0), 3), round(min(math.sqrt(made / scale), 1.0), 3)))
+        (cells,) = view.probabilities([pair])
+        made = float((_Units.of(effects, pair, own).of_cells(cells) ** 2).sum())
+        kept, spread = look.kept(cells, most, made, shown)
+        seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
+        found.append(SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3)))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
     found.sort(key=lambda link: -link.judged().loss)
-    return SeenLinks(
-        tuple(found), len(pairs), looked, round(limit, 3), tuple(name for name in domain if name in grouped)
-    )
+    arranged = tuple(name for name in domain if name in grouped)
+    return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), arranged)
 
 
-def _visible(effects: Effects, pair: Clique, groups: Groups | None) -> float:
-    """Share of an association that groups of values can show, in their order."""
+def _few(effects: Effects, name: str, schema: Schema | None) -> npt.NDArray[np.int64]:
+    """(size,) the few groups of values in which rows and table are compared."""
+    mass = effects.masses[name]
+    at = None if schema is None else places(schema, name)
+    if schema is None and (ordered := effects.domain.ordered.get(name, 0)):
+        at = np.where(np.arange(len(mass)) < ordered, 0.0, np.nan)
+    return few_groups(mass, at, 1.0 / math.sqrt(max(1.0, effects.rows)))
+
+
+def _shown(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -> float:
+    """Share of an association in few groups that a look in other groups can show."""
     if groups is None:
         return 1.0
-    return math.prod(visible(effects.masses[name], own) for name, own in zip(pair, groups, strict=True))
+    parts = zip(pair, groups, few, strict=True)
+    return min(1.0, math.prod(visible(effects.masses[n], g) / visible(effects.masses[n], own) for n, g, own in parts))
 
 
-def _apart(marginal: Floats, alone: Floats, groups: Groups | None) -> float:
-    """R^2 of a model's marginal, as a look through groups of values sees it."""
-    off = np.asarray(marginal, np.float64).ravel() - alone
-    if groups is not None:
-        index, _ = group_of_cells(groups)
-        off, alone = (np.bincount(index, own).astype(np.float64) for own in (off, alone))
-    return float(off @ off) * float(effective_cells(alone))
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """Groups of a pair's cells, in units of chance: a difference of shares over the root of what independence expects.
+
+    Attributes:
+        index: (cells,) group of each cell.
+        alone: (groups,) shares of independent attributes.
+        full: (groups,) which are not empty.
+        free: degrees of freedom of what they have beyond independence.
+    """
+
+    index: npt.NDArray[np.int64]
+    alone: Floats
+    full: npt.NDArray[np.bool_]
+    free: int
+
+    @classmethod
+    def of(cls, effects: Effects, pair: Clique, groups: Groups) -> _Units:
+        index, length = group_of_cells(groups)
+        alone = sums_of_groups(index, independent(effects.masses, pair), length)
+        full = alone > _NOTHING
+        sides = full.reshape([int(own.max()) + 1 for own in groups])
+        free = math.prod(int(sides.any(axis=axis).sum()) - 1 for axis in (0, 1))
+        return cls(index, alone, full, max(1, free))
+
+    @property
+    def shares(self) -> Floats:
+        return self.alone[self.full]
+
+    def of_groups(self, off: Floats) -> Floats:
+        """Differences of the groups' shares."""
+        return np.asarray(off[self.full] / np.sqrt(self.shares))
+
+    def of_cells(self, cells: npt.NDArray[np.floating]) -> Floats:
+        """What a marginal has beyond independence."""
+        return self.of_groups(sums_of_groups(self.index, np.ravel(cells), len(self.alone)) - self.alone)
+
+
+class _Measured:
+    """The mean of all noisy counts in cells, put into few groups, or else of those in the groups of the firmest one."""
+
+    def __init__(self, effects: Effects, pair: Clique, few: Groups) -> None:
+        found, self.rows = effects.measured(pair), effects.rows
+        some = [m for m in found if m.groups is None]
+        if not some:
+            best = min(found, key=lambda m: m.sigma).groups or ()
+            some = [m for m in found if all(map(np.array_equal, m.groups or (), best))]
+        self.groups, shape = some[0].groups, np.shape(some[0].values)
+        weights = [m.sigma**-2 for m in some]
+        counts = np.average([m.values for m in some], axis=0, weights=weights)
+        self.units = _Units.of(effects, pair, few if self.groups is None else self.groups)
+        if self.groups is None:
+            alone = independent(effects.masses, pair)
+            off = sums_of_groups(self.units.index, residual(counts / self.rows - alone.reshape(shape)).ravel())
+            joined = [np.bincount(own).astype(np.float64) for own in few]
+        else:
+            off = residual(counts / self.rows - self.units.alone.reshape(shape)).ravel()
+            joined = [np.ones(size) for size in shape]
+        # A sum of residuals of n among an attribute's g values has n - n^2 / g of the noise.
+        noise = np.outer(*(n - n**2 / size for n, size in zip(joined, shape, strict=True))).ravel()
+        self.off = self.units.of_groups(off)
+        self.noise = noise[self.units.full] / self.units.shares / (sum(weights) * self.rows**2)
+        self.chance = self.units.free / len(self.off) / self.rows
+
+    def beyond(self, chance: float) -> tuple[bool, float]:
+        """Whether the counts are beyond noise and rows, and the |r|^2 from which they are."""
+        free, known = self.units.free, 1.0 / (self.noise + self.chance)
+        least, part = float(chdtri(free, chance)), free / len(self.off)
+        return part * float(known @ self.off**2) > least, (least - free) / (part * float(known @ self.units.shares))
+
+    @cached_property
+    def posterior(self) -> tuple[Floats, Floats, Floats]:
+        """Return the probability of each relative error, and (groups,) means and variances of r given it."""
+        prior = _SQUARES[:, None] * self.units.shares + self.chance
+        spread = prior + self.noise
+        log = -0.5 * (np.log(spread) + self.off**2 / spread).sum(axis=1) * self.units.free / len(self.off)
+        chance, weight = np.exp(log - log.max()), prior / spread
+        return chance / chance.sum(), weight * self.off, weight * self.noise
+
+    @cached_property
+    def _squares(self) -> Floats:
+        """|r|^2 given each relative error, less what chance adds to it."""
+        _, means, variances = self.posterior
+        return np.asarray((means**2 + variances).sum(axis=1) - self.units.free / self.rows)
+
+    @property
+    def squared(self) -> float:
+        """|r|^2, less what chance adds to it."""
+        return float(self.posterior[0] @ self._squares)
+
+    def kept(self, cells: npt.NDArray[np.floating], most: float, made: float, shown: float) -> tuple[float, float]:
+        """What is kept of a link, and its standard deviation.
+
+        Args:
+            cells: the table's marginal.
+            most: what |r|^2 is at most.
+            made: |s|^2 in few groups.
+            shown: share of an association in few groups that these counts show.
+        """
+        (chance, means, variances), own = self.posterior, self.units.of_cells(cells)
+        squares = np.minimum(most, np.maximum(0.0, self._squares) / shown)
+        bases = np.maximum(squares, made)
+        kept = means @ own / bases
+        moved = np.where((squares > made)[:, None], 2.0 / shown * kept[:, None] * means, 0.0)
+        spread = (variances * (own - moved) ** 2).sum(axis=1) / bases**2
+        mean = float(chance @ kept)
+        return mean, math.sqrt(float(chance @ (spread + (kept - mean) ** 2)))
+
+
+class _Sketched:
+    """A sketch of a pair; what it says is in shares of the rows."""
+
+    def __init__(self, effects: Effects, pair: Clique, sketch: SketchError) -> None:
+        self.effects, self.pair, self.sketch = effects, pair, sketch
+        self.groups = sketch.groups if sketch.clique == pair else None
+        self.unit = sketch.support / effects.rows**2
+        self.squared = ((sketch.alone or 0.0) - sketch.rows) * self.unit
+
+    def beyond(self, chance: float) -> tuple[bool, float]:
+        """Whether |r|^2 is beyond noise and rows, and from where on it is."""
+        k = self.sketch.noises
+        beyond = self._spread * (float(chdtri(k, chance)) - k) / math.sqrt(2.0 * k)
+        return self.squared > beyond, beyond
+
+    @property
+    def _spread(self) -> float:
+        return (self.sketch.spread + self.sketch.rows * math.sqrt(2.0 / self.sketch.noises)) * self.unit
+
+    def kept(self, cells: npt.NDArray[np.floating], most: float, made: float, shown: float) -> tuple[float, float]:
+        """What is kept of a link, and its standard deviation; as of counts."""
+        squared = min(most, max(0.0, self.squared) / shown)
+        off = np.asarray(cells, np.float64).ravel() - independent(self.effects.masses, self.pair)
+        if self.groups is not None:
+            off = sums_of_groups(group_of_cells(self.groups)[0], off)
+        own, base = float(off @ off) * self.sketch.support, max(squared, made)
+        both = ((self.sketch.alone or 0.0) - self.sketch.squared) * self.unit + own
+        kept = 0.5 * both / base
+        noise = math.sqrt(self.sketch.spread / math.sqrt(2.0 * self.sketch.noises) * self.unit * own) / base
+        return kept, math.hypot(noise, kept * self._spread / shown / base if squared > made else 0.0)

@@ -39,7 +39,7 @@ SPREADS = {"all": 0.18, "one": 0.33}
 #: From the firmest to none.
 SOURCES: tuple[Source, ...] = ("measured", "sketched", "inferred", "unknown")
 LEVEL = 0.9
-_QUANTILE = 1.6449
+QUANTILE = 1.6449
 _MOST = 1000  # pairs, cliques that are listed
 _MOST_ASKED = 2000  # cliques of the workload, evenly spaced, that its error is predicted from
 _LARGEST = 1 << 22  # cells of a marginal that is formed
@@ -138,6 +138,7 @@ class PredictedQuality(Evaluation):
         return Verdict(
             columns=columns,
             links=[link.judged() for link in self.seen.links],
+            doubt=True,
             unseen=self.seen.sentence(),
             why="it needs real rows",
             remedy=self.remedy(),
@@ -280,7 +281,7 @@ def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Pre
     own = math.fsum((gain * predictor.effects[part].spread) ** 2 for part, gain in moved.items())
     noise = math.sqrt(own + predictor.effects.together(moved)) / max(value, 1e-300)
     source = max((found.sources[i] for i in index), key=SOURCES.index)
-    said = _between((), value, [math.hypot(_QUANTILE * SPREADS["all"], _QUANTILE * noise)] * 2, source)
+    said = _between((), value, [math.hypot(QUANTILE * SPREADS["all"], QUANTILE * noise)] * 2, source)
     unknown = np.array([found.sources[place] == "unknown" for place in index])
     if not unknown.any():
         return said
@@ -297,7 +298,7 @@ def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> 
     mean = math.exp(gammaln(free + 0.5) - gammaln(free))
     scatter = [math.log(math.sqrt(gammaincinv(free, p)) / mean) for p in (0.05, 0.95)]
     known = [math.log(max(bound, 1e-300) / max(value, 1e-300)) for bound in (found.lows[place], found.highs[place])]
-    spreads = [math.hypot(a, b, _QUANTILE * SPREADS["one"]) for a, b in zip(scatter, known, strict=True)]
+    spreads = [math.hypot(a, b, QUANTILE * SPREADS["one"]) for a, b in zip(scatter, known, strict=True)]
     said = _between(clique, value, spreads, source)
     return replace(said, high=_short(max(said.high, float(found.bounds[place])))) if source == "unknown" else said
 

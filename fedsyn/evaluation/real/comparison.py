@@ -38,7 +38,7 @@ from fedsyn.evaluation.real.scores import (
     shares,
 )
 from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, sentence
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, Verdict, few, folded, judged
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, Verdict, few, folded, judged, judged_link
 from fedsyn.notebook import Bar, View
 from fedsyn.table.schema import BinnedColumn, Column, Schema
 from fedsyn.table.schema.binned import NUMBERS
@@ -134,9 +134,7 @@ class PairScore:
 
     def judged(self) -> Judged:
         """Return what became of the link."""
-        was, now = self.association, self.association_synthetic
-        shape = ", in another way" if now > 0.75 * was and self.kept < 0.75 else ""
-        return judged(self.name, [("link", 1.0 - self.kept, f"association {was:.2f} became {now:.2f}{shape}")])
+        return judged_link(self.name, self.association, self.association_synthetic, self.kept)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +258,7 @@ def compare_tables(
             is tested on a half of the real rows.
         label: what to predict; the schema's own by default.
         moments: `scores.moments` of the values themselves in the columns with bins, real and synthetic; None: values
-            are taken to lie evenly in their bins.
+            are taken to lie in their bins as a table has them.
         rng: chooses rows, halves and columns.
 
     Returns:
@@ -318,8 +316,8 @@ def _columns(
     for axis, (name, column) in enumerate(schema.columns.items()):
         at = places(schema, name)
         found = [
-            own[name] if name in own else moments_of_shares(column, share[axis], at)
-            for own, share in zip(known, (p, q), strict=True)
+            own[name] if name in own else moments_of_shares(column, share[axis], at, rows)
+            for own, share, rows in zip(known, (p, q), (len(real), len(synthetic)), strict=True)
         ]
         columns.append(
             ColumnScore(

@@ -20,8 +20,10 @@ from scipy.special import chdtrc
 from fedsyn.domain import Domain
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
 from fedsyn.table.schema import BinnedColumn, Column, Schema
+from fedsyn.table.schema.inside import Inside
 
 MOST_GROUPS = 8
+_INSIDE = 64  # places in a bin, equally likely
 _NOTHING = 1e-12  # shares below it, which only models have, count as none
 
 Floats = npt.NDArray[np.float64]
@@ -106,19 +108,25 @@ def moments(blocks: Sequence[npt.NDArray[np.floating]]) -> list[Moments | None]:
     return sums.moments()
 
 
-def moments_of_shares(column: Column, share: Floats, at: Floats | None) -> Moments | None:
-    """The same of rows by their codes, values spread evenly over bins; None without order or a known value."""
+def moments_of_shares(column: Column, share: Floats, at: Floats | None, rows: int) -> Moments | None:
+    """The same of `rows` rows by their codes, values inside bins as a table has them (`fedsyn.table.schema.inside`).
+
+    None without order or a known value.
+    """
     if at is None:
         return None
     known = np.isfinite(at)
     mass = share[known] / max(share[known].sum(), 1e-300)
     if not mass.any():
         return None
-    mean = float(mass @ at[known])
-    width = np.diff(column.edges) - (1.0 if column.whole else 0.0) if isinstance(column, BinnedColumn) else np.zeros(1)
-    whole = isinstance(column, BinnedColumn) and column.whole
-    inside = ((width + 1.0) ** 2 - 1.0) / 12.0 if whole else width**2 / 12.0
-    return mean, math.sqrt(max(0.0, float(mass @ ((at[known] - mean) ** 2 + inside))))
+    values = at[known][:, None]
+    if isinstance(column, BinnedColumn):
+        bins, places = np.divmod(np.arange(len(mass) * _INSIDE), _INSIDE)
+        places = Inside(column.edges, rows * mass).place(bins, (places + 0.5) / _INSIDE)
+        values = (column.edges[bins] + np.diff(column.edges)[bins] * places).reshape(len(mass), _INSIDE)
+        values = np.floor(values) if column.whole else values
+    mean = float(mass @ values.mean(axis=1))
+    return mean, math.sqrt(float(mass @ ((values - mean) ** 2).mean(axis=1)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +148,9 @@ class Grouping:
         """Groups by the real one-way marginals (shares, in the order of the schema's domain), counted from `rows`."""
         axes = schema.domain.axes(names)
         least = 1.0 / math.sqrt(rows) if rows else 0.0
-        groups = tuple(_groups(real[axis], places(schema, name), least) for axis, name in zip(axes, names, strict=True))
+        groups = tuple(
+            few_groups(real[axis], places(schema, name), least) for axis, name in zip(axes, names, strict=True)
+        )
         return cls(Domain(tuple(names), tuple(int(g.max()) + 1 for g in groups)), axes, groups)
 
     def read(self, codes: Codes) -> npt.NDArray[np.uint8]:
@@ -169,7 +179,8 @@ class Grouping:
         return [table / max(1, len(codes)) for table in count(self.read(codes), self.domain, cliques)]
 
 
-def _groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.int64]:
+def few_groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.int64]:
+    """(size,) group of each code, by its share of the rows and its place; a group has that share at least."""
     size = len(real)
     if size <= MOST_GROUPS:
         groups = np.arange(size)

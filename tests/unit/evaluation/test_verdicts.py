@@ -179,6 +179,9 @@ def test_a_verdict_names_what_is_fit_what_is_not_and_what_is_not_known() -> None
     half = Verdict(columns=columns, links=[good, bad], why="it needs real rows", remedy="more rows")
     assert "tables of two columns (1 of 2 linked pairs), not for regression" in half.sentence()
     assert half.sentence().endswith("not known: training (it needs real rows); what would help most: more rows")
+    open_ = Verdict(columns=columns, links=[good, replace(good, loss=0.75)], doubt=True, why="it needs real rows")
+    assert "linked pairs: 1 kept, 1 weakened or in doubt, 0 lost" in open_.sentence()
+    assert open_.uses()["regression"] is None and replace(open_, doubt=False).uses()["regression"] is False
     none = Verdict(columns=[replace(columns[0], loss=3.0)], links=[bad], why="it needs real rows")
     assert none.sentence().startswith("it is not fit for use: ") and "0.40 became 0.08" in none.sentence()
     assert judged("x", [("mean", 0.21, "m"), ("rows", 0.1, "r")]).state == "lost"
@@ -238,6 +241,20 @@ def test_a_constant_column_passes() -> None:
     fitted = fedsyn.Synthesizer(1.0, 1e-5, newcomers.drafted(frame), seed=3, rounds=2).fit(frame)
     assert fitted.predicted_quality is not None
     assert fitted.evaluate(frame).verdict().columns[-1].state == "kept"
+
+
+def test_moments_are_those_of_the_table_as_it_is_sampled() -> None:
+    """A last bin of 16,000 to 100,000: evenly filled it would have 1.3 times the mean that the table has."""
+    frame = newcomers.patients(2_000)[["cost", "sex"]]
+    edges = (0.0, 1000.0, 2000.0, 4000.0, 8000.0, 16000.0, 100000.0)
+    columns = {
+        "cost": NumericColumn(lower=0, upper=100_000, bins=edges),
+        "sex": CategoricalColumn(categories=("f", "m")),
+    }
+    fitted = fedsyn.Synthesizer(1.0, 1e-5, Schema(columns=columns, approved=True), seed=1).fit(frame)
+    (cost,) = [column for column in fitted.evaluate(frame).columns if column.name == "cost"]
+    assert cost.moments is not None
+    assert cost.moments[1][0] == pytest.approx(fitted.sample(20_000, seed=2)["cost"].mean(), rel=0.1)
 
 
 # As they come out, beside the facts ----------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Se
 
 def the_sum(strategy: SketchAim) -> Sum:
     """What the server yields for all its sketches, at the noise of one sensitivity."""
-    return strategy.sum_of_sketches(strategy.sketched(), SketchScales(1.0, 1.0, 1.0))
+    return strategy.sum_of_sketches(strategy.sketched(), 1.0)
 
 
 def call(client: SketchAimClient, request: Sum, **changes: Any) -> Any:
