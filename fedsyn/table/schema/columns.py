@@ -157,6 +157,11 @@ class CategoricalColumn(ColumnBase):
             return self._fallback
         return self._nearest(number)
 
+    def named(self, value: Any) -> int | None:
+        """The code of one of the column's own values, as a schema or a person writes it; None: there is no such."""
+        own = {key(known): code for code, known in enumerate(self.values)}
+        return next((own[form] for form in keys(value) if form in own), None)
+
     def word_of(self, value: Any) -> str | None:
         """How a value is written, as far as categories that nobody knows yet are concerned; None: it is missing."""
         if is_missing(value):
@@ -242,6 +247,11 @@ class BooleanColumn(CategoricalColumn):
             return None
         return Reading({} if texts == ("False", "True") else {"texts": texts}, f"only {texts[0]} and {texts[1]}")
 
+    def named(self, value: Any) -> int | None:
+        if str(value).lower() in ("true", "false"):
+            return int(str(value).lower() == "true")  # whatever no and yes are written like
+        return super().named(value)
+
 
 class CodeColumn(CategoricalColumn):
     """A column of codes, kept as they stand: leading zeros, no arithmetic (ZIP codes, ICD codes, ward numbers).
@@ -278,6 +288,9 @@ class CodeColumn(CategoricalColumn):
 
     def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
         return super().code_of(self._padded(value), missing_text)
+
+    def named(self, value: Any) -> int | None:
+        return super().named(self._padded(value))
 
     def word_of(self, value: Any) -> str | None:
         return super().word_of(self._padded(value))
