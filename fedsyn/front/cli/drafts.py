@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsyn.table.schema.aside import AsideColumn
-from fedsyn.table.schema.guess import FEW_ROWS, Guess
+from fedsyn.table.schema.base import AsideColumn
+from fedsyn.table.schema.draft import FEW_ROWS, Guess
 
 _WIDEST_NAME = 22
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fedsyn.table.data.cells import Cells
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import Finding
-    from fedsyn.table.schema.guess import Guess
+    from fedsyn.table.schema.draft import Guess
 
 app = typer.Typer(help="Draft, check and review a schema, the public description of a table.", no_args_is_help=True)
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.errors import SchemaError
-from fedsyn.table.schema.aside import ASIDE
-from fedsyn.table.schema.base import ColumnBase
+from fedsyn.table.schema.base import ASIDE, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.guess import FEW_ROWS
+from fedsyn.table.schema.draft import FEW_ROWS
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
 

@@ -17,12 +17,11 @@ from exports import PERSONAL, hospital
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.table.data.cells import read_cells
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.aside import ASIDE
+from fedsyn.table.schema.base import ASIDE
 from fedsyn.table.schema.columns import KINDS
-from fedsyn.table.schema.draft import draft_columns, drafted_schema
-from fedsyn.table.schema.guess import Guess
+from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
 from fedsyn.table.schema.profile import Profile
-from fedsyn.table.schema.rounding import outward, outward_days, outward_seconds
+from fedsyn.table.schema.written import outward, outward_days, outward_seconds
 
 
 def guess(values: list[object], name: str = "x", **asked: object) -> Guess:
