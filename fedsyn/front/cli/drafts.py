@@ -10,7 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fedsyn.table.schema.base import AsideColumn
-from fedsyn.table.schema.draft import FEW_ROWS, Guess
+from fedsyn.table.schema.draft import Guess
+from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 _WIDEST_NAME = 22
 

@@ -12,9 +12,9 @@ from fedsyn.errors import SchemaError
 from fedsyn.table.schema.base import ASIDE, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.draft import FEW_ROWS
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
+from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -168,7 +168,7 @@ def _refusal(where: str, name: str, rare: int, few: int) -> str:
 
 def _private(data: dict[str, Any]) -> dict[str, Any]:
     """A column whose bounds or categories are to be found by the run, and are not in the schema."""
-    out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "width")
+    out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "ordered", "unordered", "width")
     kept = {key: value for key, value in data.items() if key not in out}
     if "categories" in data:
         return {**kept, "categories": PRIVATE, "drafted": _without(data, "categories")}
@@ -188,4 +188,5 @@ def _folded(data: dict[str, Any], rare: tuple[Any, ...], where: str, name: str) 
         raise SchemaError(f"{where}: every category of '{name}' is held by few rows: set its kind to drop")
     if data.get("other") in rare or data.get("other") is False:
         data = {**data, "other": True}
-    return {**data, "categories": left}
+    placeless = [value for value in data.get("unordered", ()) if value in left]
+    return {**data, "categories": left} | ({"unordered": placeless} if "unordered" in data else {})

@@ -29,12 +29,12 @@ import numpy as np
 from pydantic import Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from fedsyn.table.schema import persons
 from fedsyn.table.schema.base import ColumnBase, Reading, Value
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
 from fedsyn.table.schema.values import MISSING_TEXT, is_missing, key, keys, parse_number, same, text_dtype, written
+from fedsyn.table.schema.vocabulary import reading_in_order, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,6 +71,8 @@ class CategoricalColumn(ColumnBase):
         groups: category -> the raw values that mean it; such values are encoded as the category and come back
             as the category, so a grouping is for good.
         ordered: whether the categories stand in their natural order; pandas gets an ordered category back.
+        unordered: categories of an ordered column that have no place in the order ("prefer not to say"); nor has
+            `other` where it is not among the categories.
     """
 
     kind: Literal["categorical"] = "categorical"
@@ -78,6 +80,7 @@ class CategoricalColumn(ColumnBase):
     other: Value | None = None
     groups: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
     ordered: bool = False
+    unordered: tuple[Value, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> CategoricalColumn:
@@ -89,10 +92,17 @@ class CategoricalColumn(ColumnBase):
         for name in self.groups:
             if name not in self.categories:
                 raise ValueError(f"the group '{name}' is not one of the categories")
+        for value in self.unordered:
+            if not self.ordered or value not in self.categories:
+                raise ValueError(f"unordered: '{value}' is not one of the categories of an ordered column")
         members = [written(value) for group in self.groups.values() for value in group]
         if len(set(members)) != len(members):
             raise ValueError("a value stands in two groups")
         return self
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return reading_in_order(profile)
 
     @cached_property
     def other_value(self) -> Value | None:
@@ -258,15 +268,19 @@ class CodeColumn(CategoricalColumn):
 
     Attributes:
         width: digits that every code has; whole numbers (a file's reader lost the zeros) are padded to it.
+        leading: how many characters of a code count, from its first on: 3 makes I10 of I10.00. Categories are as short.
     """
 
     kind: Literal["code"] = "code"  # type: ignore[assignment]
     width: int | None = Field(default=None, ge=1, le=64)
+    leading: int | None = Field(default=None, ge=1, le=64)
 
     @model_validator(mode="after")
     def _codes_are_text(self) -> CodeColumn:
         if not all(isinstance(value, str) for value in self.categories):
             raise ValueError('codes are text; put quotes around those that look like numbers ("01007")')
+        if self.leading is not None and any(len(str(value)) > self.leading for value in self.categories):
+            raise ValueError(f"leading: {self.leading} characters count, and a category has more")
         return self
 
     @classmethod
@@ -279,21 +293,29 @@ class CodeColumn(CategoricalColumn):
             return Reading({}, "text of digits that starts with 0")
         widths = pc.min_max(pc.utf8_length(profile.tried))
         one_width = widths["min"].as_py() == widths["max"].as_py() >= 3
-        named = set(_CODE_WORDS.split()) & set(persons.words_of(profile.name))
+        named = set(_CODE_WORDS.split()) & set(words_of(profile.name))
         return Reading({}, "named like a code") if one_width and named else None
 
-    def _padded(self, value: Any) -> Any:
+    def _counted(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> Any:
+        """What of a value counts: padded to the width, cut to the leading characters."""
         whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
-        return f"{int(value):0{self.width}d}" if whole and self.width is not None else value
+        text = f"{int(value):0{self.width}d}" if whole and self.width is not None else value
+        if self.leading is None or is_missing(value, missing_text):
+            return text
+        cut = written(text).strip()
+        return cut if cut == self.other_value else cut[: self.leading]
 
     def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
-        return super().code_of(self._padded(value), missing_text)
+        return super().code_of(self._counted(value, missing_text), missing_text)
+
+    def lists(self, value: Any) -> bool:
+        return super().lists(self._counted(value))
 
     def named(self, value: Any) -> int | None:
-        return super().named(self._padded(value))
+        return super().named(self._counted(value))
 
     def word_of(self, value: Any) -> str | None:
-        return super().word_of(self._padded(value))
+        return super().word_of(self._counted(value))
 
 
 #: Every kind of modelled column by its name. Each class says how it is guessed, read, written and compared. A draft

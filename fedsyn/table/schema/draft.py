@@ -16,22 +16,24 @@ import numpy as np
 
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.table.schema import persons
-from fedsyn.table.schema.base import ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
-from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
+from fedsyn.table.schema.base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
+from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
+from fedsyn.table.schema.vocabulary import FEW_ROWS, is_person, places_on_earth, sentinel, text_hints
 from fedsyn.table.schema.written import Written, outward, outward_days, places_of, span_of, written_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
+# Rows from which on a column of one value says nothing.
+LEAST_ROWS = 20
+_ICD = r"^[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?[+*!]?$"
 # A column lists at most so many values; of a longer list, those that enough rows hold.
 MOST_CATEGORIES = 500
 LONG_LIST = 100
-# Rows that have to hold a category before it may be listed without a word.
-FEW_ROWS = 10
 # What a run allows, too.
 MOST_BINS = 65535
 # An integer label with at most this many different values is a class, not a quantity.
@@ -54,6 +56,7 @@ class Guess:
         folded: (values, rows) that become the category "other".
         rare: number of listed categories that fewer than `FEW_ROWS` rows hold.
         missing_values: words of a fixed list that were taken for missing values.
+        hints: what a person should look at, in sentences (`vocabulary.HINTS`).
     """
 
     column: ColumnBase
@@ -63,6 +66,7 @@ class Guess:
     folded: tuple[int, int] = (0, 0)
     rare: int = 0
     missing_values: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,14 @@ def made(
 
 
 def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | None = None) -> Guess:
-    """A proposal to leave a column out."""
-    column = kind.model_validate({"drafted": ("kind",), "stored": stored})
-    return Guess(column, profile.values, profile.missing / max(1, profile.rows), why)
+    """A proposal to leave a column out; of one that says which person a row is of, who may have several, a hint."""
+    keys: dict[str, Any] = {"drafted": ("kind",), "stored": stored}
+    hints: tuple[str, ...] = ()
+    if kind is IdentifierColumn and profile.values < profile.present and is_person(profile.name):
+        keys |= {"person": True}
+        rows = f"{profile.values:,} people, up to {int(profile.counts.max()):,} rows each"
+        hints = (f"{rows}: epsilon is for one row, not for one person",)
+    return Guess(kind.model_validate(keys), profile.values, profile.missing / max(1, profile.rows), why, hints=hints)
 
 
 def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Guess:
@@ -108,9 +117,9 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
         if aside is not None:
             return aside
     keys: dict[str, Any] = {"stored": stored} if stored else {}
-    found = _more_than_text(profile, asked, keys)
+    found = _rolled_up(profile, asked, keys) or _more_than_text(profile, asked, keys)
     if found is not None:
-        return found
+        return found if isinstance(found.column, BinnedColumn) else replace(found, hints=text_hints(profile))
     words = tuple(sorted(_PLACEHOLDERS & set(profile.texts.to_pylist())))
     if words:  # what is left may be numbers or dates
         found = _more_than_text(profile.without(words), asked, keys)
@@ -119,9 +128,26 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
             return replace(found, why=f"{found.why}; {marks} taken for missing", missing_values=words)
     mostly = "; mostly numbers: see missing_values" if profile.share_matching(r"^[+-]?[\d.,]+$") > 0.8 else ""
     if not asked.keep and persons.nearly_unique(profile):
-        return set_aside(profile, IdentifierColumn, persons.shown_share(profile) + mostly, stored)
+        found = set_aside(profile, IdentifierColumn, persons.shown_share(profile) + mostly, stored)
+        return replace(found, hints=found.hints or text_hints(profile))
     found = proposed(profile, CategoricalColumn, Reading({}, "text"), asked, keys)
-    return replace(found, why=found.why + mostly)
+    return replace(found, why=found.why + mostly, hints=text_hints(profile))
+
+
+def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
+    """Codes of too many values to list, by their first characters: ICD-10 by three, post codes by as many as fit."""
+    if profile.values <= LONG_LIST:
+        return None
+    if profile.all_match(_ICD):
+        leading, what = 3, "ICD-10 codes"
+    elif CodeColumn.reading(profile) is not None and profile.all_match(r"^\d{4,6}$"):
+        texts = profile.texts.to_pylist()
+        fitting = [n for n in range(1, len(texts[0])) if len({text[:n] for text in texts}) <= LONG_LIST]
+        leading, what = max(fitting), "codes of digits"
+    else:
+        return None
+    found = _listed(profile.cut(leading), CodeColumn, {**keys, "leading": leading}, what, asked)
+    return replace(found, why=f"{what}, {profile.values:,} of them: by the first {leading}")
 
 
 def _more_than_text(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
@@ -149,7 +175,7 @@ def _reads(guess: Guess, profile: Profile) -> bool:
 def _aside(profile: Profile, stored: str | None) -> Guess | None:
     """A proposal to leave the column out, where its name or its values point at persons."""
     why = persons.personal_by_values(profile) or persons.personal_by_name(profile) or persons.numbers_the_rows(profile)
-    if why is None and persons.nearly_unique(profile) and CodeColumn.reading(profile) is not None:
+    if why is None and persons.nearly_unique(profile) and persons.is_number(profile):
         why = persons.shown_share(profile)
     if why is not None:
         return set_aside(profile, IdentifierColumn, why, stored)
@@ -176,7 +202,7 @@ def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], w
     kept = profile.values
     if kept > LONG_LIST:
         kept = min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= FEW_ROWS)))
-    listed = sorted(texts[:kept])
+    listed = keys.get("categories") or sorted(texts[:kept])
     named = [text for text in texts[:kept] if text.casefold() == "other"]
     other = named[0] if named else "other"
     keys = {**keys, "categories": tuple(listed) or (other,)}
@@ -383,6 +409,9 @@ def draft_columns(
         is_label = name == label
         asked = GuessOptions(bins, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
+    bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, DecimalColumn)}
+    for name, said in places_on_earth(bounds).items():
+        guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, said))
     return guesses
 
 
@@ -394,7 +423,16 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
 
 
 def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
-    found = typed_guess(series, asked)
-    if found is not None:
-        return found
-    return text_guess(Profile.of(series), asked, str(series.dtype) if asked.stored else None)
+    import pandas as pd
+
+    stored = str(series.dtype) if asked.stored else None
+    found = typed_guess(series, asked) or text_guess(Profile.of(series), asked, stored)
+    modelled = not isinstance(found.column, AsideColumn)
+    if modelled and found.values == 1 and not found.missing and not asked.keep and len(series) >= LEAST_ROWS:
+        why = "one value in every row: there is nothing to learn"
+        return replace(found, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
+    if isinstance(found.column, BinnedColumn) and found.column.scale[0] == NUMBERS:
+        rows = series.value_counts()
+        said = sentinel(pd.to_numeric(pd.Series(rows.index), errors="coerce"), rows)
+        return replace(found, hints=(*found.hints, said)) if said else found
+    return found

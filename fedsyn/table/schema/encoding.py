@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn, Column
-from fedsyn.table.schema.values import dates_in_numbers, text_in_column
+from fedsyn.table.schema.values import dates_in_numbers, is_missing, text_in_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -196,7 +196,8 @@ class Encoder:
 
         A text that stands for a missing value is none, and neither is a blank one.
         """
-        known, words = self._words[name], [column.word_of(value) for value in values]
+        known = self._words[name]
+        words = [None if is_missing(value, self.missing_text) else column.word_of(value) for value in values]
         absent = {None, *self.missing_text}
         found = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
         return np.array([*found, -1], np.int32)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from fedsyn.table.schema.profile import Profile
+from fedsyn.table.schema.vocabulary import is_person, words_of
 
 # Words of a column's name. Of the first ones the values themselves point at a person, whoever shares them.
 _PERSONAL = """
@@ -13,7 +12,6 @@ forename givenname maidenname fullname vorname nachname geburtsname strasse stre
 telefon handy username login ip url versicherungsnummer steuernummer licence license plate kennzeichen
 """
 _NUMBERED = "id ids key index no nr number nummer identifier record rownum row name"
-_JOINED = ("patientid", "caseid", "personid", "userid", "customerid", "memberid", "studentid", "subjectid", "clientid")
 _EMAIL = r"^[^@\s]+@[^@\s]+\.[A-Za-z]{2,}$"
 _UUID = r"^\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\}?$"
 _PHONE = r"^(\+|00|\(?0)[\d]{1,4}[\d ()/.-]{5,}$"
@@ -29,19 +27,13 @@ _ENOUGH = 20
 _WORDS, _LENGTH = 4, 40
 
 
-def words_of(name: str) -> list[str]:
-    """The words of a column's name, in small letters: `PatientID`, `patient_id` and `patient id` alike."""
-    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
-    return [word for word in re.split(r"[^a-z0-9äöüß]+", spaced.lower()) if word]
-
-
 def personal_by_name(profile: Profile) -> str | None:
     """Why a column's name makes its values those of persons, or None."""
     words = words_of(profile.name)
     joined = "".join(words)
     if profile.values <= _FEW:
         return None
-    if {*words, joined} & set(_PERSONAL.split()) or joined in _JOINED:
+    if {*words, joined} & set(_PERSONAL.split()) or is_person(profile.name):
         return "named like personal data"
     if set(words) & set(_NUMBERED.split()) and profile.unlike > 0.1:
         return "named like an identifier"
@@ -83,6 +75,11 @@ def numbers_the_rows(profile: Profile) -> str | None:
     ends = pc.min_max(profile.texts.cast("int64"))
     counts = int(ends["max"].as_py()) - int(ends["min"].as_py()) == profile.values - 1
     return "numbers the rows" if counts else None
+
+
+def is_number(profile: Profile) -> bool:
+    """Whether a column holds numbers that are names: digits with leading zeros."""
+    return profile.all_match(r"^\d{1,18}$") and profile.any_matches(r"^0\d")
 
 
 def shown_share(profile: Profile) -> str:

@@ -77,6 +77,15 @@ class Profile:
         missing = self.missing + int(self.counts[~kept].sum())
         return replace(self, missing=missing, texts=self.texts.filter(pa.array(kept)), counts=self.counts[kept])
 
+    def cut(self, length: int) -> Profile:
+        """The same column with its texts cut to their first characters."""
+        import pandas as pd
+        import pyarrow as pa
+
+        rows = pd.Series(self.counts).groupby([text[:length] for text in self.texts.to_pylist()]).sum()
+        rows = rows.sort_index().sort_values(ascending=False, kind="stable")
+        return replace(self, texts=pa.array(rows.index.tolist(), self.texts.type), counts=rows.to_numpy())
+
     def any_matches(self, pattern: str) -> bool:
         """Whether any text matches a regular expression."""
         import pyarrow.compute as pc

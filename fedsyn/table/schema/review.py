@@ -66,15 +66,7 @@ def with_column(text: str, name: str, data: Mapping[str, Any], where: str = "sch
         raise SchemaError(f"{where} has no column '{name}'")
     start, end = column.start_mark, column.end_mark
     if column.flow_style or columns.flow_style:
-        line = yaml.dump(
-            dict(data),
-            Dumper=yamlio.Dumper,
-            sort_keys=False,
-            allow_unicode=True,
-            default_flow_style=True,
-            width=1 << 30,
-        )
-        return text[: start.index] + yamlio.escaped(line.strip()) + text[end.index :]
+        return text[: start.index] + yamlio.in_one_line(dict(data)) + text[end.index :]
     body = yamlio.dumps(dict(data)).splitlines()
     lines = [body[0], *(" " * start.column + line for line in body[1:])]
     # A block ends where the next thing begins: what stands between is blank lines and comments.
