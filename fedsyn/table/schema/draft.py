@@ -22,7 +22,7 @@ from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn,
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
-from fedsyn.table.schema.vocabulary import FEW_ROWS, is_person, places_on_earth, sentinel, text_hints
+from fedsyn.table.schema.vocabulary import FEW_ROWS, is_person, is_post_code, places_on_earth, sentinel, text_hints
 from fedsyn.table.schema.written import Written, outward, outward_days, places_of, span_of, written_numbers
 
 if TYPE_CHECKING:
@@ -140,10 +140,10 @@ def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> G
         return None
     if profile.all_match(_ICD):
         leading, what = 3, "ICD-10 codes"
-    elif CodeColumn.reading(profile) is not None and profile.all_match(r"^\d{4,6}$"):
+    elif is_post_code(profile):
         texts = profile.texts.to_pylist()
-        fitting = [n for n in range(1, len(texts[0])) if len({text[:n] for text in texts}) <= LONG_LIST]
-        leading, what = max(fitting), "codes of digits"
+        fitting = [n for n in range(1, min(map(len, texts))) if len({text[:n] for text in texts}) <= LONG_LIST]
+        leading, what = max(fitting), "post codes"
     else:
         return None
     found = _listed(profile.cut(leading), CodeColumn, {**keys, "leading": leading}, what, asked)
@@ -175,7 +175,8 @@ def _reads(guess: Guess, profile: Profile) -> bool:
 def _aside(profile: Profile, stored: str | None) -> Guess | None:
     """A proposal to leave the column out, where its name or its values point at persons."""
     why = persons.personal_by_values(profile) or persons.personal_by_name(profile) or persons.numbers_the_rows(profile)
-    if why is None and persons.nearly_unique(profile) and persons.is_number(profile):
+    named = CodeColumn.reading(profile) is not None and not is_post_code(profile)
+    if why is None and named and persons.nearly_unique(profile):
         why = persons.shown_share(profile)
     if why is not None:
         return set_aside(profile, IdentifierColumn, why, stored)

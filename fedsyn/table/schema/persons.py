@@ -77,11 +77,6 @@ def numbers_the_rows(profile: Profile) -> str | None:
     return "numbers the rows" if counts else None
 
 
-def is_number(profile: Profile) -> bool:
-    """Whether a column holds numbers that are names: digits with leading zeros."""
-    return profile.all_match(r"^\d{1,18}$") and profile.any_matches(r"^0\d")
-
-
 def shown_share(profile: Profile) -> str:
     """`unique`, or how many of 100 rows have a value of their own."""
     if profile.values == profile.present:

@@ -1,4 +1,4 @@
-"""What people's words in a table say: an order, an answer that is none, a person, a number that stands for none.
+"""What people's words in a table say: an order, no answer, a person, a number that stands for a missing one.
 
 The words stand in `vocabulary.yaml`. Nothing here decides anything: a draft proposes what is found, with its reason,
 and `HINTS` has a sentence for what a person should look at. A hint names a value only if the draft lists it, or if at
@@ -69,18 +69,23 @@ def is_person(name: str) -> bool:
     return rest in _set_of("persons") or (rest != whole and rest in _set_of("persons_in_names"))
 
 
+def is_post_code(profile: Profile) -> bool:
+    """Return whether a column holds post codes of digits, by its name."""
+    return bool(_set_of("post_codes") & set(words_of(profile.name))) and profile.all_match(r"^\d{4,6}$")
+
+
 # Orders ---------------------------------------------------------------------------------------------------------------
 
 
 def reading_in_order(profile: Profile) -> Reading | None:
     """Return a categorical column whose words have an order, from low to high; None if they have none that is known.
 
-    Answers that are none ("prefer not to say") stand last, and have no place in the order.
+    What refuses an answer ("prefer not to say") stands last, without a place in the order.
     """
     if not 2 <= profile.values <= _MOST_WORDS:
         return None
     texts: list[str] = sorted(profile.texts.to_pylist())
-    none = [text for text in texts if plainly_written(text) in _set_of("answers_that_are_none")]
+    none = [text for text in texts if plainly_written(text) in _set_of("no_answers")]
     words = [text for text in texts if text not in none]
     if len(words) < 2:
         return None
