@@ -172,11 +172,15 @@ class Encoder:
             DataError: a column holds what its kind cannot read. Names the column, counts rows, quotes nothing.
         """
         for name in self.numeric:
-            bad = self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
+            bad = self.unread(name)
             if bad:
                 column = self.columns[name]
                 assert isinstance(column, BinnedColumn)
                 raise text_in_column(name, column.kind, column.expected, bad, self.rows)
+
+    def unread(self, name: str) -> int:
+        """Return the number of rows so far that hold what a column's kind cannot read."""
+        return self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
 
     def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.integer]:
         """(m + 1,) the code of each value; the last entry is that of a missing value."""

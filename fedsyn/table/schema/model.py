@@ -16,7 +16,8 @@ from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
-from fedsyn.table.schema.approval import How, approved_column, findings
+from fedsyn.output import plain
+from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_column, findings, not_approved
 from fedsyn.table.schema.base import ASIDE, REMARKS, Aside, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, Column
@@ -30,15 +31,6 @@ from fedsyn.table.schema.values import MISSING_TEXT
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: What stands above a draft.
-DRAFT_NOTE = """\
-# A DRAFT: this schema was read from data. What a column lists under `drafted` may tell something about single
-# rows (a largest income, a rare category). Put public knowledge in its place, or `private` (a run then finds bounds,
-# bins or categories with noise), or make sure that it is public as it stands; then set its `approved: true`, or let
-# `fedsyn schema review` do so. Until then no run accepts it.
-# Columns of kind identifier, text and drop are left out of the synthetic table. To keep one, change its kind.
-"""
 
 
 class Schema(BaseModel):
@@ -185,9 +177,21 @@ class Schema(BaseModel):
         data |= {"approved": True} if self.approved else {}
         return data
 
-    def dumps(self) -> str:
-        """The schema as YAML text; a draft starts with a note that says what to do."""
-        return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(self.to_dict())
+    def dumps(self, remarks: Mapping[str, Sequence[str]] | None = None) -> str:
+        """The schema as YAML text; a draft starts with a note that says what to do.
+
+        Args:
+            remarks: column -> lines that stand above it, and "" -> at the end, as comments that begin with `#?`.
+        """
+        data, said = self.to_dict(), remarks or {}
+        if not said:
+            return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(data)
+        lines = [*DRAFT_NOTE.splitlines(), "columns:"]
+        for name, column in data.pop("columns").items():
+            lines += [f"  {REMARK}{plain(line)}" for line in said.get(name, ())]
+            lines += yamlio.dumps({"columns": {name: column}}).splitlines()[1:]
+        lines += yamlio.dumps(data).splitlines() if data else []
+        return "\n".join([*lines, *(f"{REMARK}{plain(line)}" for line in said.get("", ()))]) + "\n"
 
     def save(self, path: str | Path) -> None:
         """Writes the schema as a YAML file."""
@@ -290,7 +294,7 @@ class Schema(BaseModel):
                 raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
             old = data["columns"][name]
             new = ({} if "kind" in given and given["kind"] != old["kind"] else old) | given
-            known = {mark for key, mark in _ANSWERS.items() if key in given}
+            known = {mark for key, marks in _ANSWERS.items() if key in given for mark in marks}
             new["drafted"] = [mark for mark in new.get("drafted", ()) if mark not in known]
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
         return Schema.from_dict(data)
@@ -439,12 +443,16 @@ class Schema(BaseModel):
         Raises:
             DataError: a column does not hold what its kind says; its rows are counted, no value is quoted.
         """
+        return self.compiled.violations(self.rows_of(frame))
+
+    def rows_of(self, frame: pd.DataFrame) -> DrawnRows:
+        """Return a table's rows as constraints see them, of the columns that are there. Raises DataError as above."""
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in frame.columns}
         ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
         block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(frame)
         drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
         codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
-        return self.compiled.violations(DrawnRows(codes, drawn))
+        return DrawnRows(codes, drawn)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.
@@ -526,12 +534,12 @@ def _written_as_integer(column: BinnedColumn) -> bool:
 
 #: Setting -> what of `drafted` it answers.
 _ANSWERS = {
-    "kind": "kind",
-    "lower": "bounds",
-    "upper": "bounds",
-    "bounds": "bounds",
-    "categories": "categories",
-    "missing": "missing",
+    "kind": ("kind",),
+    "lower": ("bounds",),
+    "upper": ("bounds",),
+    "bounds": ("bounds",),
+    "categories": ("categories", "rare"),
+    "missing": ("missing",),
 }
 
 
@@ -569,24 +577,6 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
     distinct = list(dict.fromkeys(problems))
     more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
     return "; ".join(distinct[:8]) + more
-
-
-def not_approved(left: Mapping[str, Sequence[str]]) -> str:
-    """The refusal of a drafted schema; `left`: column -> what was read from the data and nobody approved."""
-    marks = "; ".join(f"{name}: {', '.join(items)}" for name, items in left.items())
-    rare = any("rare" in items for items in left.values())
-    return (
-        f"this schema was drafted from data and is not approved. Read from the data: {marks}. "
-        "Replace each by public knowledge, or by 'private' to have it found with noise, "
-        "or make sure that it is public as it stands, "
-        "then set 'approved: true' in the column (fedsyn schema review does it)"
-        + (
-            "; where 'rare' stands, few rows hold some category: take these out and delete 'rare', or say why they are "
-            "public (public: WHY)"
-            if rare
-            else ""
-        )
-    )
 
 
 _EXPECTED = {

@@ -94,9 +94,9 @@ def reading_in_order(profile: Profile) -> Reading | None:
         return None
     ordered = sorted(words, key=lambda text: (places[text], text))
     keys: dict[str, Any] = {"categories": (*ordered, *none), "ordered": True}
-    return Reading(
-        keys | ({"unordered": tuple(none)} if none else {}), why + (", answers that are none apart" * bool(none))
-    )
+    if none:
+        return Reading(keys | {"unordered": tuple(none)}, f"{why}; no answer has no place in it")
+    return Reading(keys, why)
 
 
 @cache
