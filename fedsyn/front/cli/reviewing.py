@@ -16,7 +16,15 @@ from fedsyn.front.cli.console import writing
 from fedsyn.output import plain, say
 from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.approval import Finding, How, left
-from fedsyn.table.schema.review import answered, approve, proposed_lines, stated, typed, with_column
+from fedsyn.table.schema.review import (
+    answered,
+    approve,
+    proposed_lines,
+    remarks_on,
+    stated,
+    typed,
+    with_column,
+)
 
 _KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit\n[b]uy: the run finds it by noisy sums"
 _OF_CATEGORIES = "   [p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: north, south"
@@ -42,6 +50,8 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             say(f"\n{number} of {len(names)}: {name}")
             say(yamlio.dumps(schema.to_dict()["columns"][name]).rstrip())
             say(f"read from the data: {'; '.join(waiting[name])}")
+            for remark in remarks_on(file.read_text(encoding="utf-8"), name, str(file)):
+                say(f"note: {plain(remark)}")
             if found is not None and name in found:
                 say(f"the rows: {plain(found[name].shown)}")
             keys = _KEYS + (_OF_CATEGORIES if isinstance(schema.columns[name], CategoricalColumn) else _OF_BOUNDS)

@@ -185,6 +185,7 @@ def review_command(
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import How, people
     from fedsyn.table.schema.review import approve as approved
+    from fedsyn.table.schema.review import proposed_lines
 
     schema = Schema.load(file)
     if fold and not data:
@@ -207,6 +208,8 @@ def review_command(
         f"{file}: approved {len(names)} column{'s' if len(names) != 1 else ''}"
         + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve")
     )
+    if proposed_lines(text):
+        say("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them.")
 
 
 def _findings(schema: Schema, data: list[str] | None, few: int) -> dict[str, Finding] | None:

@@ -146,7 +146,9 @@ def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> G
         leading, what = max(fitting), "post codes"
     else:
         return None
-    found = _listed(profile.cut(leading), CodeColumn, {**keys, "leading": leading}, what, asked)
+    found = _listed(
+        profile.replaced(rf"^(.{{{leading}}}).*$", r"\1"), CodeColumn, {**keys, "leading": leading}, what, asked
+    )
     return replace(found, why=f"{what}, {profile.values:,} of them: by the first {leading}")
 
 

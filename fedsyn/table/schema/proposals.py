@@ -113,6 +113,8 @@ class _Table:
         for columns in self._families(rows).values():
             equal = {b for _, b in self._equal(columns)}
             columns = {name: values for name, values in columns.items() if name not in equal}
+            if len(columns) < 2:
+                continue
             names, first = list(columns), np.stack([*columns.values()])[:, :_FIRST_ROWS]
             least = np.asarray(~(first[:, None] > first[None, :]).any(axis=2))
             np.fill_diagonal(least, False)

@@ -57,13 +57,26 @@ def approve(
 def answered(text: str, name: str, data: Mapping[str, Any], where: str = "schema") -> str:
     """The text with one column as it was answered, without the draft's remarks on it; without its note in the end."""
     text = with_column(text, name, data, where)
+    lines, remarked = text.split("\n"), _remarked(text, name, where)
+    text = "\n".join(line for at, line in enumerate(lines) if at not in remarked)
+    if Schema.loads(text, where).unapproved:
+        return text
+    return re.sub(rf"(?m)^ +{re.escape(REMARK.strip())}.*\n", "", text.replace(DRAFT_NOTE, ""))
+
+
+def remarks_on(text: str, name: str, where: str = "schema") -> list[str]:
+    """What the draft says of a column in the lines above it."""
     lines = text.split("\n")
-    column = _column(text, name, where)[0]
-    above = column.start_mark.line
-    while above and lines[above - 1].lstrip().startswith(REMARK.strip()):
-        above -= 1
-    text = "\n".join(lines[:above] + lines[column.start_mark.line :])
-    return text if Schema.loads(text, where).unapproved else text.replace(DRAFT_NOTE, "")
+    return [lines[at].strip().removeprefix(REMARK) for at in _remarked(text, name, where)]
+
+
+def _remarked(text: str, name: str, where: str) -> range:
+    """The numbers of those lines."""
+    lines, end = text.split("\n"), _column(text, name, where)[0].start_mark.line
+    start = end
+    while start and lines[start - 1].lstrip().startswith(REMARK.strip()):
+        start -= 1
+    return range(start, end)
 
 
 def typed(text: str, name: str, answer: str, where: str = "schema") -> str:

@@ -181,6 +181,7 @@ _CURRENCY = r"€|\$|£|¥|₹|zł|Kč|Fr\.?|kr\.?|(?:US|A|C|NZ)\$|EUR|USD|GBP|C
 _AFFIXED = re.compile(rf"^(?P<a>[+-]?)(?P<prefix>(?:{_CURRENCY})?\s?)(?P<b>[+-]?)(?P<body>[\d.,'\s]*\d)(?P<suffix>.*)$")
 _SUFFIX = re.compile(rf"^\s?(?:{_CURRENCY}|%|‰|[A-Za-zµ°/]{{1,6}}[²³]?)?$")
 _PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_IN_PARENTHESES = r"^\((.*)\)$"
 _MOST_PLACES = 6
 
 
@@ -211,6 +212,9 @@ def written_numbers(profile: Profile, decimal: str | None = None) -> Written | N
     """
     if decimal != "," and profile.all_match(_PLAIN):
         return _measured(profile, Written())
+    if profile.any_matches(_IN_PARENTHESES) and not profile.any_matches("^-"):
+        found = written_numbers(profile.replaced(_IN_PARENTHESES, r"-\1"), decimal)
+        return found and replace(found, keys={**found.keys, "parentheses": True}, why=f"{found.why}, (1) for -1")
     sample = profile.tried.to_pylist()
     first = _AFFIXED.match(sample[0]) if sample else None
     if first is None or not _SUFFIX.match(first["suffix"]):
