@@ -93,18 +93,19 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
 def _ask_about_constraints(file: Path) -> None:
     """Asks whether each constraint that was seen to hold does so by its meaning, and so for every row there can be."""
     for rule, rows in proposed_lines(file.read_text(encoding="utf-8")):
-        say(f"\nholds in all rows ({rows} without a missing value): {plain(rule)}")
-        keys = "[y]es, it must: state it as a constraint   [n]o, it only happens to   [l]ater"
-        answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()[:1]
-        if answer not in ("y", "n"):
-            continue
+        text = file.read_text(encoding="utf-8")
         try:
-            text = stated(file.read_text(encoding="utf-8"), rule, holds=answer == "y", where=str(file))
-        except InputError as error:
-            say(f"error: {error}")
-            continue
-        with writing(file):
-            file.write_text(text, encoding="utf-8")
+            new, answer = stated(text, rule, holds=True, where=str(file)), ""
+        except InputError:  # one of its columns is not modelled any more
+            new, answer = text, "n"
+        if not answer:
+            say(f"\nholds in all rows ({rows} without a missing value): {plain(rule)}")
+            keys = "[y]es, it must: state it as a constraint   [n]o, it only happens to   [l]ater"
+            answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()[:1]
+        if answer in ("y", "n"):
+            with writing(file):
+                new = new if answer == "y" else stated(text, rule, holds=False, where=str(file))
+                file.write_text(new, encoding="utf-8")
 
 
 def _edited(text: str, name: str, where: str) -> str:
