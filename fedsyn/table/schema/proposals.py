@@ -175,14 +175,10 @@ class _Table:
 
     def determined(self, rows: DrawnRows) -> Found:
         """The categories that another column determines: a building by the ward, an age group by the age."""
-        for b in self.categories:
-            if b == self.label:
-                continue
-            target, codes = self.columns[b], rows.codes[b]
-            for a in self.columns:
-                if a == b:
-                    continue
-                entries: dict[Any, Any]
+        able = {a: self._may_decide(rows, a) for a in self.columns} if self.categories else {}
+        for at, b in enumerate(self.categories):
+            for a in (a for a in self.columns if a != b != self.label and able[a][at]):
+                target, codes = self.columns[b], rows.codes[b]
                 if a in rows.codes:
                     entries = self._by_category(a, rows.codes[a], b, codes)
                 else:
@@ -190,6 +186,16 @@ class _Table:
                 if entries:
                     yield Determined(determines=a, column=b, map=entries), [a, b]
                     break
+
+    def _may_decide(self, rows: DrawnRows, a: str) -> npt.NDArray[np.bool_]:
+        """(categories,) whether the first rows do not show that a column does not determine each of the categories."""
+        own = (rows.codes[a] if a in rows.codes else rows.drawn[a][0])[:_FIRST_ROWS]
+        order = np.argsort(own, kind="stable")
+        codes = np.stack([rows.codes[b][:_FIRST_ROWS] for b in self.categories])[:, order]
+        changes = codes[:, 1:] != codes[:, :-1]
+        if a in rows.codes:  # within one value nothing changes
+            return np.asarray(~(changes & (np.diff(own[order]) == 0)).any(axis=1))
+        return np.asarray(changes.sum(axis=1) == [len(np.unique(row)) - 1 for row in codes])  # one interval each
 
     def _by_category(self, a: str, own: Any, b: str, codes: Any) -> dict[Any, Any]:
         source, target = self.columns[a], self.columns[b]
