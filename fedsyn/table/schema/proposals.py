@@ -112,7 +112,8 @@ class _Table:
         """The comparisons `a <= b` that hold; not those that follow from two others."""
         for columns in self._families(rows).values():
             equal = {b for _, b in self._equal(columns)}
-            columns = {name: values for name, values in columns.items() if name not in equal}
+            # A flag beside a quantity says nothing that somebody would state.
+            columns = {n: own for n, own in columns.items() if n not in equal and len(np.unique(own[own == own])) > 2}
             if len(columns) < 2:
                 continue
             names, first = list(columns), np.stack([*columns.values()])[:, :_FIRST_ROWS]

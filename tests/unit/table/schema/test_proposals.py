@@ -29,6 +29,7 @@ def stays() -> pd.DataFrame:
             "drugs": drugs,
             "total": fee + drugs,
             "years": age,
+            "flag": (stay > 3).astype(int),  # 1 only where `stay` is
             "parents": rng.integers(0, 3, N),  # always below `weight`
             "weight": rng.integers(40, 120, N),
         }

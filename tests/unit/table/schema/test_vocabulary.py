@@ -32,6 +32,7 @@ def profile(values: list[str], name: str = "x", times: int = 20) -> Profile:
         ["totalmente en desacuerdo", "en desacuerdo", "de acuerdo", "muy de acuerdo"],
         ["totalmente in disaccordo", "in disaccordo", "d'accordo", "molto d'accordo"],
         ["never", "rarely", "sometimes", "often", "always"],
+        ["no", "Sometimes", "Frequently", "Always"],
         ["nie", "selten", "manchmal", "oft", "immer"],
         ["jamais", "parfois", "toujours"],
         ["nunca", "a veces", "siempre"],
@@ -141,6 +142,7 @@ def test_a_number_far_from_the_rest_is_said(numbers: list[float], found: str | N
     [
         (["Yes", "Y", "no", "N", "ja"], "groups: {N: [no], Y: [Yes, ja]}"),
         (["North", "north", "South"], "groups: {North: [north]}"),
+        (["self-employed", "Self employed", "none at all"], "groups: {Self employed: [self-employed]}"),
         (["web", "app", "web;app", "app;mail", "mail"], "several answers in one cell"),
         (["120/80", "130/90", "95/60"], "two numbers in one cell"),
         (["31.12.2024", "01.02.2024", "2024-03-01"], "dates in several formats"),
@@ -150,7 +152,9 @@ def test_what_a_person_should_look_at(values: list[str], part: str) -> None:
     assert part in " ".join(text_hints(profile(values)))
 
 
-@pytest.mark.parametrize("values", [["yes", "no"], ["a;b", "c"], ["north", "south"], ["1/2", "3/4"]])
+@pytest.mark.parametrize(
+    "values", [["yes", "no"], ["a;b", "c"], ["north", "south"], ["1/2", "3/4"], ["<=5K", ">5K"], ["A+", "A-", "A"]]
+)
 def test_nothing_is_said_of_plain_words(values: list[str]) -> None:
     assert text_hints(profile(values)) == ()
 
