@@ -99,7 +99,7 @@ class IdentifierColumn(AsideColumn):
         make: 'sequence' numbers the rows from 1; 'uuid' draws random UUIDs; None leaves the column out.
         prefix: text before each number of a sequence.
         width: digits of a sequence's numbers, with leading zeros.
-        person: whether it says which person a row is of, who may have several rows: epsilon is for one row.
+        person: whether it says which person a row is of; a person may have several.
     """
 
     kind: Literal["identifier"] = "identifier"

@@ -71,8 +71,7 @@ class CategoricalColumn(ColumnBase):
         groups: category -> the raw values that mean it; such values are encoded as the category and come back
             as the category, so a grouping is for good.
         ordered: whether the categories stand in their natural order; pandas gets an ordered category back.
-        unordered: categories of an ordered column that have no place in the order ("prefer not to say"); nor has
-            `other` where it is not among the categories.
+        unordered: categories without a place in the order ("prefer not to say"); an added `other` has none either.
     """
 
     kind: Literal["categorical"] = "categorical"
@@ -268,7 +267,7 @@ class CodeColumn(CategoricalColumn):
 
     Attributes:
         width: digits that every code has; whole numbers (a file's reader lost the zeros) are padded to it.
-        leading: how many characters of a code count, from its first on: 3 makes I10 of I10.00. Categories are as short.
+        leading: how many first characters of a code count: 3 makes I10 of I10.00.
     """
 
     kind: Literal["code"] = "code"  # type: ignore[assignment]

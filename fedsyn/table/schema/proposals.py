@@ -178,7 +178,8 @@ class _Table:
         """The categories that another column determines: a building by the ward, an age group by the age."""
         able = {a: self._may_decide(rows, a) for a in self.columns} if self.categories else {}
         for at, b in enumerate(self.categories):
-            for a in (a for a in self.columns if a != b != self.label and able[a][at]):
+            # A category that says it, rather than a number; only one of them can be stated.
+            for a in sorted((a for a in able if a != b != self.label and able[a][at]), key=lambda a: a in rows.drawn):
                 target, codes = self.columns[b], rows.codes[b]
                 if a in rows.codes:
                     entries = self._by_category(a, rows.codes[a], b, codes)

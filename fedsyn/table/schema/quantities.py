@@ -27,7 +27,7 @@ class WrittenNumber(BinnedColumn):
         thousands: what stands between groups of three digits, such as "," or "."; None: nothing.
         mark: what stands before the decimals.
         prefix, suffix: text around the number, such as "€" or " %". Spaces around a cell do not count.
-        parentheses: whether negative numbers stand in parentheses, (1,234.50), and have no sign.
+        parentheses: whether a negative number is written (1,234.50).
     """
 
     lower: float | None = None
