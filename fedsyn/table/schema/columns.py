@@ -34,28 +34,12 @@ from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
 from fedsyn.table.schema.values import MISSING_TEXT, is_missing, key, keys, parse_number, same, text_dtype, written
-from fedsyn.table.schema.vocabulary import reading_in_order, words_of
+from fedsyn.table.schema.vocabulary import known_words, reading_in_order, vocabulary, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedsyn.table.schema.profile import Profile
-
-# Words of the names of columns of codes.
-_CODE_WORDS = "zip plz postcode postal code codes kode icd icd10 ops drg atc"
-# How no and yes are written.
-_YES = (
-    ("false", "true"),
-    ("no", "yes"),
-    ("n", "y"),
-    ("f", "t"),
-    ("nein", "ja"),
-    ("n", "j"),
-    ("falsch", "wahr"),
-    ("non", "oui"),
-    ("faux", "vrai"),
-    ("off", "on"),
-)
 
 
 class CategoricalColumn(ColumnBase):
@@ -251,7 +235,9 @@ class BooleanColumn(CategoricalColumn):
         if profile.values != 2:
             return None
         by_case = {text.casefold(): text for text in profile.texts.to_pylist()}
-        texts = next(((by_case[no], by_case[yes]) for no, yes in _YES if {no, yes} == set(by_case)), None)
+        texts = next(
+            ((by_case[no], by_case[yes]) for no, yes in vocabulary()["no_and_yes"] if {no, yes} == set(by_case)), None
+        )
         if texts is None:
             return None
         return Reading({} if texts == ("False", "True") else {"texts": texts}, f"only {texts[0]} and {texts[1]}")
@@ -292,7 +278,7 @@ class CodeColumn(CategoricalColumn):
             return Reading({}, "text of digits that starts with 0")
         widths = pc.min_max(pc.utf8_length(profile.tried))
         one_width = widths["min"].as_py() == widths["max"].as_py() >= 3
-        named = set(_CODE_WORDS.split()) & set(words_of(profile.name))
+        named = known_words("codes") & set(words_of(profile.name))
         return Reading({}, "named like a code") if one_width and named else None
 
     def _counted(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> Any:

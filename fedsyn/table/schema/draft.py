@@ -15,21 +15,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.errors import ConfigError, DataError, nearest
-from fedsyn.table.schema import persons
 from fedsyn.table.schema.base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
-from fedsyn.table.schema.vocabulary import FEW_ROWS, is_person, is_post_code, places_on_earth, sentinel, text_hints
+from fedsyn.table.schema.vocabulary import (
+    ENOUGH,
+    FEW_ROWS,
+    is_free_text,
+    is_person,
+    is_post_code,
+    nearly_unique,
+    numbers_the_rows,
+    personal_by_name,
+    personal_by_values,
+    places_on_earth,
+    sentinel,
+    shown_share,
+    text_hints,
+    vocabulary,
+)
 from fedsyn.table.schema.written import Written, outward, outward_days, places_of, span_of, written_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# Rows from which on a column of one value says nothing.
-LEAST_ROWS = 20
 _ICD = r"^[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?[+*!]?$"
 # A column lists at most so many values; of a longer list, those that enough rows hold.
 MOST_CATEGORIES = 500
@@ -38,10 +50,6 @@ LONG_LIST = 100
 MOST_BINS = 65535
 # An integer label with at most this many different values is a class, not a quantity.
 _MOST_CLASSES = 20
-# Words that stand for a missing value among numbers and dates, and are a category among text.
-_PLACEHOLDERS = frozenset(
-    ("?", "-", "--", "---", ".", "*", "n.a.", "N.A.", "k.A.", "unknown", "Unknown", "missing", "unbekannt")
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,15 +128,15 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
     found = _rolled_up(profile, asked, keys) or _more_than_text(profile, asked, keys)
     if found is not None:
         return found if isinstance(found.column, BinnedColumn) else replace(found, hints=text_hints(profile))
-    words = tuple(sorted(_PLACEHOLDERS & set(profile.texts.to_pylist())))
+    words = tuple(sorted({*vocabulary()["placeholders"]} & {*profile.texts.to_pylist()}))
     if words:  # what is left may be numbers or dates
         found = _more_than_text(profile.without(words), asked, keys)
         if found is not None and not isinstance(found.column, CategoricalColumn):
             marks = ", ".join(f"'{word}'" for word in words)
             return replace(found, why=f"{found.why}; {marks} taken for missing", missing_values=words)
     mostly = "; mostly numbers: see missing_values" if profile.share_matching(r"^[+-]?[\d.,]+$") > 0.8 else ""
-    if not asked.keep and persons.nearly_unique(profile):
-        found = set_aside(profile, IdentifierColumn, persons.shown_share(profile) + mostly, stored)
+    if not asked.keep and nearly_unique(profile):
+        found = set_aside(profile, IdentifierColumn, shown_share(profile) + mostly, stored)
         return replace(found, hints=found.hints or text_hints(profile))
     found = proposed(profile, CategoricalColumn, Reading({}, "text"), asked, keys)
     return replace(found, why=found.why + mostly, hints=text_hints(profile))
@@ -176,13 +184,13 @@ def _reads(guess: Guess, profile: Profile) -> bool:
 
 def _aside(profile: Profile, stored: str | None) -> Guess | None:
     """A proposal to leave the column out, where its name or its values point at persons."""
-    why = persons.personal_by_values(profile) or persons.personal_by_name(profile) or persons.numbers_the_rows(profile)
+    why = personal_by_values(profile) or personal_by_name(profile) or numbers_the_rows(profile)
     named = CodeColumn.reading(profile) is not None and not is_post_code(profile)
-    if why is None and named and persons.nearly_unique(profile):
-        why = persons.shown_share(profile)
+    if why is None and named and nearly_unique(profile):
+        why = shown_share(profile)
     if why is not None:
         return set_aside(profile, IdentifierColumn, why, stored)
-    if persons.is_free_text(profile):
+    if is_free_text(profile):
         return set_aside(profile, TextColumn, "free text", stored)
     return None
 
@@ -295,9 +303,9 @@ def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> G
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
     if not asked.keep:
-        why = persons.personal_by_values(profile) or persons.personal_by_name(profile)
-        if why is None and persons.nearly_unique(profile):
-            why = persons.shown_share(profile)
+        why = personal_by_values(profile) or personal_by_name(profile)
+        if why is None and nearly_unique(profile):
+            why = shown_share(profile)
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     values = series.cat.categories.tolist()
@@ -321,7 +329,7 @@ def _numbers(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Gu
     exact = bool(np.abs(present).max() <= 2**53)
     whole = exact and bool(np.all(present == np.floor(present)))
     if not asked.keep and integers:
-        why = persons.personal_by_name(profile) or persons.numbers_the_rows(profile)
+        why = personal_by_name(profile) or numbers_the_rows(profile)
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     places = 0 if whole else places_of(present) if exact else None
@@ -431,7 +439,7 @@ def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
     stored = str(series.dtype) if asked.stored else None
     found = typed_guess(series, asked) or text_guess(Profile.of(series), asked, stored)
     modelled = not isinstance(found.column, AsideColumn)
-    if modelled and found.values == 1 and not found.missing and not asked.keep and len(series) >= LEAST_ROWS:
+    if modelled and found.values == 1 and not found.missing and not asked.keep and len(series) >= ENOUGH:
         why = "one value in every row: there is nothing to learn"
         return replace(found, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
     if isinstance(found.column, BinnedColumn) and found.column.scale[0] == NUMBERS:

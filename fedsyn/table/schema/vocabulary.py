@@ -48,7 +48,8 @@ def vocabulary() -> dict[str, Any]:
 
 
 @cache
-def _set_of(key: str) -> frozenset[str]:
+def known_words(key: str) -> frozenset[str]:
+    """Return the words of one list, plainly written."""
     return frozenset(map(plainly_written, vocabulary()[key]))
 
 
@@ -67,12 +68,86 @@ def is_person(name: str) -> bool:
     """Return whether a column's name says that its values are persons: `subject`, `patient_id`, `Kunden-Nr`."""
     whole = "".join(words_of(name))
     rest = re.sub(r"(ids?|nr|no|number|nummer|key|code|identifier)$", "", whole)
-    return rest in _set_of("persons") or (rest != whole and rest in _set_of("persons_in_names"))
+    return rest in known_words("persons") or (rest != whole and rest in known_words("persons_in_names"))
 
 
 def is_post_code(profile: Profile) -> bool:
     """Return whether a column holds post codes of digits, by its name."""
-    return bool(_set_of("post_codes") & set(words_of(profile.name))) and profile.all_match(r"^\d{4,6}$")
+    return bool(known_words("post_codes") & set(words_of(profile.name))) and profile.all_match(r"^\d{4,6}$")
+
+
+# Persons --------------------------------------------------------------------------------------------------------------
+
+_EMAIL = r"^[^@\s]+@[^@\s]+\.[A-Za-z]{2,}$"
+_UUID = r"^\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\}?$"
+_PHONE = r"^(\+|00|\(?0)[\d]{1,4}[\d ()/.-]{5,}$"
+_ADDRESS = r"^(\d{1,3}\.){3}\d{1,3}$|^https?://"
+
+# Values that a column of names may have before they are taken for those of persons.
+_FEW = 20
+# Share of rows that would be left if every value stood once, from which on values point at rows.
+_NEARLY_UNIQUE = 0.5
+# Rows that it takes to say so.
+ENOUGH = 20
+# A sentence has so many words, or so many characters.
+_WORDS, _LENGTH = 4, 40
+
+
+def personal_by_name(profile: Profile) -> str | None:
+    """Why a column's name makes its values those of persons, or None."""
+    words = words_of(profile.name)
+    joined = "".join(words)
+    if profile.values <= _FEW:
+        return None
+    if {*words, joined} & known_words("personal") or is_person(profile.name):
+        return "named like personal data"
+    if set(words) & known_words("identifiers") and profile.unlike > 0.1:
+        return "named like an identifier"
+    return None
+
+
+def personal_by_values(profile: Profile) -> str | None:
+    """Why a column of text holds identifiers, whatever it is called; or None."""
+    for pattern, what in ((_EMAIL, "e-mail addresses"), (_UUID, "UUIDs"), (_ADDRESS, "network addresses")):
+        if profile.values > 1 and profile.share_matching(pattern) > 0.8:
+            return what
+    if profile.values > _FEW and profile.share_matching(_PHONE) > 0.8 and profile.share_matching(r"[ ()/+-]") > 0.5:
+        return "telephone numbers"
+    return None
+
+
+def is_free_text(profile: Profile) -> bool:
+    """Whether a column holds sentences: long, and mostly different from each other."""
+    import pyarrow.compute as pc
+
+    if profile.values <= _FEW or profile.unlike < 0.2:
+        return False
+    words = pc.mean(pc.add(pc.count_substring(profile.tried, " "), 1)).as_py()
+    length = pc.mean(pc.utf8_length(profile.tried)).as_py()
+    return bool(words >= _WORDS or length >= _LENGTH)
+
+
+def nearly_unique(profile: Profile) -> bool:
+    """Whether nearly every row has a value of its own."""
+    return profile.present >= ENOUGH and profile.unlike > _NEARLY_UNIQUE
+
+
+def numbers_the_rows(profile: Profile) -> str | None:
+    """Why a column of whole numbers is a count of the rows (as many in a row as there are rows, each once), or None."""
+    import pyarrow.compute as pc
+
+    if profile.present < ENOUGH or profile.values != profile.present or not profile.all_match(r"^\d{1,15}$"):
+        return None
+    ends = pc.min_max(profile.texts.cast("int64"))
+    counts = int(ends["max"].as_py()) - int(ends["min"].as_py()) == profile.values - 1
+    return "numbers the rows" if counts else None
+
+
+def shown_share(profile: Profile) -> str:
+    """`unique`, or how many of 100 rows have a value of their own."""
+    if profile.values == profile.present:
+        return "a different value in every row"
+    return f"{profile.values:,} values in {profile.present:,} rows"
 
 
 # Orders ---------------------------------------------------------------------------------------------------------------
@@ -86,7 +161,7 @@ def reading_in_order(profile: Profile) -> Reading | None:
     if not 2 <= profile.values <= _MOST_WORDS:
         return None
     texts: list[str] = sorted(profile.texts.to_pylist())
-    none = [text for text in texts if plainly_written(text) in _set_of("no_answers")]
+    none = [text for text in texts if plainly_written(text) in known_words("no_answers")]
     words = [text for text in texts if text not in none]
     if len(words) < 2:
         return None
@@ -197,9 +272,9 @@ def _several_spellings(profile: Profile) -> str | None:
     texts: list[str] = profile.texts.to_pylist()  # the most frequent first
     if len(texts) > _MOST_WORDS:
         return None
-    sides = {word: side for side in ("yes", "no") for word in _set_of(side)}
+    sides = {word: side for pair in vocabulary()["no_and_yes"] for side, word in enumerate(pair)}
     if len(texts) > 2 and all(plainly_written(text) in sides for text in texts):
-        forms = [sides[plainly_written(text)] for text in texts]
+        forms = [str(sides[plainly_written(text)]) for text in texts]
     else:
         forms = [_BETWEEN_LETTERS.sub("", text.casefold()).rstrip(".") for text in texts]
     alike: dict[str, list[str]] = {}
@@ -284,7 +359,7 @@ def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
 
     def called(key: str, most: float) -> list[str]:
         fit = {name for name, (low, high) in bounds.items() if -most <= low and high <= most}
-        return [name for name in bounds if name in fit and _set_of(key) & set(words_of(name))]
+        return [name for name in bounds if name in fit and known_words(key) & set(words_of(name))]
 
     pairs = zip(called("latitude", 90), called("longitude", 180), strict=False)
     said = "a place, with '{}': the two point at persons, and are learned apart; an area (one column) would say more"
