@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,9 +59,9 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
         rows = schema.rows_of(frame)
     except DataError:  # a cell beyond those that were looked at is of another kind; `fedsyn schema check` says so
         return []
-    table, plain = _Table(schema, len(frame)), schema.to_dict()
+    table, plain = _Table(schema, rows), schema.to_dict()
     found: list[Proposal] = []
-    for rule, names in itertools.chain(table.sums(rows), table.determined(rows), table.orders(rows)):
+    for rule, names in itertools.chain(table.sums(), table.determined(), table.orders()):
         if len(found) == _MOST:
             break
         try:
@@ -68,7 +69,7 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
         except SchemaError:  # not beside those before it
             continue
         if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
-            known = np.logical_and.reduce([~table.absent(rows, name) for name in names])
+            known = np.logical_and.reduce([~table.absent(name) for name in names])
             found.append(Proposal(rule, int(known.sum())))
     return found
 
@@ -78,28 +79,29 @@ class _Table:
 
     Args:
         schema: of its columns.
-        rows: of the table.
+        rows: its rows, of all modelled columns.
     """
 
-    def __init__(self, schema: Schema, rows: int) -> None:
+    def __init__(self, schema: Schema, rows: DrawnRows) -> None:
         self.columns: dict[str, Any] = {n: c for n, c in schema.columns.items() if n not in schema.open}
-        self.label = schema.label
-        self.grids = {n: grid for n, c in self.columns.items() if (grid := grid_of(c)) is not None}
+        self.label, self.rows = schema.label, rows
         self.categories = [n for n, c in self.columns.items() if isinstance(c, CategoricalColumn)][:_MOST_COLUMNS]
-        self.rows = rows
 
-    def absent(self, rows: DrawnRows, name: str) -> npt.NDArray[np.bool_]:
+    def absent(self, name: str) -> npt.NDArray[np.bool_]:
         """(n,) which rows have no value of a column."""
-        if name in rows.drawn:
-            return rows.drawn[name][1]
-        column = self.columns[name]
-        return np.asarray(rows.codes[name] == len(column.values) if column.missing else np.zeros(self.rows, bool))
+        if name in self.rows.drawn:
+            return self.rows.drawn[name][1]
+        return np.asarray(self.rows.codes[name] >= len(self.columns[name].values))
 
-    def _families(self, rows: DrawnRows) -> dict[str, dict[str, Floats]]:
+    @cached_property
+    def _families(self) -> dict[str, dict[str, Floats]]:
         """Family -> column -> (n,) values in the family's unit, NaN where missing; of columns that are not constant."""
         found: dict[str, dict[str, Floats]] = {}
-        for name, grid in self.grids.items():
-            numbers, absent = rows.numbers(name, grid)
+        for name, column in self.columns.items():
+            grid = grid_of(column)
+            if grid is None:
+                continue
+            numbers, absent = self.rows.numbers(name, grid)
             values = np.where(absent, np.nan, grid.value(numbers))
             some = found.setdefault(grid.family, {})
             if len(some) < _MOST_COLUMNS and len(np.unique(values[~absent])) > 1:
@@ -108,9 +110,9 @@ class _Table:
 
     # One at most another ----------------------------------------------------------------------------------------------
 
-    def orders(self, rows: DrawnRows) -> Found:
+    def orders(self) -> Found:
         """The comparisons `a <= b` that hold; not those that follow from two others."""
-        for columns in self._families(rows).values():
+        for columns in self._families.values():
             equal = {b for _, b in self._equal(columns)}
             # A flag beside a quantity says nothing that somebody would state.
             columns = {n: own for n, own in columns.items() if n not in equal and len(np.unique(own[own == own])) > 2}
@@ -127,9 +129,9 @@ class _Table:
 
     # Sums -------------------------------------------------------------------------------------------------------------
 
-    def sums(self, rows: DrawnRows) -> Found:
+    def sums(self) -> Found:
         """The columns that equal another one, are the sum of two, or count the days between two dates."""
-        families = self._families(rows)
+        families = self._families
         numbers = families.get(NUMBERS, {})
         for columns in families.values():
             for a, b in self._equal(columns):
@@ -144,7 +146,7 @@ class _Table:
     def _equal(self, columns: Mapping[str, Floats]) -> Iterator[tuple[str, str]]:
         """The columns that say the same in every row."""
         for (a, x), (b, y) in itertools.combinations(columns.items(), 2):
-            if np.array_equal(x, y, equal_nan=True):
+            if x[:_FIRST_ROWS].tobytes() == y[:_FIRST_ROWS].tobytes() and np.array_equal(x, y, equal_nan=True):
                 yield a, b
 
     def _added(self, terms: Mapping[str, Floats], totals: Mapping[str, Floats], unit: float, sign: str) -> Found:
@@ -174,28 +176,30 @@ class _Table:
 
     # One from another -------------------------------------------------------------------------------------------------
 
-    def determined(self, rows: DrawnRows) -> Found:
+    def determined(self) -> Found:
         """The categories that another column determines: a building by the ward, an age group by the age."""
-        able = {a: self._may_decide(rows, a) for a in self.columns} if self.categories else {}
+        able = {a: self._may_decide(a) for a in self.columns} if self.categories else {}
         for at, b in enumerate(self.categories):
             # A category that says it, rather than a number; only one of them can be stated.
-            for a in sorted((a for a in able if a != b != self.label and able[a][at]), key=lambda a: a in rows.drawn):
-                target, codes = self.columns[b], rows.codes[b]
-                if a in rows.codes:
-                    entries = self._by_category(a, rows.codes[a], b, codes)
+            for a in sorted(
+                (a for a in able if a != b != self.label and able[a][at]), key=lambda a: a in self.rows.drawn
+            ):
+                target, codes = self.columns[b], self.rows.codes[b]
+                if a in self.rows.codes:
+                    entries = self._by_category(a, self.rows.codes[a], b, codes)
                 else:
-                    entries = self._by_number(a, *rows.drawn[a], target, codes)
+                    entries = self._by_number(a, *self.rows.drawn[a], target, codes)
                 if entries:
                     yield Determined(determines=a, column=b, map=entries), [a, b]
                     break
 
-    def _may_decide(self, rows: DrawnRows, a: str) -> npt.NDArray[np.bool_]:
+    def _may_decide(self, a: str) -> npt.NDArray[np.bool_]:
         """(categories,) whether the first rows do not show that a column does not determine each of the categories."""
-        own = (rows.codes[a] if a in rows.codes else rows.drawn[a][0])[:_FIRST_ROWS]
+        own = (self.rows.codes[a] if a in self.rows.codes else self.rows.drawn[a][0])[:_FIRST_ROWS]
         order = np.argsort(own, kind="stable")
-        codes = np.stack([rows.codes[b][:_FIRST_ROWS] for b in self.categories])[:, order]
+        codes = np.stack([self.rows.codes[b][:_FIRST_ROWS] for b in self.categories])[:, order]
         changes = codes[:, 1:] != codes[:, :-1]
-        if a in rows.codes:  # within one value nothing changes
+        if a in self.rows.codes:  # within one value nothing changes
             return np.asarray(~(changes & (np.diff(own[order]) == 0)).any(axis=1))
         return np.asarray(changes.sum(axis=1) == [len(np.unique(row)) - 1 for row in codes])  # one interval each
 
@@ -219,8 +223,8 @@ class _Table:
         return {source.values[i]: answers[int(table[i].argmax())] for i in used}
 
     def _by_number(self, a: str, numbers: Any, absent: Any, target: CategoricalColumn, codes: Any) -> dict[Any, Any]:
-        column, known = self.columns[a], np.flatnonzero(~absent)
-        if column.scale[0] != NUMBERS or len(known) < self.rows:
+        column = self.columns[a]
+        if column.scale[0] != NUMBERS or absent.any():
             return {}
         found = [(c, numbers[codes == c]) for c in np.unique(codes)]
         found.sort(key=lambda item: float(item[1].min()))
@@ -228,8 +232,8 @@ class _Table:
             return {}
         if any(low.max() >= high.min() for (_, low), (_, high) in itertools.pairwise(found)):
             return {}
-        shares = np.array([len(own) for _, own in found]) / self.rows
-        if self.rows * (1.0 - (shares**2).sum()) < _BREAKS:
+        shares = np.array([len(own) for _, own in found]) / len(codes)
+        if len(codes) * (1.0 - (shares**2).sum()) < _BREAKS:
             return {}
         answers = [*target.values, None]
         entries: dict[Any, Any] = {}
