@@ -160,7 +160,7 @@ def check_command(
         command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
         say(f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}")
         raise typer.Exit(1)
-    apart = ", ".join(schema.aside)
+    apart = ", ".join(name for name in schema.aside if name not in schema.order)
     say(f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""))
 
 

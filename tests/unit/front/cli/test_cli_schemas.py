@@ -140,6 +140,12 @@ def test_check_says_what_needs_approval(fedsyn: Fedsyn, folder: Path) -> None:
     assert fedsyn("schema", "review", "schema.yaml", "--all", "--data", "patients.csv").code == 0
     result = fedsyn("schema", "check", "schema.yaml")
     assert result.code == 0 and "nothing needs approval; left out: Fallnummer" in result.out
+    text = (folder / "schema.yaml").read_text(encoding="utf-8")
+    made = text.replace(
+        "    kind: identifier\n", "    kind: identifier\n    make: sequence\n", 1
+    )  # made afresh, so not left out
+    (folder / "schema.yaml").write_text(made, encoding="utf-8")
+    assert "left out: Patienten-ID" in fedsyn("schema", "check", "schema.yaml").out
 
 
 def test_check_counts_what_a_run_would_refuse(fedsyn: Fedsyn, folder: Path) -> None:
