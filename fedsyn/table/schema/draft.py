@@ -420,7 +420,8 @@ def draft_columns(
         is_label = name == label
         asked = GuessOptions(bins, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
-    bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, DecimalColumn)}
+    quantities = (DecimalColumn, NumericColumn)
+    bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, quantities)}
     for name, said in places_on_earth(bounds).items():
         guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, said))
     return guesses

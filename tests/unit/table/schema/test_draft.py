@@ -324,6 +324,14 @@ def test_a_sentinel_is_said_of_text_and_of_numbers() -> None:
     assert "999 stands far from the rest" in " ".join(draft_columns(pd.DataFrame({"x": values}))["x"].hints)
 
 
+def test_a_place_is_said_of_both_its_columns() -> None:
+    rng = np.random.default_rng(0)
+    found = draft_columns(
+        pd.DataFrame({"lat": rng.normal(48, 1, 60), "lng": rng.normal(9, 1, 60), "x": rng.random(60)})
+    )
+    assert [bool(one.hints) for one in found.values()] == [True, True, False] and "'lng'" in found["lat"].hints[0]
+
+
 # Dtypes ---------------------------------------------------------------------------------------------------------------
 
 ROWS = 120
