@@ -19,13 +19,12 @@ from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
 from fedsyn.output import plain
 from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_column, findings, not_approved
 from fedsyn.table.schema.base import ASIDE, REMARKS, Aside, ColumnBase
-from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
-from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, Column
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import KINDS, CategoricalColumn, Column, column_dict
 from fedsyn.table.schema.compiled import CompiledRules, computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
-from fedsyn.table.schema.quantities import IntegerColumn
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.values import MISSING_TEXT
 
@@ -505,31 +504,6 @@ _KEYS = [name for name in Schema.model_fields if name not in _OWN]
 def _kind_of(column: Any) -> Any:
     """The kind of a column as it was given, as data or as a model."""
     return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
-
-
-def column_dict(column: Any) -> dict[str, Any]:
-    """A column as `Schema.from_dict` takes it, without the settings that have their default value."""
-    data = column.model_dump(mode="json", exclude_defaults=True)
-    remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
-    remarks |= {"approved": column.approved} if column.drafted and column.kind not in ASIDE else {}
-    data = {"kind": column.kind, **data}
-    if isinstance(column, BooleanColumn):
-        data.pop("categories", None)
-    if isinstance(column, BinnedColumn):
-        if isinstance(column.bins, tuple):
-            data.pop("lower", None)
-            data.pop("upper", None)
-        if _written_as_integer(column):
-            for key in ("lower", "upper"):
-                if key in data:
-                    data[key] = int(data[key])
-            if isinstance(column.bins, tuple):
-                data["bins"] = [int(edge) for edge in column.bins]
-    return {**data, **remarks}
-
-
-def _written_as_integer(column: BinnedColumn) -> bool:
-    return isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole)
 
 
 #: Setting -> what of `drafted` it answers.
