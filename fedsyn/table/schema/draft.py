@@ -137,7 +137,7 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
     mostly = "; mostly numbers: see missing_values" if profile.share_matching(r"^[+-]?[\d.,]+$") > 0.8 else ""
     if not asked.keep and nearly_unique(profile):
         found = set_aside(profile, IdentifierColumn, shown_share(profile) + mostly, stored)
-        return replace(found, hints=found.hints or text_hints(profile))
+        return replace(found, hints=found.hints or text_hints(profile, listed=False))
     found = proposed(profile, CategoricalColumn, Reading({}, "text"), asked, keys)
     return replace(found, why=found.why + mostly, hints=text_hints(profile))
 

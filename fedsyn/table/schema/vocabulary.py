@@ -330,9 +330,15 @@ HINTS: tuple[Callable[[Profile], str | None], ...] = (
 )
 
 
-def text_hints(profile: Profile) -> tuple[str, ...]:
-    """Return what there is to say about a column of text; the first hint says it all."""
-    return tuple(said for hint in HINTS if profile.values > 1 and (said := hint(profile)) is not None)[:1]
+def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
+    """Return what there is to say about a column of text; the first hint says it all.
+
+    Args:
+        profile: of the column.
+        listed: whether the draft lists its values, so that a hint may name them.
+    """
+    hints = HINTS if listed else tuple(hint for hint in HINTS if hint is not _several_spellings)
+    return tuple(said for hint in hints if profile.values > 1 and (said := hint(profile)) is not None)[:1]
 
 
 def sentinel(numbers: Iterable[float], rows: Iterable[int]) -> str | None:

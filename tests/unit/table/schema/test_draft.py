@@ -206,6 +206,11 @@ def test_a_column_is_kept_by_its_name_only() -> None:
         guess(values, "Nachname", keep=["Nachnam"])
 
 
+def test_no_hint_names_what_a_column_of_persons_holds() -> None:
+    found = guess(["anna", "Anna", *(f"p{k}" for k in range(58))])
+    assert found.column.kind == "identifier" and found.hints == ()
+
+
 def test_why_quotes_no_cell() -> None:
     rows = hospital(300)
     said = " ".join(found.why for found in draft_columns(rows, text=True).values())
