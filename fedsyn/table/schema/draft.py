@@ -445,6 +445,7 @@ def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
         return replace(found, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
     if isinstance(found.column, BinnedColumn) and found.column.scale[0] == NUMBERS:
         rows = series.value_counts()
-        said = sentinel(pd.to_numeric(pd.Series(rows.index), errors="coerce"), rows)
+        numbers = pd.to_numeric(pd.Series(rows.index), errors="coerce")
+        said = sentinel(numbers, rows, text=not pd.api.types.is_numeric_dtype(series.dtype))
         return replace(found, hints=(*found.hints, said)) if said else found
     return found

@@ -341,8 +341,14 @@ def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
     return tuple(said for hint in hints if profile.values > 1 and (said := hint(profile)) is not None)[:1]
 
 
-def sentinel(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
-    """Return what there is to say about a number that often stands far from all others: 999 among ages."""
+def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True) -> str | None:
+    """Return what there is to say about a number that often stands far from all others: 999 among ages.
+
+    Args:
+        numbers: different ones.
+        rows: that hold each.
+        text: whether they are read from text, where a schema can say what is missing.
+    """
     values, counts = np.array([*numbers], dtype=np.float64), np.array([*rows])
     counts, values = counts[np.isfinite(values)], values[np.isfinite(values)]
     known = set(vocabulary()["sentinels"])
@@ -353,10 +359,8 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
         low, high = float(rest.min()), float(rest.max())
         gap = value - high if value > high else low - value
         if gap > high - low or (value < 0 <= low):
-            return (
-                f"{value:g} stands far from the rest: does it stand for a missing value? "
-                f"Then list it under missing_values: ['{value:g}']"
-            )
+            advice = f"list it under missing_values: ['{value:g}']" if text else "make it missing in the table"
+            return f"{value:g} stands far from the rest: does it stand for a missing value? Then {advice}"
     return None
 
 

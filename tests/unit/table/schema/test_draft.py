@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.table.data.cells import read_cells
+from fedsyn.table.data.stream import encode_file
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.base import ASIDE
 from fedsyn.table.schema.columns import KINDS
@@ -323,10 +324,19 @@ def test_negative_amounts_in_parentheses_are_read_and_written(written: list[obje
     assert guess(several(["(3)", "-2"])).column.kind == "categorical"
 
 
-def test_a_sentinel_is_said_of_text_and_of_numbers() -> None:
+def test_a_sentinel_is_said_of_text_and_of_numbers(tmp_path: Path) -> None:
+    """And what the hint advises does it."""
     values = [*[k % 90 for k in range(300)], *[999] * 30]
-    assert "999 stands far from the rest" in " ".join(guess([*values]).hints)
-    assert "999 stands far from the rest" in " ".join(draft_columns(pd.DataFrame({"x": values}))["x"].hints)
+    frame = pd.DataFrame({"x": values, "y": ["a", "b"] * 165})
+    assert "make it missing in the table" in " ".join(draft_columns(frame)["x"].hints)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    cells = read_cells(tmp_path / "rows.csv").frame
+    guesses = draft_columns(cells, text=True)
+    assert "list it under missing_values: ['999']" in " ".join(guesses["x"].hints)
+    advised = {**Schema.from_dict(drafted_schema(guesses)).to_dict(), "missing_values": ["999"]}
+    schema = Schema.from_dict(advised).edited(x={"missing": True, "lower": 0, "upper": 90})
+    codes = encode_file(tmp_path / "rows.csv", schema)
+    assert (codes[300:, 0] == schema.columns["x"].size - 1).all() and (schema.encode(cells) == codes).all()
 
 
 def test_a_place_is_said_of_both_its_columns() -> None:
