@@ -111,6 +111,12 @@ def dumps(data: Any) -> str:
     return escaped(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110))
 
 
+def in_one_line(data: Any) -> str:
+    """Writes plain data as YAML in one line."""
+    line = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=1 << 30)
+    return escaped(line.strip().removesuffix("\n..."))
+
+
 def escaped(document: str) -> str:
     """A document that `Dumper` wrote, with escapes for odd characters: they stand between double quotes alone."""
     return plain(document, keep="\n\t")

@@ -303,8 +303,7 @@ def schema() -> str:
     """Every key of a schema."""
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema import rules as constraints
-    from fedsyn.table.schema.aside import ASIDE
-    from fedsyn.table.schema.base import ColumnBase
+    from fedsyn.table.schema.base import ASIDE, ColumnBase
     from fedsyn.table.schema.columns import KINDS
 
     own = ("aside", "derived", "table", "open", "columns", "constraints")

@@ -8,8 +8,8 @@ together. On the command line: `ward=children`, `age<=16`, `sex=f sex=m` (either
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,24 +20,11 @@ from fedsyn.inference import AnyModel, EmpiricalModel, MixtureModel, Model
 from fedsyn.runs.synthesis import decoding
 from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import CodeColumn
-from fedsyn.table.schema.compute import Mapped
-from fedsyn.table.schema.conditions import DrawnRows
-from fedsyn.table.schema.values import key, keys
+from fedsyn.table.schema.conditions import Between, Condition, Literal
 
 _OPERATORS = ("<=", ">=", "!=", "=", "<", ">")
 # Rows by which a table that stands for a model is thinned where a range cuts its bins.
 _FINEST = 1 << 16
-
-
-@dataclass(frozen=True)
-class Between:
-    """A range of an ordered column; None: no bound. `above` and `below`: the bound itself is left out."""
-
-    low: Any = None
-    high: Any = None
-    above: bool = False
-    below: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,25 +57,25 @@ def restrict(schema: Schema, model: AnyModel, where: Mapping[str, Any], lean: fl
             f"where: expected column: condition pairs, such as {{'age': (0, 16)}}, found {type(where).__name__}"
         )
     schema = decoding(schema, model, lean)
-    masks: dict[str, npt.NDArray[np.bool_]] = {}
+    masks: dict[str, Any] = {}
     weights: dict[str, npt.NDArray[np.float64]] = {}
     columns: dict[str, Any] = dict(schema.columns)
     for asked_of, asked in where.items():
-        name, answers = _source(schema, asked_of)
-        column = _column(schema, name)
-        if isinstance(column, CategoricalColumn):
-            mask = _categories(name, column, asked) if answers is None else answers(asked)
-            masks[name] = masks.get(name, np.ones(column.size, dtype=bool)) & mask
+        literal = _literal(schema, asked_of, asked)
+        name, column = literal.name, columns[literal.name]
+        if literal.intervals is None:
+            masks[name] = masks.get(name, True) & literal.possible
             if not masks[name].any():
                 raise ConfigError(f"where: no value of '{name}' meets all that is asked")
             continue
-        columns[name] = column = column.drawing_within(_pieces(name, column, asked))
-        assert column.within is not None
-        missing = [_asks_for_missing(name, column, asked)] * column.missing
-        weights[name] = np.concatenate([column.within.weights, np.array(missing, dtype=np.float64)])
+        (lowest, highest), pieces = column.span, literal.intervals
+        pieces = tuple((max(a, lowest), min(b, highest)) for a, b in pieces if a <= highest and b >= lowest)
+        columns[name] = column = column.drawing_within(pieces)
+        weights[name] = np.concatenate([column.within.weights, np.full(int(column.missing), float(literal.null))])
         masks[name] = weights[name] > 0
         if not masks[name].any():
-            raise ConfigError(f"where: no value of '{name}' is in that range; its values are {_bounds(column)}")
+            bounds = f"{column.bound(lowest)} to {column.bound(highest)}"
+            raise ConfigError(f"where: no value of '{name}' is in that range; its values are {bounds}")
     if not where:
         return schema, model
     restricted = schema.model_copy(update={"columns": columns})
@@ -117,7 +104,11 @@ def read_conditions(schema: Schema, texts: Iterable[str]) -> dict[str, Any]:
         elif wanted is None:
             raise ConfigError(f"--where {text}: a value is missing after '{operator}'")
         else:
-            bounds[name] = _narrowed(bounds.get(name, Between()), operator, wanted, text)
+            known, low, strict = bounds.get(name, Between()), operator[0] == ">", len(operator) == 1
+            if (known.low if low else known.high) is not None:
+                raise ConfigError(f"--where {text}: this bound of the column is given twice")
+            new: dict[str, Any] = {"low": wanted, "above": strict} if low else {"high": wanted, "below": strict}
+            bounds[name] = replace(known, **new)
     groups = (equal, unequal, bounds)
     for name in {name for group in groups for name in group}:
         if sum(name in group for group in groups) > 1:
@@ -139,145 +130,29 @@ def _split(schema: Schema, text: str) -> tuple[str, str, str]:
     raise AssertionError("a known column would have been found")
 
 
-def _narrowed(known: Between, operator: str, value: Any, text: str) -> Between:
-    low = operator in (">", ">=")
-    if (known.low if low else known.high) is not None:
-        raise ConfigError(f"--where {text}: this bound of the column is given twice")
-    strict = operator in ("<", ">")
-    if low:
-        return Between(value, known.high, strict, known.below)
-    return Between(known.low, value, known.above, strict)
-
-
 def _column(schema: Schema, name: Any) -> CategoricalColumn | BinnedColumn:
-    if name in schema.columns:
-        return schema.columns[name]
+    known = {**schema.columns, **schema.derived}
+    if name in known:
+        return known[name]
     if name in schema.aside:
         kind = schema.aside[name].kind
         raise ConfigError(f"where: '{name}' is set aside in the schema (kind {kind}), so no row is known by it")
-    if name in getattr(schema, "derived", ()):
-        raise ConfigError(f"where: '{name}' is computed from other columns; ask for values of those")
     raise ConfigError(f"where: unknown column '{name}'{nearest(str(name), schema.columns)}")
 
 
-def _source(schema: Schema, name: Any) -> tuple[Any, Callable[[Any], npt.NDArray[np.bool_]] | None]:
-    """The column that decides a column, and for another one the way from a condition to codes of that column."""
-    step = next((step for step in schema.compiled.steps if step.name == name), None)
-    if not isinstance(step, Mapped):
-        return name, None
-    (source,), target = step.sources, schema.derived[name]
-    known = schema.columns.get(source)
-    if not isinstance(known, CategoricalColumn) or not isinstance(target, CategoricalColumn):
-        return name, None
-    rows = DrawnRows({source: np.arange(known.size)}, {})
-    step.add(rows)
-    return source, lambda asked: _categories(name, target, asked)[rows.codes[name]]
-
-
-def _values(asked: Any) -> list[Any] | None:
-    """The single values that are asked for; None where it is a range."""
-    if isinstance(asked, Except):
-        return list(asked.values)
-    if isinstance(asked, Between) or (isinstance(asked, tuple) and len(asked) == 2):
-        return None
-    if isinstance(asked, str | bytes | Mapping) or not isinstance(asked, Iterable):
-        return [asked]
-    return list(asked)
-
-
-def _is_missing(value: Any) -> bool:
-    return value is None or value != value or type(value).__name__ == "NAType"
-
-
-def _asks_for_missing(name: str, column: CategoricalColumn | BinnedColumn, asked: Any) -> bool:
-    wanted = any(_is_missing(value) for value in _values(asked) or [])
-    if wanted and not column.missing:
-        raise ConfigError(f"where: '{name}' is never missing in this schema")
-    return wanted != isinstance(asked, Except)
-
-
-def _categories(name: str, column: CategoricalColumn, asked: Any) -> npt.NDArray[np.bool_]:
-    """(size,) which codes are asked for."""
-    values = _values(asked)
-    mask = np.zeros(column.size, dtype=bool)
-    if values is None:
-        if not column.ordered:
-            raise ConfigError(f"where: '{name}' has no order, so no range; a list asks for any of several values")
-        ends = asked if isinstance(asked, Between) else Between(*asked)
-        first = 0 if ends.low is None else _category(name, column, ends.low) + ends.above
-        last = len(column.values) - 1 if ends.high is None else _category(name, column, ends.high) - ends.below
-        mask[first : last + 1] = True
-    else:
-        mask[[_category(name, column, value) for value in values if not _is_missing(value)]] = True
-        if any(_is_missing(value) for value in values):
-            mask[-1] = _asks_for_missing(name, column, values)
-        if isinstance(asked, Except):
-            mask = ~mask
-    if not mask.any():
-        raise ConfigError(f"where: no value of '{name}' is left")
-    return mask
-
-
-def _category(name: str, column: CategoricalColumn, value: Any) -> int:
-    wanted = value.item() if isinstance(value, np.generic) else value
-    if isinstance(column, CodeColumn) and column.width is not None and type(wanted) is int:
-        wanted = f"{wanted:0{column.width}d}"
-    codes = {key(known): code for code, known in enumerate(column.values)}
-    for form in keys(wanted):
-        if form in codes:
-            return codes[form]
-    known = [str(value) for value in column.values]
-    shown = ", ".join(known[:12]) + (f" and {len(known) - 12} more" if len(known) > 12 else "")
-    raise ConfigError(f"where: '{wanted}' is not a value of '{name}'{nearest(str(wanted), known)}; its values: {shown}")
-
-
-def _pieces(name: str, column: BinnedColumn, asked: Any) -> list[tuple[float, float]]:
-    """Which numbers of an ordered column are asked for: (lowest, highest) each, both included."""
-    values = _values(asked)
-    if values is None:
-        ends = asked if isinstance(asked, Between) else Between(*asked)
-        low = -math.inf if ends.low is None else _number(name, column, ends.low)
-        high = math.inf if ends.high is None else _number(name, column, ends.high)
-        low, high = (_next(column, low, 1) if ends.above else low), (_next(column, high, -1) if ends.below else high)
-        low, high = max(low, column.span[0]), min(high, column.span[1])
-        if low > high:
-            raise ConfigError(f"where: no value of '{name}' is in that range; its values are {_bounds(column)}")
-        return [(low, high)]
-    points = sorted(_number(name, column, value) for value in values if not _is_missing(value))
-    lowest, highest = column.span
-    if any(not lowest <= point <= highest for point in points):
-        raise ConfigError(f"where: a value of '{name}' that is asked for is beyond its bounds, {_bounds(column)}")
-    if not isinstance(asked, Except):
-        return [(point, point) for point in points]
-    starts = [lowest, *(_next(column, point, 1) for point in points)]
-    ends_ = [*(_next(column, point, -1) for point in points), highest]
-    return [(start, end) for start, end in zip(starts, ends_, strict=True) if start <= end]
-
-
-def _next(column: BinnedColumn, number: float, step: int) -> float:
-    """The nearest number above (step 1) or below (-1) that the column can have."""
-    if not column.whole or not math.isfinite(number):
-        return math.nextafter(number, step * math.inf)
-    return math.floor(number) + 1 if step > 0 else math.ceil(number) - 1
-
-
-def _number(name: str, column: BinnedColumn, value: Any) -> float:
-    """The column's number of a value: as a schema writes it (plain numbers, ISO 8601), else as a cell does."""
-    wanted = value.item() if isinstance(value, np.generic) and not isinstance(value, np.datetime64) else value
-    number: float | None
+def _literal(schema: Schema, name: Any, asked: Any) -> Literal:
+    """What is asked of a column, as a condition on a modelled one: itself, or the one that decides it."""
+    column = _column(schema, name)
     try:
-        number = column.number(wanted)
-    except (ValueError, TypeError, OverflowError):
-        number = column.parse(wanted)
-    if number is None or math.isnan(number):
-        raise ConfigError(f"where: '{wanted}' is not a value of '{name}', which holds {column.expected}")
-    return number
-
-
-def _bounds(column: BinnedColumn) -> str:
-    return " to ".join(
-        str(int(x)) if isinstance(x, float) and x.is_integer() else str(x) for x in (column.lower, column.upper)
-    )
+        if isinstance(asked, Except):
+            return schema.compiled.traced(Condition(name, column, asked.values).negated())
+        if isinstance(asked, tuple) and len(asked) == 2:
+            asked = Between(*asked)
+        elif isinstance(asked, Iterable) and not isinstance(asked, str | bytes | Mapping):
+            asked = list(asked)
+        return schema.compiled.traced(Condition(name, column, asked).literal())
+    except SchemaError as error:
+        raise ConfigError(f"where: {error}") from None
 
 
 def _obeying(model: AnyModel, schema: Schema) -> AnyModel:
@@ -329,6 +204,3 @@ def _thinned(model: EmpiricalModel, cut: Mapping[str, npt.NDArray[np.float64]]) 
     chosen = np.searchsorted(np.cumsum(weights) / weights.sum(), (np.arange(rows) + 0.5) / rows)
     total = model.total * float(np.clip(weights, 0.0, 1.0).mean())
     return EmpiricalModel(model.domain, model.codes[np.minimum(chosen, len(weights) - 1)], total)
-
-
-__all__: Sequence[str] = ("Between", "Except", "read_conditions", "restrict")

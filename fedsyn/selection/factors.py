@@ -174,8 +174,8 @@ def correlations(found: Sequence[Look], cuts: Mapping[str, Cuts], rows: float) -
     """Return the correlations with which normal scores would look, on average, as the pairs do.
 
     The counts beyond independence are read along one direction, that of a weak correlation: there a correlation r shows
-    the sum over k of c_k r^k (Mehler), which is solved for r. Noise in that direction has the sketch's own sigma; n rows
-    of independent columns scatter by 1/n besides.
+    the sum over k of c_k r^k (Mehler), which is solved for r. Noise in that direction has the sketch's own sigma; a
+    correlation of n rows of independent columns has a variance of 1/n besides.
     """
     names = tuple(dict.fromkeys(name for look in found for name in look.pair))
     place = {name: i for i, name in enumerate(names)}

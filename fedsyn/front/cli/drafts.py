@@ -9,13 +9,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsyn.table.schema.aside import AsideColumn
-from fedsyn.table.schema.guess import FEW_ROWS, Guess
+from fedsyn.table.schema.base import AsideColumn
+from fedsyn.table.schema.draft import Guess
+from fedsyn.table.schema.proposals import Proposal
+from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 _WIDEST_NAME = 22
 
 
-def show_draft(console: Console, guesses: Mapping[str, Guess], notes: Sequence[str], rows: int, file: str = "") -> None:
+def show_draft(
+    console: Console,
+    guesses: Mapping[str, Guess],
+    holding: Sequence[Proposal],
+    notes: Sequence[str],
+    rows: int,
+    file: str = "",
+) -> None:
     """Prints one line a column, and below what to look at; `file` stands before notes that do not name theirs."""
     for note in notes:
         console.print(Text(f"{file}: {note}" if file else note))
@@ -31,12 +40,12 @@ def show_draft(console: Console, guesses: Mapping[str, Guess], notes: Sequence[s
         row = (name, kind, f"{guess.values:,}", _share(guess.missing), _why(guess))
         table.add_row(*map(Text, row), style="dim" if apart else None)
     console.print(table)
-    for sentence in sentences(guesses, rows):
+    for sentence in sentences(guesses, holding, rows):
         console.print(Text(sentence))
 
 
-def sentences(guesses: Mapping[str, Guess], rows: int) -> list[str]:
-    """What a person should know of a draft, in sentences that quote no cell."""
+def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: int) -> list[str]:
+    """What a person should know of a draft, in sentences; of a column's values they quote what many rows hold."""
     apart = [name for name, guess in guesses.items() if isinstance(guess.column, AsideColumn)]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
@@ -50,6 +59,12 @@ def sentences(guesses: Mapping[str, Guess], rows: int) -> list[str]:
         said.append(
             f"Categories that fewer than {FEW_ROWS} rows hold: {counted}. They are approved only with a reason "
             "(public: WHY), or folded into 'other'."
+        )
+    said += [f"{name}: {hint}." for name, guess in guesses.items() for hint in guess.hints]
+    said += [f"Holds in all rows ({one.rows:,} without a missing value): {one.rule.text}." for one in holding]
+    if holding:
+        said.append(
+            "What holds by its meaning can be a constraint: the draft has it as a comment, `schema review` asks."
         )
     return said
 

@@ -49,12 +49,12 @@ def init(
     for path in (config, described):
         may_write(path, force)
     options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
-    cells, guesses, schema = drafted(files, options, bins, label, keep or ())
+    cells, guesses, holding, draft = drafted(files, options, bins, label, keep or ())
     text = config_text(files, cells.options.said())
-    for path, content in ((described, schema.dumps()), (config, text)):
+    for path, content in ((described, draft), (config, text)):
         with writing(path):
             path.write_text(content, encoding="utf-8")
-    show_draft(out_console, guesses, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
+    show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
     data = " ".join(f"--data {shlex.quote(file)}" for file in files)
     say(
         f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "

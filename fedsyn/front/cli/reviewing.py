@@ -1,4 +1,7 @@
-"""`fedsyn schema review` in a terminal: one column after the other, and the file is written after each answer."""
+"""`fedsyn schema review` in a terminal: one column after the other, and the file is written after each answer.
+
+What the table shows is printed for its holder alone; nothing of it is written.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,26 @@ import typer
 from fedsyn import yamlio
 from fedsyn.errors import InputError
 from fedsyn.front.cli.console import writing
-from fedsyn.output import say
+from fedsyn.output import plain, say
 from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.approval import Finding, How, left
-from fedsyn.table.schema.review import approve, with_column
+from fedsyn.table.schema.review import (
+    answered,
+    approve,
+    proposed_lines,
+    remarks_on,
+    stated,
+    typed,
+    with_column,
+)
 
-_KEYS = "[y]es, it is public   [n]o, not now   [e]dit   [q]uit\n[b]uy: the run finds it by noisy sums"
-_KEYS_OF_CATEGORIES = "   [p]ublic because ...\n[f]old what few rows hold into 'other'"
+_KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit\n[b]uy: the run finds it by noisy sums"
+_OF_CATEGORIES = "   [p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: north, south"
+_OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: 0, 110"
 
 
 def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int) -> None:
-    """Asks about each column that waits for approval.
+    """Asks about each column that waits for approval, then about each constraint that a draft proposes.
 
     Args:
         file: of the schema.
@@ -38,13 +50,18 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             say(f"\n{number} of {len(names)}: {name}")
             say(yamlio.dumps(schema.to_dict()["columns"][name]).rstrip())
             say(f"read from the data: {'; '.join(waiting[name])}")
-            listed = isinstance(schema.columns[name], CategoricalColumn)
-            keys = f"{_KEYS}{_KEYS_OF_CATEGORIES if listed else ''}\n"
-            answer = typer.prompt(keys, default="n", show_default=False).strip().lower()[:1]
-            if answer == "q":
+            for remark in remarks_on(file.read_text(encoding="utf-8"), name, str(file)):
+                say(f"note: {plain(remark)}")
+            if found is not None and name in found:
+                say(f"the rows: {plain(found[name].shown)}")
+            keys = _KEYS + (_OF_CATEGORIES if isinstance(schema.columns[name], CategoricalColumn) else _OF_BOUNDS)
+            answer = typer.prompt(f"{keys}\n", default="n", show_default=False).strip()
+            letter = answer.lower() if len(answer) == 1 else ""
+            if letter == "q":
                 return
-            if answer == "n" or (answer in "yfpeb" and _answered(file, name, answer, found, few)):
+            if letter == "n" or _answered(file, name, letter or answer, found, few):
                 break
+    _ask_about_constraints(file)
     waiting = left(Schema.load(file), found, few)
     say(f"{file}: {'still to approve: ' + ', '.join(waiting) if waiting else 'nothing is left to approve'}")
 
@@ -55,15 +72,40 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
     try:
         if answer == "e":
             text = _edited(text, name, str(file))
-        else:
+        elif answer == "d":
+            column = Schema.loads(text, str(file)).edited(**{name: {"kind": "drop"}}).to_dict()["columns"][name]
+            text = answered(text, name, column, str(file))
+        elif answer in ("y", "p", "f", "b"):
             public = typer.prompt("public because").strip() if answer == "p" else None
             text = approve(text, [name], How(few, public, answer == "f", answer == "b"), found, str(file))
+        elif len(answer) > 1:
+            text = typed(text, name, answer, str(file))
+        else:
+            raise InputError(f"expected one of the letters, bounds or categories, got '{plain(answer)}'")
     except InputError as error:
         say(f"error: {error}")
         return False
     with writing(file):
         file.write_text(text, encoding="utf-8")
     return answer != "e"
+
+
+def _ask_about_constraints(file: Path) -> None:
+    """Asks whether each constraint that was seen to hold does so by its meaning, and so for every row there can be."""
+    for rule, rows in proposed_lines(file.read_text(encoding="utf-8")):
+        text = file.read_text(encoding="utf-8")
+        try:
+            new, answer = stated(text, rule, holds=True, where=str(file)), ""
+        except InputError:  # one of its columns is not modelled any more
+            new, answer = text, "n"
+        if not answer:
+            say(f"\nholds in all rows ({rows} without a missing value): {plain(rule)}")
+            keys = "[y]es, it must: state it as a constraint   [n]o, it only happens to   [l]ater"
+            answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()[:1]
+        if answer in ("y", "n"):
+            with writing(file):
+                new = new if answer == "y" else stated(text, rule, holds=False, where=str(file))
+                file.write_text(new, encoding="utf-8")
 
 
 def _edited(text: str, name: str, where: str) -> str:

@@ -158,12 +158,17 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.evaluation.record import PREDICTED_FILE
     from fedsyn.runs.directory import read_facts, synthetic_file
     from fedsyn.runs.report import load_evaluations, run_alarms
+    from fedsyn.table.schema import Schema
+    from fedsyn.table.schema.approval import people
 
     ledger = read_facts(folder / "ledger.json")
     _say("synthetic table", str(synthetic_file(folder)))
     guarantee = f"epsilon {ledger['epsilon']:.4g} at delta {ledger['delta']:g}"
     if ledger["private"]:
         _say("privacy", f"may be released: {guarantee}, for {ledger['unit']}")
+        if config.data.schema_file and config.privacy.unit == "row":
+            for sentence in people(Schema.load(config.data.schema_file)):
+                _say("persons", sentence, "yellow")
     else:
         reasons = "; ".join(ledger["not_private_because"])
         _say("privacy", f"do not release this table ({reasons})", "yellow")

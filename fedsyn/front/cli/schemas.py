@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from fedsyn.table.data.cells import Cells
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import Finding
-    from fedsyn.table.schema.guess import Guess
+    from fedsyn.table.schema.draft import Guess
+    from fedsyn.table.schema.proposals import Proposal
 
 app = typer.Typer(help="Draft, check and review a schema, the public description of a table.", no_args_is_help=True)
 
@@ -62,14 +63,14 @@ def draft_command(
     if out is not None:
         may_write(out, force)
     options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
-    cells, guesses, schema = drafted([file], options, bins, label, keep or ())
+    cells, guesses, holding, text = drafted([file], options, bins, label, keep or ())
     if out is None:
-        show_draft(err_console, guesses, cells.notes, len(cells.frame), file)
-        say(schema.dumps().rstrip("\n"))
+        show_draft(err_console, guesses, holding, cells.notes, len(cells.frame), file)
+        say(text.rstrip("\n"))
         return
     with writing(out):
-        schema.save(out)
-    show_draft(out_console, guesses, cells.notes, len(cells.frame), file)
+        out.write_text(text, encoding="utf-8")
+    show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), file)
     say(
         f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
         f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}"
@@ -92,8 +93,8 @@ def file_options(
 
 def drafted(
     files: Sequence[str], options: dict[str, Any], bins: int, label: str | None, keep: Sequence[str]
-) -> tuple[Cells, dict[str, Guess], Schema]:
-    """The cells of all files under one another, what their columns were guessed to be, and the schema of these.
+) -> tuple[Cells, dict[str, Guess], list[Proposal], str]:
+    """The cells of all files under one another, what their columns are guessed to be, what holds, and the draft's text.
 
     Raises:
         DataError: files of different columns, or no column is modelled.
@@ -101,6 +102,8 @@ def drafted(
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.columns import KINDS
     from fedsyn.table.schema.draft import draft_columns, drafted_schema
+    from fedsyn.table.schema.proposals import proposed_constraints
+    from fedsyn.table.schema.review import remarks
 
     cells = _together(files, options)
     guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
@@ -109,7 +112,9 @@ def drafted(
             f"no column of {files[0]} is left to synthesise: each is empty, personal, free text, or different in every "
             "row; --keep NAME keeps one that is not empty"
         )
-    return cells, guesses, Schema.from_dict(drafted_schema(guesses, label), files[0])
+    schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
+    holding = proposed_constraints(schema, cells.frame)
+    return cells, guesses, holding, schema.dumps(remarks(guesses, holding))
 
 
 def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:
@@ -149,13 +154,15 @@ def check_command(
 ) -> None:
     """Print what in a schema still needs approval, and why. Exit code 1 if anything does."""
     from fedsyn.table.schema import Schema
-    from fedsyn.table.schema.approval import left
+    from fedsyn.table.schema.approval import left, people
 
     schema = Schema.load(file)
     found = _findings(schema, data, few)
     for name, finding in found.items() if found is not None else ():
         for sentence in _shown(name, finding):
             say(sentence)
+    for sentence in people(schema, _rows(schema, data) if data else None):
+        say(sentence)
     for sentence in _broken(schema, data) if data and schema.constraints else ():
         say(sentence)
     waiting = left(schema, found, few)
@@ -165,7 +172,7 @@ def check_command(
         command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
         say(f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}")
         raise typer.Exit(1)
-    apart = ", ".join(schema.aside)
+    apart = ", ".join(name for name in schema.aside if name not in schema.order)
     say(f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""))
 
 
@@ -188,8 +195,9 @@ def review_command(
     """Approve a drafted schema: column by column in a terminal, or the named columns at once."""
     from fedsyn.front.cli.reviewing import review_in_terminal
     from fedsyn.table.schema import Schema
-    from fedsyn.table.schema.approval import How
+    from fedsyn.table.schema.approval import How, people
     from fedsyn.table.schema.review import approve as approved
+    from fedsyn.table.schema.review import proposed_lines
 
     schema = Schema.load(file)
     if fold and not data:
@@ -198,6 +206,8 @@ def review_command(
     if not approve and not every:
         if not sys.stdin.isatty():
             raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
+        for sentence in people(schema, _rows(schema, data) if data else None):
+            say(sentence)
         review_in_terminal(file, found, few)
         return
     names = list(approve or schema.unapproved)
@@ -210,6 +220,8 @@ def review_command(
         f"{file}: approved {len(names)} column{'s' if len(names) != 1 else ''}"
         + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve")
     )
+    if proposed_lines(text):
+        say("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them.")
 
 
 def _findings(schema: Schema, data: list[str] | None, few: int) -> dict[str, Finding] | None:

@@ -31,6 +31,7 @@ from fedsyn.nodes.service.holder_keys import HolderCard, new_keys, roster_text
 from fedsyn.nodes.service.party_keys import CARD, CERTIFICATE, new_operator, new_party
 from fedsyn.output import filled
 from fedsyn.settings import PartyCard
+from fedsyn.table.schema.review import without_remarks
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None
     cards = _parties(plan, root, operator)
     write_text(operator / "run.yaml", plan.run_config())
     if plan.schema is not None:
-        shutil.copyfile(plan.schema, operator / "schema.yaml")
+        write_text(operator / "schema.yaml", without_remarks(Path(plan.schema).read_text(encoding="utf-8")))
     config = load_config(operator / "run.yaml")
     keys = {name: new_keys(name, identity=plan.signed) for name in plan.holders}
     federation = FederationFile(

@@ -7,7 +7,7 @@ never shows as an error.
 """
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.table.schema.aside import AsideColumn, DropColumn, IdentifierColumn, TextColumn
+from fedsyn.table.schema.base import AsideColumn, DropColumn, IdentifierColumn, TextColumn
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, CodeColumn, Column
 from fedsyn.table.schema.draft import draft_columns

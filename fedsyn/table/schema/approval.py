@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsyn.errors import SchemaError
-from fedsyn.table.schema.aside import ASIDE
-from fedsyn.table.schema.base import ColumnBase
+from fedsyn.errors import DataError, SchemaError
+from fedsyn.table.schema.base import ASIDE, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.guess import FEW_ROWS
+from fedsyn.table.schema.encoding import Encoder
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
+from fedsyn.table.schema.values import written
+from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+#: What stands above a draft.
+DRAFT_NOTE = """\
+# A DRAFT: this schema was read from data. What a column lists under `drafted` may tell something about single
+# rows (a largest income, a rare category). Put public knowledge in its place, or `private` (a run then finds bounds,
+# bins or categories with noise), or make sure that it is public as it stands; then set its `approved: true`, or let
+# `fedsyn schema review` do so. Until then no run accepts it.
+# Columns of kind identifier, text and drop are left out of the synthetic table. To keep one, change its kind.
+# Lines that begin with `#?` say what your rows show. `review` asks about them; they are not for anybody else.
+"""
+#: How a line of a draft begins that only its table's holder is to see.
+REMARK = "#? "
+# Categories that are shown with their rows.
+_SHOWN = 12
 
 
 @dataclass(frozen=True)
@@ -47,12 +61,14 @@ class Finding:
         unlisted: different values that are none of its categories.
         unlisted_rows: rows that hold them.
         unread: rows whose cells are not of the column's kind.
+        shown: what the rows hold, in words: for the eyes of their holder.
     """
 
     rare: tuple[Any, ...] = ()
     unlisted: int = 0
     unlisted_rows: int = 0
     unread: int = 0
+    shown: str = ""
 
 
 def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str, Finding]:
@@ -72,27 +88,52 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
     return {name: _finding(schema, column, frame[name], few) for name, column in columns.items()}
 
 
-def _finding(schema: Any, column: ColumnBase, series: pd.Series, few: int) -> Finding:
-    if isinstance(column, BinnedColumn) and series.dtype.kind != "O" and not _is_text(series):
-        return Finding()  # a dtype says what its values are
+def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
+    if isinstance(column, BinnedColumn):
+        return _ordered(schema, column, series)
     profile = Profile.of(series, schema.missing_text)
     texts: list[str] = profile.texts.to_pylist()
-    if isinstance(column, BinnedColumn):
-        _, bad = column.parse_all(texts, schema.missing_text)
-        return Finding(unread=int(profile.counts[bad].sum()))
-    assert isinstance(column, CategoricalColumn)
     codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
     own = np.array([column.lists(text) for text in texts], dtype=bool)
     rows = np.bincount(codes[own], weights=profile.counts[own], minlength=column.size)
     listed = [code for code, value in enumerate(column.values) if value in column.categories]
     rare = tuple(column.values[code] for code in listed if 0 < rows[code] < few)
-    return Finding(rare, int((~own).sum()), int(profile.counts[~own].sum()))
+    often = sorted(listed, key=lambda code: -rows[code])[:_SHOWN]
+    shown = ", ".join(f"{written(column.values[code])} {int(rows[code]):,}" for code in often)
+    shown += f", and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    shown += f"; {len(rare)} held by fewer than {few} rows" if rare else ""
+    return Finding(rare, int((~own).sum()), int(profile.counts[~own].sum()), shown=shown + _absent(profile.missing))
 
 
-def _is_text(series: pd.Series) -> bool:
-    import pandas as pd
+def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
+    encoder = Encoder({"x": column}, schema.missing_text, np.int64, kept=("x",))
+    try:
+        numbers = encoder.block(series.to_frame("x")).own.numbers["x"]
+    except DataError:  # dates among numbers
+        return Finding(unread=len(series))
+    unread, known = encoder.unread("x"), numbers[~np.isnan(numbers)]
+    if not len(known):
+        return Finding(unread=unread, shown="no value")
+    low, middle, high = (column.bound(number) for number in (known.min(), np.sort(known)[len(known) // 2], known.max()))
+    shown = f"from {low} to {high}, half of them up to {middle}" + _absent(len(series) - len(known) - unread)
+    return Finding(unread=unread, shown=shown)
 
-    return isinstance(series.dtype, pd.StringDtype | pd.CategoricalDtype)
+
+def _absent(rows: int) -> str:
+    return f"; {rows:,} missing" if rows else ""
+
+
+def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
+    """Return what there is to say about columns that say which person a row is of, in sentences."""
+    said = []
+    for name, column in schema.aside.items():
+        if getattr(column, "person", False):
+            rows = f"'{name}' says which person a row is of, who may have several"
+            if frame is not None and name in frame.columns:
+                counts = Profile.of(frame[name], schema.missing_text).counts
+                rows = f"'{name}': {len(counts):,} people, up to {int(counts.max(initial=0)):,} rows each"
+            said.append(f"{rows}: epsilon is for one row, not for one person")
+    return said
 
 
 def left(schema: Any, found: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:
@@ -116,6 +157,24 @@ def left(schema: Any, found: Mapping[str, Finding] | None = None, few: int = FEW
             words.append(f"{rare} of its categories {'is' if rare == 1 else 'are'} held by fewer than {few} rows")
         result[name] = words
     return result
+
+
+def not_approved(left: Mapping[str, Sequence[str]]) -> str:
+    """The refusal of a drafted schema; `left`: column -> what was read from the data and nobody approved."""
+    marks = "; ".join(f"{name}: {', '.join(items)}" for name, items in left.items())
+    rare = any("rare" in items for items in left.values())
+    return (
+        f"this schema was drafted from data and is not approved. Read from the data: {marks}. "
+        "Replace each by public knowledge, or by 'private' to have it found with noise, "
+        "or make sure that it is public as it stands, "
+        "then set 'approved: true' in the column (fedsyn schema review does it)"
+        + (
+            "; where 'rare' stands, few rows hold some category: take these out and delete 'rare', or say why they are "
+            "public (public: WHY)"
+            if rare
+            else ""
+        )
+    )
 
 
 _WORDS = {
@@ -169,7 +228,7 @@ def _refusal(where: str, name: str, rare: int, few: int) -> str:
 
 def _private(data: dict[str, Any]) -> dict[str, Any]:
     """A column whose bounds or categories are to be found by the run, and are not in the schema."""
-    out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "width")
+    out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "ordered", "unordered", "width")
     kept = {key: value for key, value in data.items() if key not in out}
     if "categories" in data:
         return {**kept, "categories": PRIVATE, "drafted": _without(data, "categories")}
@@ -189,4 +248,5 @@ def _folded(data: dict[str, Any], rare: tuple[Any, ...], where: str, name: str) 
         raise SchemaError(f"{where}: every category of '{name}' is held by few rows: set its kind to drop")
     if data.get("other") in rare or data.get("other") is False:
         data = {**data, "other": True}
-    return {**data, "categories": left}
+    placeless = [value for value in data.get("unordered", ()) if value in left]
+    return {**data, "categories": left} | ({"unordered": placeless} if "unordered" in data else {})

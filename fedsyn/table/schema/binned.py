@@ -51,7 +51,7 @@ class Within:
     Args:
         edges: (bins + 1,) ascending; the last one belongs to the last bin where numbers are not whole.
         whole: whether every number is a whole one.
-        pieces: (lowest, highest) each, both included.
+        pieces: (lowest, highest) each, both included; ascending, and disjoint.
         inside: densities inside the bins.
     """
 
@@ -59,7 +59,7 @@ class Within:
         self, edges: Floats, whole: bool, pieces: Sequence[tuple[float, float]], inside: Inside | None = None
     ) -> None:
         self._whole, self._edges, self._inside = whole, edges, inside
-        rows = [piece for low, high in _merged(pieces, whole) for piece in self._cut(low, high)]
+        rows = [piece for low, high in pieces for piece in self._cut(low, high)]
         self._bin = np.array([row[0] for row in rows], dtype=np.int64)
         self._start = np.array([row[1] for row in rows], dtype=np.float64)
         self._spans = np.array([row[2] for row in rows], dtype=np.float64)
@@ -140,17 +140,6 @@ class Within:
         last = codes == len(self._edges) - 2
         drawn = np.maximum(np.minimum(values, np.where(last, high, np.nextafter(high, low))), low)
         return drawn
-
-
-def _merged(pieces: Sequence[tuple[float, float]], whole: bool) -> list[tuple[float, float]]:
-    """The same numbers in ascending pieces that do not meet."""
-    merged: list[tuple[float, float]] = []
-    for low, high in sorted(pieces):
-        if merged and low <= merged[-1][1] + (1 if whole else 0):
-            merged[-1] = merged[-1][0], max(high, merged[-1][1])
-        else:
-            merged.append((low, high))
-    return merged
 
 
 # float64 numbers every integer up to here exactly, which keeps bins of whole numbers unambiguous.

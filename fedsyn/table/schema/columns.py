@@ -29,33 +29,17 @@ import numpy as np
 from pydantic import Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
-from fedsyn.table.schema import persons
-from fedsyn.table.schema.base import ColumnBase, Reading, Value
+from fedsyn.table.schema.base import ASIDE, REMARKS, ColumnBase, Reading, Value
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
 from fedsyn.table.schema.values import MISSING_TEXT, is_missing, key, keys, parse_number, same, text_dtype, written
+from fedsyn.table.schema.vocabulary import known_words, reading_in_order, vocabulary, words_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fedsyn.table.schema.profile import Profile
-
-# Words of the names of columns of codes.
-_CODE_WORDS = "zip plz postcode postal code codes kode icd icd10 ops drg atc"
-# How no and yes are written.
-_YES = (
-    ("false", "true"),
-    ("no", "yes"),
-    ("n", "y"),
-    ("f", "t"),
-    ("nein", "ja"),
-    ("n", "j"),
-    ("falsch", "wahr"),
-    ("non", "oui"),
-    ("faux", "vrai"),
-    ("off", "on"),
-)
 
 
 class CategoricalColumn(ColumnBase):
@@ -71,6 +55,7 @@ class CategoricalColumn(ColumnBase):
         groups: category -> the raw values that mean it; such values are encoded as the category and come back
             as the category, so a grouping is for good.
         ordered: whether the categories stand in their natural order; pandas gets an ordered category back.
+        unordered: categories without a place in the order ("prefer not to say"); an added `other` has none either.
     """
 
     kind: Literal["categorical"] = "categorical"
@@ -78,6 +63,7 @@ class CategoricalColumn(ColumnBase):
     other: Value | None = None
     groups: dict[str, tuple[Value, ...]] = Field(default_factory=dict)
     ordered: bool = False
+    unordered: tuple[Value, ...] = ()
 
     @model_validator(mode="after")
     def _consistent(self) -> CategoricalColumn:
@@ -89,10 +75,17 @@ class CategoricalColumn(ColumnBase):
         for name in self.groups:
             if name not in self.categories:
                 raise ValueError(f"the group '{name}' is not one of the categories")
+        for value in self.unordered:
+            if not self.ordered or value not in self.categories:
+                raise ValueError(f"unordered: '{value}' is not one of the categories of an ordered column")
         members = [written(value) for group in self.groups.values() for value in group]
         if len(set(members)) != len(members):
             raise ValueError("a value stands in two groups")
         return self
+
+    @classmethod
+    def reading(cls, profile: Profile) -> Reading | None:
+        return reading_in_order(profile)
 
     @cached_property
     def other_value(self) -> Value | None:
@@ -156,6 +149,11 @@ class CategoricalColumn(ColumnBase):
         if self._numbers is None or self.other_value is not None or number is None or math.isnan(number):
             return self._fallback
         return self._nearest(number)
+
+    def named(self, value: Any) -> int | None:
+        """The code of one of the column's own values, as a schema or a person writes it; None: there is no such."""
+        own = {key(known): code for code, known in enumerate(self.values)}
+        return next((own[form] for form in keys(value) if form in own), None)
 
     def word_of(self, value: Any) -> str | None:
         """How a value is written, as far as categories that nobody knows yet are concerned; None: it is missing."""
@@ -237,10 +235,17 @@ class BooleanColumn(CategoricalColumn):
         if profile.values != 2:
             return None
         by_case = {text.casefold(): text for text in profile.texts.to_pylist()}
-        texts = next(((by_case[no], by_case[yes]) for no, yes in _YES if {no, yes} == set(by_case)), None)
+        texts = next(
+            ((by_case[no], by_case[yes]) for no, yes in vocabulary()["no_and_yes"] if {no, yes} == set(by_case)), None
+        )
         if texts is None:
             return None
         return Reading({} if texts == ("False", "True") else {"texts": texts}, f"only {texts[0]} and {texts[1]}")
+
+    def named(self, value: Any) -> int | None:
+        if str(value).lower() in ("true", "false"):
+            return int(str(value).lower() == "true")  # whatever no and yes are written like
+        return super().named(value)
 
 
 class CodeColumn(CategoricalColumn):
@@ -248,15 +253,19 @@ class CodeColumn(CategoricalColumn):
 
     Attributes:
         width: digits that every code has; whole numbers (a file's reader lost the zeros) are padded to it.
+        leading: how many first characters of a code count: 3 makes I10 of I10.00.
     """
 
     kind: Literal["code"] = "code"  # type: ignore[assignment]
     width: int | None = Field(default=None, ge=1, le=64)
+    leading: int | None = Field(default=None, ge=1, le=64)
 
     @model_validator(mode="after")
     def _codes_are_text(self) -> CodeColumn:
         if not all(isinstance(value, str) for value in self.categories):
             raise ValueError('codes are text; put quotes around those that look like numbers ("01007")')
+        if self.leading is not None and any(len(str(value)) > self.leading for value in self.categories):
+            raise ValueError(f"leading: {self.leading} characters count, and a category has more")
         return self
 
     @classmethod
@@ -269,18 +278,29 @@ class CodeColumn(CategoricalColumn):
             return Reading({}, "text of digits that starts with 0")
         widths = pc.min_max(pc.utf8_length(profile.tried))
         one_width = widths["min"].as_py() == widths["max"].as_py() >= 3
-        named = set(_CODE_WORDS.split()) & set(persons.words_of(profile.name))
+        named = known_words("codes") & set(words_of(profile.name))
         return Reading({}, "named like a code") if one_width and named else None
 
-    def _padded(self, value: Any) -> Any:
+    def _counted(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> Any:
+        """What of a value counts: padded to the width, cut to the leading characters."""
         whole = isinstance(value, int | float) and not isinstance(value, bool) and float(value).is_integer()
-        return f"{int(value):0{self.width}d}" if whole and self.width is not None else value
+        text = f"{int(value):0{self.width}d}" if whole and self.width is not None else value
+        if self.leading is None or is_missing(value, missing_text):
+            return text
+        cut = written(text).strip()
+        return cut if cut == self.other_value else cut[: self.leading]
 
     def code_of(self, value: Any, missing_text: frozenset[str] = MISSING_TEXT) -> int:
-        return super().code_of(self._padded(value), missing_text)
+        return super().code_of(self._counted(value, missing_text), missing_text)
+
+    def lists(self, value: Any) -> bool:
+        return super().lists(self._counted(value))
+
+    def named(self, value: Any) -> int | None:
+        return super().named(self._counted(value))
 
     def word_of(self, value: Any) -> str | None:
-        return super().word_of(self._padded(value))
+        return super().word_of(self._counted(value))
 
 
 #: Every kind of modelled column by its name. Each class says how it is guessed, read, written and compared. A draft
@@ -308,3 +328,28 @@ class _OfKind:
 
 
 Column = Annotated[CategoricalColumn | BinnedColumn, _OfKind()]
+
+
+def column_dict(column: Any) -> dict[str, Any]:
+    """A column as `Schema.from_dict` takes it, without the settings that have their default value."""
+    data = column.model_dump(mode="json", exclude_defaults=True)
+    remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
+    remarks |= {"approved": column.approved} if column.drafted and column.kind not in ASIDE else {}
+    data = {"kind": column.kind, **data}
+    if isinstance(column, BooleanColumn):
+        data.pop("categories", None)
+    if isinstance(column, BinnedColumn):
+        if isinstance(column.bins, tuple):
+            data.pop("lower", None)
+            data.pop("upper", None)
+        if _written_as_integer(column):
+            for key in ("lower", "upper"):
+                if key in data:
+                    data[key] = int(data[key])
+            if isinstance(column.bins, tuple):
+                data["bins"] = [int(edge) for edge in column.bins]
+    return {**data, **remarks}
+
+
+def _written_as_integer(column: BinnedColumn) -> bool:
+    return isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole)

@@ -128,20 +128,19 @@ class CompiledRules:
         column = self.columns.get(name, self.derived.get(name))
         try:
             condition = Condition(name, column, wanted)
+            return self.traced(condition.negated() if sort == "not" else condition.literal(unless_missing=True))
         except SchemaError as error:
             raise SchemaError(f"constraint '{rule.text}': {error}") from None
-        literal = condition.negated() if sort == "not" else condition.literal(unless_missing=True)
-        return literal if name in self.columns else self._traced(rule, literal)
 
-    def _traced(self, rule: AnyRule, literal: Literal) -> Literal:
-        """Restates a condition on a determined column for its source column."""
+    def traced(self, literal: Literal) -> Literal:
+        """The condition, restated for the source of a column that another one determines. Raises SchemaError."""
         while literal.name not in self.columns:
             step = next(step for step in self.steps if step.name == literal.name)
             found = step.traced(literal) if isinstance(step, Mapped) else None
             if found is None:
+                sources = ", ".join(step.sources)
                 raise SchemaError(
-                    f"constraint '{rule.text}': '{literal.name}' is computed by '{step.rule.text}', so state it for "
-                    f"{', '.join(step.sources)} instead"
+                    f"'{literal.name}' is computed by '{step.rule.text}', so state it for {sources} instead"
                 )
             literal = found
         return literal

@@ -16,13 +16,42 @@ import numpy as np
 
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.table.schema.binned import BinnedColumn
-from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn
 from fedsyn.table.schema.grids import Flags, NumberGrid, grid_of
-from fedsyn.table.schema.values import keys
+from fedsyn.table.schema.values import is_missing
 
 Interval = tuple[float, float]
 _COMPARED = re.compile(r"^(<=|>=|!=|<|>|=)\s*(.+)$", re.DOTALL)
 _RANGE = re.compile(r"^(.+?)\s*\.\.\s*(.+)$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Between:
+    """A range of an ordered column; None: no bound. `above` and `below`: the bound itself is left out."""
+
+    low: Any = None
+    high: Any = None
+    above: bool = False
+    below: bool = False
+
+    @classmethod
+    def read(cls, item: Any) -> list[Between] | None:
+        """The ranges that a text such as `< 16`, `!= 3` or `16..45` asks for; None for any other value."""
+        if isinstance(item, cls):
+            return [item]
+        text = item.strip() if isinstance(item, str) else ""
+        if compared := _COMPARED.match(text):
+            value = compared[2].strip()
+            below, above = cls(high=value, below=True), cls(low=value, above=True)
+            return {
+                "<=": [cls(high=value)],
+                "<": [below],
+                ">=": [cls(low=value)],
+                ">": [above],
+                "=": [cls(value, value)],
+                "!=": [below, above],
+            }[compared[1]]
+        ends = _RANGE.match(text)
+        return [cls(ends[1], ends[2])] if ends else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +113,7 @@ class Condition:
     Args:
         name: the column.
         column: itself, of an ordered or a categorical kind.
-        wanted: a value, a list of values, a comparison or a range; None stands for missing.
+        wanted: a value, a list of values, a comparison or a range (text or `Between`); None stands for missing.
 
     Raises:
         SchemaError: a value that the column does not have, or a comparison where there is no order.
@@ -97,12 +126,12 @@ class Condition:
         self._codes = np.zeros(column.size, dtype=bool)
         intervals: list[Interval] = []
         for item in wanted if isinstance(wanted, list | tuple) else [wanted]:
-            if item is None:
-                self._require_missing()
+            if is_missing(item):
+                if not column.missing:
+                    raise SchemaError(f"column '{name}' has no missing values in this schema (missing: true)")
                 self.null = True
             elif isinstance(column, BinnedColumn):
-                assert self.grid is not None
-                intervals += self._intervals(item, self.grid)
+                intervals += self._intervals(Between.read(item) or [Between(item, item)])
             else:
                 self._codes |= self._categories(item)
         self.intervals = united(intervals, self.grid)
@@ -130,45 +159,31 @@ class Condition:
         possible[grid.absent] = sure[grid.absent] = null
         return Literal(self.name, possible, sure, intervals, null)
 
-    def _require_missing(self) -> None:
-        if not self.column.missing:
-            raise SchemaError(f"column '{self.name}' has no missing values (missing: true), so null says nothing of it")
-
     # Categorical columns ----------------------------------------------------------------------------------------------
 
     def _categories(self, item: Any) -> Flags:
         column = self.column
         codes = np.zeros(column.size, dtype=bool)
-        known = self.code_of(column, item)
-        if known is not None:
-            codes[known] = True
-            return codes
-        compared = _COMPARED.match(item.strip()) if isinstance(item, str) else None
+        known = None if isinstance(item, Between) else column.named(item)
+        compared = _COMPARED.match(item.strip()) if isinstance(item, str) and known is None else None
         if compared and compared[1] in ("=", "!="):
-            known = self.code_of(column, compared[2].strip())
+            known = column.named(compared[2].strip())
             if known is None:
                 raise self._unknown(compared[2].strip())
+        if known is not None:
             codes[known] = True
             present = np.arange(column.size) < len(column.values)
-            return codes if compared[1] == "=" else ~codes & present
-        if self.grid is None or not (compared or (isinstance(item, str) and _RANGE.match(item))):
+            return ~codes & present if compared and compared[1] == "!=" else codes
+        ranges = Between.read(item)
+        if ranges is None or self.grid is None:
             raise self._unknown(item)
-        for low, high in self._intervals(item, self.grid):
+        for low, high in self._intervals(ranges):
             codes |= (self.grid.low >= low) & (self.grid.high <= high) & ~self.grid.absent
         return codes
 
-    @staticmethod
-    def code_of(column: CategoricalColumn, value: Any) -> int | None:
-        """The code of one of the column's own values, as it stands in the schema; None: there is no such."""
-        if isinstance(column, BooleanColumn) and str(value).lower() in ("true", "false"):
-            return int(str(value).lower() == "true")  # whatever no and yes are written like
-        for form in keys(value):
-            for code, own in enumerate(column.values):
-                if form == next(keys(own)):
-                    return code
-        return None
-
     def _unknown(self, item: Any) -> SchemaError:
+        if isinstance(item, Between):
+            return SchemaError(f"'{self.name}' has no order, so no range; a list asks for any of several values")
         values = [str(value) for value in self.column.values]
         some = ", ".join(values[:8]) + (", ..." if len(values) > 8 else "")
         return SchemaError(
@@ -177,41 +192,38 @@ class Condition:
 
     # Ordered columns --------------------------------------------------------------------------------------------------
 
-    def _intervals(self, item: Any, grid: NumberGrid) -> list[Interval]:
-        text = item.strip() if isinstance(item, str) else item
-        compared = _COMPARED.match(text) if isinstance(text, str) else None
-        if compared:
-            value = grid.value(self._number(compared[2].strip()))
-            return {
-                "<=": [(-math.inf, float(grid.at_most(value)))],
-                "<": [(-math.inf, float(grid.below(value)))],
-                ">=": [(float(grid.at_least(value)), math.inf)],
-                ">": [(float(grid.above(value)), math.inf)],
-                "=": [(float(grid.at_least(value)), float(grid.at_most(value)))],
-                "!=": [(-math.inf, float(grid.below(value))), (float(grid.above(value)), math.inf)],
-            }[compared[1]]
-        ends = _RANGE.match(text) if isinstance(text, str) else None
-        low, high = (ends[1], ends[2]) if ends else (text, text)
-        first, last = (grid.value(self._number(end)) for end in (low, high))
-        if first > last:
-            raise SchemaError(f"'{item}' of column '{self.name}' is an empty range: the first end is the larger one")
-        return [(float(grid.at_least(first)), float(grid.at_most(last)))]
+    def _intervals(self, ranges: Iterable[Between]) -> list[Interval]:
+        found, grid = [], self.grid
+        assert grid is not None
+        for ends in ranges:
+            low, high = -math.inf, math.inf
+            if ends.low is not None:
+                value = grid.value(self._number(ends.low))
+                low = float(grid.above(value) if ends.above else grid.at_least(value))
+            if ends.high is not None:
+                value = grid.value(self._number(ends.high))
+                high = float(grid.below(value) if ends.below else grid.at_most(value))
+            if low > high and ends.low != ends.high:
+                raise SchemaError(
+                    f"'{ends.low}..{ends.high}' of column '{self.name}' is an empty range: its first end is the larger"
+                )
+            found.append((low, high))
+        return found
 
     def _number(self, value: Any) -> float:
         """A number of the column's grid."""
         column = self.column
         if isinstance(column, BinnedColumn):
+            number: float | None
             try:
-                if isinstance(value, bool):
-                    raise ValueError
-                number = column.number(value)
+                number = None if isinstance(value, bool) else column.number(value)
             except (ValueError, TypeError, OverflowError):
-                number = math.nan
-            if math.isnan(number):
+                number = column.parse(value)  # as a cell has it
+            if number is None or math.isnan(number):
                 raise SchemaError(f"'{value}' is not {column.expected}, as column '{self.name}' holds")
             return number
         assert self.grid is not None
-        known = self.code_of(column, value)
+        known = column.named(value)
         if known is not None and not self.grid.absent[known]:
             return float(self.grid.low[known])
         try:

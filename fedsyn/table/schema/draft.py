@@ -1,7 +1,7 @@
-"""Proposing the columns of a schema from a table.
+"""Proposing the columns of a schema from a table: what kind each is, by its values, its dtype and its name; and why.
 
-Everything that is read from the table is marked, what points at persons is set aside, and nothing runs before approval.
-A column that has a dtype already (of pandas, or of what pandas makes of Arrow) is guessed here, one of text in `guess`.
+A draft is a proposal. Everything that is read from the table is marked, whatever points at single persons is proposed
+to be left out, the bounds of everything else are rounded outward, and nothing runs before approval.
 """
 
 from __future__ import annotations
@@ -9,35 +9,241 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedsyn.errors import ConfigError, DataError, nearest
-from fedsyn.table.schema import persons
-from fedsyn.table.schema.aside import DropColumn, IdentifierColumn
-from fedsyn.table.schema.base import Reading
-from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn
-from fedsyn.table.schema.guess import (
-    FEW_ROWS,
-    MOST_BINS,
-    Guess,
-    GuessOptions,
-    Written,
-    made,
-    places_of,
-    proposed,
-    quantity,
-    set_aside,
-    text_guess,
-)
+from fedsyn.table.schema.base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
+from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
+from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
 from fedsyn.table.schema.profile import Profile
-from fedsyn.table.schema.rounding import outward_days
+from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
-from fedsyn.table.schema.written_times import span_of
+from fedsyn.table.schema.vocabulary import (
+    ENOUGH,
+    FEW_ROWS,
+    is_free_text,
+    is_person,
+    is_post_code,
+    nearly_unique,
+    numbers_the_rows,
+    personal_by_name,
+    personal_by_values,
+    places_on_earth,
+    sentinel,
+    shown_share,
+    text_hints,
+    vocabulary,
+)
+from fedsyn.table.schema.written import Written, outward, outward_days, places_of, span_of, written_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_ICD = r"^[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?[+*!]?$"
+# A column lists at most so many values; of a longer list, those that enough rows hold.
+MOST_CATEGORIES = 500
+LONG_LIST = 100
+# What a run allows, too.
+MOST_BINS = 65535
+# An integer label with at most this many different values is a class, not a quantity.
+_MOST_CLASSES = 20
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """A proposal for one column.
+
+    Attributes:
+        column: as the schema has it, with `drafted`.
+        values: number of different values.
+        missing: share of the rows without one.
+        why: of the guess, in words, without a value of a row.
+        folded: (values, rows) that become the category "other".
+        rare: number of listed categories that fewer than `FEW_ROWS` rows hold.
+        missing_values: words of a fixed list that were taken for missing values.
+        hints: what a person should look at, in sentences (`vocabulary.HINTS`).
+    """
+
+    column: ColumnBase
+    values: int
+    missing: float
+    why: str
+    folded: tuple[int, int] = (0, 0)
+    rare: int = 0
+    missing_values: tuple[str, ...] = ()
+    hints: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class GuessOptions:
+    """What is asked for.
+
+    Attributes:
+        bins: of ordered columns.
+        is_label: whether the column is the label: integers of few values become classes, and it gets no "other".
+        keep: whether the column is to be kept, whatever it looks like.
+        decimal: the decimal mark of text, where somebody said it.
+        stored: whether the table had dtypes, which come back (a file of text has none).
+    """
+
+    bins: int = 32
+    is_label: bool = False
+    keep: bool = False
+    decimal: str | None = None
+    stored: bool = True
+
+
+def made(
+    profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, drafted: str = "bounds", rare: int = 0
+) -> Guess:
+    """A guess, with what was read from the data under `drafted`; `rare` where categories are held by few rows."""
+    marks = ("kind", drafted, "missing", *(("rare",) if rare else ()))
+    column = kind.model_validate({**keys, "missing": profile.missing > 0, "drafted": marks})
+    return Guess(column, profile.values, profile.missing / max(1, profile.rows), why, rare=rare)
+
+
+def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | None = None) -> Guess:
+    """A proposal to leave a column out; of one that says which person a row is of, who may have several, a hint."""
+    keys: dict[str, Any] = {"drafted": ("kind",), "stored": stored}
+    hints: tuple[str, ...] = ()
+    if kind is IdentifierColumn and profile.values < profile.present and is_person(profile.name):
+        keys |= {"person": True}
+        rows = f"{profile.values:,} people, up to {int(profile.counts.max()):,} rows each"
+        hints = (f"{rows}: epsilon is for one row, not for one person",)
+    return Guess(kind.model_validate(keys), profile.values, profile.missing / max(1, profile.rows), why, hints=hints)
+
+
+def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Guess:
+    """Proposes a kind for a column of text, and its public-looking values. `stored`: the dtype that is to come back."""
+    if not profile.values:
+        return set_aside(profile, DropColumn, "no row has a value", stored)
+    if not asked.keep:
+        aside = _aside(profile, stored)
+        if aside is not None:
+            return aside
+    keys: dict[str, Any] = {"stored": stored} if stored else {}
+    found = _rolled_up(profile, asked, keys) or _more_than_text(profile, asked, keys)
+    if found is not None:
+        return found if isinstance(found.column, BinnedColumn) else replace(found, hints=text_hints(profile))
+    words = tuple(sorted({*vocabulary()["placeholders"]} & {*profile.texts.to_pylist()}))
+    if words:  # what is left may be numbers or dates
+        found = _more_than_text(profile.without(words), asked, keys)
+        if found is not None and not isinstance(found.column, CategoricalColumn):
+            marks = ", ".join(f"'{word}'" for word in words)
+            return replace(found, why=f"{found.why}; {marks} taken for missing", missing_values=words)
+    mostly = "; mostly numbers: see missing_values" if profile.share_matching(r"^[+-]?[\d.,]+$") > 0.8 else ""
+    if not asked.keep and nearly_unique(profile):
+        found = set_aside(profile, IdentifierColumn, shown_share(profile) + mostly, stored)
+        return replace(found, hints=found.hints or text_hints(profile, listed=False))
+    found = proposed(profile, CategoricalColumn, Reading({}, "text"), asked, keys)
+    return replace(found, why=found.why + mostly, hints=text_hints(profile))
+
+
+def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
+    """Codes of too many values to list, by their first characters: ICD-10 by three, post codes by as many as fit."""
+    if profile.values <= LONG_LIST:
+        return None
+    if profile.all_match(_ICD):
+        leading, what = 3, "ICD-10 codes"
+    elif is_post_code(profile):
+        texts = profile.texts.to_pylist()
+        fitting = [n for n in range(1, min(map(len, texts))) if len({text[:n] for text in texts}) <= LONG_LIST]
+        leading, what = max(fitting), "post codes"
+    else:
+        return None
+    found = _listed(
+        profile.replaced(rf"^(.{{{leading}}}).*$", r"\1"), CodeColumn, {**keys, "leading": leading}, what, asked
+    )
+    return replace(found, why=f"{what}, {profile.values:,} of them: by the first {leading}")
+
+
+def _more_than_text(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
+    """The guess of the first kind that reads the text, then of numbers; None for other text."""
+    if not profile.values:
+        return None
+    for kind in KINDS.values():
+        reading = kind.reading(profile)
+        if reading is not None and _reads(found := proposed(profile, kind, reading, asked, keys), profile):
+            return found
+    numbers = written_numbers(profile, asked.decimal)
+    if numbers is not None and _reads(found := quantity(profile, numbers, asked, keys), profile):
+        return found
+    return None
+
+
+def _reads(guess: Guess, profile: Profile) -> bool:
+    """Whether a column reads what it was guessed from; tried on some of it."""
+    if not isinstance(guess.column, BinnedColumn):
+        return True
+    _, bad = guess.column.parse_all(profile.tried.to_pylist(), frozenset())
+    return not bad.any()
+
+
+def _aside(profile: Profile, stored: str | None) -> Guess | None:
+    """A proposal to leave the column out, where its name or its values point at persons."""
+    why = personal_by_values(profile) or personal_by_name(profile) or numbers_the_rows(profile)
+    named = CodeColumn.reading(profile) is not None and not is_post_code(profile)
+    if why is None and named and nearly_unique(profile):
+        why = shown_share(profile)
+    if why is not None:
+        return set_aside(profile, IdentifierColumn, why, stored)
+    if is_free_text(profile):
+        return set_aside(profile, TextColumn, "free text", stored)
+    return None
+
+
+def proposed(
+    profile: Profile, kind: type[ColumnBase], reading: Reading, asked: GuessOptions, keys: Mapping[str, Any]
+) -> Guess:
+    """The guess that a column is of one kind; `keys`: further ones that it has."""
+    if "bins" in kind.model_fields:
+        return made(profile, kind, {**reading.keys, "bins": asked.bins, **keys}, reading.why)
+    keys = {**reading.keys, **keys}
+    if kind.model_fields["categories"].is_required():
+        return _listed(profile, kind, keys, reading.why, asked)
+    return made(profile, kind, keys, reading.why, "categories")
+
+
+def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, asked: GuessOptions) -> Guess:
+    """A guess that lists the values; of many, those that enough rows hold."""
+    texts: list[str] = profile.texts.to_pylist()
+    kept = profile.values
+    if kept > LONG_LIST:
+        kept = min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= FEW_ROWS)))
+    listed = keys.get("categories") or sorted(texts[:kept])
+    named = [text for text in texts[:kept] if text.casefold() == "other"]
+    other = named[0] if named else "other"
+    keys = {**keys, "categories": tuple(listed) or (other,)}
+    if asked.is_label and listed:
+        keys |= {"other": False}
+    elif not named:
+        keys |= {"other": other}
+    folded = (profile.values - kept, int(profile.counts[kept:].sum()))
+    rare = int(np.count_nonzero(profile.counts[:kept] < FEW_ROWS))
+    guess = made(profile, kind, keys, why, "categories", rare)
+    return replace(guess, folded=folded)
+
+
+def quantity(profile: Profile, numbers: Written, asked: GuessOptions, keys: Mapping[str, Any]) -> Guess:
+    """A column of numbers: classes, integers, decimals, or floats of any precision."""
+    whole = numbers.places == 0
+    if asked.is_label and whole and profile.values <= _MOST_CLASSES and not numbers.keys:
+        classes = tuple(sorted(int(text) for text in profile.texts.to_pylist()))
+        if len(set(classes)) == len(classes):
+            return made(profile, CategoricalColumn, {**keys, "categories": classes}, "classes", "categories")
+    low, high = outward(numbers.low, numbers.high, numbers.places if numbers.places is not None else 12)
+    shared: dict[str, Any] = {**numbers.keys, "lower": low, "upper": high, "bins": asked.bins, **keys}
+    if numbers.places is None:
+        if numbers.keys:
+            shared |= {"places": 6}
+            return made(profile, DecimalColumn, shared, numbers.why)
+        return made(profile, NumericColumn, {**shared, "dtype": "float"}, numbers.why)
+    if whole:
+        return made(profile, IntegerColumn, shared, "whole numbers" if not numbers.keys else f"whole {numbers.why}")
+    return made(profile, DecimalColumn, {**shared, "places": numbers.places}, numbers.why)
 
 
 def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
@@ -97,9 +303,9 @@ def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> G
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
     if not asked.keep:
-        why = persons.personal_by_values(profile) or persons.personal_by_name(profile)
-        if why is None and persons.nearly_unique(profile):
-            why = persons.shown_share(profile)
+        why = personal_by_values(profile) or personal_by_name(profile)
+        if why is None and nearly_unique(profile):
+            why = shown_share(profile)
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     values = series.cat.categories.tolist()
@@ -123,7 +329,7 @@ def _numbers(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Gu
     exact = bool(np.abs(present).max() <= 2**53)
     whole = exact and bool(np.all(present == np.floor(present)))
     if not asked.keep and integers:
-        why = persons.personal_by_name(profile) or persons.numbers_the_rows(profile)
+        why = personal_by_name(profile) or numbers_the_rows(profile)
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     places = 0 if whole else places_of(present) if exact else None
@@ -212,6 +418,10 @@ def draft_columns(
         is_label = name == label
         asked = GuessOptions(bins, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
+    quantities = (DecimalColumn, NumericColumn)
+    bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, quantities)}
+    for name, said in places_on_earth(bounds).items():
+        guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, said))
     return guesses
 
 
@@ -223,7 +433,17 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
 
 
 def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
-    found = typed_guess(series, asked)
-    if found is not None:
-        return found
-    return text_guess(Profile.of(series), asked, str(series.dtype) if asked.stored else None)
+    import pandas as pd
+
+    stored = str(series.dtype) if asked.stored else None
+    found = typed_guess(series, asked) or text_guess(Profile.of(series), asked, stored)
+    modelled = not isinstance(found.column, AsideColumn)
+    if modelled and found.values == 1 and not found.missing and not asked.keep and len(series) >= ENOUGH:
+        why = "one value in every row: there is nothing to learn"
+        return replace(found, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
+    if isinstance(found.column, BinnedColumn) and found.column.scale[0] == NUMBERS:
+        rows = series.value_counts()
+        numbers = pd.to_numeric(pd.Series(rows.index), errors="coerce")
+        said = sentinel(numbers, rows, text=not pd.api.types.is_numeric_dtype(series.dtype))
+        return replace(found, hints=(*found.hints, said)) if said else found
+    return found

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn, Column
-from fedsyn.table.schema.values import dates_in_numbers, text_in_column
+from fedsyn.table.schema.values import dates_in_numbers, is_missing, text_in_column
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -172,11 +172,15 @@ class Encoder:
             DataError: a column holds what its kind cannot read. Names the column, counts rows, quotes nothing.
         """
         for name in self.numeric:
-            bad = self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
+            bad = self.unread(name)
             if bad:
                 column = self.columns[name]
                 assert isinstance(column, BinnedColumn)
                 raise text_in_column(name, column.kind, column.expected, bad, self.rows)
+
+    def unread(self, name: str) -> int:
+        """Return the number of rows so far that hold what a column's kind cannot read."""
+        return self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
 
     def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.integer]:
         """(m + 1,) the code of each value; the last entry is that of a missing value."""
@@ -196,7 +200,8 @@ class Encoder:
 
         A text that stands for a missing value is none, and neither is a blank one.
         """
-        known, words = self._words[name], [column.word_of(value) for value in values]
+        known = self._words[name]
+        words = [None if is_missing(value, self.missing_text) else column.word_of(value) for value in values]
         absent = {None, *self.missing_text}
         found = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
         return np.array([*found, -1], np.int32)

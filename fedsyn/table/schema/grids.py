@@ -115,7 +115,8 @@ def _categorical(column: CategoricalColumn) -> NumberGrid | None:
         if not column.ordered:
             return None
         family = f"categories in the order {', '.join(map(str, column.values))}"
-        numbers = [float(place) for place in range(len(column.values))]
+        placed = set(column.categories) - set(column.unordered)
+        numbers = [float(place) if value in placed else None for place, value in enumerate(column.values)]
     numbers += [None] * int(column.missing)
     low = np.array([0.0 if number is None else number for number in numbers])
     absent = np.array([number is None for number in numbers])

@@ -15,21 +15,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.domain import Domain
-from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
 from fedsyn.notebook import Shown, View
 from fedsyn.output import plain
-from fedsyn.table.schema.approval import How, approved_column, findings
-from fedsyn.table.schema.aside import ASIDE, Aside
-from fedsyn.table.schema.base import REMARKS, ColumnBase
-from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
-from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, Column
+from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_column, findings, not_approved
+from fedsyn.table.schema.base import ASIDE, REMARKS, Aside, ColumnBase
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import KINDS, CategoricalColumn, Column, column_dict
 from fedsyn.table.schema.compiled import CompiledRules, computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.frames import as_frame
-from fedsyn.table.schema.messages import DRAFT_NOTE, describe, not_approved
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
-from fedsyn.table.schema.quantities import IntegerColumn
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
 from fedsyn.table.schema.values import MISSING_TEXT
@@ -184,9 +181,21 @@ class Schema(BaseModel, Shown):
         data |= {"approved": True} if self.approved else {}
         return data
 
-    def dumps(self) -> str:
-        """The schema as YAML text; a draft starts with a note that says what to do."""
-        return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(self.to_dict())
+    def dumps(self, remarks: Mapping[str, Sequence[str]] | None = None) -> str:
+        """The schema as YAML text; a draft starts with a note that says what to do.
+
+        Args:
+            remarks: column -> lines that stand above it, and "" -> at the end, as comments that begin with `#?`.
+        """
+        data, said = self.to_dict(), remarks or {}
+        if not said:
+            return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(data)
+        lines = [*DRAFT_NOTE.splitlines(), "columns:"]
+        for name, column in data.pop("columns").items():
+            lines += [f"  {REMARK}{plain(line)}" for line in said.get(name, ())]
+            lines += yamlio.dumps({"columns": {name: column}}).splitlines()[1:]
+        lines += yamlio.dumps(data).splitlines() if data else []
+        return "\n".join([*lines, *(f"{REMARK}{plain(line)}" for line in said.get("", ()))]) + "\n"
 
     def __repr__(self) -> str:
         return plain(f"Schema({described(self)})", keep="")
@@ -297,7 +306,7 @@ class Schema(BaseModel, Shown):
                 raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
             old = data["columns"][name]
             new = ({} if "kind" in given and given["kind"] != old["kind"] else old) | given
-            known = {mark for key, mark in _ANSWERS.items() if key in given}
+            known = {mark for key, marks in _ANSWERS.items() if key in given for mark in marks}
             new["drafted"] = [mark for mark in new.get("drafted", ()) if mark not in known]
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
         return Schema.from_dict(data)
@@ -447,13 +456,17 @@ class Schema(BaseModel, Shown):
         Raises:
             DataError: a column does not hold what its kind says; its rows are counted, no value is quoted.
         """
+        return self.compiled.violations(self.rows_of(frame))
+
+    def rows_of(self, frame: AnyFrame) -> DrawnRows:
+        """Return a table's rows as constraints see them, of the columns that are there. Raises DataError as above."""
         rows = as_frame(frame)
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
         block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(rows)
         drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
         codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
-        return self.compiled.violations(DrawnRows(codes, drawn))
+        return DrawnRows(codes, drawn)
 
     def decode(self, codes: np.ndarray, rng: np.random.Generator, start: int = 0) -> pd.DataFrame:
         """Turns codes back into a table with the schema's column names, order, categories, dtypes and units.
@@ -508,37 +521,56 @@ def _kind_of(column: Any) -> Any:
     return column.get("kind") if isinstance(column, Mapping) else getattr(column, "kind", None)
 
 
-def column_dict(column: Any) -> dict[str, Any]:
-    """A column as `Schema.from_dict` takes it, without the settings that have their default value."""
-    data = column.model_dump(mode="json", exclude_defaults=True)
-    remarks = {remark: data.pop(remark) for remark in REMARKS if remark in data}
-    remarks |= {"approved": column.approved} if column.drafted and column.kind not in ASIDE else {}
-    data = {"kind": column.kind, **data}
-    if isinstance(column, BooleanColumn):
-        data.pop("categories", None)
-    if isinstance(column, BinnedColumn):
-        if isinstance(column.bins, tuple):
-            data.pop("lower", None)
-            data.pop("upper", None)
-        if _written_as_integer(column):
-            for key in ("lower", "upper"):
-                if key in data:
-                    data[key] = int(data[key])
-            if isinstance(column.bins, tuple):
-                data["bins"] = [int(edge) for edge in column.bins]
-    return {**data, **remarks}
-
-
-def _written_as_integer(column: BinnedColumn) -> bool:
-    return isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole)
-
-
 #: Setting -> what of `drafted` it answers.
 _ANSWERS = {
-    "kind": "kind",
-    "lower": "bounds",
-    "upper": "bounds",
-    "bounds": "bounds",
-    "categories": "categories",
-    "missing": "missing",
+    "kind": ("kind",),
+    "lower": ("bounds",),
+    "upper": ("bounds",),
+    "bounds": ("bounds",),
+    "categories": ("categories", "rare"),
+    "missing": ("missing",),
+}
+
+
+# What is wrong with a schema, in words --------------------------------------------------------------------------------
+
+
+def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
+    """All problems of a schema in one line, each with its place and, for an unknown key, the nearest valid
+    one.
+    """
+    problems: list[str] = []
+    for item in error.errors(include_url=False):
+        loc = [str(part) for part in item["loc"]]
+        # Inside a column: columns, name, kind, key, and then pydantic's own bookkeeping about unions.
+        in_column = loc[:1] in (["columns"], ["aside"]) and len(loc) > 3
+        key = loc[3] if in_column else loc[-1] if loc else ""
+        where = f"column '{loc[1]}': " if loc[:1] in (["columns"], ["aside"]) and len(loc) > 1 else ""
+        if item["type"] == "extra_forbidden":
+            allowed = list((KINDS | ASIDE)[loc[2]].model_fields) if in_column else list(allowed_keys)
+            known = f" (allowed: {', '.join(allowed)})"
+            hint = nearest(key, allowed) or ("" if any(known in problem for problem in problems) else known)
+            problems.append(f"{where}unknown key '{key}'{hint}")
+        elif item["type"] in ("union_tag_invalid", "union_tag_not_found"):
+            kinds = [*KINDS, *ASIDE]
+            given = item["input"].get("kind") if isinstance(item["input"], Mapping) else None
+            hint = nearest(given, kinds) if isinstance(given, str) else ""
+            problems.append(f"{where}kind must be one of {', '.join(kinds)}{hint}")
+        elif item["type"] == "missing":
+            problems.append(f"{where}missing key '{key}'")
+        elif in_column and key in _EXPECTED:
+            problems.append(f"{where}{key} must be {_EXPECTED[key]}")
+        else:
+            name = f"{key}: " if key and (in_column or not where) else ""
+            problems.append(f"{where}{name}{plainly(item)}")
+    distinct = list(dict.fromkeys(problems))
+    more = f"; and {len(distinct) - 8} more" if len(distinct) > 8 else ""
+    return "; ".join(distinct[:8]) + more
+
+
+_EXPECTED = {
+    "bins": "a number of bins, a list of ascending edges, 'values', or 'private'",
+    "categories": "a list of at least one text, number or boolean",
+    "other": "true, false, or the category for unknown values",
+    "groups": "a mapping from a category to a list of values",
 }

@@ -27,6 +27,7 @@ class WrittenNumber(BinnedColumn):
         thousands: what stands between groups of three digits, such as "," or "."; None: nothing.
         mark: what stands before the decimals.
         prefix, suffix: text around the number, such as "€" or " %". Spaces around a cell do not count.
+        parentheses: whether a negative number is written (1,234.50).
     """
 
     lower: float | None = None
@@ -36,6 +37,7 @@ class WrittenNumber(BinnedColumn):
     mark: Literal[".", ","] = "."
     prefix: str = ""
     suffix: str = ""
+    parentheses: bool = False
 
     @property
     def decimals(self) -> int:
@@ -52,7 +54,8 @@ class WrittenNumber(BinnedColumn):
 
     @property
     def reads_numbers(self) -> bool:
-        return self.thousands is None and self.mark == "." and not self.prefix and not self.suffix
+        plain = self.thousands is None and self.mark == "." and not self.parentheses
+        return plain and not self.prefix and not self.suffix
 
     @property
     def scale(self) -> tuple[str, Fraction]:
@@ -95,6 +98,8 @@ class WrittenNumber(BinnedColumn):
             return math.nan
         if self.reads_numbers:
             return parse_number(text)
+        if self.parentheses and text.startswith("(") and text.endswith(")"):
+            text = f"-{text[1:-1].strip()}"
         for affix in (self.prefix.strip(), self.suffix.strip()):
             text = text.removeprefix(affix) if affix == self.prefix.strip() else text.removesuffix(affix)
         text = text.strip()
@@ -134,8 +139,10 @@ class WrittenNumber(BinnedColumn):
         return [self._written(number) for number in (np.asarray(numbers, np.float64) / 10**self.decimals).tolist()]
 
     def _written(self, value: float) -> str:
-        sign = "-" if value < 0 else ""
-        return f"{sign}{self.prefix}{self._digits(abs(value))}{self.suffix}"
+        text = f"{self.prefix}{self._digits(abs(value))}{self.suffix}"
+        if value >= 0:
+            return text
+        return f"({text})" if self.parentheses else f"-{text}"
 
     def _digits(self, value: float) -> str:
         text = f"{value:,.{self.decimals}f}"

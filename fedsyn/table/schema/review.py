@@ -1,11 +1,12 @@
 """Approval in a schema's file, column by column.
 
 A schema's file belongs to the person who wrote it: only the columns that are approved are written anew, everything else
-stays as it is, comments too.
+stays as it is, comments too. What a draft says in lines that begin with `#?` goes as it is answered.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,8 +14,12 @@ import yaml
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, SchemaError, nearest
-from fedsyn.table.schema.approval import Finding, How, approved_column
+from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, Finding, How, approved_column
+from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.draft import Guess
 from fedsyn.table.schema.model import Schema
+from fedsyn.table.schema.proposals import Proposal
 
 
 def approve(
@@ -45,9 +50,98 @@ def approve(
     for name in names:
         known = found.get(name) if found is not None else None
         new = approved_column(schema.every_column[name], columns[name], known, how, name, where)
-        text = with_column(text, name, new, where)
+        text = answered(text, name, new, where)
+    return text
+
+
+def answered(text: str, name: str, data: Mapping[str, Any], where: str = "schema") -> str:
+    """The text with one column as it was answered, without the draft's remarks on it; without its note in the end."""
+    text = with_column(text, name, data, where)
+    lines, remarked = text.split("\n"), _remarked(text, name, where)
+    text = "\n".join(line for at, line in enumerate(lines) if at not in remarked)
+    if Schema.loads(text, where).unapproved:
+        return text
+    return re.sub(rf"(?m)^ +{re.escape(REMARK.strip())}.*\n", "", text.replace(DRAFT_NOTE, ""))
+
+
+def remarks_on(text: str, name: str, where: str = "schema") -> list[str]:
+    """What the draft says of a column in the lines above it."""
+    lines = text.split("\n")
+    return [lines[at].strip().removeprefix(REMARK) for at in _remarked(text, name, where)]
+
+
+def _remarked(text: str, name: str, where: str) -> range:
+    """The numbers of those lines."""
+    lines, end = text.split("\n"), _column(text, name, where)[0].start_mark.line
+    start = end
+    while start and lines[start - 1].lstrip().startswith(REMARK.strip()):
+        start -= 1
+    return range(start, end)
+
+
+def typed(text: str, name: str, answer: str, where: str = "schema") -> str:
+    """The text with a column's public bounds (`0, 110`) or categories (`north, south`) as they were typed, approved.
+
+    Raises:
+        SchemaError: not two bounds, or values that the column cannot have.
+    """
+    schema = Schema.loads(text, where)
+    column = schema.every_column[name]
+    parts = [part.strip() for part in answer.split(";" if ";" in answer else ",") if part.strip()]
+    if isinstance(column, BinnedColumn):
+        if len(parts) != 2:
+            raise SchemaError(f"expected two bounds, such as '0, 110', got {len(parts)}")
+        low, high = (yamlio.loads(part, name) for part in parts)
+        keys: dict[str, Any] = {"lower": low, "upper": high}
+    elif isinstance(column, CategoricalColumn):
+        known = {str(value): value for value in column.categories}
+        listed = [known.get(part, part) for part in parts]
+        keys = {"categories": listed, "unordered": [value for value in column.unordered if value in listed]}
+        keys["groups"] = {value: members for value, members in column.groups.items() if value in listed} or None
+    else:
+        raise SchemaError(f"'{name}' is of kind {column.kind}, which has no bounds or categories")
+    return answered(text, name, schema.edited(**{name: keys}).to_dict()["columns"][name] | {"approved": True}, where)
+
+
+# What a draft remarks ------------------------------------------------------------------------------------------------
+
+_HOLD = "These hold in all rows. To state one that holds by its meaning, take the `#? ` away from it and from its head:"
+_STATED = re.compile(rf"^{re.escape(REMARK)}  - (?P<rule>.*)  # in (?P<rows>[\d,]+) rows$", re.MULTILINE)
+_HEAD = f"{REMARK}constraints:"
+
+
+def remarks(guesses: Mapping[str, Guess], holding: Collection[Proposal]) -> dict[str, list[str]]:
+    """The lines that `Schema.dumps` takes: column -> hints, and "" -> the constraints that hold."""
+    said = {name: list(guess.hints) for name, guess in guesses.items() if guess.hints}
+    if holding:
+        rules = [f"  - {yamlio.in_one_line(one.rule.data())}  # in {one.rows:,} rows" for one in holding]
+        said[""] = [_HOLD, "constraints:", *rules]
+    return said
+
+
+def proposed_lines(text: str) -> list[tuple[str, str]]:
+    """(constraint, rows) of each one that a draft proposes."""
+    return [(match["rule"], match["rows"]) for match in _STATED.finditer(text)]
+
+
+def stated(text: str, rule: str, *, holds: bool, where: str = "schema") -> str:
+    """The text with the answer to a proposed constraint: it is stated, or its line goes.
+
+    Raises:
+        SchemaError: it cannot be stated beside what the schema has.
+    """
+    line = next(match for match in _STATED.finditer(text) if match["rule"] == rule)
+    text = text[: line.start()] + (f"  - {rule}\n" if holds else "") + text[line.end() + 1 :]
+    text = text.replace(_HEAD, "constraints:", 1) if holds else text
+    if not proposed_lines(text):
+        text = text.replace(f"{_HEAD}\n", "").replace(f"{REMARK}{_HOLD}\n", "")
     Schema.loads(text, where)
     return text
+
+
+def without_remarks(text: str) -> str:
+    """The text without what a draft remarks on its table's rows."""
+    return "".join(line for line in text.splitlines(keepends=True) if not line.lstrip().startswith(REMARK.strip()))
 
 
 def with_column(text: str, name: str, data: Mapping[str, Any], where: str = "schema") -> str:
@@ -56,25 +150,10 @@ def with_column(text: str, name: str, data: Mapping[str, Any], where: str = "sch
     Raises:
         SchemaError: the text has no such column.
     """
-    try:
-        document = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.YAMLError:
-        raise SchemaError(f"{where}: not valid YAML") from None
-    columns = _value(document, "columns")
-    column = _value(columns, name)
-    if column is None:
-        raise SchemaError(f"{where} has no column '{name}'")
+    columns, column = _column(text, name, where)[1:]
     start, end = column.start_mark, column.end_mark
     if column.flow_style or columns.flow_style:
-        line = yaml.dump(
-            dict(data),
-            Dumper=yamlio.Dumper,
-            sort_keys=False,
-            allow_unicode=True,
-            default_flow_style=True,
-            width=1 << 30,
-        )
-        return text[: start.index] + yamlio.escaped(line.strip()) + text[end.index :]
+        return text[: start.index] + yamlio.in_one_line(dict(data)) + text[end.index :]
     body = yamlio.dumps(dict(data)).splitlines()
     lines = [body[0], *(" " * start.column + line for line in body[1:])]
     # A block ends where the next thing begins: what stands between is blank lines and comments.
@@ -91,6 +170,20 @@ def _trailing_comments(block: str) -> str:
     while at > 1 and (not lines[at - 1].strip() or lines[at - 1].lstrip().startswith("#")):
         at -= 1
     return "\n" + "\n".join(lines[at:]) if at < len(lines) else ""
+
+
+def _column(text: str, name: str, where: str) -> tuple[Any, Any, Any]:
+    """The nodes of a column's name, of all columns, and of the column. Raises SchemaError if there is none."""
+    try:
+        document = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        raise SchemaError(f"{where}: not valid YAML") from None
+    columns = _value(document, "columns")
+    found = columns.value if isinstance(columns, yaml.MappingNode) else ()
+    for key, column in found:
+        if key.value == name:
+            return key, columns, column
+    raise SchemaError(f"{where} has no column '{name}'")
 
 
 def _value(mapping: Any, key: str) -> Any:

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator
 from fedsyn.table.schema.base import Reading
 from fedsyn.table.schema.binned import MOMENTS, SPANS, BinnedColumn, as_stored
 from fedsyn.table.schema.values import is_missing
-from fedsyn.table.schema.written_times import dates, datetimes, spans, times
+from fedsyn.table.schema.written import dates, datetimes, spans, times
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -69,7 +69,7 @@ USE: list[tuple[Callable[[Synthesizer], Any], str]] = [
     (lambda s: s.sample(3, where={"job"}), "where"),  # type: ignore[arg-type]
     (lambda s: s.sample(3, where={"jbo": "clerk"}), "did you mean 'job'"),
     (lambda s: s.sample(3, where={"job": "clrek"}), "did you mean 'clerk'"),
-    (lambda s: s.sample(3, where={"age": (30, 20)}), "no value of 'age'"),
+    (lambda s: s.sample(3, where={"age": (30, 20)}), "'30..20' of column 'age' is an empty range"),
     (lambda s: s.sample(3, where={"age": ("a", "b")}), "'age'"),
     (lambda s: s.evaluate(frame().rename(columns={"age": "ag"})), "lacks columns"),
     (lambda s: s.evaluate(None), "expected a DataFrame"),  # type: ignore[arg-type]

@@ -97,7 +97,9 @@ def test_a_fit_moves_what_was_measured_and_leaves_the_factor_given_a_row(model: 
     fitted = estimate(model.domain, measured, total=TOTAL, prior=model)
     np.testing.assert_allclose(fitted.project(("a", "d")), measured[1].values, atol=2.0)
     names = ("a", "b", "c", "d", "factor 1")
-    given = [m.project(names) / np.maximum(m.project(names).sum(axis=-1, keepdims=True), 1e-12) for m in (model, fitted)]
+    given = [
+        m.project(names) / np.maximum(m.project(names).sum(axis=-1, keepdims=True), 1e-12) for m in (model, fitted)
+    ]
     np.testing.assert_allclose(given[1], given[0], atol=1e-6)
 
 

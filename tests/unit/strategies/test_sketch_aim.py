@@ -24,7 +24,6 @@ from fedsyn.plugins.clients.sketch_aim import (
     Residuals,
     SketchAimClient,
     Sketches,
-    SketchScales,
     shows_nothing,
     sketched_sizes,
     width_of,

@@ -140,6 +140,12 @@ def test_check_says_what_needs_approval(fedsyn: Fedsyn, folder: Path) -> None:
     assert fedsyn("schema", "review", "schema.yaml", "--all", "--data", "patients.csv").code == 0
     result = fedsyn("schema", "check", "schema.yaml")
     assert result.code == 0 and "nothing needs approval; left out: Fallnummer" in result.out
+    text = (folder / "schema.yaml").read_text(encoding="utf-8")
+    made = text.replace(
+        "    kind: identifier\n", "    kind: identifier\n    make: sequence\n", 1
+    )  # made afresh, so not left out
+    (folder / "schema.yaml").write_text(made, encoding="utf-8")
+    assert "left out: Patienten-ID" in fedsyn("schema", "check", "schema.yaml").out
 
 
 def test_check_counts_what_a_run_would_refuse(fedsyn: Fedsyn, folder: Path) -> None:
@@ -197,6 +203,56 @@ def test_review_in_a_terminal_goes_column_by_column(
     assert approved == ["Geburtsdatum", "Geschlecht", "PLZ"] and not list(answers)
     assert schema.columns["Geschlecht"].public == "three are known" and "80333" in schema.columns["PLZ"].categories
     assert "1 of 15: Geburtsdatum" in capsys.readouterr().out
+
+
+VISITS = "subject;ward;side;came;left;q1\n" + "".join(
+    f"s{k % 40};{'ABC'[k % 3]};{'NSS'[k % 3]};2024-01-{1 + k % 20:02d};2024-01-{1 + k % 20 + k % 9:02d};"
+    f"{('agree', 'disagree', 'keine Angabe')[k % 7 % 3]}\n"
+    for k in range(240)
+)
+
+
+def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
+    fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No editor is needed, and what the rows show is on the screen alone."""
+    (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
+    result = fedsyn("init", "visits.csv")
+    out = " ".join(result.out.split())
+    assert "subject: 40 people, up to 6 rows each: epsilon is for one row, not for one person." in out
+    assert "Holds in all rows (240 without a missing value): came <= left." in out
+    answers = iter(["A, B, C, D", "y", "2024-01-01, 2024-06-30", "0", "d", "y", "n"])  # of what was dropped nothing
+    asked: list[str] = []
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda text, **_: asked.append(text) or next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    result = fedsyn("schema", "review", "schema.yaml", "--data", "visits.csv")
+    assert result.code == 0 and not list(answers) and len(asked) == 7, result
+    assert "'subject': 40 people, up to 6 rows each" in result.out and "the rows: A 80, B 80, C 80" in result.out
+    assert (
+        "the rows: from 2024-01-01 to 2024-01-20" in result.out and "error: expected one of the letters" in result.out
+    )
+    text = (folder / "schema.yaml").read_text(encoding="utf-8")
+    schema = Schema.loads(text)
+    assert not schema.unapproved and "DRAFT" not in text and "people" not in text and "#?" not in text
+    assert schema.columns["ward"].categories == ("A", "B", "C", "D") and schema.columns["came"].upper == "2024-06-30"
+    assert schema.columns["q1"].unordered == ("keine Angabe",) and schema.aside["left"].kind == "drop"
+    result = fedsyn("schema", "check", "schema.yaml", "--data", "visits.csv")
+    assert result.code == 0 and "'subject': 40 people" in result.out
+
+
+def test_a_constraint_that_was_seen_is_stated_only_if_a_person_says_so(
+    fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
+    assert fedsyn("init", "visits.csv").code == 0
+    result = fedsyn("schema", "review", "schema.yaml", "--all", "--data", "visits.csv")
+    assert "What was seen to hold is left in it as comments" in result.out
+    assert Schema.load(folder / "schema.yaml").constraints == ()
+    answers = iter(["n", "y"])
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda *_, **__: next(answers))
+    reviewing.review_in_terminal(folder / "schema.yaml", None, 10)
+    assert [rule.text for rule in Schema.load(folder / "schema.yaml").constraints] == ["came <= left"]
+    assert "#?" not in (folder / "schema.yaml").read_text(encoding="utf-8")
 
 
 # Init -----------------------------------------------------------------------------------------------------------------

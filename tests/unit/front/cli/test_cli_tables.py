@@ -17,6 +17,7 @@ from typed_commands import Fedsyn, Result, entry_point
 
 import fedsyn
 from fedsyn.errors import InputError
+from fedsyn.front.cli.runs import show_result
 from fedsyn.loading import load_config
 
 SCHEMA = """\
@@ -69,6 +70,17 @@ def assert_one_message(result: Result, *parts: str) -> None:
 
 
 # run -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_says_that_a_person_may_have_several_rows(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the schema says so, and without a number of the rows."""
+    named = SCHEMA.replace("columns:\n", "columns:\n  patient: {kind: identifier, person: true}\n", 1)
+    (tmp_path / "schema.yaml").write_text(named, encoding="utf-8")
+    config = load_config(project / "run.yaml", [f"data.schema={tmp_path / 'schema.yaml'}"])
+    show_result(project / "one", config, {})
+    assert "'patient' says which person a row is of, who may have several" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:

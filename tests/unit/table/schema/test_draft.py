@@ -13,16 +13,25 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from exports import PERSONAL, hospital
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.table.data.cells import read_cells
+from fedsyn.table.data.stream import encode_file
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.aside import ASIDE
+from fedsyn.table.schema.base import ASIDE
 from fedsyn.table.schema.columns import KINDS
-from fedsyn.table.schema.draft import draft_columns, drafted_schema
-from fedsyn.table.schema.guess import Guess
+from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
 from fedsyn.table.schema.profile import Profile
-from fedsyn.table.schema.rounding import outward, outward_days, outward_seconds
+from fedsyn.table.schema.proposals import proposed_constraints
+from fedsyn.table.schema.review import _HOLD, remarks, without_remarks
+from fedsyn.table.schema.written import outward, outward_days, outward_seconds
+
+# Cells that people leave in tables.
+_TYPED = """1 1.5 2,5 NA 2024-01-01 12:00 - 0 007 % + . 1e5 --3 (5) (1,234.50) 120/80 999 -1 I10.0 never always
+    S M 18-24 65+ <10k a;b a Yes yes no Y ? k.A. #? 31.12.2024 true ' " {x}"""
+PIECES = [*_TYPED.split(), "", "a b", "€ 5", "prefer not to say", "# no", "a: b", "strongly agree", "- x", "\u2028"]
 
 
 def guess(values: list[object], name: str = "x", **asked: object) -> Guess:
@@ -198,6 +207,11 @@ def test_a_column_is_kept_by_its_name_only() -> None:
         guess(values, "Nachname", keep=["Nachnam"])
 
 
+def test_no_hint_names_what_a_column_of_persons_holds() -> None:
+    found = guess(["anna", "Anna", *(f"p{k}" for k in range(58))])
+    assert found.column.kind == "identifier" and found.hints == ()
+
+
 def test_why_quotes_no_cell() -> None:
     rows = hospital(300)
     said = " ".join(found.why for found in draft_columns(rows, text=True).values())
@@ -248,6 +262,89 @@ def test_the_label_is_one_of_classes() -> None:
     found = guess(several(["1", "2", "3"]), label="x").column
     assert found.kind == "categorical" and found.categories == (1, 2, 3)  # type: ignore[attr-defined]
     assert guess(several(["a", "b"]), label="x").column.other is False  # type: ignore[attr-defined]
+
+
+# What a draft sees in the values --------------------------------------------------------------------------------------
+
+
+def test_words_in_order_are_drafted_so() -> None:
+    found = guess(several(["agree", "disagree", "strongly agree", "keine Angabe"])).column
+    assert found.categories == ("disagree", "agree", "strongly agree", "keine Angabe")  # type: ignore[attr-defined]
+    assert keys(guess(several(["agree", "disagree"]))) == {"ordered": True, "other": "other"}
+    assert found.unordered == ("keine Angabe",)  # type: ignore[attr-defined]
+    assert guess(several(["low", "mid", "high"]), label="x").column.other is False  # type: ignore[attr-defined]
+
+
+def test_a_column_of_one_value_is_left_out() -> None:
+    for values in (several(["x"]), several(["7"]), several(["2024-01-01"])):
+        assert (guess(values).column.kind, guess(values).why[:9]) == ("drop", "one value")
+    assert guess([*several(["x"]), ""]).column.kind == "categorical"  # whether it is missing is something to learn
+    assert guess(several(["x"]), keep=["x"]).column.kind == "categorical"
+    assert Schema.draft(pd.DataFrame({"a": [1] * 30, "b": [1, 2] * 15})).aside["a"].kind == "drop"
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_a_column_that_says_which_person_a_row_is_of(typed: bool) -> None:
+    values = [k % 40 for k in range(200)]
+    frame = pd.DataFrame({"subject": values if typed else [f"s{k}" for k in values], "y": [1, 2] * 100})
+    found = draft_columns(frame, text=not typed)["subject"]
+    assert found.column.kind == "identifier" and found.column.person  # type: ignore[attr-defined]
+    assert found.hints == ("40 people, up to 5 rows each: epsilon is for one row, not for one person",)
+    once = draft_columns(pd.DataFrame({"patient_id": [f"s{k}" for k in range(60)]}), text=True)["patient_id"]
+    assert not once.column.person and once.hints == ()  # type: ignore[attr-defined]
+
+
+def test_codes_of_many_values_are_rolled_up() -> None:
+    """By their first characters, so that no code of few rows has to be listed; none is lost in `other`."""
+    rng = np.random.default_rng(0)
+    icd = [f"{rng.choice(list('ACEI'))}{rng.integers(0, 20):02d}.{rng.integers(0, 9)}" for _ in range(3000)]
+    zips = [f"{rng.integers(1000, 99999):05d}" for _ in range(3000)]
+    frame = pd.DataFrame({"diagnosis": icd, "plz": zips, "case": zips})
+    found = draft_columns(frame, text=True)
+    assert [found[name].column.kind for name in frame] == ["code", "code", "identifier"]
+    columns = [found[name].column for name in ("diagnosis", "plz")]
+    assert [column.leading for column in columns] == [3, 2]  # type: ignore[attr-defined]
+    assert [found[name].folded for name in ("diagnosis", "plz")] == [(0, 0), (0, 0)]
+    schema = Schema.from_dict({"columns": dict(zip(("diagnosis", "plz"), columns, strict=True))})
+    made = schema.decode(schema.encode(frame), rng)
+    assert made["diagnosis"].tolist() == [code[:3] for code in icd] and made["plz"].tolist() == [z[:2] for z in zips]
+    assert (schema.encode(made) == schema.encode(frame)).all()
+    assert (
+        schema.encode(pd.DataFrame({"diagnosis": ["N/A", "Z99.9"], "plz": ["NA", 1067]}))[0, 0] == columns[0].size - 1
+    )
+    with pytest.raises(SchemaError, match="3 characters count, and a category has more"):
+        Schema.from_dict({"columns": {"x": {"kind": "code", "leading": 3, "categories": ["I10.0"]}}})
+
+
+@pytest.mark.parametrize("written", [["(1,234.50)", "12.00"], ["($5)", "$7"], ["1.234,5", "(0,5)"], ["(5)", "70"]])
+def test_negative_amounts_in_parentheses_are_read_and_written(written: list[object]) -> None:
+    found = guess(several(written)).column
+    numbers, bad = found.parse_all(written, frozenset())  # type: ignore[attr-defined]
+    assert not bad.any() and (numbers < 0).sum() == 1 and found.texts(numbers) == written  # type: ignore[attr-defined]
+    assert guess(several(["(3)", "-2"])).column.kind == "categorical"
+
+
+def test_a_sentinel_is_said_of_text_and_of_numbers(tmp_path: Path) -> None:
+    """And what the hint advises does it."""
+    values = [*[k % 90 for k in range(300)], *[999] * 30]
+    frame = pd.DataFrame({"x": values, "y": ["a", "b"] * 165})
+    assert "make it missing in the table" in " ".join(draft_columns(frame)["x"].hints)
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    cells = read_cells(tmp_path / "rows.csv").frame
+    guesses = draft_columns(cells, text=True)
+    assert "list it under missing_values: ['999']" in " ".join(guesses["x"].hints)
+    advised = {**Schema.from_dict(drafted_schema(guesses)).to_dict(), "missing_values": ["999"]}
+    schema = Schema.from_dict(advised).edited(x={"missing": True, "lower": 0, "upper": 90})
+    codes = encode_file(tmp_path / "rows.csv", schema)
+    assert (codes[300:, 0] == schema.columns["x"].size - 1).all() and (schema.encode(cells) == codes).all()
+
+
+def test_a_place_is_said_of_both_its_columns() -> None:
+    rng = np.random.default_rng(0)
+    found = draft_columns(
+        pd.DataFrame({"lat": rng.normal(48, 1, 60), "lng": rng.normal(9, 1, 60), "x": rng.random(60)})
+    )
+    assert [bool(one.hints) for one in found.values()] == [True, True, False] and "'lng'" in found["lat"].hints[0]
 
 
 # Dtypes ---------------------------------------------------------------------------------------------------------------
@@ -364,31 +461,30 @@ def test_a_table_of_persons_only_leaves_nothing_to_model() -> None:
         Schema.draft(pd.DataFrame({"email": [f"a{k}@b.de" for k in range(50)]}))
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=5), min_size=1, max_size=4), st.integers(0, 99))
+def test_a_draft_of_any_awkward_table_is_a_schema_that_reads_it(columns: list[list[str]], seed: int) -> None:
+    """With its remarks it is the same schema; with all that it proposes stated it still is one, and every row obeys."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {f"c {j}": rng.choice(values, 60) for j, values in enumerate(columns)} | {"y": ["a", "b"] * 30}
+    )
+    guesses = draft_columns(frame, text=True)
+    schema = Schema.from_dict(drafted_schema(guesses))
+    holding = proposed_constraints(schema, frame)
+    text = schema.dumps(remarks(guesses, holding))
+    assert Schema.loads(text) == schema and Schema.loads(without_remarks(text)) == schema
+    assert schema.encode(frame).shape == (60, len(schema.columns))
+    stated = Schema.loads("\n".join(line.removeprefix("#? ") for line in text.split("\n") if _HOLD not in line))
+    assert len(stated.constraints) == len(holding) and not any(stated.violations(frame).values())
+
+
 @pytest.mark.slow
 def test_drafting_reads_awkward_files(tmp_path: Path) -> None:
     """Every file that can be read can be drafted, and its schema reads it again."""
     rng = np.random.default_rng(0)
-    pieces = [
-        "1",
-        "1.5",
-        "2,5",
-        "",
-        "NA",
-        "a b",
-        "2024-01-01",
-        "12:00",
-        "€ 5",
-        "-",
-        "0",
-        "007",
-        "%",
-        "+",
-        ".",
-        "1e5",
-        "--3",
-    ]
     for trial in range(60):
-        values = rng.choice(rng.choice(pieces, 4), 40)
+        values = rng.choice(rng.choice(PIECES, 4), 40)
         path = tmp_path / f"{trial}.csv"
         pd.DataFrame({"x": values, "y": ["a", "b"] * 20}).to_csv(path, index=False)
         cells = read_cells(path)

@@ -8,7 +8,18 @@ import pytest
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import How, findings, left
-from fedsyn.table.schema.review import approve, with_column
+from fedsyn.table.schema.draft import draft_columns, drafted_schema
+from fedsyn.table.schema.proposals import proposed_constraints
+from fedsyn.table.schema.review import (
+    approve,
+    proposed_lines,
+    remarks,
+    remarks_on,
+    stated,
+    typed,
+    with_column,
+    without_remarks,
+)
 
 TEXT = """\
 # ours
@@ -37,7 +48,8 @@ label: ward  # to predict
 
 def rows(west: int = 3) -> pd.DataFrame:
     ward = ["north"] * 40 + ["south"] * (60 - west) + ["west"] * west
-    return pd.DataFrame({"age": ["30"] * 100, "ward": ward, "town": ["a"] * 50 + ["c"] * 50, "name": ["x"] * 100})
+    ages = [str(20 + k % 50) for k in range(100)]
+    return pd.DataFrame({"age": ages, "ward": ward, "town": ["a"] * 50 + ["c"] * 50, "name": ["x"] * 100})
 
 
 def test_what_is_left_is_said_per_column() -> None:
@@ -139,7 +151,7 @@ def test_a_schema_is_edited_and_approved_as_an_object() -> None:
     assert edited.edited(age={"kind": "drop"}).aside["age"].kind == "drop"
     approved = edited.approve(frame=rows())
     approved.require_approved()
-    assert list(schema.approve("age").unapproved) == ["ward", "town", "name"]
+    assert list(schema.approve("age").unapproved) == ["ward", "town"]  # `name` is one value in every row
     with pytest.raises(SchemaError, match="held by fewer than 10 rows"):
         schema.approve(frame=rows())
     assert schema.approve(frame=rows(), fold=True).columns["ward"].categories == ("north", "south")
@@ -147,3 +159,95 @@ def test_a_schema_is_edited_and_approved_as_an_object() -> None:
     for edit in (lambda: schema.edited(agee={}), lambda: schema.approve("agee")):
         with pytest.raises(SchemaError, match=r"no column 'agee' \(did you mean 'age'\?\)"):
             edit()
+
+
+# What a draft remarks, and what is typed ------------------------------------------------------------------------------
+
+
+def remarked() -> str:
+    """A draft with remarks on two columns and two constraints."""
+    n = 200
+    admitted = pd.Timestamp("2024-01-01") + pd.to_timedelta([k % 90 for k in range(n)], "D")
+    frame = pd.DataFrame(
+        {
+            "patient_id": [f"p{k % 50}" for k in range(n)],
+            "age": [999 if k % 9 == 0 else k % 90 for k in range(n)],
+            "ward": ["north", "south", "west", "west"] * (n // 4),
+            "side": ["N", "S", "W", "W"] * (n // 4),
+            "admitted": admitted,
+            "discharged": admitted + pd.to_timedelta([k % 11 for k in range(n)], "D"),
+        }
+    )
+    guesses = draft_columns(frame)
+    schema = Schema.from_dict(drafted_schema(guesses))
+    return schema.dumps(remarks(guesses, proposed_constraints(schema, frame)))
+
+
+def test_remarks_stand_where_they_belong_and_change_nothing() -> None:
+    text = remarked()
+    assert remarks_on(text, "patient_id")[0].startswith("50 people, up to 4 rows each")
+    assert remarks_on(text, "age")[0].startswith("999 stands far") and remarks_on(text, "ward") == []
+    assert [rule for rule, _ in proposed_lines(text)] == [
+        "{determines: ward, column: side, map: {north: N, south: S, west: W}}",
+        "admitted <= discharged",
+    ]
+    assert Schema.loads(without_remarks(text)) == Schema.loads(text) and "#?" not in without_remarks(text)[900:]
+
+
+def test_a_remark_goes_as_its_column_is_answered_and_the_note_in_the_end() -> None:
+    text = remarked()
+    after = approve(text, ["age"])
+    assert remarks_on(after, "age") == [] and remarks_on(after, "patient_id") and after.startswith("# A DRAFT")
+    after = approve(after, list(Schema.loads(after).unapproved))
+    assert "DRAFT" not in after and "people" not in after and len(proposed_lines(after)) == 2
+
+
+def test_a_proposed_constraint_is_stated_or_goes() -> None:
+    text = remarked()
+    (first, _), (second, rows) = proposed_lines(text)
+    assert rows == "200"
+    after = stated(text, second, holds=True)
+    assert [rule.text for rule in Schema.loads(after).constraints] == [second] and len(proposed_lines(after)) == 1
+    both = stated(after, first, holds=True)
+    assert [rule.text for rule in Schema.loads(both).constraints] == ["ward -> side", second]
+    assert "These hold" not in both
+    none = stated(stated(text, first, holds=False), second, holds=False)
+    assert Schema.loads(none).constraints == () and "constraints:" not in none and "#?" not in none[-200:]
+
+
+def test_bounds_and_categories_are_typed() -> None:
+    column = Schema.loads(typed(TEXT, "age", "0, 120")).columns["age"]
+    assert (column.lower, column.upper, column.approved, column.drafted) == (0, 120, True, ("kind", "missing"))
+    column = Schema.loads(typed(TEXT, "ward", "north; the east; south")).columns["ward"]
+    assert column.categories == ("north", "the east", "south") and column.approved
+    assert Schema.loads(typed(TEXT, "town", "a, b")).columns["town"].drafted == ()  # nothing rare is left
+    text = remarked()
+    column = Schema.loads(typed(text, "admitted", "2024-01-01, 2024-12-31")).columns["admitted"]
+    assert (column.lower, column.upper) == ("2024-01-01", "2024-12-31")
+    for name, answer, said in (
+        ("age", "0", "expected two bounds, such as '0, 110', got 1"),
+        ("age", "9, 2", r"lower \(9\) is above upper \(2\)"),
+        ("age", "low, high", "lower: must be a number"),
+        ("ward", "north, north", "categories must be distinct"),
+        ("name", "a, b", "of kind identifier"),
+    ):
+        with pytest.raises(SchemaError, match=said):
+            typed(TEXT, name, answer)
+
+
+def test_the_holder_sees_the_rows() -> None:
+    found = findings(Schema.loads(TEXT), rows().assign(age=[*map(str, range(20, 118)), "", "x"]))
+    assert found["age"].shown == "from 20 to 117, half of them up to 69; 1 missing" and found["age"].unread == 1
+    assert found["ward"].shown == "south 57, north 40, west 3; 1 held by fewer than 10 rows"
+
+
+def test_an_order_keeps_to_the_categories_that_are_left() -> None:
+    text = """\
+columns:
+  x: {kind: categorical, categories: [low, high, no answer], ordered: true, unordered: [no answer], drafted: [kind]}
+"""
+    assert Schema.loads(typed(text, "x", "low, high")).columns["x"].unordered == ()
+    assert Schema.loads(approve(text, ["x"], How(private=True))).open.keys() == {"x"}
+    frame = pd.DataFrame({"x": ["low", "high"] * 20 + ["no answer"]})
+    folded = approve(text, ["x"], How(fold=True), findings(Schema.loads(text), frame))
+    assert Schema.loads(folded).columns["x"].unordered == ()

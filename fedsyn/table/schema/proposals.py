@@ -1,0 +1,264 @@
+"""Constraints that hold in all rows of a table, for a person to say which of them hold by their meaning.
+
+Proposed is what a schema can state: one column at most another, a column that is the sum of two others or equal to one,
+a column that another determines. A constraint that would hold by chance is not: it is proposed only if at least
+`_BREAKS` rows would break it were its columns independent of each other. All pairs are looked at together, on a few
+rows first; what the schema makes of the constraint has the last word.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fedsyn.errors import DataError, SchemaError
+from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
+from fedsyn.table.schema.columns import CategoricalColumn
+from fedsyn.table.schema.conditions import DrawnRows
+from fedsyn.table.schema.grids import grid_of
+from fedsyn.table.schema.model import Schema
+from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, SumRule
+from fedsyn.table.schema.vocabulary import FEW_ROWS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+Found = Iterator[tuple[AnyRule, list[str]]]
+# Rows that would have to break a constraint, were its columns independent, before it is proposed.
+_BREAKS = 20
+# Columns of a sort that are compared, rows that are looked at first, and constraints that are proposed.
+_MOST_COLUMNS, _FIRST_ROWS, _MOST = 200, 512, 20
+# Values of a column that determines another one: somebody has to read the map.
+_MOST_ENTRIES = 50
+_DAY = 86_400_000_000.0
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A constraint that holds in all rows.
+
+    Attributes:
+        rule: itself.
+        rows: that it was seen to hold in: those in which none of its columns is missing.
+    """
+
+    rule: AnyRule
+    rows: int
+
+
+def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
+    """Return the constraints on a schema's columns that hold in all rows of its table, and can be stated together."""
+    try:
+        rows = schema.rows_of(frame)
+    except DataError:  # a cell beyond those that were looked at is of another kind; `fedsyn schema check` says so
+        return []
+    table, plain = _Table(schema, rows), schema.to_dict()
+    found: list[Proposal] = []
+    for rule, names in itertools.chain(table.sums(), table.determined(), table.orders()):
+        if len(found) == _MOST:
+            break
+        try:
+            stated = Schema.from_dict({**plain, "constraints": [*(one.rule.data() for one in found), rule.data()]})
+        except SchemaError:  # not beside those before it
+            continue
+        if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
+            known = np.logical_and.reduce([~table.absent(name) for name in names])
+            found.append(Proposal(rule, int(known.sum())))
+    return found
+
+
+class _Table:
+    """The columns of a table that constraints may be about.
+
+    Args:
+        schema: of its columns.
+        rows: its rows, of all modelled columns.
+    """
+
+    def __init__(self, schema: Schema, rows: DrawnRows) -> None:
+        self.columns: dict[str, Any] = {n: c for n, c in schema.columns.items() if n not in schema.open}
+        self.label, self.rows = schema.label, rows
+        self.categories = [n for n, c in self.columns.items() if isinstance(c, CategoricalColumn)][:_MOST_COLUMNS]
+
+    def absent(self, name: str) -> npt.NDArray[np.bool_]:
+        """(n,) which rows have no value of a column."""
+        if name in self.rows.drawn:
+            return self.rows.drawn[name][1]
+        return np.asarray(self.rows.codes[name] >= len(self.columns[name].values))
+
+    @cached_property
+    def _families(self) -> dict[str, dict[str, Floats]]:
+        """Family -> column -> (n,) values in the family's unit, NaN where missing; of columns that are not constant."""
+        found: dict[str, dict[str, Floats]] = {}
+        for name, column in self.columns.items():
+            grid = grid_of(column)
+            if grid is None:
+                continue
+            numbers, absent = self.rows.numbers(name, grid)
+            values = np.where(absent, np.nan, grid.value(numbers))
+            some = found.setdefault(grid.family, {})
+            if len(some) < _MOST_COLUMNS and len(np.unique(values[~absent])) > 1:
+                some[name] = values
+        return found
+
+    # One at most another ----------------------------------------------------------------------------------------------
+
+    def orders(self) -> Found:
+        """The comparisons `a <= b` that hold; not those that follow from two others."""
+        for columns in self._families.values():
+            equal = {b for _, b in self._equal(columns)}
+            # A flag beside a quantity says nothing that somebody would state.
+            columns = {n: own for n, own in columns.items() if n not in equal and len(np.unique(own[own == own])) > 2}
+            if len(columns) < 2:
+                continue
+            names, first = list(columns), np.stack([*columns.values()])[:, :_FIRST_ROWS]
+            least = np.asarray(~(first[:, None] > first[None, :]).any(axis=2))
+            np.fill_diagonal(least, False)
+            for a, b in np.argwhere(least).tolist():
+                x, y = columns[names[a]], columns[names[b]]
+                least[a, b] = not (x > y).any() and _by_chance(x, y) >= _BREAKS
+            for a, b in np.argwhere(least & ~(least.astype(int) @ least > 0)).tolist():
+                yield Comparison(left=names[a], op="<=", right=names[b]), [names[a], names[b]]
+
+    # Sums -------------------------------------------------------------------------------------------------------------
+
+    def sums(self) -> Found:
+        """The columns that equal another one, are the sum of two, or count the days between two dates."""
+        families = self._families
+        numbers = families.get(NUMBERS, {})
+        for columns in families.values():
+            for a, b in self._equal(columns):
+                if b != self.label and isinstance(self.columns[b], BinnedColumn):
+                    yield SumRule(column=b, terms=((1, a),)), [a, b]
+        yield from self._added(numbers, numbers, 1.0, "+")
+        for family, columns in families.items():
+            if family.startswith(MOMENTS):
+                yield from self._added(columns, numbers, _DAY, "-")
+                yield from self._added(columns, families.get(SPANS, {}), 1.0, "-")
+
+    def _equal(self, columns: Mapping[str, Floats]) -> Iterator[tuple[str, str]]:
+        """The columns that say the same in every row."""
+        for (a, x), (b, y) in itertools.combinations(columns.items(), 2):
+            if x[:_FIRST_ROWS].tobytes() == y[:_FIRST_ROWS].tobytes() and np.array_equal(x, y, equal_nan=True):
+                yield a, b
+
+    def _added(self, terms: Mapping[str, Floats], totals: Mapping[str, Floats], unit: float, sign: str) -> Found:
+        """`c = a + b` of numbers; `c = b - a` of moments, in days."""
+        pairs = list(itertools.combinations(terms, 2) if sign == "+" else itertools.permutations(terms, 2))
+        totals = {name: values for name, values in totals.items() if isinstance(self.columns[name], BinnedColumn)}
+        if not pairs or not totals or len(pairs) * len(totals) > 1 << 22:
+            return
+        few = 8
+        start = {name: values[:few] for name, values in terms.items()}
+        left = np.stack([start[b] if sign == "-" else start[a] for a, b in pairs])
+        right = np.stack([start[a] if sign == "-" else start[b] for a, b in pairs])
+        sums = (left - right) / unit if sign == "-" else left + right
+        for name, total in totals.items():
+            differ = np.abs(sums - total[:few]) > 1e-6 * np.maximum(1.0, np.abs(total[:few]))
+            for at in np.flatnonzero(~differ.any(axis=1)).tolist():  # where a side is missing nothing differs
+                a, b = pairs[at]
+                x, y = terms[a], terms[b]
+                whole = (y - x) / unit if sign == "-" else x + y
+                known = ~(np.isnan(whole) | np.isnan(total))
+                different = known.sum() >= _BREAKS and len(np.unique(total[known])) > 2
+                if name in (a, b, self.label) or not different or not np.allclose(whole[known], total[known]):
+                    continue
+                if min(len(np.unique(x[known])), len(np.unique(y[known]))) > 1:
+                    summed: Any = ((1, b), (-1, a)) if sign == "-" else ((1, a), (1, b))
+                    yield SumRule(column=name, terms=summed), [name, a, b]
+
+    # One from another -------------------------------------------------------------------------------------------------
+
+    def determined(self) -> Found:
+        """The categories that another column determines: a building by the ward, an age group by the age."""
+        able = {a: self._may_decide(a) for a in self.columns} if self.categories else {}
+        for at, b in enumerate(self.categories):
+            # A category that says it, rather than a number; only one of them can be stated.
+            for a in sorted(
+                (a for a in able if a != b != self.label and able[a][at]), key=lambda a: a in self.rows.drawn
+            ):
+                target, codes = self.columns[b], self.rows.codes[b]
+                if a in self.rows.codes:
+                    entries = self._by_category(a, self.rows.codes[a], b, codes)
+                else:
+                    entries = self._by_number(a, *self.rows.drawn[a], target, codes)
+                if entries:
+                    yield Determined(determines=a, column=b, map=entries), [a, b]
+                    break
+
+    def _may_decide(self, a: str) -> npt.NDArray[np.bool_]:
+        """(categories,) whether the first rows do not show that a column does not determine each of the categories."""
+        own = (self.rows.codes[a] if a in self.rows.codes else self.rows.drawn[a][0])[:_FIRST_ROWS]
+        order = np.argsort(own, kind="stable")
+        codes = np.stack([self.rows.codes[b][:_FIRST_ROWS] for b in self.categories])[:, order]
+        changes = codes[:, 1:] != codes[:, :-1]
+        if a in self.rows.codes:  # within one value nothing changes
+            return np.asarray(~(changes & (np.diff(own[order]) == 0)).any(axis=1))
+        return np.asarray(changes.sum(axis=1) == [len(np.unique(row)) - 1 for row in codes])  # one interval each
+
+    def _by_category(self, a: str, own: Any, b: str, codes: Any) -> dict[Any, Any]:
+        source, target = self.columns[a], self.columns[b]
+        table = np.zeros((source.size, target.size), np.int64)
+        np.add.at(table, (own, codes), 1)
+        held = table.sum(axis=1)
+        one = (np.count_nonzero(table, axis=1) <= 1).all()
+        used = np.flatnonzero(held)
+        shares = table.sum(axis=0) / max(1, table.sum())
+        breaks = np.maximum(held - 1, 0).sum() * (1.0 - (shares**2).sum())
+        if not one or breaks < _BREAKS or len(used) > _MOST_ENTRIES or held[used].min() < FEW_ROWS:
+            return {}
+        answered, names = int(np.count_nonzero(table.sum(axis=0))), list(self.columns)
+        if len(used) == answered and names.index(a) > names.index(b):  # each says the other: the later one is computed
+            return {}
+        if any(i == len(source.values) for i in used):
+            return {}
+        answers = [*target.values, None]
+        return {source.values[i]: answers[int(table[i].argmax())] for i in used}
+
+    def _by_number(self, a: str, numbers: Any, absent: Any, target: CategoricalColumn, codes: Any) -> dict[Any, Any]:
+        column = self.columns[a]
+        if column.scale[0] != NUMBERS or absent.any():
+            return {}
+        found = [(c, numbers[codes == c]) for c in np.unique(codes)]
+        found.sort(key=lambda item: float(item[1].min()))
+        if len(found) < 2 or len(found) > _MOST_ENTRIES or any(len(own) < FEW_ROWS for _, own in found):
+            return {}
+        if any(low.max() >= high.min() for (_, low), (_, high) in itertools.pairwise(found)):
+            return {}
+        shares = np.array([len(own) for _, own in found]) / len(codes)
+        if len(codes) * (1.0 - (shares**2).sum()) < _BREAKS:
+            return {}
+        answers = [*target.values, None]
+        entries: dict[Any, Any] = {}
+        for (code, low), (_, high) in itertools.pairwise(found):
+            cut = column.bound(_roundest(float(low.max()), float(high.min()), column))
+            entries[f"< {cut}"] = answers[int(code)]
+            last = f">= {cut}"
+        entries[last] = answers[int(found[-1][0])]
+        return entries
+
+
+def _by_chance(x: Floats, y: Floats) -> float:
+    """Return the number of rows in which x would be above y, were the two independent of each other."""
+    known = ~(np.isnan(x) | np.isnan(y))
+    a, b = x[known], np.sort(y[known])
+    return float(np.searchsorted(b, a, side="left").mean()) if len(a) else 0.0
+
+
+def _roundest(below: float, above: float, column: BinnedColumn) -> float:
+    """Return the number with the fewest digits above one number and at most another."""
+    step = 10.0 ** np.floor(np.log10(max(abs(below), abs(above), 1.0)))
+    while step > 1e-12:
+        for part in (step, step / 2, step / 5):
+            number = (np.floor(below / part) + 1) * part
+            if below < number <= above and (not column.whole or float(number).is_integer()):
+                return float(number)
+        step /= 10
+    return above

@@ -1,0 +1,376 @@
+"""What people's words in a table say: an order, no answer, a person, a number that stands for a missing one.
+
+The words stand in `vocabulary.yaml`. Nothing here decides anything: a draft proposes what is found, with its reason,
+and `HINTS` has a sentence for what a person should look at. A hint names a value only if the draft lists it, or if at
+least `FEW_ROWS` rows hold it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsyn import yamlio
+from fedsyn.table.schema.base import Reading
+from fedsyn.table.schema.profile import Profile
+
+# Rows that have to hold a value before it may be named.
+FEW_ROWS = 10
+# Words of a column that are looked up.
+_MOST_WORDS = 100
+# Share of the rows that a number has to stand in before it is taken for one that stands for a missing value.
+_OFTEN = 0.01
+_BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_.'-]+(?=[^\W\d_])")
+# How dates are written, whatever their order (patterns of RE2).
+_DATES = (
+    r"^\d{4}-\d{2}-\d{2}$",
+    r"^\d{1,2}\.\d{1,2}\.\d{2,4}$",
+    r"^\d{1,2}/\d{1,2}/\d{2,4}$",
+    r"^\d{1,2}-\d{1,2}-\d{4}$",
+    r"^\d{4}/\d{1,2}/\d{1,2}$",
+    r"^\d{1,2}\.? \p{L}{3,9}\.? \d{4}$",
+    r"^\p{L}{3,9}\.? \d{1,2}, \d{4}$",
+)
+_NUMBERED = re.compile(r"^\(?(\d{1,3})(?:\)?\s*[-–:.=)]\s*|\s+\()(?=[^\d\s]).+$")
+
+
+@cache
+def vocabulary() -> dict[str, Any]:
+    """Return the words by what they say."""
+    return yamlio.read_mapping(Path(__file__).with_name("vocabulary.yaml"))
+
+
+@cache
+def known_words(key: str) -> frozenset[str]:
+    """Return the words of one list, plainly written."""
+    return frozenset(map(plainly_written, vocabulary()[key]))
+
+
+def plainly_written(text: str) -> str:
+    """Return a text in small letters, with one space between words and plain apostrophes."""
+    return " ".join(text.casefold().replace("’", "'").split())
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a column's name, in small letters: `PatientID`, `patient_id` and `patient id` alike."""
+    spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", " ", name)
+    return [word for word in re.split(r"[^a-z0-9äöüß]+", spaced.lower()) if word]
+
+
+def is_person(name: str) -> bool:
+    """Return whether a column's name says that its values are persons: `subject`, `patient_id`, `Kunden-Nr`."""
+    whole = "".join(words_of(name))
+    rest = re.sub(r"(ids?|nr|no|number|nummer|key|code|identifier)$", "", whole)
+    return rest in known_words("persons") or (rest != whole and rest in known_words("persons_in_names"))
+
+
+def is_post_code(profile: Profile) -> bool:
+    """Return whether a column holds post codes of digits, by its name."""
+    return bool(known_words("post_codes") & set(words_of(profile.name))) and profile.all_match(r"^\d{4,6}$")
+
+
+# Persons --------------------------------------------------------------------------------------------------------------
+
+_EMAIL = r"^[^@\s]+@[^@\s]+\.[A-Za-z]{2,}$"
+_UUID = r"^\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\}?$"
+_PHONE = r"^(\+|00|\(?0)[\d]{1,4}[\d ()/.-]{5,}$"
+_ADDRESS = r"^(\d{1,3}\.){3}\d{1,3}$|^https?://"
+
+# Values that a column of names may have before they are taken for those of persons.
+_FEW = 20
+# Share of rows that would be left if every value stood once, from which on values point at rows.
+_NEARLY_UNIQUE = 0.5
+# Rows that it takes to say so.
+ENOUGH = 20
+# A sentence has so many words, or so many characters.
+_WORDS, _LENGTH = 4, 40
+
+
+def personal_by_name(profile: Profile) -> str | None:
+    """Why a column's name makes its values those of persons, or None."""
+    words = words_of(profile.name)
+    joined = "".join(words)
+    if profile.values <= _FEW:
+        return None
+    if {*words, joined} & known_words("personal") or is_person(profile.name):
+        return "named like personal data"
+    if set(words) & known_words("identifiers") and profile.unlike > 0.1:
+        return "named like an identifier"
+    return None
+
+
+def personal_by_values(profile: Profile) -> str | None:
+    """Why a column of text holds identifiers, whatever it is called; or None."""
+    for pattern, what in ((_EMAIL, "e-mail addresses"), (_UUID, "UUIDs"), (_ADDRESS, "network addresses")):
+        if profile.values > 1 and profile.share_matching(pattern) > 0.8:
+            return what
+    if profile.values > _FEW and profile.share_matching(_PHONE) > 0.8 and profile.share_matching(r"[ ()/+-]") > 0.5:
+        return "telephone numbers"
+    return None
+
+
+def is_free_text(profile: Profile) -> bool:
+    """Whether a column holds sentences: long, and mostly different from each other."""
+    import pyarrow.compute as pc
+
+    if profile.values <= _FEW or profile.unlike < 0.2:
+        return False
+    words = pc.mean(pc.add(pc.count_substring(profile.tried, " "), 1)).as_py()
+    length = pc.mean(pc.utf8_length(profile.tried)).as_py()
+    return bool(words >= _WORDS or length >= _LENGTH)
+
+
+def nearly_unique(profile: Profile) -> bool:
+    """Whether nearly every row has a value of its own."""
+    return profile.present >= ENOUGH and profile.unlike > _NEARLY_UNIQUE
+
+
+def numbers_the_rows(profile: Profile) -> str | None:
+    """Why a column of whole numbers is a count of the rows (as many in a row as there are rows, each once), or None."""
+    import pyarrow.compute as pc
+
+    if profile.present < ENOUGH or profile.values != profile.present or not profile.all_match(r"^\d{1,15}$"):
+        return None
+    ends = pc.min_max(profile.texts.cast("int64"))
+    counts = int(ends["max"].as_py()) - int(ends["min"].as_py()) == profile.values - 1
+    return "numbers the rows" if counts else None
+
+
+def shown_share(profile: Profile) -> str:
+    """`unique`, or how many of 100 rows have a value of their own."""
+    if profile.values == profile.present:
+        return "a different value in every row"
+    return f"{profile.values:,} values in {profile.present:,} rows"
+
+
+# Orders ---------------------------------------------------------------------------------------------------------------
+
+
+def reading_in_order(profile: Profile) -> Reading | None:
+    """Return a categorical column whose words have an order, from low to high; None if they have none that is known.
+
+    What refuses an answer ("prefer not to say") stands last, without a place in the order.
+    """
+    if not 2 <= profile.values <= _MOST_WORDS:
+        return None
+    texts: list[str] = sorted(profile.texts.to_pylist())
+    none = [text for text in texts if plainly_written(text) in known_words("no_answers")]
+    words = [text for text in texts if text not in none]
+    if len(words) < 2:
+        return None
+    places, why = _scale(profile.name, words) or _numbered(words) or _ranges(words) or (None, "")
+    if places is None:
+        return None
+    ordered = sorted(words, key=lambda text: (places[text], text))
+    keys: dict[str, Any] = {"categories": (*ordered, *none), "ordered": True}
+    if none:
+        return Reading(keys | {"unordered": tuple(none)}, f"{why}; no answer has no place in it")
+    return Reading(keys, why)
+
+
+@cache
+def _places_of_words() -> dict[str, dict[str, int]]:
+    """Word -> scale -> step."""
+    found: dict[str, dict[str, int]] = {}
+    for scale, what in vocabulary()["scales"].items():
+        for step, words in enumerate(what["steps"]):
+            for word in words:
+                found.setdefault(plainly_written(word), {}).setdefault(scale, step)
+    return found
+
+
+def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None:
+    """Return each word's step on the first scale that has them all, and the reason."""
+    known = [_places_of_words().get(plainly_written(word), {}) for word in words]
+    for scale, what in vocabulary()["scales"].items():
+        named = what.get("named")
+        if named is not None and not set(named) & set(words_of(name)):
+            continue
+        if all(scale in places for places in known):
+            steps = [places[scale] for places in known]
+            if len(set(steps)) >= what.get("least", 2):
+                return dict(zip(words, steps, strict=True)), f"words of {scale}, in order"
+    return None
+
+
+def _numbered(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
+    """Return the number that each word begins with: `1 - never`, `5 (always)`."""
+    found = [_NUMBERED.match(word) for word in words]
+    numbers = [int(match[1]) for match in found if match]
+    if len(set(numbers)) != len(words) or max(numbers) - min(numbers) >= 2 * len(words):
+        return None
+    return dict(zip(words, map(float, numbers), strict=True)), "numbered words, in order"
+
+
+def _ranges(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
+    """Return the lower end of each range (`under 18`, `18-24`, `65+`), if all are ranges that do not overlap."""
+    found = {word: _range(plainly_written(word)) for word in words}
+    ends = [range_ for range_ in found.values() if range_ is not None]
+    if len(ends) < len(words) or sum(low < high for low, high in ends) * 2 < len(ends):
+        return None
+    ends.sort()
+    if any(low < before for (_, before), (low, _) in pairwise(ends)):
+        return None
+    return {word: range_[0] for word, range_ in found.items() if range_ is not None}, "ranges, in order"
+
+
+@cache
+def _range_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """A range in words, and what around its numbers does not count."""
+
+    def any_of(*keys: str) -> str:
+        words = {plainly_written(word) for key in keys for word in vocabulary()[key]}
+        return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))
+
+    number = r"(?P<{0}>\d+(?:[.,' ]\d{{3}})*(?:[.,]\d+)?)\s*(?P<{0}_times>{1})?"
+    low, high = (number.format(name, any_of("thousands")) for name in ("low", "high"))
+    pattern = (
+        rf"^(?:(?P<below>{any_of('below')})|(?P<above>{any_of('above')}))?\s*{low}"
+        rf"(?:\s*(?:{any_of('between')})\s*{high}|\s*(?P<more>{any_of('and_more')})|\s*(?P<less>{any_of('and_less')}))?$"
+    )
+    return re.compile(pattern), re.compile(rf"(?<![^\W\d_])(?:{any_of('units')})(?![^\W\d_])")
+
+
+def _range(text: str) -> tuple[float, float] | None:
+    """Return both ends of a range in words; of a number alone, that one twice."""
+    pattern, units = _range_patterns()
+    match = pattern.match(text) or pattern.match(" ".join(units.sub(" ", text).split()))
+    if match is None or (match["high"] and (match["below"] or match["above"] not in (None, "from", "da", "desde"))):
+        return None
+    times = vocabulary()["thousands"]
+
+    def value(name: str, factor: str | None) -> float:
+        digits = match[name]
+        if re.fullmatch(r"\d{1,3}([.,' ]\d{3})+", digits):
+            digits = re.sub(r"\D", "", digits)
+        return float(digits.replace(",", ".").replace("'", "").replace(" ", "")) * float(times.get(factor, 1))
+
+    try:
+        low = value("low", match["low_times"] or match["high_times"])
+        if match["high"]:
+            high = value("high", match["high_times"])
+            return (low, high) if low <= high else None
+    except ValueError:
+        return None
+    if match["below"] or match["less"]:
+        return -math.inf, low
+    return (low, math.inf) if match["above"] or match["more"] else (low, low)
+
+
+# Hints ----------------------------------------------------------------------------------------------------------------
+
+
+def _several_spellings(profile: Profile) -> str | None:
+    """Yes, Y and ja; North and north."""
+    texts: list[str] = profile.texts.to_pylist()  # the most frequent first
+    if len(texts) > _MOST_WORDS:
+        return None
+    sides = {word: side for pair in vocabulary()["no_and_yes"] for side, word in enumerate(pair)}
+    if len(texts) > 2 and all(plainly_written(text) in sides for text in texts):
+        forms = [str(sides[plainly_written(text)]) for text in texts]
+    else:
+        forms = [_BETWEEN_LETTERS.sub("", text.casefold()).rstrip(".") for text in texts]
+    alike: dict[str, list[str]] = {}
+    for form, text in zip(forms, texts, strict=True):
+        alike.setdefault(form, []).append(text)
+    groups = {first: rest for first, *rest in alike.values() if rest}
+    if not groups:
+        return None
+    return f"one value in several spellings? As one, without these categories: groups: {yamlio.in_one_line(groups)}"
+
+
+def _several_answers(profile: Profile) -> str | None:
+    """Cells such as `web;app;mail`."""
+    texts: list[str] = profile.texts.to_pylist()
+    if not 3 <= len(texts) <= 2000:
+        return None
+    for mark in (";", "|", ","):
+        rows: dict[str, int] = {}
+        together = 0
+        for text, count in zip(texts, profile.counts.tolist(), strict=True):
+            parts = [part.strip() for part in text.split(mark)]
+            together += count * (len(parts) > 1)
+            for part in parts:
+                rows[part] = rows.get(part, 0) + count
+        few = len(rows) < len(texts) and 2 <= len(rows) <= 30 and min(rows.values()) >= FEW_ROWS
+        if few and together >= 0.1 * profile.present and any(text in rows for text in texts):
+            answers = ", ".join(sorted(rows))
+            return f"several answers in one cell? A yes/no column for each keeps what links them: {answers}"
+    return None
+
+
+def _two_numbers(profile: Profile) -> str | None:
+    if profile.values > 2 and profile.all_match(r"^\d{2,3} ?/ ?\d{2,3}$"):
+        return "two numbers in one cell, such as a blood pressure? Make two columns of them"
+    return None
+
+
+def _several_formats(profile: Profile) -> str | None:
+    if profile.share_matching(r"\d{2,4}$|^\d{4}") < 0.8:  # which costs less than the patterns
+        return None
+    shares = sorted((profile.share_matching(shape) for shape in _DATES), reverse=True)
+    if shares[0] < 1 and shares[1] > 0 and sum(shares) > 0.8:
+        return f"dates in several formats? The commonest fits {100 * shares[0]:.0f}% of the values: write all in one"
+    return None
+
+
+#: What text may be, beside its kind: each says so in a sentence, or returns None.
+HINTS: tuple[Callable[[Profile], str | None], ...] = (
+    _several_formats,
+    _two_numbers,
+    _several_answers,
+    _several_spellings,
+)
+
+
+def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
+    """Return what there is to say about a column of text; the first hint says it all.
+
+    Args:
+        profile: of the column.
+        listed: whether the draft lists its values, so that a hint may name them.
+    """
+    hints = HINTS if listed else tuple(hint for hint in HINTS if hint is not _several_spellings)
+    return tuple(said for hint in hints if profile.values > 1 and (said := hint(profile)) is not None)[:1]
+
+
+def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True) -> str | None:
+    """Return what there is to say about a number that often stands far from all others: 999 among ages.
+
+    Args:
+        numbers: different ones.
+        rows: that hold each.
+        text: whether they are read from text, where a schema can say what is missing.
+    """
+    values, counts = np.array([*numbers], dtype=np.float64), np.array([*rows])
+    counts, values = counts[np.isfinite(values)], values[np.isfinite(values)]
+    known = set(vocabulary()["sentinels"])
+    for value in (values.max(), values.min()) if len(values) > 2 else ():
+        rest, often = values[values != value], int(counts[values == value].sum())
+        if value not in known or often < max(FEW_ROWS, _OFTEN * counts.sum()):
+            continue
+        low, high = float(rest.min()), float(rest.max())
+        gap = value - high if value > high else low - value
+        if gap > high - low or (value < 0 <= low):
+            advice = f"list it under missing_values: ['{value:g}']" if text else "make it missing in the table"
+            return f"{value:g} stands far from the rest: does it stand for a missing value? Then {advice}"
+    return None
+
+
+def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
+    """Return a hint for each two columns that are a latitude and a longitude, by their names and bounds."""
+
+    def called(key: str, most: float) -> list[str]:
+        fit = {name for name, (low, high) in bounds.items() if -most <= low and high <= most}
+        return [name for name in bounds if name in fit and known_words(key) & set(words_of(name))]
+
+    pairs = zip(called("latitude", 90), called("longitude", 180), strict=False)
+    said = "a place, with '{}': the two point at persons, and are learned apart; an area (one column) would say more"
+    return {name: said.format(other) for a, b in pairs for name, other in ((a, b), (b, a))}

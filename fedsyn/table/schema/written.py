@@ -1,0 +1,358 @@
+"""How a column of text writes dates, times of day, spans of time and numbers, and bounds that go around them.
+
+Numbers have thousands, decimal commas, currencies, percent. Bounds look like public knowledge: they are rounded
+outward, so that no row's own value stands in a schema.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from fedsyn.table.schema.base import Reading
+from fedsyn.table.schema.profile import Profile
+
+# Pattern of a date -> its format in strftime's codes; None: ISO 8601. Tried in this order.
+_DATES = (
+    (r"\d{4}-\d{2}-\d{2}", "%Y-%m-%d"),
+    (r"\d{1,2}\.\d{1,2}\.\d{4}", "%d.%m.%Y"),
+    (r"\d{1,2}/\d{1,2}/\d{4}", "%d/%m/%Y"),
+    (r"\d{1,2}/\d{1,2}/\d{4}", "%m/%d/%Y"),
+    (r"\d{1,2}-\d{1,2}-\d{4}", "%d-%m-%Y"),
+    (r"\d{1,2}-\d{1,2}-\d{4}", "%m-%d-%Y"),
+    (r"\d{4}/\d{1,2}/\d{1,2}", "%Y/%m/%d"),
+    (r"\d{4}\.\d{1,2}\.\d{1,2}", "%Y.%m.%d"),
+    (r"(19|20)\d{6}", "%Y%m%d"),
+    (r"\d{1,2}\.\d{1,2}\.\d{2}", "%d.%m.%y"),
+    (r"\d{1,2}[ -][A-Za-z]{3}[ -]\d{4}", "%d-%b-%Y"),
+)
+_HOURS = r"\d{1,2}"
+_CLOCKS = (
+    (r"\d{1,2}:[0-5]\d", "%H:%M", "minute"),
+    (r"(0\d|1[0-2]):[0-5]\d [AP]M", "%I:%M %p", "minute"),
+    (r"(0\d|1[0-2]):[0-5]\d:[0-5]\d [AP]M", "%I:%M:%S %p", "second"),
+    (r"\d{1,2}:[0-5]\d:[0-5]\d", "%H:%M:%S", "second"),
+    (r"\d{1,2}:[0-5]\d:[0-5]\d\.\d{1,3}", "%H:%M:%S.%f", "millisecond"),
+    (r"\d{1,2}:[0-5]\d:[0-5]\d\.\d{1,6}", "%H:%M:%S.%f", "microsecond"),
+)
+_ZONES = (("", None), ("Z", "Z"), (r"[+-]\d{2}:?\d{2}", "%z"))
+_DAYS = r"^-?\d+ days?( [+-]?\d{1,2}:\d{2}:\d{2}(\.\d+)?)?$"
+_LONG_CLOCK = r"^-?\d{1,5}:[0-5]\d:[0-5]\d$"
+_ISO_DATE = "%Y-%m-%d"
+
+
+def dates(profile: Profile) -> Reading | None:
+    """Return how a column writes dates, which may be moments that are always midnight; None if it does not."""
+    for pattern, written in _DATES:
+        if profile.all_match(f"^{pattern}$"):
+            ends = _ends(profile, written)
+            if ends is not None:
+                lower, upper = outward_days(ends[0].date(), ends[1].date())
+                keys = {"lower": lower.isoformat(), "upper": upper.isoformat()}
+                keys |= {} if written == _ISO_DATE else {"format": _spelled(profile, written)}
+                return Reading(keys, f"dates like {_pattern_in_words(written)}{_doubt(profile, written)}")
+    return datetimes(profile, midnight=True)
+
+
+def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
+    """Return how a column writes moments; with `midnight`, those without a zone that are all midnight. Else None."""
+    if profile.share_matching(r":") < 1:
+        return None
+    for date_pattern, date in _DATES:
+        for clock_pattern, clock, step in _CLOCKS:
+            for zone_pattern, zone in _ZONES:
+                for between in (" ", "T"):
+                    if profile.all_match(f"^{date_pattern}{between}{clock_pattern}{zone_pattern}$"):
+                        reading = _datetime(profile, f"{date}{between}{clock}{zone or ''}", zone, step, midnight)
+                        if reading is not None:
+                            return reading
+    return None
+
+
+def _datetime(profile: Profile, written: str, zone: str | None, step: str, midnight: bool) -> Reading | None:
+    if midnight != (zone is None and profile.all_match(r"[ T]0?0:00(:00(\.0+)?)?$")):
+        return None
+    ends = _ends(profile, written)
+    if ends is None:
+        return None
+    lower, upper = outward_days(ends[0].date(), ends[1].date())
+    if midnight:
+        keys = {"lower": str(lower), "upper": str(upper), "format": _spelled(profile, written)}
+        return Reading(keys, f"dates with a time that is always midnight{_doubt(profile, written)}")
+    plain = written.startswith(f"{_ISO_DATE}T") and zone != "Z"
+    if step != "minute" and profile.all_match(r"\d:\d\d:00(\.0+)?(Z|[+-]\d\d:?\d\d)?$"):
+        step, plain = "minute", False
+    keys = {"lower": f"{lower}T00:00:00", "upper": f"{upper}T23:59:59"}
+    keys |= {} if plain else {"format": _spelled(profile, written)}
+    keys |= {"zone": "UTC"} if zone else {}
+    keys |= {"step": step} if step != "second" else {}
+    said = ", UTC" if zone == "Z" else ", written in UTC from here on" if zone else ""
+    return Reading(keys, f"moments to the {step}{said}{_doubt(profile, written)}")
+
+
+def times(profile: Profile) -> Reading | None:
+    """Return how a column writes times of day; None if it does not."""
+    for pattern, written, step in _CLOCKS:
+        if not profile.all_match(f"^{pattern.replace(_HOURS, '([01]?[0-9]|2[0-3])', 1)}$"):
+            continue
+        keys: dict[str, Any] = {"step": step} if step != "second" else {}
+        keys |= {} if profile.all_match(r"^\d\d:") and "%p" not in written else {"format": written}
+        return Reading(keys, f"times of day to the {step}")
+    return None
+
+
+def spans(profile: Profile) -> Reading | None:
+    """Return how a column writes spans of time; None if it does not."""
+    import pandas as pd
+
+    clock = profile.all_match(_LONG_CLOCK)
+    if not clock and not profile.all_match(_DAYS):
+        return None
+    found = pd.to_timedelta(pd.Series(profile.texts.to_pylist(), dtype=object), errors="coerce")
+    return None if found.isna().any() else span_of(found, {"format": "clock"} if clock else {})
+
+
+def span_of(found: Any, keys: dict[str, Any]) -> Reading:
+    """Return bounds of a column that enclose these spans (a Series of timedeltas, none missing)."""
+    import pandas as pd
+
+    lower, upper = outward_seconds(found.min().total_seconds(), found.max().total_seconds())
+    bounds = {"lower": str(pd.Timedelta(seconds=lower)), "upper": str(pd.Timedelta(seconds=upper))}
+    return Reading({**bounds, **keys}, "spans of time")
+
+
+def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | None:
+    """The first and the last moment; None if a text is not written so."""
+    import pandas as pd
+
+    texts = pd.Series(profile.texts.to_pylist(), dtype=object)
+    if "%b" in written:
+        written = _spelled(profile, written)
+    try:
+        moments = pd.to_datetime(texts.iloc[: len(profile.tried)], format=written, utc="%z" in written)
+        moments = pd.to_datetime(texts, format=written, utc="%z" in written)
+    except (ValueError, OverflowError):
+        return None
+    if moments.min().year < 1000:  # strftime writes such years with fewer digits, and nobody means them
+        return None
+    return moments.min().to_pydatetime(), moments.max().to_pydatetime()
+
+
+def _spelled(profile: Profile, written: str) -> str:
+    """A format with the character that stands between its parts."""
+    if "%b" in written and " " in str(profile.texts[0].as_py()):
+        return written.replace("-", " ")
+    return written
+
+
+def _doubt(profile: Profile, written: str) -> str:
+    """Says where day and month could be the other way around."""
+    if not re.match(r"%[dm][/-]%[dm]", written):
+        return ""
+    other = written.replace("%d", "%1").replace("%m", "%d").replace("%1", "%m")
+    return "; day or month first? both fit" if _ends(profile, other) is not None else ""
+
+
+def _pattern_in_words(written: str) -> str:
+    names = {"%Y": "YYYY", "%m": "MM", "%d": "DD", "%y": "YY", "%b": "Mon"}
+    for code, name in names.items():
+        written = written.replace(code, name)
+    return written
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+def places_of(numbers: np.ndarray, most: int = 6) -> int | None:
+    """Decimals that hold every one of some finite numbers exactly; None if more than `most` would be needed."""
+    for places in range(most + 1):
+        if np.array_equal(np.round(numbers, places), numbers):
+            return places
+    return None
+
+
+_CURRENCY = r"€|\$|£|¥|₹|zł|Kč|Fr\.?|kr\.?|(?:US|A|C|NZ)\$|EUR|USD|GBP|CHF|SEK|NOK|DKK|PLN|CZK|JPY|CAD|AUD"
+_AFFIXED = re.compile(rf"^(?P<a>[+-]?)(?P<prefix>(?:{_CURRENCY})?\s?)(?P<b>[+-]?)(?P<body>[\d.,'\s]*\d)(?P<suffix>.*)$")
+_SUFFIX = re.compile(rf"^\s?(?:{_CURRENCY}|%|‰|[A-Za-zµ°/]{{1,6}}[²³]?)?$")
+_PLAIN = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_IN_PARENTHESES = r"^\((.*)\)$"
+_MOST_PLACES = 6
+
+
+@dataclass(frozen=True)
+class Written:
+    """How numbers are written: the keys of an `integer` or `decimal` column, and in what range they lie.
+
+    Attributes:
+        keys: `thousands`, `mark`, `prefix`, `suffix`, where they are not the usual ones.
+        places: digits after the decimal mark; None: numbers of any precision.
+        low, high: the smallest and the largest one.
+        why: the same in words.
+    """
+
+    keys: dict[str, Any] = field(default_factory=dict)
+    places: int | None = 0
+    low: float = 0.0
+    high: float = 0.0
+    why: str = ""
+
+
+def written_numbers(profile: Profile, decimal: str | None = None) -> Written | None:
+    """How a column writes numbers; None if it holds anything else.
+
+    Args:
+        profile: of the column.
+        decimal: the decimal mark, where somebody said it.
+    """
+    if decimal != "," and profile.all_match(_PLAIN):
+        return _measured(profile, Written())
+    if profile.any_matches(_IN_PARENTHESES) and not profile.any_matches("^-"):
+        found = written_numbers(profile.replaced(_IN_PARENTHESES, r"-\1"), decimal)
+        return found and replace(found, keys={**found.keys, "parentheses": True}, why=f"{found.why}, (1) for -1")
+    sample = profile.tried.to_pylist()
+    first = _AFFIXED.match(sample[0]) if sample else None
+    if first is None or not _SUFFIX.match(first["suffix"]):
+        return None
+    prefix, suffix = first["prefix"], first["suffix"]
+    head, tail = re.escape(prefix.strip()), re.escape(suffix.strip())
+    for thousands, mark in _styles(sample, decimal):
+        digits = rf"(\d{{1,3}}({re.escape(thousands)}\d{{3}})+|\d+)" if thousands else r"\d+"
+        pattern = rf"^[+-]?\s?({head})?\s?[+-]?{digits}({re.escape(mark)}\d+)?\s?({tail})?$"
+        if profile.all_match(pattern) and _wears(profile, head, tail):
+            grouped = thousands and profile.any_matches(rf"\d{re.escape(thousands)}\d")
+            keys = {"thousands": thousands} if grouped else {}
+            keys |= {"mark": mark} if mark != "." else {}
+            keys |= {key: text for key, text in (("prefix", prefix), ("suffix", suffix)) if text}
+            return _measured(profile, Written(keys))
+    return None
+
+
+def _wears(profile: Profile, head: str, tail: str) -> bool:
+    """Whether every text has the prefix and the suffix, so that none is written without."""
+    return (not head or profile.all_match(head)) and (not tail or profile.all_match(rf"{tail}$"))
+
+
+def _styles(sample: list[str], decimal: str | None) -> list[tuple[str, str]]:
+    """Pairs of a thousands separator and a decimal mark to try, the likeliest first."""
+    text = "\n".join(sample)
+    english = [(",", "."), ("", ".")]
+    german = [("", ","), (".", ",")]
+    others = [(mark, "," if "," in text else ".") for mark in (" ", "'", "\u00a0", "\u202f")]
+    others = [(mark, point) for mark, point in others if re.search(rf"\d{mark}\d", text)]
+    if decimal is not None:
+        return [*[(t, decimal) for t, _ in others], *(german if decimal == "," else english)]
+    if re.search(r"\.\d{3},|,\d{1,2}(\D|$)|,\d{4,}|\.\d{3}\.\d{3}|(^|\n)0,", text) and not re.search(r",\d{3}\.", text):
+        return [*others, *german, *english]
+    return [*others, *english, *german]
+
+
+def _measured(profile: Profile, found: Written) -> Written | None:
+    """Places and range."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = profile.texts
+    for key in ("prefix", "suffix"):
+        if found.keys.get(key):
+            texts = pc.replace_substring(texts, found.keys[key].strip(), "")
+    if "thousands" in found.keys:
+        texts = pc.replace_substring(texts, found.keys["thousands"], "")
+    if found.keys.get("mark") == ",":
+        texts = pc.replace_substring(texts, ",", ".")
+    texts = pc.replace_substring(pc.replace_substring_regex(texts, r"\s", ""), "+", "")
+    try:
+        ends = pc.min_max(pc.cast(texts, pa.float64()))
+    except pa.ArrowInvalid:
+        return None
+    low, high = float(ends["min"].as_py()), float(ends["max"].as_py())
+    if not (abs(low) < 2**53 and abs(high) < 2**53):
+        return None
+    tails = pc.utf8_length(pc.replace_substring_regex(texts, r"^[^.]*\.?", ""))
+    places: int | None = int(pc.max(tails).as_py() or 0)
+    if pc.any(pc.match_substring_regex(texts, "[eE]")).as_py() or (places or 0) > _MOST_PLACES:
+        places = None
+    if 10.0 ** (places or _MOST_PLACES) * max(abs(low), abs(high)) > 2**52:  # steps that float64 has not
+        if found.keys:
+            return None
+        places = None
+    return replace(found, places=places, low=low, high=high, why=_in_words(found.keys, places))
+
+
+def _in_words(keys: dict[str, Any], places: int | None) -> str:
+    words = [] if not places else [f"{places} decimal{'s' if places > 1 else ''}"]
+    words += ["any precision"] if places is None else []
+    words += ["decimal comma"] if keys.get("mark") == "," else []
+    if "thousands" in keys:
+        words.append(
+            "thousands with "
+            + {" ": "a space", "\u00a0": "a space", "\u202f": "a space"}.get(keys["thousands"], repr(keys["thousands"]))
+        )
+    words += [repr(keys[key].strip()) for key in ("prefix", "suffix") if keys.get(key)]
+    return "numbers" + (": " if words else "") + ", ".join(words)
+
+
+# Bounds ---------------------------------------------------------------------------------------------------------------
+
+# A lower bound of this share of the upper one, or less, becomes 0.
+_NEAR_ZERO = 0.3
+# Whole numbers this close together are grades or months, and end where they end.
+_FEW = 20
+# Days that make months too fine a unit for bounds.
+_YEARS = 730
+
+
+def outward(low: float, high: float, places: int = 0) -> tuple[float, float]:
+    """Round numbers around a range, in steps of 1, 2 or 5 times a power of ten, of at most `places` decimals.
+
+    >>> outward(18, 91), outward(35.2, 41.8, 1), outward(1931, 2004)
+    ((0.0, 100.0), (35.0, 42.0), (1930.0, 2010.0))
+    """
+    few = places == 0 and high - low <= _FEW
+    step = Decimal(1) if few else _step(high - low if high > low else max(abs(high), 1.0), places)
+    lower, upper = _multiple(math.floor(_in_steps(low, step)), step), _multiple(math.ceil(_in_steps(high, step)), step)
+    if not few and 0 <= lower <= _NEAR_ZERO * upper:
+        lower = 0.0
+    return float(lower), float(upper)
+
+
+def _step(span: float, places: int) -> Decimal:
+    power = Decimal(10) ** math.floor(math.log10(span))
+    size = Decimal(span) / power
+    step = power / 5 if size < 2 else power / 2 if size < 5 else power
+    return max(step, Decimal(10) ** -places)
+
+
+def _in_steps(value: float, step: Decimal) -> Decimal:
+    """A number in steps, without the dust that floats leave: 0.3 is three steps of 0.1."""
+    steps = Decimal(repr(float(value))) / step
+    nearest = steps.to_integral_value()
+    return nearest if abs(steps - nearest) < Decimal("1e-9") else steps
+
+
+def _multiple(steps: int, step: Decimal) -> float:
+    return float(steps * step)
+
+
+def outward_days(first: dt.date, last: dt.date) -> tuple[dt.date, dt.date]:
+    """The starts and ends of months around a range of days; of years where it is longer than two.
+
+    >>> print(*outward_days(dt.date(2024, 3, 9), dt.date(2024, 11, 2)))
+    2024-03-01 2024-11-30
+    """
+    if (last - first).days > _YEARS:
+        return dt.date(first.year, 1, 1), dt.date(last.year, 12, 31)
+    following = (last.replace(day=28) + dt.timedelta(days=4)).replace(day=1) if last.year < dt.MAXYEAR else last
+    return first.replace(day=1), following - dt.timedelta(days=1)
+
+
+def outward_seconds(low: float, high: float) -> tuple[float, float]:
+    """Whole seconds around a range of spans: round numbers of days, hours or minutes."""
+    unit = next(unit for unit in (86_400.0, 3_600.0, 60.0, 1.0) if high - low >= 2 * unit or unit == 1.0)
+    lower, upper = outward(low / unit, high / unit)
+    return lower * unit, upper * unit

@@ -1,0 +1,107 @@
+"""Constraints that a draft proposes: those that hold in all rows, would not hold by chance, and can be stated."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from fedsyn.table.schema import Schema
+from fedsyn.table.schema.proposals import proposed_constraints
+
+N = 600
+
+
+def stays() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    admitted = pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 300, N), "D")
+    stay, age, ward = rng.integers(0, 20, N), rng.integers(0, 98, N), rng.choice(["A", "B", "C"], N)
+    fee, drugs = rng.integers(1, 90, N), rng.integers(1, 90, N)
+    return pd.DataFrame(
+        {
+            "age": age,
+            "group": np.where(age < 18, "minor", np.where(age < 65, "adult", "old")),
+            "ward": ward,
+            "building": np.where(ward == "C", "South", "North"),
+            "admitted": admitted,
+            "discharged": admitted + pd.to_timedelta(stay, "D"),
+            "stay": stay,
+            "fee": fee,
+            "drugs": drugs,
+            "total": fee + drugs,
+            "years": age,
+            "flag": (stay > 3).astype(int),  # 1 only where `stay` is
+            "parents": rng.integers(0, 3, N),  # always below `weight`
+            "weight": rng.integers(40, 120, N),
+        }
+    )
+
+
+def proposed(frame: pd.DataFrame, label: str | None = None) -> dict[str, int]:
+    return {one.rule.text: one.rows for one in proposed_constraints(Schema.draft(frame, label=label), frame)}
+
+
+def test_what_holds_is_proposed_and_nothing_else() -> None:
+    found = proposed(stays())
+    assert found == dict.fromkeys(
+        [
+            "years = age",
+            "total = fee + drugs",
+            "stay = discharged - admitted",
+            "age -> group",
+            "ward -> building",
+            "admitted <= discharged",
+        ],
+        N,
+    )
+
+
+def test_one_row_that_breaks_it_ends_a_proposal() -> None:
+    frame = stays()
+    frame.loc[17, "discharged"] = frame.loc[17, "admitted"] - pd.Timedelta(days=1)
+    frame.loc[18, "total"] += 1
+    frame.loc[19, "building"] = "South" if frame.loc[19, "ward"] != "C" else "North"
+    frame.loc[20, "group"] = "old" if frame.loc[20, "age"] < 65 else "minor"
+    frame.loc[21, "years"] += 1
+    texts = set(proposed(frame))
+    assert not texts & {"admitted <= discharged", "total = fee + drugs", "ward -> building", "age -> group"}
+
+
+def test_rows_without_a_value_are_not_counted() -> None:
+    frame = stays()[["admitted", "discharged", "age"]].assign(x=["a", "b"] * (N // 2))
+    frame.loc[:99, "discharged"] = pd.NaT
+    assert proposed(frame) == {"admitted <= discharged": N - 100}
+
+
+def test_the_label_is_not_computed() -> None:
+    assert "ward -> building" not in proposed(stays(), label="building")
+    assert "total = fee + drugs" not in proposed(stays(), label="total")
+
+
+def test_a_map_names_no_value_of_few_rows() -> None:
+    frame = stays()[["ward", "building"]]
+    frame.loc[:2, "ward"] = "rare"
+    frame.loc[:2, "building"] = "South"
+    assert proposed(frame) == {}
+
+
+def test_what_is_proposed_can_be_stated_together() -> None:
+    frame = stays()
+    schema = Schema.draft(frame)
+    rules = [one.rule.data() for one in proposed_constraints(schema, frame)]
+    stated = Schema.from_dict({**schema.to_dict(), "constraints": rules})
+    assert sum(stated.violations(frame).values()) == 0
+    made = stated.decode(stated.encode(frame), np.random.default_rng(0))
+    assert sum(stated.violations(made).values()) == 0
+
+
+def test_a_chain_is_said_by_its_links() -> None:
+    rng = np.random.default_rng(1)
+    a = rng.integers(0, 50, N)
+    b = a + rng.integers(0, 50, N)
+    frame = pd.DataFrame({"a": a, "b": b, "c": b + rng.integers(0, 50, N)})
+    assert list(proposed(frame)) == ["a <= b", "b <= c"]
+
+
+def test_names_with_operators_stand_in_backticks() -> None:
+    frame = stays()[["admitted", "discharged"]].set_axis(["in <= ward", "out"], axis=1)
+    assert list(proposed(frame)) == ["`in <= ward` <= out"]
