@@ -305,12 +305,14 @@ class SketchAimContract(Contract):
         assert once is not None
         yield ForeseenSum.of(OneWay.name, first, self.plan_rho, part=min(1.0, once.once / self.plan_rho))
         if cohorts:
-            yield from self._foreseen_sketches(budget) if self.sketchable else ()
+            yield from self._foreseen_sketches(budget.per_sensitivity, self.sketchable) if self.sketchable else ()
             yield self._weighed_of_all(budget.each, options.rounds)
             return
         if not self.sketchable or self.below_noise_level(self.sketchable, rows):
             return
-        yield from self._foreseen_sketches(scales)
+        if self.arranging_share(rows):
+            yield from self._foreseen_sketches(scales.arranging, self.arranged(self.sketchable))
+        yield from self._foreseen_sketches(scales.per_sensitivity, self.sketchable)
         yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
 
     def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
@@ -336,12 +338,12 @@ class SketchAimContract(Contract):
         sizes = [len(self.candidates.cliques[i]) for i in which]
         return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
 
-    def _foreseen_sketches(self, scales: CohortBudget | SketchScales) -> Iterable[Foreseen]:
-        cliques = [self.candidates.cliques[i] for i in self.sketchable]
+    def _foreseen_sketches(self, per_sensitivity: float, which: list[int]) -> Iterable[Foreseen]:
+        cliques = [self.candidates.cliques[i] for i in which]
         even = {name: np.ones(size) for name, size in zip(self.domain, self.domain.shape, strict=True)}
-        request = Sketches(cliques=self.sketchable, width=self.options.width)
+        request = Sketches(cliques=which, width=self.options.width)
         layout = request.layout(self, self.groups(cliques, request.width, even))
-        rho = gaussian_rho(scales.per_sensitivity)
+        rho = gaussian_rho(per_sensitivity)
         yield ForeseenSum.of(Sketches.name, layout, rho)
         # Of one clique alone, whose values are as large and whose noise is smallest.
         alone = Layout.of_vector(layout.length, 0.25 * layout.magnitude, signed=True, magnitude=layout.magnitude)
@@ -398,13 +400,14 @@ class SketchAimContract(Contract):
         """
         if self.config.federation.max_participations is not None:
             return ()
-        few, paired = math.isqrt(self.options.width), {name for pair in self.pairs for name in pair}
+        pairs = [q for q in (self.candidates.cliques[i] for i in self.sketchable) if len(q) == 2]
+        few, paired = math.isqrt(self.options.width), {name for pair in pairs for name in pair}
         return tuple(n for n in self.domain if n in paired and not has_order(self.domain, n) and self.domain[n] <= few)
 
-    @property
-    def pairs(self) -> list[Clique]:
-        """Pairs that may be sketched."""
-        return [q for q in (self.candidates.cliques[i] for i in self.sketchable) if len(q) == 2]
+    def arranged(self, which: Sequence[int]) -> list[int]:
+        """Of some candidates, the pairs with an attribute whose values are to be put in an order."""
+        names, cliques = set(self.unordered), self.candidates.cliques
+        return [i for i in which if len(cliques[i]) == 2 and names.intersection(cliques[i])]
 
     def arranging_share(self, rows: float) -> float:
         """Share of the budget that finds an order for values that have none: a public number, as `width_of`.
@@ -415,8 +418,7 @@ class SketchAimContract(Contract):
         with that of the rows (Benaych-Georges & Nadakuditi 2011). Where that takes more than twice `ARRANGING`, nothing
         would be found, and nothing is looked for.
         """
-        names = set(self.unordered)
-        pairs = [pair for pair in self.pairs if names.intersection(pair)]
+        pairs = [self.candidates.cliques[i] for i in self.arranged(self.sketchable)]
         if not pairs or rows <= 0:
             return 0.0
         few = math.isqrt(self.options.width)

@@ -99,10 +99,10 @@ class SketchAim(MechanismStrategy):
             self.record.notes.extend([_BELOW_NOISE_LEVEL] * below_noise_level)
             return
         if arranging:
-            unordered, width = self.unordered(which), self.options.width
-            sums = yield self.sum_of_sketches(unordered, scales.arranging, width=width)  # step 2
+            pairs, width = self.contract.arranged(which), self.options.width
+            sums = yield self.sum_of_sketches(pairs, scales.arranging, width=width)  # step 2
             if self.is_open(sums, "sketches"):
-                self.arrange(self.sketches_of(unordered, sums, width))
+                self.arrange(self.sketches_of(pairs, sums, width))
         sums = yield self.sum_of_sketches(which, scales.per_sensitivity)  # step 3
         if not self.is_open(sums, "sketches"):
             return
@@ -200,11 +200,6 @@ class SketchAim(MechanismStrategy):
     def scores(self) -> dict[str, npt.NDArray[np.float64]]:
         """Attribute without an order -> (values,) where its values lie, as the first look at the pairs told."""
         return {}
-
-    def unordered(self, which: Sequence[int]) -> list[int]:
-        """The sketched pairs with an attribute whose values are to be put in an order."""
-        names, cliques = set(self.contract.unordered), self.candidates.cliques
-        return [i for i in which if len(cliques[i]) == 2 and names.intersection(cliques[i])]
 
     def arrange(self, sketched: Sketched) -> None:
         """Puts the values of attributes without an order in one."""

@@ -73,14 +73,14 @@ class SeenLinks:
         pairs: number of pairs.
         looked: pairs that were measured or sketched.
         least: the association that half of these would have shown; 1: none would have.
-        arranged: unordered columns of four values or more that were looked at in groups of neighbouring values.
+        joined: unordered columns some of whose values were looked at together.
     """
 
     links: tuple[SeenLink, ...] = ()
     pairs: int = 0
     looked: int = 0
     least: float = 1.0
-    arranged: tuple[str, ...] = ()
+    joined: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """Return what was not seen, as one clause; empty where there are no pairs."""
@@ -95,7 +95,7 @@ class SeenLinks:
             text = f"in {which} no link was seen, nor could any be: noise outweighs it"
         if self.looked < self.pairs:
             text += f", and {self.pairs - self.looked:,} were not looked at"
-        return f"{text}, nor one that does not follow the listed order of values" if self.arranged else text
+        return f"{text}, nor one between values that were looked at together" if self.joined else text
 
 
 def seen_links(
@@ -125,8 +125,9 @@ def seen_links(
         else:
             continue
         if look.groups is not None:
-            for column, name in ((columns.get(name), name) for name in pair):
-                if isinstance(column, CategoricalColumn) and not column.ordered and domain[name] > 3:
+            for name, own_groups in zip(pair, look.groups, strict=True):
+                column = columns.get(name)
+                if isinstance(column, CategoricalColumn) and not column.ordered and own_groups.max() + 1 < domain[name]:
                     grouped.add(name)
         most, shown = max(1.0, float(min(map(max, own)))), _shown(effects, pair, look.groups, own)
         is_seen, beyond = look.beyond(CHANCE / len(pairs))
@@ -141,8 +142,8 @@ def seen_links(
         found.append(SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3)))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
     found.sort(key=lambda link: -link.judged().loss)
-    arranged = tuple(name for name in domain if name in grouped)
-    return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), arranged)
+    joined = tuple(name for name in domain if name in grouped)
+    return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), joined)
 
 
 def _few(effects: Effects, name: str, schema: Schema | None) -> npt.NDArray[np.int64]:

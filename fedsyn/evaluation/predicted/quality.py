@@ -149,8 +149,8 @@ class PredictedQuality(Evaluation):
         folded = [name for name, share in self.other.items() if share > LOST["other"]]
         if folded:
             return f"a schema that lists the values of {few(folded)}"
-        if arranged := self.seen.arranged:
-            return f"values in their order (ordered: true), if they have one, in {few(arranged)}"
+        if joined := self.seen.joined:
+            return f"values in their order (ordered: true), if they have one, in {few(joined)}"
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
         return min(gains, key=lambda name: gains[name]) if gains else "a larger epsilon or more rows"
 
