@@ -96,7 +96,7 @@ def operator_of(order: str, subject: Subject) -> str:
             raise ValueError("another format")
         public, signature = bytes.fromhex(facts["operator"]), bytes.fromhex(facts["signature"])
     except (ValueError, TypeError, RecursionError):
-        raise NodeError("the run's order is not one that 'fedsyn run --operator-key' signs") from None
+        raise NodeError("the run's order is malformed: sign it with 'fedsyn run --operator-key FILE'") from None
     if len(public) != _KEY or not signed_by(public, signature, subject.signed):
         raise NodeError("the run's order is signed for another run, configuration or schema, or with another key")
     return public.hex()

@@ -93,7 +93,7 @@ class Errors:
     steps: dict[int, int] = field(default_factory=dict)
 
     def carried(self, i: int) -> float:
-        """Cells, or groups of them, that the noise of candidate i is counted on."""
+        """Number of cells, or groups of them, over which the noise of candidate i is summed."""
         if self.ladder is None or i not in self.steps:
             return self.support(i)
         return min(float(self.ladder(i).carried[self.steps[i]]), self.support(i))

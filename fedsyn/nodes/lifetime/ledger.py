@@ -79,7 +79,7 @@ class LedgerLines:
 
     @property
     def spent(self) -> float:
-        """rho of all entries."""
+        """Total rho that was charged."""
         return math.fsum(entry.get("rho", 0.0) for entry in self.entries if entry["entry"] != "begin")
 
     @property

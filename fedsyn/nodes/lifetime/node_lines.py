@@ -165,7 +165,7 @@ class NodeLines(LedgerLines):
 
     @property
     def spent(self) -> float:
-        """The rho of all entries, whatever the filter."""
+        """Total rho that was charged, whatever the filter."""
         return math.fsum(cost.rho for cost in self.costs)
 
     def open_runs(self) -> dict[str, Run]:

@@ -141,7 +141,7 @@ def leaves_after(seconds: float) -> float:
 
 
 class EarlierLife:
-    """What a connection knows of its node's earlier lives: node.json.
+    """What node.json remembers of the node's earlier processes.
 
     Attributes:
         node: number that the SuperLink gave the node's key; without it a node that was killed waits until the

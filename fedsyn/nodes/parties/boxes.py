@@ -215,7 +215,7 @@ def opening_of(numbers: Residues, layout: SlotLayout, pieces: Sequence[Piece], f
 
 
 def _bound(facts: bytes, run: bytes, partition: int) -> bytes:
-    """What is authenticated beside the seed; every field has a fixed length or is the last one."""
+    """Associated data of the encrypted seed; every field has a fixed length or is the last one."""
     return _PURPOSE + struct.pack("<qq", STORE_VERSION, partition) + hashlib.sha256(run).digest() + facts
 
 
