@@ -32,6 +32,7 @@ from fedsyn.protocol.wire.holder import Call
 from fedsyn.protocol.wire.requests import AnyCandidates, CandidateIndices, Layout, Request, SomeCandidates, SumRequest
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, has_order, pack_grouping
+from fedsyn.selection.rows import ARRANGING, arranging_share, shows_nothing
 from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count
@@ -52,12 +53,6 @@ SUMS_OF_COHORTS = (
 #: Largest of the integer weights by which one request gives its marginals different noise.
 FINEST = 16
 Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
-# The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
-# tuning side of experiments/held_out.
-_HIDDEN = 0.1
-#: The largest share of the budget that goes into finding an order, and the correlations of the weakest factor whose
-#: order must be found: half of a column's own variance.
-ARRANGING, ARRANGED = 0.3, 0.5
 # What a round is taken to spend at least, of an even part of the rounds' budget; its noise is the root of it larger.
 _SMALLEST_ROUND = 1e-4
 #: Largest multiple that one row adds to one entry: the entries of 2^31 rows stay within 64 bits.
@@ -121,52 +116,6 @@ class SketchScales:
         first = 1.0 / sqrt(arranging * mu2) if arranging else math.inf
         one_way, sketches = 1.0 / sqrt(options.one_way_share * mu2), 1.0 / sqrt(options.sketch_share * mu2)
         return cls(one_way, sketches, left * mu2, first)
-
-
-def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> int:
-    """Entries of a sketch, a public number: as many as still show an association, and enough for any interaction.
-
-    A pair of mean-square contingency phi^2 puts n^2 phi^2 / k of squared distance between a sketch of k groups of equal
-    mass and independence. Of its noise (sqrt(k) - 1)^2 dimensions are left, so that of the distance has a standard
-    deviation of sqrt(2) (sqrt(k) - 1) sigma^2, where sigma^2 = S^2 / mu^2 and S^2 = sum (1 - k^(-1/j))^j over the
-    sketches of j attributes (`Interactions`).
-
-    Args:
-        mu2: of the sketches.
-        sketched: number of attributes -> how many sketches have as many.
-        rows: n, public or released.
-        most: the option `width`.
-    """
-    fewest = min(most, 1 << min(sketched, default=2))
-    for k in range(most, fewest, -1):
-        squared = fsum(c2 * (1.0 - k ** (-1.0 / size)) ** size for size, c2 in sketched.items())
-        if _HIDDEN * rows * rows / k >= sqrt(2.0) * (sqrt(k) - 1.0) * squared / mu2:
-            return k
-    return fewest
-
-
-def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> list[int]:
-    """The numbers of attributes whose cliques are sketched, smallest first; public, as `width_of`, with its arguments.
-
-    Pairs, or what is smallest, always; a size of j more where the sketches, its own among them, then still have the 2^j
-    entries below which j attributes have no interaction.
-    """
-    chosen = sorted(sketched)[:1]
-    for size in sorted(sketched)[1:]:
-        if width_of(mu2, {s: sketched[s] for s in [*chosen, size]}, rows, most) < 2**size:
-            break
-        chosen.append(size)
-    return chosen
-
-
-def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
-    """Whether even a perfect association would drown: then nothing is sketched, and all of the budget is for one look.
-
-    A public number: the comparison of `width_of` at the fewest groups, k = 2^j, which leave one dimension of noise,
-    n^2 phi^2 / k against sqrt(2) (m / k) / mu^2 for m sketches, at the largest phi^2 that there is: two halves that
-    always go together have 1, and so have j halves the last of which is the parity of the others.
-    """
-    return rows * rows < sqrt(2.0) * sketches / mu2
 
 
 def residual_weights(budgets: Sequence[float], shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], float]:
@@ -285,9 +234,11 @@ class SketchAimContract(Contract):
             return Planned(0.0) if isinstance(request, MeasureAll) else None
         if not self.sketchable:
             return Planned(0.0)
+        if isinstance(request, Arrangement):
+            most = ARRANGING * self.plan_rho if self.unordered else 0.0
+            return Planned(most, most)
         if isinstance(request, Sketches):
-            once, most = gaussian_rho(scales.per_sensitivity), ARRANGING * self.plan_rho if self.unordered else 0.0
-            return Planned(max(once, most), once + most)
+            return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
         return Planned(scales.planned / 2.0, scales.planned / 2.0)
 
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
@@ -297,7 +248,7 @@ class SketchAimContract(Contract):
         its own cells more (`residual_weights`); a row moves the vector by half of that at least.
         """
         options = self.options
-        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable), self.arranging_share(rows))
+        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
         cohorts = self.config.federation.max_participations is not None
         budget = self.budget_of_cohorts(self.plan_rho)
         first = FirstLook(alone=False).layout(self, ())
@@ -305,14 +256,16 @@ class SketchAimContract(Contract):
         assert once is not None
         yield ForeseenSum.of(OneWay.name, first, self.plan_rho, part=min(1.0, once.once / self.plan_rho))
         if cohorts:
-            yield from self._foreseen_sketches(budget.per_sensitivity, self.sketchable) if self.sketchable else ()
+            once_each = gaussian_rho(budget.per_sensitivity)
+            yield from self._foreseen_sketches(once_each, self.sketchable) if self.sketchable else ()
             yield self._weighed_of_all(budget.each, options.rounds)
             return
         if not self.sketchable or self.below_noise_level(self.sketchable, rows):
             return
-        if self.arranging_share(rows):
-            yield from self._foreseen_sketches(scales.arranging, self.arranged(self.sketchable))
-        yield from self._foreseen_sketches(scales.per_sensitivity, self.sketchable)
+        if share := self.arranging_share(rows):  # of fewer rows it is larger
+            pairs, part = self.arranged(self.sketchable), share / ARRANGING
+            yield from self._foreseen_sketches(ARRANGING * self.plan_rho, pairs, Arrangement, part)
+        yield from self._foreseen_sketches(gaussian_rho(scales.per_sensitivity), self.sketchable)
         yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
 
     def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
@@ -338,16 +291,18 @@ class SketchAimContract(Contract):
         sizes = [len(self.candidates.cliques[i]) for i in which]
         return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
 
-    def _foreseen_sketches(self, per_sensitivity: float, which: list[int]) -> Iterable[Foreseen]:
+    def _foreseen_sketches(
+        self, rho: float, which: list[int], kind: type[Sketches] | None = None, part: float = 1.0
+    ) -> Iterable[Foreseen]:
+        kind = kind or Sketches
         cliques = [self.candidates.cliques[i] for i in which]
         even = {name: np.ones(size) for name, size in zip(self.domain, self.domain.shape, strict=True)}
-        request = Sketches(cliques=which, width=self.options.width)
+        request = kind(cliques=which, width=self.options.width)
         layout = request.layout(self, self.groups(cliques, request.width, even))
-        rho = gaussian_rho(per_sensitivity)
-        yield ForeseenSum.of(Sketches.name, layout, rho)
+        yield ForeseenSum.of(kind.name, layout, rho, part=part)
         # Of one clique alone, whose values are as large and whose noise is smallest.
         alone = Layout.of_vector(layout.length, 0.25 * layout.magnitude, signed=True, magnitude=layout.magnitude)
-        yield ForeseenSum.of(Sketches.name, alone, rho)
+        yield ForeseenSum.of(kind.name, alone, rho, part=part)
 
     def _weighed_of_all(self, rho: float, times: int) -> ForeseenSum:
         cells = sum(self.domain.shape) + most_cells(self)
@@ -405,29 +360,21 @@ class SketchAimContract(Contract):
         return tuple(n for n in self.domain if n in paired and not has_order(self.domain, n) and self.domain[n] <= few)
 
     def arranged(self, which: Sequence[int]) -> list[int]:
-        """Of some candidates, the pairs with an attribute whose values are to be put in an order."""
+        """The pairs among some candidates with an attribute whose values are to be put in an order."""
         names, cliques = set(self.unordered), self.candidates.cliques
         return [i for i in which if len(cliques[i]) == 2 and names.intersection(cliques[i])]
 
     def arranging_share(self, rows: float) -> float:
-        """Share of the budget that finds an order for values that have none: a public number, as `width_of`.
-
-        Of d columns with g values each that one factor links, with correlations of `ARRANGED`, the matrix of all pairs
-        has an eigenvalue of ARRANGED sum(1/g) n; noise of sigma in every entry has one of 2 sqrt(N) sigma, N the sum of
-        g - 1. The share makes the first twice the second: the eigenvector then has a squared correlation of 15/16
-        with that of the rows (Benaych-Georges & Nadakuditi 2011). Where that takes more than twice `ARRANGING`, nothing
-        would be found, and nothing is looked for.
-        """
+        """Share of the budget that puts values without an order in one, where rows are as many; a public number."""
         pairs = [self.candidates.cliques[i] for i in self.arranged(self.sketchable)]
-        if not pairs or rows <= 0:
-            return 0.0
         few = math.isqrt(self.options.width)
-        sizes = {name: min(self.domain[name], few) for name in sorted({name for pair in pairs for name in pair})}
-        squared = fsum((1.0 - 1.0 / sizes[a]) * (1.0 - 1.0 / sizes[b]) for a, b in pairs)
-        signal = ARRANGED * rows * fsum(1.0 / g for g in sizes.values())
-        noise = 2.0 * sqrt(sum(g - 1 for g in sizes.values()) * squared / (2.0 * self.plan_rho))
-        share = (2.0 * noise / signal) ** 2
-        return min(share, ARRANGING) if share <= 2.0 * ARRANGING else 0.0
+        sizes = {name: min(size, few) for name, size in zip(self.domain, self.domain.shape, strict=True)}
+        return arranging_share(
+            2.0 * self.plan_rho,
+            [(sizes[a], sizes[b]) for a, b in pairs],
+            [sizes[name] for name in self.domain if any(name in pair for pair in pairs)],
+            rows,
+        )
 
     def sketcher(self, cliques: Sequence[Clique], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
         """The sketches of some cliques, the same on server and clients.
@@ -488,9 +435,7 @@ class Sketches(SumRequest):
 
     name = "sketch"
     leaves = "sketches of its marginals, linear in its rows, in a sum"
-    costs = (
-        "one vector of L2 sensitivity S = sqrt(sum of r^2): mu^2 = S^2/sigma^2, once; before it some, to order values"
-    )
+    costs = "one vector of L2 sensitivity S = sqrt(sum of r^2): mu^2 = S^2/sigma^2, once"
 
     cliques: SomeCandidates
     width: Annotated[int, Field(strict=True, ge=1, le=65536)]
@@ -511,6 +456,12 @@ class Sketches(SumRequest):
             magnitude=sketcher.magnitude,
             replaced=TWICE if sketcher.signed else COUNTS,
         )
+
+
+class Arrangement(Sketches):
+    """Sketches of pairs before all others, that put values without an order in one."""
+
+    name = "arrange"
 
 
 class Residuals(SumRequest):
@@ -612,8 +563,13 @@ class SketchAimClient(TableClient):
         vector = np.concatenate(parts).astype(np.int64, copy=False)
         return Contribution.of_vector(vector, call.request.layout(self.contract, call.arrays))
 
+    @answers(Arrangement)
+    def arrange(self, call: Call[Any]) -> Contribution:
+        """As `sketch`."""
+        return self.sketch(call)
+
     @answers(Sketches)
-    def sketch(self, call: Call[Sketches]) -> Contribution:
+    def sketch(self, call: Call[Any]) -> Contribution:
         """The sketches of its rows, exact integers."""
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
         return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))

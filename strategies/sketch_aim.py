@@ -25,6 +25,7 @@ from fedsyn.inference.factor import Cuts, factor_model
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
+    Arrangement,
     CohortBudget,
     FirstLook,
     MeasureAll,
@@ -34,8 +35,6 @@ from fedsyn.plugins.clients.sketch_aim import (
     Sketches,
     SketchScales,
     residual_weights,
-    sketched_sizes,
-    width_of,
 )
 from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
@@ -45,6 +44,7 @@ from fedsyn.selection.factors import Look, correlations, factors, looks, scores
 from fedsyn.selection.groups import has_order
 from fedsyn.selection.planning import Errors, Plan, Planner, shrunk
 from fedsyn.selection.resolution import Resolutions
+from fedsyn.selection.rows import sketched_sizes, width_of
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.sketches import Floats, Sketcher, squared_distances
 from fedsyn.selection.views import ModelView, effective_cells_of_each
@@ -100,10 +100,11 @@ class SketchAim(MechanismStrategy):
             return
         if arranging:
             pairs, width = self.contract.arranged(which), self.options.width
-            sums = yield self.sum_of_sketches(pairs, scales.arranging, width=width)  # step 2
+            asked = Arrangement(cliques=pairs, width=width)
+            sums = yield self.sum_of_sketches(asked, scales.arranging)  # step 2
             if self.is_open(sums, "sketches"):
                 self.arrange(self.sketches_of(pairs, sums, width))
-        sums = yield self.sum_of_sketches(which, scales.per_sensitivity)  # step 3
+        sums = yield self.sum_of_sketches(self.asked_sketches(which), scales.per_sensitivity)  # step 3
         if not self.is_open(sums, "sketches"):
             return
         sketched, left = self.sketches_of(which, sums), scales.planned
@@ -164,16 +165,12 @@ class SketchAim(MechanismStrategy):
         ones = self.model.project_many([(name,) for name in self.domain])
         return dict(zip(self.domain, ones, strict=True))
 
-    def sum_of_sketches(
-        self,
-        which: list[int],
-        per_sensitivity: float,
-        cohort: Sequence[int] | None = None,
-        width: int | None = None,
-    ) -> Sum:
+    def asked_sketches(self, which: list[int]) -> Sketches:
+        return Sketches(cliques=which, width=self.width)
+
+    def sum_of_sketches(self, request: Sketches, per_sensitivity: float, cohort: Sequence[int] | None = None) -> Sum:
         """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
-        request = Sketches(cliques=which, width=width or self.width)
-        arrays = self.groups([self.candidates.cliques[i] for i in which], request.width)
+        arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
         sensitivity = request.layout(self.contract, arrays).sensitivity
         asked = self.everyone() if cohort is None else cohort
         return Sum(asked, request, per_sensitivity * sensitivity, arrays)
@@ -493,7 +490,7 @@ class SketchAim(MechanismStrategy):
                 self.pool(ones, sums.arrays, [sums.sigmas[0]] * len(ones), sums)
                 self.model = None
                 self.estimate(measurements(ones, self.total))
-                sums = yield self.sum_of_sketches(which, budget.per_sensitivity, cohort)
+                sums = yield self.sum_of_sketches(self.asked_sketches(which), budget.per_sensitivity, cohort)
                 if self.is_open(sums, "sketches"):
                     with self.timed("select"):
                         sketched = self.sketches_of(which, sums)

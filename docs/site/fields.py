@@ -320,6 +320,10 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
         bounded("cliques width", _PRICED + "; up to the option `width`"),
         word("arrays", "groups on the domain, as many as the sketches have", "other groups: " + _QUESTION),
     ),
+    "sketch_aim.Arrangement": (
+        bounded("cliques width", _PRICED + "; up to the option `width`"),
+        word("arrays", "groups on the domain, as many as the sketches have", "other groups: " + _QUESTION),
+    ),
     "sketch_aim.Residuals": (
         bounded("cliques weights shapes", _LAYOUT + "; candidates, weights times cells up to 2^31"),
         word("arrays", "groups on the domain, of these shapes", "other groups: " + _QUESTION),

@@ -91,8 +91,8 @@ def estimate(
         total: number of records; None: the minimum-variance unbiased estimate, at least 1.
         config: when to stop.
         warm_start: a model to start from; the optimum is the same, the way there shorter.
-        prior: p0, to shrink towards, and to start from where there is no warm start. Of its potentials those count
-            that lie inside measured cliques, and those on hidden attributes, which nothing measures and no fit moves.
+        prior: p0, to shrink towards. Of its potentials those count that lie inside measured cliques, and those on
+            hidden attributes, which nothing measures and no fit moves: with those a fit starts there.
         shrinkage: in records, the weight of KL(p || p0) in what is minimised.
 
     Returns:
@@ -128,7 +128,7 @@ def _fitted(
     problem = solvers.Problem(
         calibrator, target, compiled.scale, shrinkage / unit**2, origin, *until, seen=compiled.seen
     )
-    theta = compiled.potentials(warm_start or prior)
+    theta = compiled.potentials(warm_start or (prior if domain.hidden else None))
     solution = solvers.accelerated(problem, theta, config.iterations, config.tolerance)
     if not calibrator.is_possible:
         raise ValueError(NO_ROW)

@@ -29,6 +29,7 @@ Floats = npt.NDArray[np.float64]
 # Terms of Mehler's series; at a correlation of 0.97 the rest is below one part in a hundred.
 _TERMS = 30
 _LARGEST = 0.97  # of a loading
+_LEAST = 0.1  # of a loading: with less nothing is linked by a correlation of 0.1
 # 95% point of the Tracy-Widom law of order 1: noise alone has a larger top eigenvalue in one run of twenty.
 _TRACY_WIDOM = 0.98
 _STEPS = 50
@@ -152,7 +153,7 @@ def _direction(cuts: Cuts, groups: npt.NDArray[np.integer], size: int) -> Floats
 
 @dataclass(frozen=True, eq=False)
 class Correlations:
-    """Of the normal scores of attributes, as noisy sketches tell them.
+    """Correlations of the normal scores of attributes, as noisy sketches tell them.
 
     Attributes:
         names: the attributes.
@@ -229,8 +230,8 @@ def _horner(series: Floats, at: Floats) -> Floats:
 def factors(known: Correlations) -> list[dict[str, float]]:
     """Return the loadings of each factor that shows, the strongest first; no attribute has two.
 
-    An attribute joins a factor if its loading is more than two standard deviations; the next factor is looked for among
-    those that joined none.
+    An attribute joins a factor if its loading is more than two standard deviations, and 0.1; the next factor is looked
+    for among those that joined none.
     """
     found, names = list[dict[str, float]](), list(known.names)
     while len(names) > 2 and (own := one_factor(known.among(names))):
@@ -252,18 +253,32 @@ def one_factor(known: Correlations) -> dict[str, float]:
     top, vectors = np.linalg.eigh(known.values * np.sqrt(weights))
     if top[-1] <= 2.0 * sqrt(d) + _TRACY_WIDOM * d ** (-1.0 / 6.0):
         return {}
-    scale = np.sqrt(max(float(top[-1]) / sqrt(max(float(weights.max()), 1e-300)), 0.0))
-    loadings = np.clip(scale * vectors[:, -1], -_LARGEST, _LARGEST)
-    for _ in range(_STEPS):
-        for a in range(d):
-            at = weights[a] * loadings
-            loadings[a] = np.clip(at @ known.values[a] / max(float(at @ loadings), 1e-300), -_LARGEST, _LARGEST)
+    one = int(np.argmax(np.abs(vectors[:, -1])))
+    starts = vectors[:, -1], known.values[one] + np.eye(d)[one]  # two blocks alike: their mixture is a saddle point
+    loadings = min((_least_squares(known, start) for start in starts), key=lambda own: _loss(known, own))
     variance = 1.0 / np.maximum(weights @ loadings**2, 1e-12)
-    shown = loadings**2 > 4.0 * variance
+    shown = loadings**2 > np.maximum(4.0 * variance, _LEAST**2)
     if shown.sum() < 3:
         return {}
     shrunk = loadings * (1.0 - variance / np.where(shown, loadings**2, np.inf))
     return {name: float(own) for name, own, kept in zip(known.names, shrunk, shown, strict=True) if kept}
+
+
+def _least_squares(known: Correlations, start: Floats) -> Floats:
+    """(d,) loadings whose products are nearest to the correlations, one after the other from a start of any scale."""
+    weights, values = known.precision, known.values
+    products = np.multiply.outer(start, start)
+    scale = float((weights * values * products).sum()) / max(float((weights * products**2).sum()), 1e-300)
+    loadings = np.clip(sqrt(max(scale, 0.0)) * start, -_LARGEST, _LARGEST)
+    for _ in range(_STEPS):
+        for a in range(len(loadings)):
+            at = weights[a] * loadings
+            loadings[a] = np.clip(at @ values[a] / max(float(at @ loadings), 1e-300), -_LARGEST, _LARGEST)
+    return loadings
+
+
+def _loss(known: Correlations, loadings: Floats) -> float:
+    return float((known.precision * (known.values - np.multiply.outer(loadings, loadings)) ** 2).sum())
 
 
 __all__ = ["Correlations", "Look", "correlations", "factors", "looks", "one_factor", "scores"]

@@ -24,7 +24,6 @@ from fedsyn.evaluation.learners.prediction import Prediction, prediction
 from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.scores import (
-    MOST_GROUPS,
     Codes,
     Floats,
     Grouping,
@@ -32,7 +31,6 @@ from fedsyn.evaluation.real.scores import (
     axis_labels,
     closeness,
     link,
-    listed_apart,
     moments_of_shares,
     places,
     shares,
@@ -115,7 +113,6 @@ class PairScore:
         association, association_synthetic: Cramér's V (bias-corrected), real and synthetic.
         kept: how much of what links them is in the table: `fedsyn.evaluation.real.scores.Link`.
         linked: whether something links the real columns, beyond chance and by V = 0.1 at least.
-        listed_apart: which of the two list values far apart that go together.
     """
 
     first: str
@@ -125,7 +122,6 @@ class PairScore:
     association_synthetic: float
     kept: float
     linked: bool
-    listed_apart: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -196,11 +192,8 @@ class TableComparison(Evaluation):
         """Return what would help most, as one clause."""
         folded = [column.name for column in self.columns if column.other > LOST["other"]]
         lost = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
-        apart = {name for pair in lost for name in pair.listed_apart}
         if folded:
             return f"a schema that lists the values of {few(folded)}"
-        if lost and 2 * sum(bool(pair.listed_apart) for pair in lost) > len(lost):
-            return f"another order of the values of {few(sorted(apart))}: those that go together as neighbours"
         sizes = {column.name: len(column.labels) for column in self.columns}
         cells = [sizes[pair.first] * sizes[pair.second] for pair in lost]
         if cells and float(np.median(cells)) > max(64, self.real_rows / 20):
@@ -355,13 +348,10 @@ def _pairs(
     sampled = [sample_rows(codes, most, rng) for codes in tables]
     rows, made = map(len, sampled)
     real, synthetic = (grouping.count(codes) for codes in sampled)
-    unordered = [places(schema, name) is None and schema.domain[name] <= MOST_GROUPS for name in names]
     pairs = []
     for at, (a, b) in enumerate(grouping.pairs):
         found = link(real[at], rows, synthetic[at], made)
         linked = found.real >= LEAST_LINK and found.chance * len(grouping.pairs) < CHANCE
-        lost = linked and found.kept < 1.0 - LOST["link"]
-        apart = [names[i] for axis, i in ((0, a), (1, b)) if lost and unordered[i] and listed_apart(real[at], axis)]
         pairs.append(
             PairScore(
                 first=names[a],
@@ -371,7 +361,6 @@ def _pairs(
                 association_synthetic=found.synthetic,
                 kept=found.kept,
                 linked=linked,
-                listed_apart=tuple(apart),
             )
         )
     return tuple(sorted(pairs, key=lambda pair: (not pair.linked, pair.kept))), rules

@@ -244,26 +244,6 @@ def _beyond(table: Floats) -> tuple[Floats, int]:
     return np.where(used, (table - apart) / np.sqrt(np.where(used, apart, 1.0)), 0.0), max(int(free), 0)
 
 
-def listed_apart(table: Floats, axis: int) -> bool:
-    """Whether values of an attribute that go together in a two-way table are listed far from each other.
-
-    Two groups by the listed order show less than half of what two groups in the table's own order would (that of the
-    first component of a correspondence analysis): whoever counts in groups of neighbours cannot see the link.
-    """
-    beyond, _ = _beyond(table)
-    vectors = np.linalg.svd(beyond)[0 if axis == 0 else 2]
-    mass = table.sum(axis=1 - axis)
-    scores = (vectors[:, 0] if axis == 0 else vectors[0]) / np.sqrt(np.maximum(mass, _NOTHING))
-
-    def shown(order: npt.NDArray[np.integer]) -> float:
-        below = np.cumsum(mass[order])[:-1]
-        first = np.cumsum((mass * scores)[order])[:-1]
-        middle = int(np.argmin(np.abs(below - 0.5)))
-        return float(first[middle] ** 2 / max(below[middle] * (1 - below[middle]), _NOTHING))
-
-    return len(scores) > 3 and shown(np.arange(len(scores))) < 0.5 * shown(np.argsort(scores, kind="stable"))
-
-
 def association(table: Floats, rows: int) -> float:
     """Cramér's V of a two-way table of shares, corrected for bias: 0 for independent columns, 1 for a function.
 

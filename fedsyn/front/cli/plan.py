@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsyn.config import MOST_ROWS
 from fedsyn.front.cli.console import (
     ConfigArgument,
     ForceOption,
@@ -41,9 +40,7 @@ _CHANGES = {
 
 def plan(
     config: ConfigArgument,
-    rows: Annotated[
-        int | None, typer.Option(min=2, max=MOST_ROWS, help="Rows of all holders together, as publicly known.")
-    ] = None,
+    rows: Annotated[int | None, typer.Option(min=2, help="Rows of all holders together, as publicly known.")] = None,
     epsilon: Annotated[
         list[float] | None,
         typer.Option(min=0.001, max=1000, help="Epsilon to look at beside the run's own; may be repeated."),

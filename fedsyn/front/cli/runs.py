@@ -138,7 +138,7 @@ def explain(
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a run may ask of a data holder and what that may cost. Reads no rows and imports no module that a file names."""
+    """Print what a run may ask of a data holder and what that may cost. Reads no rows, imports nothing a file names."""
     from fedsyn.loading import load_config
     from fedsyn.protocol.explain import explain as explained
     from fedsyn.registry import client_class, installed_only

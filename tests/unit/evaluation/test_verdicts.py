@@ -21,7 +21,7 @@ from experiments.verdicts.run import SHRUNK, compared
 from fedsyn.config import RunConfig
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.real.scores import link, listed_apart, moments
+from fedsyn.evaluation.real.scores import link, moments
 from fedsyn.evaluation.verdict import Judged, Verdict, judged
 from fedsyn.runs import finish as finishing
 from fedsyn.runs.compare import read_runs, rows_of
@@ -76,7 +76,6 @@ def test_a_link_that_shrinks_by_more_than_half_is_lost(kept: float, state: str) 
     assert sum(one.state == state for one in found.links) >= 41
     said = found.sentence()
     assert ("not for tables of two columns or regression" in said) == (state == "lost")
-    assert ("another order of the values of q1" in said) == (state == "lost")
 
 
 def test_items_of_one_factor_are_never_called_independent() -> None:
@@ -148,16 +147,6 @@ def test_a_column_that_became_other_is_lost() -> None:
     assert states["postcode"] == "lost" and states["age"] == "kept"
     assert "100% of the real rows are 'other'" in found.sentence()
     assert "a schema that lists the values of postcode" in found.sentence()
-
-
-def test_values_listed_apart_are_told_from_values_in_order() -> None:
-    rng = np.random.default_rng(0)
-    scores = rng.normal(size=(20_000, 1)) + 0.5 * rng.normal(size=(20_000, 2))
-    codes = np.digitize(scores, [-1.2, -0.4, 0.4, 1.2])
-    for order, apart in (([0, 1, 2, 3, 4], False), ([4, 1, 2, 0, 3], True)):
-        a, b = np.array(order)[codes[:, 0]], codes[:, 1]
-        table = np.histogram2d(a, b, bins=[np.arange(6), np.arange(6)])[0] / 20_000
-        assert listed_apart(table, 0) == apart and not listed_apart(table, 1)
 
 
 def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:
@@ -266,19 +255,17 @@ def surveyed() -> fedsyn.Synthesizer:
     return fedsyn.Synthesizer(1.0, 1e-5, newcomers.drafted(frame), seed=1).fit(frame)
 
 
-def test_the_survey_as_drafted_is_told_that_it_has_no_links(surveyed: fedsyn.Synthesizer) -> None:
+def test_the_survey_as_drafted_keeps_its_links_and_is_told_so(surveyed: fedsyn.Synthesizer) -> None:
     real, made = newcomers.survey(), surveyed.sample(1_200, seed=2)
     said = surveyed.evaluate(real).sentence()
-    shrink = correlation(made) / correlation(real)
-    assert shrink < 0.3
+    assert correlation(made) > 0.42 and correlation(real) > 0.55
     counts = re.search(r"linked pairs: (\d+) kept, (\d+) weakened, (\d+) lost", said)
-    assert counts is not None and int(counts[3]) >= 40
-    assert "not for tables of two columns or regression" in said and "another order of the values of q1" in said
+    assert counts is not None and int(counts[1]) >= 25 and int(counts[3]) <= 2
+    assert "tables of two columns and regression: linked" in said
     public = surveyed.predicted_quality
     assert public is not None
     told = public.sentence()
-    assert "tables of two columns, regression and training" in told.partition("not known: ")[2]
-    assert "no link was seen" in told and "values in their order (ordered: true), if they have one" in told
+    assert "training (it needs real rows)" in told and "values in their order (ordered: true), if they have one" in told
 
 
 @pytest.mark.slow

@@ -268,7 +268,7 @@ def a_smaller_sensitivity(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"sensitivity": 0.5})
 
 
-@attack("one-way/masked", "another domain or other cliques")
+@attack("one-way/masked", "sums of other shapes")
 def another_layout(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"shapes": [[5], [4], [4]]})
 
@@ -348,7 +348,7 @@ def an_old_message_replayed(hospital: Hospital, task: Task) -> Task:
     return earlier(hospital, "one-way", "masked")
 
 
-@attack("sketch/masked", "answered that sum, or a later one, already")
+@attack("arrange/masked", "answered that sum, or a later one, already")
 def another_set_of_survivors(hospital: Hospital, task: Task) -> Task:
     """The sum without the last client, after the sum with it: the difference would be that client's vector."""
     old = earlier(hospital, "one-way", "unmask")

@@ -13,8 +13,9 @@ from scipy.stats import norm
 import fedsyn
 from fedsyn.domain import Domain
 from fedsyn.loading import parse_config
-from fedsyn.plugins.clients.sketch_aim import ARRANGING, SketchAimContract, SketchScales
+from fedsyn.plugins.clients.sketch_aim import SketchAimContract, SketchScales
 from fedsyn.privacy import gaussian_rho
+from fedsyn.selection.rows import ARRANGING
 
 WORDS = np.array(["strongly disagree", "disagree", "neither", "agree", "strongly agree"])
 ITEMS = tuple(f"q{i}" for i in range(10))
@@ -59,7 +60,7 @@ def test_a_saved_run_keeps_its_factor(tmp_path: Path) -> None:
     assert (given["q1"] == "strongly agree").mean() > 1.5 * (made.sample(4000)["q1"] == "strongly agree").mean()
 
 
-# The share of the budget that finds an order ---------------------------------------------------------------------------
+# The share of the budget that finds an order -------------------------------------------------------------------------
 
 
 def contract(ordered: int = 0, size: int = 5) -> SketchAimContract:

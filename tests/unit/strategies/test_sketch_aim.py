@@ -24,9 +24,6 @@ from fedsyn.plugins.clients.sketch_aim import (
     Residuals,
     SketchAimClient,
     Sketches,
-    shows_nothing,
-    sketched_sizes,
-    width_of,
 )
 from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
 from fedsyn.privacy import PrivacyBudget
@@ -36,6 +33,7 @@ from fedsyn.protocol.wire.holder import Holder
 from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.randomness import Randomness
 from fedsyn.selection.groups import group_counts, pack_grouping
+from fedsyn.selection.rows import shows_nothing, sketched_sizes, width_of
 from fedsyn.selection.sketches import Sketcher
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.marginals import count
@@ -100,7 +98,7 @@ def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Se
 
 def the_sum(strategy: SketchAim) -> Sum:
     """What the server yields for all its sketches, at the noise of one sensitivity."""
-    return strategy.sum_of_sketches(strategy.sketched(), 1.0)
+    return strategy.sum_of_sketches(strategy.asked_sketches(strategy.sketched()), 1.0)
 
 
 def call(client: SketchAimClient, request: Sum, **changes: Any) -> Any:
@@ -188,7 +186,7 @@ def test_triples_are_sketched_where_eight_entries_show_something() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"one_way_share": 0.6, "sketch_share": 0.4}, "leave a share"),
+        ({"one_way_share": 0.3, "sketch_share": 0.4}, "less than 0.7 together"),
         ({"ablation": {"even": True}}, "ablation is no longer an option: its switches"),
         ({"sketch": "gaussian"}, "groups"),
         ({"width": 3}, "width"),

@@ -380,6 +380,7 @@ ATTACKS: dict[str, dict[str, str]] = {
     "distributed_aim.Scores": {"arrays": _DISTANCE},
     "mst.Tree": {"arrays": _DISTANCE},
     "sketch_aim.Sketches": {"arrays": _GROUPS},
+    "sketch_aim.Arrangement": {"arrays": _GROUPS},
     "mst.PairSketches": {"arrays": _GROUPS},
     "sketch_aim.Residuals": {"arrays": _WEIGHED},
     "mst.CoarsePairs": {"arrays": _WEIGHED},
