@@ -211,7 +211,7 @@ class SketchAimContract(Contract):
 
     def words(self) -> dict[str, object]:
         sums = SUMS if self.config.federation.max_participations is None else SUMS_OF_COHORTS
-        looks = "two" if self.unordered else "one"
+        looks = "one or two" if self.unordered else "one"
         return {"sums": sums.format(d=len(self.domain), m=self.options.rounds, looks=looks)}
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
@@ -438,7 +438,7 @@ class Sketches(SumRequest):
     costs = "one vector of L2 sensitivity S = sqrt(sum of r^2): mu^2 = S^2/sigma^2, once"
 
     cliques: SomeCandidates
-    width: Annotated[int, Field(strict=True, ge=1, le=65536)]
+    width: Annotated[int, Field(strict=True, ge=4, le=65536)]
 
     def sketcher(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Sketcher:
         return contract.sketcher([contract.candidates.cliques[i] for i in self.cliques], self.width, arrays)

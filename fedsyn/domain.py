@@ -179,7 +179,7 @@ class Domain:
     def conditions(self, masks: Mapping[str, npt.ArrayLike]) -> dict[str, Cells]:
         """Allowed values by attribute. Raises ValueError for an unknown attribute or a wrong number of values."""
         out = {name: np.array(mask, dtype=bool) for name, mask in masks.items()}
-        if any(name not in self or mask.shape != (self[name],) for name, mask in out.items()):
+        if any(name not in self.attributes or mask.shape != (self[name],) for name, mask in out.items()):
             raise ValueError("a condition needs an attribute of the domain and one boolean for each of its values")
         return out
 

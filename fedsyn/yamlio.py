@@ -15,6 +15,7 @@ brackets end in a RecursionError) nor aliases (nine lines that stand for 10^9 va
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,8 @@ def dumps(data: Any) -> str:
 def in_one_line(data: Any) -> str:
     """Writes plain data as YAML in one line."""
     line = yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=True, width=1 << 30)
-    return escaped(line.strip().removesuffix("\n..."))
+    line = escaped(line.strip().removesuffix("\n..."))
+    return plain(json.dumps(data, ensure_ascii=False), keep="") if "\n" in line else line  # JSON escapes line breaks
 
 
 def escaped(document: str) -> str:

@@ -48,6 +48,7 @@ Basis = Literal["typical tables", "an earlier release", "a public table"]
 SPREADS: Mapping[Basis, float] = {"typical tables": 1.5, "an earlier release": 1.35, "a public table": 1.2}
 #: Epsilons that are looked at, times the run's own, where none are named.
 FACTORS = (0.5, 1.0, 2.0, 4.0)
+_MOST_ROWS = 10_000_000
 #: Epsilon of a fit to public rows that are fewer than the run's: without it their chance would count as association.
 #: Chosen on the same side.
 SMOOTHING = 10.0
@@ -280,11 +281,21 @@ def stand_ins(
     elif rows is None:
         raise ConfigError("plan: expected the rows of all holders together, --rows N (or --like, --public)")
     else:
+        require_few(rows)
         rng = np.random.default_rng(_SEED)
         models = [EmpiricalModel(schema.domain, drawn_rows(schema.domain, rows, kind, rng)) for kind in TYPICAL]
+    require_few(rows)
     return StandIns(
         basis, schema, [frame_of(schema, model, rows, Randomness(_SEED)) for model in models], missed, budget
     )
+
+
+def require_few(rows: int) -> None:
+    """Raises ConfigError for more rows than a rehearsal holds in memory."""
+    if rows > _MOST_ROWS:
+        raise ConfigError(
+            f"plan: expected at most {_MOST_ROWS:,} rows, got {rows:,}: with more the error hardly changes"
+        )
 
 
 def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> tuple[float, float]:
@@ -297,6 +308,7 @@ def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> tuple[fl
     if said is None or release.config.workload != config.workload:
         return 0.0, 0.0
     epsilon, rows = release.config.privacy.epsilon, expected_rows(release.model)
+    require_few(rows)
     table = frame_of(schema, release.model, rows, Randomness(_SEED))
     again, _ = rehearse(rehearsing(config, epsilon), schema, table)
     return max(0.0, said.value**2 - again.error**2), rows * epsilon

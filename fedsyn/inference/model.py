@@ -21,7 +21,10 @@ from fedsyn.inference.triangulation import axes_of, bits
 from fedsyn.randomness import RandomSource
 
 _FORMAT, _CONDITIONED_FORMAT, _HIDDEN_FORMAT = 1, 2, 3
-_MOST_HIDDEN = 1 << 16  # values of a hidden attribute in a file
+_MOST_HIDDEN = 1 << 16  # cells of all hidden attributes of a model
+_CELLS_AT_ONCE = 1 << 22
+#: Hidden attributes of a model.
+MOST_FACTORS = 3
 NO_ROW = "the domain's structural zeros leave no possible row"
 Cells = npt.NDArray[np.bool_]
 
@@ -239,6 +242,11 @@ class Model:
             (n,) float64.
         """
         codes = checked_codes(self.domain, codes)
+        most = max(1, _CELLS_AT_ONCE // math.prod(size for _, size in self.domain.hidden))
+        parts = [self._log_likelihood(codes[start : start + most]) for start in range(0, max(1, len(codes)), most)]
+        return np.concatenate(parts)
+
+    def _log_likelihood(self, codes: np.ndarray) -> np.ndarray:
         axes = axes_of(self.domain)
         hidden = tuple(bits(axes.hidden))
         out = np.full((len(codes), *(axes.sizes[rank] for rank in hidden)), -self.log_partition)
@@ -396,8 +404,8 @@ def hidden_of(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     if head.get("format") != _HIDDEN_FORMAT:
         return ()
     found = tuple((str(name), int(size)) for name, size in head["hidden"])
-    if not all(size <= _MOST_HIDDEN for _, size in found):
-        raise ValueError("a hidden attribute of too many values")
+    if len(found) > MOST_FACTORS or math.prod(max(1, size) for _, size in found) > _MOST_HIDDEN:
+        raise ValueError("more hidden attributes, or of more values, than a model has")
     return found
 
 

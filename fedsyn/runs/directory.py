@@ -216,6 +216,8 @@ def read_evidence(file: BinaryIO, domain: Domain, where: str) -> Evidence:
         arrays = Arrays(file, ("evidence", "values", "groups"), where)
         head = _json(arrays, "evidence")
         cliques = [tuple(map(str, one["clique"])) for one in head["measurements"]]
+        if not all(set(clique) <= set(domain.attributes) for clique in cliques):
+            raise DataError(f"{where}: it measures what the table has not")
         values = sum(domain.size(clique) for clique in cliques)
         grouped = sum(sum(domain.shape_of(clique)) for clique in cliques)
         most = {"values": 8 * values, "groups": 4 * grouped}

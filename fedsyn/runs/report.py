@@ -344,7 +344,7 @@ def _measured(out: Path, model: AnyModel) -> list[Clique]:
     file = out / "measurements.npz"
     if file.is_file():
         return [m.clique for m in load_evidence(file, model.domain).measurements]
-    return list(model.potentials) if isinstance(model, Model) else []
+    return [q for q in model.potentials if set(q) <= set(model.domain)] if isinstance(model, Model) else []
 
 
 def _edges(model: AnyModel, schema: Schema | None, cliques: Sequence[Clique]) -> list[tuple[str, str, float]] | None:

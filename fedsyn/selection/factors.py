@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.inference.factor import Cuts
+from fedsyn.inference.model import MOST_FACTORS
 from fedsyn.selection.sketches import Sketcher
 
 Floats = npt.NDArray[np.float64]
@@ -228,13 +229,13 @@ def _horner(series: Floats, at: Floats) -> Floats:
 
 
 def factors(known: Correlations) -> list[dict[str, float]]:
-    """Return the loadings of each factor that shows, the strongest first; no attribute has two.
+    """Return the loadings of each factor that shows, the strongest first, three at most; no attribute has two.
 
     An attribute joins a factor if its loading is more than two standard deviations, and 0.1; the next factor is looked
     for among those that joined none.
     """
     found, names = list[dict[str, float]](), list(known.names)
-    while len(names) > 2 and (own := one_factor(known.among(names))):
+    while len(names) > 2 and len(found) < MOST_FACTORS and (own := one_factor(known.among(names))):
         found.append(own)
         names = [name for name in names if name not in own]
     return found

@@ -192,10 +192,10 @@ class Schema(BaseModel, Shown):
             return (DRAFT_NOTE if self.unapproved else "") + yamlio.dumps(data)
         lines = [*DRAFT_NOTE.splitlines(), "columns:"]
         for name, column in data.pop("columns").items():
-            lines += [f"  {REMARK}{plain(line)}" for line in said.get(name, ())]
+            lines += [f"  {REMARK}{plain(line, keep='')}" for line in said.get(name, ())]
             lines += yamlio.dumps({"columns": {name: column}}).splitlines()[1:]
         lines += yamlio.dumps(data).splitlines() if data else []
-        return "\n".join([*lines, *(f"{REMARK}{plain(line)}" for line in said.get("", ()))]) + "\n"
+        return "\n".join([*lines, *(f"{REMARK}{plain(line, keep='')}" for line in said.get("", ()))]) + "\n"
 
     def __repr__(self) -> str:
         return plain(f"Schema({described(self)})", keep="")

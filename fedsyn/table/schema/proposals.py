@@ -33,6 +33,7 @@ Floats = npt.NDArray[np.float64]
 Found = Iterator[tuple[AnyRule, list[str]]]
 # Rows that would have to break a constraint, were its columns independent, before it is proposed.
 _BREAKS = 20
+_MOST_DIGITS = 3  # of a number between two groups
 # Columns of a sort that are compared, rows that are looked at first, and constraints that are proposed.
 _MOST_COLUMNS, _FIRST_ROWS, _MOST = 200, 512, 20
 # Values of a column that determines another one: somebody has to read the map.
@@ -238,7 +239,10 @@ class _Table:
         answers = [*target.values, None]
         entries: dict[Any, Any] = {}
         for (code, low), (_, high) in itertools.pairwise(found):
-            cut = column.bound(_roundest(float(low.max()), float(high.min()), column))
+            number = _roundest(float(low.max()), float(high.min()), column)
+            if len(f"{abs(number):.12g}".replace(".", "").strip("0")) > _MOST_DIGITS:
+                return {}  # it would say what two rows hold
+            cut = column.bound(number)
             entries[f"< {cut}"] = answers[int(code)]
             last = f">= {cut}"
         entries[last] = answers[int(found[-1][0])]

@@ -34,7 +34,7 @@ def view_of(schema: Any) -> View:
         words = "read from the data, not approved" if name in waiting else _values(known[name], schema.open.get(name))
         missing = "yes" if column.missing else ""
         rows.append((name, column.kind, "left out" if name in schema.aside else words, missing))
-    bars = [Bar(name, column.size) for name, column in schema.columns.items()]
+    bars = [Bar(name, column.size) for name, column in schema.columns.items() if name not in waiting]
     notes = [f"Constraint: {rule}" for rule in schema.to_dict().get("constraints", ())]
     title = f"Schema of {described(schema)}"
     return View(title, ("column", "kind", "values", "may be missing"), rows, notes, "values or bins", bars)

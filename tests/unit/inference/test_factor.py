@@ -77,7 +77,7 @@ def test_arrays_bring_the_model_back_and_a_message_may_not_hold_it(model: Model)
         unpack_model(DOMAIN, pack_model(model), InferenceNode())
 
 
-@pytest.mark.parametrize("hidden", [[["f", 1 << 20]], [["f"]], [["a", 4]], 3])
+@pytest.mark.parametrize("hidden", [[["f", 1 << 20]], [["f"]], [["a", 4]], 3, [["f", 1], ["g", 1], ["h", 1], ["i", 1]]])
 def test_a_file_with_another_hidden_attribute_is_refused(model: Model, hidden: object) -> None:
     import json
 
@@ -127,3 +127,14 @@ def test_a_hidden_name_gives_way_to_a_column() -> None:
     domain = Domain(("factor 1", "x"), (3, 2))
     cuts = {"factor 1": Cuts.of([1, 1, 1], range(3)), "x": Cuts.of([1, 1], range(2))}
     assert factor_model(domain, cuts, [{"factor 1": 0.5, "x": 0.5}], 10.0).domain.hidden[0][0] == "factor 1'"
+
+
+def test_likelihoods_are_the_same_in_blocks_of_rows(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = model.log_likelihood(ROWS)
+    monkeypatch.setattr("fedsyn.inference.model._CELLS_AT_ONCE", 7 * LEVELS)
+    np.testing.assert_array_equal(model.log_likelihood(ROWS), whole)
+
+
+def test_nobody_names_a_hidden_attribute(model: Model) -> None:
+    with pytest.raises(ValueError, match="a condition needs an attribute of the domain"):
+        model.conditioned({"factor 1": np.ones(LEVELS, bool)})

@@ -95,3 +95,10 @@ def test_all_looks_and_rounds_are_within_the_budget() -> None:
         first = gaussian_rho(scales.arranging) if share else 0.0
         spent = gaussian_rho(scales.one_way) + first + gaussian_rho(scales.per_sensitivity) + scales.planned / 2.0
         assert spent == pytest.approx(own.plan_rho)
+
+
+def test_the_page_of_a_loaded_run_names_no_factor(tmp_path: Path) -> None:
+    made = fitted(3000, [str(word) for word in WORDS], seed=2)
+    made.save(tmp_path / "made.fedsyn")
+    page = fedsyn.load(tmp_path / "made.fedsyn").report()
+    assert "factor 1" not in str(page)
