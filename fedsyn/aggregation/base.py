@@ -90,7 +90,7 @@ class Contribution:
     def of_vector(cls, vector: npt.NDArray[np.int64], layout: Layout) -> Contribution:
         """The one array of a layout of one array."""
         if layout.shapes != (vector.shape,):
-            raise ProtocolError("the server asks for sums of other shapes, or signs, than this client's")
+            raise ProtocolError("the server asks for a sum over another domain or other cliques than this client's")
         cells = np.flatnonzero(vector)
         return cls(cells, vector[cells], (0,), layout)
 
@@ -183,7 +183,7 @@ class ClientSum:
     def check(layout: Layout, count: int, spec: SumSpec) -> None:
         """ProtocolError if a sum's description is of another sum, or accounts for less than what one row moves."""
         if layout.shapes != spec.shapes or layout.signed != spec.signed:
-            raise ProtocolError("the server asks for sums of other shapes, or signs, than this client's")
+            raise ProtocolError("the server asks for a sum over another domain or other cliques than this client's")
         if count > spec.count:
             raise ProtocolError(f"one row would touch {count} arrays of the sum, the server accounts for {spec.count}")
         if layout.sensitivity > spec.sensitivity:

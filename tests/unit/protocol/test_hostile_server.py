@@ -268,7 +268,7 @@ def a_smaller_sensitivity(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"sensitivity": 0.5})
 
 
-@attack("one-way/masked", "sums of other shapes")
+@attack("one-way/masked", "another domain or other cliques")
 def another_layout(hospital: Hospital, task: Task) -> Task:
     return changed(task, sum={"shapes": [[5], [4], [4]]})
 

@@ -409,7 +409,7 @@ def test_a_sum_that_accounts_for_less_or_is_laid_out_otherwise_is_refused() -> N
     asked = Asked()
     assert "touch 2 arrays" in asked("find-ranges", {}, asked.universe, count=1)["message"]
     asked.state.clear()
-    assert "sums of other shapes" in asked("find-ranges", {}, [5, 5], count=2)["message"]
+    assert "over another domain" in asked("find-ranges", {}, [5, 5], count=2)["message"]
     asked.state.clear()
     refused = asked("find-ranges", {}, asked.universe, count=2, sigma=1e-3)
     assert refused["error"] == "budget" and refused["spent"] == 0
