@@ -58,7 +58,7 @@ class ColumnLayout:
     def of(cls, rows: int, slots: int, domain: Domain, held: Sequence[str]) -> ColumnLayout:
         """Layout of an entity that holds some attributes, without a column for each attribute's last value."""
         if rows < 1:
-            raise ConfigError("aggregation.fhe.compute: a client without rows has no columns to encrypt: leave it out of the run")
+            raise ConfigError("aggregation.fhe.compute: a client without rows has no columns to encrypt: leave it out")
         columns = [(name, value) for name in held for value in range(domain.size((name,)) - 1)]
         return cls(rows, slots, tuple(columns))
 
