@@ -217,8 +217,7 @@ class SketchAimContract(Contract):
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """One-way marginals and sketches once at their shares; all rounds together what is left.
 
-        Sketches that put values in an order come before them, at what `rows` tells the server, but for no more than
-        `ARRANGING`.
+        Sketches that put values in an order come before the others, at no more than `ARRANGING`.
 
         One-way marginals that are asked for alone may have everything: nothing is left to ask with after that.
         """
@@ -256,16 +255,16 @@ class SketchAimContract(Contract):
         assert once is not None
         yield ForeseenSum.of(OneWay.name, first, self.plan_rho, part=min(1.0, once.once / self.plan_rho))
         if cohorts:
-            once_each = gaussian_rho(budget.per_sensitivity)
-            yield from self._foreseen_sketches(once_each, self.sketchable) if self.sketchable else ()
+            if self.sketchable:
+                yield from self._foreseen_sketches(Sketches, self.sketchable, gaussian_rho(budget.per_sensitivity))
             yield self._weighed_of_all(budget.each, options.rounds)
             return
         if not self.sketchable or self.below_noise_level(self.sketchable, rows):
             return
         if share := self.arranging_share(rows):  # of fewer rows it is larger
             pairs, part = self.arranged(self.sketchable), share / ARRANGING
-            yield from self._foreseen_sketches(ARRANGING * self.plan_rho, pairs, Arrangement, part)
-        yield from self._foreseen_sketches(gaussian_rho(scales.per_sensitivity), self.sketchable)
+            yield from self._foreseen_sketches(Arrangement, pairs, ARRANGING * self.plan_rho, part)
+        yield from self._foreseen_sketches(Sketches, self.sketchable, gaussian_rho(scales.per_sensitivity))
         yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
 
     def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
@@ -292,9 +291,8 @@ class SketchAimContract(Contract):
         return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
 
     def _foreseen_sketches(
-        self, rho: float, which: list[int], kind: type[Sketches] | None = None, part: float = 1.0
+        self, kind: type[Sketches], which: list[int], rho: float, part: float = 1.0
     ) -> Iterable[Foreseen]:
-        kind = kind or Sketches
         cliques = [self.candidates.cliques[i] for i in which]
         even = {name: np.ones(size) for name, size in zip(self.domain, self.domain.shape, strict=True)}
         request = kind(cliques=which, width=self.options.width)
@@ -367,13 +365,10 @@ class SketchAimContract(Contract):
     def arranging_share(self, rows: float) -> float:
         """Share of the budget that puts values without an order in one, where rows are as many; a public number."""
         pairs = [self.candidates.cliques[i] for i in self.arranged(self.sketchable)]
-        few = math.isqrt(self.options.width)
-        sizes = {name: min(size, few) for name, size in zip(self.domain, self.domain.shape, strict=True)}
+        few, named = math.isqrt(self.options.width), {name for pair in pairs for name in pair}
+        sizes = {name: min(self.domain[name], few) for name in self.domain if name in named}
         return arranging_share(
-            2.0 * self.plan_rho,
-            [(sizes[a], sizes[b]) for a, b in pairs],
-            [sizes[name] for name in self.domain if any(name in pair for pair in pairs)],
-            rows,
+            2.0 * self.plan_rho, [(sizes[a], sizes[b]) for a, b in pairs], list(sizes.values()), rows
         )
 
     def sketcher(self, cliques: Sequence[Clique], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:

@@ -19,7 +19,7 @@ from scipy.special import chdtrc
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
-from fedsyn.inference import Measurement, Model
+from fedsyn.inference import Measurement
 from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity
 from fedsyn.inference.factor import Cuts, factor_model
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
@@ -79,6 +79,7 @@ class SketchAim(MechanismStrategy):
     shrinks = True
     smooths = True
     sketches: Sketched | None = None  # the last sketches
+    _view: ModelView | None = None
 
     def protocol(self) -> Protocol:
         if self.config.federation.max_participations is not None:
@@ -99,15 +100,15 @@ class SketchAim(MechanismStrategy):
             self.record.notes.extend([_BELOW_NOISE_LEVEL] * below_noise_level)
             return
         if arranging:
-            pairs, width = self.contract.arranged(which), self.options.width
-            asked = Arrangement(cliques=pairs, width=width)
-            sums = yield self.sum_of_sketches(asked, scales.arranging)  # step 2
+            first_sketches = Arrangement(cliques=self.contract.arranged(which), width=self.options.width)
+            sums = yield self.sum_of_sketches(first_sketches, scales.arranging)  # step 2
             if self.is_open(sums, "sketches"):
-                self.arrange(self.sketches_of(pairs, sums, width))
-        sums = yield self.sum_of_sketches(self.asked_sketches(which), scales.per_sensitivity)  # step 3
+                self.arrange(self.sketches_of(first_sketches, sums))
+        sketches = Sketches(cliques=which, width=self.width)
+        sums = yield self.sum_of_sketches(sketches, scales.per_sensitivity)  # step 3
         if not self.is_open(sums, "sketches"):
             return
-        sketched, left = self.sketches_of(which, sums), scales.planned
+        sketched, left = self.sketches_of(sketches, sums), scales.planned
         with self.timed("select"):
             self.link(sketched, measurements, left)
         shrinkage = self.shrinkage_of(sketched)
@@ -124,6 +125,14 @@ class SketchAim(MechanismStrategy):
                 measurements += self.opened_residuals(sums, request, groups)
                 self.selected(request.chosen(self.contract))
             self.estimate(measurements, t == self.options.rounds, shrinkage)
+
+    @property
+    def view(self) -> ModelView:
+        """Marginals of the last model, each computed once."""
+        assert self.model is not None
+        if self._view is None or self._view.model is not self.model:
+            self._view = ModelView(self.model)
+        return self._view
 
     # Sketches ---------------------------------------------------------------------------------------------------------
 
@@ -165,9 +174,6 @@ class SketchAim(MechanismStrategy):
         ones = self.model.project_many([(name,) for name in self.domain])
         return dict(zip(self.domain, ones, strict=True))
 
-    def asked_sketches(self, which: list[int]) -> Sketches:
-        return Sketches(cliques=which, width=self.width)
-
     def sum_of_sketches(self, request: Sketches, per_sensitivity: float, cohort: Sequence[int] | None = None) -> Sum:
         """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
         arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
@@ -175,21 +181,20 @@ class SketchAim(MechanismStrategy):
         asked = self.everyone() if cohort is None else cohort
         return Sum(asked, request, per_sensitivity * sensitivity, arrays)
 
-    def sketches_of(self, which: list[int], sums: Summed, width: int | None = None) -> Sketched:
+    def sketches_of(self, request: Sketches, sums: Summed) -> Sketched:
         """The opened sketches; the model, and so the groups, are those that they were asked for with."""
-        cliques, width = [self.candidates.cliques[i] for i in which], width or self.width
-        sketcher, factor = self.contract.sketcher(cliques, width, self.groups(cliques, width)), self.expansion(sums)
+        arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
+        sketcher, factor = request.sketcher(self.contract, arrays), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
         self.sketches = Sketched(sketcher, values, sums.sigmas[0] * factor)
         return self.sketches
 
     def sketch_errors(self) -> Sequence[SketchError]:
-        return self.sketches.sketch_errors(ModelView(self.model)) if self.sketches and self.model else ()
+        return self.sketches.sketch_errors(self.view) if self.sketches and self.model else ()
 
     def shrinkage_of(self, sketched: Sketched) -> float | None:
         """Return the shrinkage that the sketches tell."""
-        assert self.model is not None
-        return released_shrinkage(sketched.departures(self.model), self.total)
+        return released_shrinkage(sketched.departures(self.view), self.total)
 
     # What all sketches say together --------------------------------------------------------------------------------
 
@@ -227,10 +232,11 @@ class SketchAim(MechanismStrategy):
         star = [clique for clique in linked.potentials if len(clique) > 1]
         if len(capacity.add_while_fitting(star)) < len(star):
             return
-        before = self.model, self.capacity, self.foreseen_error(sketched, measurements, left)
+        error = self.foreseen_error(sketched, measurements, left)
+        before = self.model, self.capacity, self._view
         self.model, self.capacity = linked, capacity
-        if self.foreseen_error(sketched, measurements, left) > before[-1]:
-            self.model, self.capacity, _ = before
+        if self.foreseen_error(sketched, measurements, left) > error:
+            self.model, self.capacity, self._view = before
             return
         self.base = linked
         said = ", ".join(f"{len(own)} columns" for own in shown)
@@ -238,8 +244,7 @@ class SketchAim(MechanismStrategy):
 
     def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
         """Return the error that a plan from the last model is predicted to have."""
-        assert self.model is not None
-        errors = self.errors(sketched, measurements, ModelView(self.model))
+        errors = self.errors(sketched, measurements, self.view)
         fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
         return self.best(errors, eligible, 1.0, left + errors.paid, []).error
@@ -283,9 +288,8 @@ class SketchAim(MechanismStrategy):
 
         The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
         """
-        assert self.model is not None
         cliques, share = self.candidates.cliques, t / self.options.rounds
-        errors = self.errors(sketched, measurements, ModelView(self.model))
+        errors = self.errors(sketched, measurements, self.view)
         inside, fits = contained_in(self.capacity.cliques), self.capacity.test(share, PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q) and fits(q)]
         new = self.chosen(errors, eligible, share, left + errors.paid)
@@ -314,8 +318,7 @@ class SketchAim(MechanismStrategy):
         The planner's errors of one attribute are those that it will have if nothing else is measured. One cohort's
         sketches are noisy: where the strongest is not above what noise alone shows, one-way marginals are all.
         """
-        assert self.model is not None
-        cliques, view = self.candidates.cliques, ModelView(self.model)
+        cliques, view = self.candidates.cliques, self.view
         errors = self.errors(sketched, [], view)
         ones = [i for i, q in enumerate(cliques) if len(q) == 1]
         errors = Errors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
@@ -490,10 +493,11 @@ class SketchAim(MechanismStrategy):
                 self.pool(ones, sums.arrays, [sums.sigmas[0]] * len(ones), sums)
                 self.model = None
                 self.estimate(measurements(ones, self.total))
-                sums = yield self.sum_of_sketches(self.asked_sketches(which), budget.per_sensitivity, cohort)
+                sketches = Sketches(cliques=which, width=self.width)
+                sums = yield self.sum_of_sketches(sketches, budget.per_sensitivity, cohort)
                 if self.is_open(sums, "sketches"):
                     with self.timed("select"):
-                        sketched = self.sketches_of(which, sums)
+                        sketched = self.sketches_of(sketches, sums)
                         shrinkage = self.shrinkage_of(sketched)
                         request = self.request_of(self.planned_of_cohorts(sketched, self.later_mu2(budget, t)))
                     pooled = [CohortPool(clique) for clique in request.measured(contract)[len(ones) :]]
@@ -636,10 +640,10 @@ class Sketched:
             found.append(SketchError(clique, squared, spread, scatter, support, groups, float(alone[i]), noises))
         return found
 
-    def departures(self, model: Model) -> list[Departure]:
+    def departures(self, view: ModelView) -> list[Departure]:
         """Where the sketches and a model of independent attributes see the same cells."""
         sketcher, found = self.sketcher, dict[int, Departure]()
-        for which, _, seen in sketcher.together(ModelView(model).probabilities(sketcher.cliques)):
+        for which, _, seen in sketcher.together(view.probabilities(sketcher.cliques)):
             for i, own in zip(which.tolist(), seen, strict=True):
                 sigma = sketcher.sigma_of(i, self.sigma)
                 found[i] = Departure(own, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i))

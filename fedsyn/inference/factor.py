@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference.model import Model
@@ -62,7 +62,7 @@ class Cuts:
         """(places - 1,) of the score between neighbouring places, among the values that have one."""
         placed = self.places >= 0
         within = np.bincount(self.places[placed], self.mass[placed])
-        return np.asarray(norm.ppf(np.clip(np.cumsum(within)[:-1] / within.sum(), 1e-12, 1.0 - 1e-12)))
+        return np.asarray(ndtri(np.clip(np.cumsum(within)[:-1] / within.sum(), 1e-12, 1.0 - 1e-12)))
 
     @property
     def placed(self) -> float:
@@ -76,7 +76,7 @@ class Cuts:
 
     def given(self, loading: float, z: Floats) -> Floats:
         """(values, len(z)) probabilities given the factor."""
-        below = norm.cdf((self.edges[:, None] - loading * z) / np.sqrt(1.0 - loading**2))
+        below = ndtr((self.edges[:, None] - loading * z) / np.sqrt(1.0 - loading**2))
         bounds = np.vstack([np.zeros((1, len(z))), below, np.ones((1, len(z)))])
         return self.spread(np.diff(bounds, axis=0)) + np.where(self.places < 0, self.mass, 0.0)[:, None]
 
@@ -87,7 +87,7 @@ class Cuts:
         k = 0, where they are the masses.
         """
         edges = self.edges
-        density = norm.pdf(edges)
+        density = np.exp(-(edges**2) / 2.0) / np.sqrt(2.0 * np.pi)
         now, before = np.ones_like(edges), np.zeros_like(edges)
         found = np.empty((len(edges) + 1, most))
         for k in range(1, most + 1):
@@ -114,7 +114,7 @@ def factor_model(
         while name in domain:
             name += "'"
         names.append(name)
-    z = norm.ppf((np.arange(LEVELS * _POINTS) + 0.5) / (LEVELS * _POINTS))
+    z = ndtri((np.arange(LEVELS * _POINTS) + 0.5) / (LEVELS * _POINTS))
     potentials: dict[Clique, Floats] = {(attribute,): np.log(cuts[attribute].mass) for attribute in domain}
     for name, loadings in zip(names, factors, strict=True):
         for attribute, loading in loadings.items():

@@ -162,7 +162,7 @@ class MechanismStrategy(Driver):
                 return
             prior, shrinkage = self.shrunk_towards(measurements, settings, shrinkage)
             self.model = estimate(
-                self.domain if self.base is None else self.base.domain,
+                self.fitted_domain,
                 measurements,
                 total=self.rows_known(measurements),
                 config=settings,
@@ -172,6 +172,11 @@ class MechanismStrategy(Driver):
             )
         if self.recorder.is_on:
             self.recorder.add("model", arrays=self.model.to_arrays())
+
+    @property
+    def fitted_domain(self) -> Domain:
+        """The table's domain, with what `base` hides."""
+        return self.domain if self.base is None else self.base.domain
 
     @property
     def is_shrunk(self) -> bool:
@@ -189,10 +194,8 @@ class MechanismStrategy(Driver):
         joint = any(len(m.clique) > 1 for m in measurements)
         if not (asked and joint):
             return self.base, 0.0
-        one_way, domain = [m for m in measurements if len(m.clique) == 1], self.domain
-        if self.base is not None:
-            domain = self.base.domain
-        prior = estimate(domain, one_way, total=self.rows_known(measurements), config=settings, prior=self.base)
+        one_way, total = [m for m in measurements if len(m.clique) == 1], self.rows_known(measurements)
+        prior = estimate(self.fitted_domain, one_way, total=total, config=settings, prior=self.base)
         if isinstance(asked, float | int):
             return prior, float(asked)
         return prior, of_measurements(measurements, prior) if shrinkage is None else shrinkage

@@ -92,8 +92,8 @@ def scores(found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[
     """
     whole = _Whole(found, cuts, unordered)
     values, vectors = np.linalg.eigh(whole.matrix)
-    top, dimensions, out = float(values[-1]), whole.dimensions, dict[str, Floats]()
-    if top <= 2.0 * sqrt(dimensions) + _TRACY_WIDOM * dimensions ** (-1.0 / 6.0):
+    top, out = float(values[-1]), dict[str, Floats]()
+    if top <= _edge(whole.dimensions):
         return out
     for name, groups in whole.groups.items():
         part = vectors[whole.places[name], -1]
@@ -101,6 +101,11 @@ def scores(found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[
             mass = np.bincount(groups, cuts[name].mass, len(part))
             out[name] = (part / np.maximum(mass, 0.25 / len(part)))[groups]
     return out
+
+
+def _edge(dimensions: float) -> float:
+    """Top eigenvalue that a symmetric matrix of noise of variance 1 exceeds in one run of twenty."""
+    return float(2.0 * sqrt(dimensions) + _TRACY_WIDOM * dimensions ** (-1.0 / 6.0))
 
 
 class _Whole:
@@ -252,7 +257,7 @@ def one_factor(known: Correlations) -> dict[str, float]:
     if d < 3:
         return {}
     top, vectors = np.linalg.eigh(known.values * np.sqrt(weights))
-    if top[-1] <= 2.0 * sqrt(d) + _TRACY_WIDOM * d ** (-1.0 / 6.0):
+    if top[-1] <= _edge(d):
         return {}
     one = int(np.argmax(np.abs(vectors[:, -1])))
     starts = vectors[:, -1], known.values[one] + np.eye(d)[one]  # two blocks alike: their mixture is a saddle point

@@ -93,12 +93,16 @@ def server(codes: np.ndarray = CODES, sigma: float = 1e-6, **options: Any) -> Se
     half = SketchAimClient if ours else VariantClient
     client = half(setup, Holder(0, codes, DOMAIN, TABLE.schema.sha256, Randomness(0)))
     sums = Summed([client.sketch(call(client, request)).dense().astype(float)], (sigma,), (0,))
-    return Server(strategy, measurements, strategy.sketches_of(strategy.sketched(), sums))
+    return Server(strategy, measurements, strategy.sketches_of(all_sketches(strategy), sums))
 
 
 def the_sum(strategy: SketchAim) -> Sum:
     """What the server yields for all its sketches, at the noise of one sensitivity."""
-    return strategy.sum_of_sketches(strategy.asked_sketches(strategy.sketched()), 1.0)
+    return strategy.sum_of_sketches(all_sketches(strategy), 1.0)
+
+
+def all_sketches(strategy: SketchAim) -> Sketches:
+    return Sketches(cliques=strategy.sketched(), width=strategy.width)
 
 
 def call(client: SketchAimClient, request: Sum, **changes: Any) -> Any:
@@ -247,7 +251,7 @@ def test_a_cohort_stands_for_the_federation(kind: str) -> None:
     # Noise 3 / 5 times the expansion 4, and 80 records of which every fourth is seen: 80 (4 - 1) over the cells.
     assert weighed_one.sigma == pytest.approx(sqrt((3.0 / 5 * 4) ** 2 + 80 * 3 / cells))
     vector = np.concatenate([s * held.sketcher.unit(i) for i, s in enumerate(held.sketched.values)])
-    again = strategy.sketches_of(strategy.sketched(), Summed([vector], (5.0,), (1,)))
+    again = strategy.sketches_of(all_sketches(strategy), Summed([vector], (5.0,), (1,)))
     assert np.allclose(again.values[0], 4 * held.sketched.values[0]) and again.sigma == 20.0
 
 
