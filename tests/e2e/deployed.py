@@ -139,6 +139,7 @@ class Deployed:
     def link(self) -> None:
         """Starts the operator's `deploy link`."""
         self.start("link", "deploy", "link", "study")
+        self.wait_for((self.operator / "state" / "link.json").exists)
 
     def serve(self, *names: str, tree: Path | None = None) -> None:
         """Starts holders' nodes; all of them if none is named."""

@@ -358,6 +358,7 @@ def only_one(place: OperatorFolder) -> Iterator[None]:
     with locked(place.state / _LOCK, patience=1.0) as alone:
         if not alone:
             raise ConfigError(f"{place.operator}: 'fedsyn deploy link' is running already (process {link_pid(place)})")
+        write_text(place.state / _FACTS, json.dumps({"pid": os.getpid()}))  # the rest once the SuperLink has started
         try:
             yield
         finally:

@@ -348,10 +348,10 @@ def an_old_message_replayed(hospital: Hospital, task: Task) -> Task:
     return earlier(hospital, "one-way", "masked")
 
 
-@attack("arrange/masked", "answered that sum, or a later one, already")
+@attack("measure/masked", "answered that sum, or a later one, already")
 def another_set_of_survivors(hospital: Hospital, task: Task) -> Task:
     """The sum without the last client, after the sum with it: the difference would be that client's vector."""
-    old = earlier(hospital, "one-way", "unmask")
+    old = earlier(hospital, "sketch", "unmask")
     nonces = envelope(old)["stage"]["skip"] + 6
     fewer = [a[:-1] if i == nonces else a for i, a in enumerate(old.arrays)]
     return survivors(replace(old, arrays=fewer), list(range(HOLDERS - 1)))
@@ -591,7 +591,7 @@ def test_an_attack_is_refused_and_costs_nothing(campaigns: list[Hospital], name:
 def test_the_honest_run_was_answered_and_paid_for_to_the_last_digit(campaigns: list[Hospital]) -> None:
     for hospital in campaigns:
         strategy = hospital.strategy
-        assert strategy.model is not None and [record.dropped for record in strategy.records] == [{}] * 4
+        assert strategy.model is not None and not any(record.dropped for record in strategy.records)
         spent = {hospital.spent(node) for node in range(HOLDERS)}
         assert len(spent) == 1  # node 0 paid what the others did, who were not attacked
         assert len(hospital.outcomes) == len(SAYS) >= 25
