@@ -9,8 +9,6 @@ r: r is the sensitivity of the sketch to one row of the table, without looking a
 
 Both see the part of an error that does not cancel inside a group; there it adds up instead of averaging out. No matrix
 is ever formed.
-
-Sums of look-ups for many cliques in one set of array calls: a small client spends its time in their overhead.
 """
 
 from __future__ import annotations
@@ -26,47 +24,13 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection.groups import Grouping, group_counts, unpack_grouping
+from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.reductions import dot
-
-
-class Lookups:
-    """For each clique and each of its attributes a table from value to integer; what a row gets is their sum.
-
-    Args:
-        axes: of each clique, the columns of its attributes.
-        tables: of each clique, one (values,) int64 array per attribute.
-        first: number of values of the first column.
-    """
-
-    def __init__(
-        self, axes: Sequence[tuple[int, ...]], tables: Sequence[Sequence[npt.NDArray[np.int64]]], first: int
-    ) -> None:
-        flat = [table for own in tables for table in own]
-        longest, end = max(map(len, axes), default=0), sum(map(len, flat))
-        # A clique without such a place looks up the zeros at the end, by the values of the first column.
-        columns = np.zeros((longest, len(axes)), np.int64)
-        begins = np.full((longest, len(axes)), end, np.int64)
-        position = 0
-        for i, (clique, own) in enumerate(zip(axes, tables, strict=True)):
-            for place, (axis, table) in enumerate(zip(clique, own, strict=True)):
-                columns[place, i], begins[place, i] = axis, position
-                position += len(table)
-        self._places = list(zip(columns, begins, strict=True))
-        self._flat = np.concatenate([*flat, np.zeros(first, np.int64)])
-
-    def sums(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-        """(n, cliques) int64 of (n, d) codes."""
-        total = np.zeros((len(codes), len(self._places[0][0]) if self._places else 0), np.int64)
-        for columns, begins in self._places:
-            total += self._flat[begins + codes[:, columns]]
-        return total
-
 
 Floats = npt.NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1 << 16
 _CELLS_AT_ONCE = 1 << 20
-_FEW_BUCKETS = 1 << 14  # up to so many, array calls cost more than what they compute
 
 
 # Sketches -----------------------------------------------------------------------------------------------------------
@@ -141,8 +105,14 @@ class Sketcher:
     def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """(length,) exact integer sketches of a table, (n, d) codes."""
         out = np.zeros(self.length, np.int64)
+        tables, domain, cliques = self._grouped
+        smallest = np.min_scalar_type(max(domain.shape, default=1))
         for start in range(0, len(codes), _ROWS_AT_ONCE):
-            self._add_groups(codes[start : start + _ROWS_AT_ONCE], out)
+            rows = codes[start : start + _ROWS_AT_ONCE]
+            groups = np.empty((len(rows), len(tables)), smallest)
+            for j, (axis, of_value) in enumerate(tables):
+                groups[:, j] = of_value[rows[:, axis]]
+            out += np.concatenate([out[:0], *map(np.ravel, count(groups, domain, cliques))])
         return out
 
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
@@ -219,21 +189,15 @@ class Sketcher:
         return found
 
     @cached_property
-    def _shared_lookups(self) -> Lookups:
-        first = max(self.domain.shape[:1], default=1)
-        return Lookups([self.domain.axes(q) for q in self.cliques], self._lookups, first)
-
-    def _add_groups(self, codes: npt.NDArray[np.integer], out: npt.NDArray[np.int64]) -> None:
-        if len(codes) * len(self.cliques) <= _FEW_BUCKETS:
-            buckets = self._shared_lookups.sums(codes) + self.offsets[:-1]
-            out += np.bincount(buckets.ravel(), minlength=len(out))
-            return
-        for i, (clique, own) in enumerate(zip(self.cliques, self._lookups, strict=True)):
-            bucket = np.zeros(len(codes), np.int64)
-            for axis, lookup in zip(self.domain.axes(clique), own, strict=True):
-                bucket += lookup[codes[:, axis]]
-            part = out[self.offsets[i] : self.offsets[i + 1]]
-            part += np.bincount(bucket, minlength=len(part))
+    def _grouped(self) -> tuple[list[tuple[int, npt.NDArray[np.int64]]], Domain, list[Clique]]:
+        """Column and groups of each grouping that occurs, as attributes of a table in groups; and its cliques."""
+        names: dict[tuple[str, int], str] = {}
+        cliques = [
+            tuple(names.setdefault(key, f"{len(names)}") for key in zip(clique, counts, strict=True))
+            for clique, counts in zip(self.cliques, self.shapes, strict=True)
+        ]
+        tables = [(self.domain.axes((name,))[0], np.asarray(self.grouping[name, k], np.int64)) for name, k in names]
+        return tables, Domain(tuple(names.values()), tuple(k for _, k in names)), cliques
 
 
 @dataclass(frozen=True)

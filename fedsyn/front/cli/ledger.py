@@ -39,7 +39,9 @@ def show(
     opened, _ = _opened(file)
     facts = summary(opened)
     if run is not None:
-        named = [name for name in (one["run"] for one in facts["runs"]) if name.startswith(run)]
+        named = [
+            one["run"] for one in facts["runs"] if any((one.get(key) or "").startswith(run) for key in ("run", "name"))
+        ]
         if run not in named and len(named) != 1:
             raise ConfigError(f"--run: {'several runs begin' if named else 'no run begins'} with '{run}'")
         _print_releases(rows(opened, run if run in named else named[0]))
@@ -162,11 +164,13 @@ def _read_head(path: Path) -> dict[str, Any]:
 
 
 def _print_runs(facts: dict[str, Any]) -> None:
+    from fedsyn.nodes.lifetime.party_ledger import called
+
     _table(
         ("run", "begun", "mechanism", "asked", "spent", "releases", "state"),
         [
             (
-                one["run"],
+                called(one["run"], one["name"]) if "name" in one else one["run"],
                 (one["begun"] or "")[:10],
                 one["mechanism"] or "",
                 f"{one['epsilon']:g}" if "epsilon" in one else "",

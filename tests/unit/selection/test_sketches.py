@@ -150,12 +150,11 @@ def test_tables_larger_than_a_block_are_counted_in_full(monkeypatch):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 40])
-def test_few_rows_are_looked_up_together_with_the_same_result(rows, monkeypatch):
-    codes = table(rows)
-    together = sketcher("groups", 40).of_rows(codes)
-    monkeypatch.setattr("fedsyn.selection.sketches._FEW_BUCKETS", -1)
-    assert np.array_equal(sketcher("groups", 40).of_rows(codes), together)
-    assert together.sum() == rows * len(CLIQUES)
+def test_sketches_in_groups_are_those_of_the_exact_marginals(rows):
+    codes, own = table(rows), sketcher("groups", 40)
+    marginals = count(codes, DOMAIN, CLIQUES)
+    expected = np.concatenate([own.of_marginal(i, marginal) for i, marginal in enumerate(marginals)])
+    assert np.array_equal(own.of_rows(codes), expected) and expected.sum() == rows * len(CLIQUES)
 
 
 def test_lengths_and_signs():

@@ -122,6 +122,17 @@ def test_a_partys_ledger_is_shown_verified_and_exported_too(fedsyn: Fedsyn, part
     assert damaged.code == 0, "a rewritten last line shows against a head alone"
 
 
+def test_a_partys_run_is_shown_by_the_name_that_the_server_gave_it(fedsyn: Fedsyn, tmp_path: Path) -> None:
+    budget = PrivacyBudget(4.0, 1e-6)
+    book = PartyLedger(tmp_path / "party.jsonl", budget)
+    book.begin("ab" * 32, 0.01, mechanism="aim", name="4f573fd48f")
+    book.end("ab" * 32)
+    book.close()
+    shown = fedsyn("ledger", "show", tmp_path / "party.jsonl").out
+    assert "4f573fd48f (abababababababab)" in shown and "mechanism" in shown
+    assert fedsyn("ledger", "show", tmp_path / "party.jsonl", "--run", "4f57").code == 0
+
+
 # verify --------------------------------------------------------------------------------------------------------------
 
 
