@@ -56,8 +56,6 @@ _ROUNDING_ERROR = 1e-12
 _BELOW_NOISE_LEVEL = "noise would hide even a perfect association: one-way marginals alone, with all of the budget"
 # Of runs on independent attributes, those that may take noise for an association.
 _CHANCE = 0.05
-#: Trees of so many times the cells that a run's record compares with its own, where that is full.
-LARGER = (2, 8)
 #: One part of a request: a candidate, the groups it is counted in (None: cells), and its mu^2.
 Part = tuple[int, Groups | None, float]
 
@@ -342,13 +340,11 @@ class SketchAim(MechanismStrategy):
         if refused and share == 1.0:
             inside = contained_in(self.capacity.cliques)
             every = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
-            larger = [self.planner.best(errors, every, self.taking(k, []), budget).error for k in LARGER]
-            said = ", ".join(
-                f"{1.0 - own / plan.error:.0%} less with {k} times" for k, own in zip(LARGER, larger, strict=True)
-            )
+            unlimited = self.planner.best(errors, every, lambda i: True, budget).error
             self.record.notes.append(
                 f"{len(refused)} cliques promised a gain and would make the model larger than inference.max_cells or "
-                f"max_message_passing_cost allow; predicted error {said} as much of both"
+                f"max_message_passing_cost allow; without these limits the predicted error would be "
+                f"{max(0.0, 1.0 - unlimited / plan.error):.0%} less"
             )
         errors.steps.update(plan.steps)
         return plan.cliques

@@ -264,19 +264,24 @@ class Growth:
         totals = [cells[0] + first, cells[1] + change.cells(True)]
         if min(totals) > max_cells:
             return False
-        order = totals[1] < totals[0]
-        if totals[0] == totals[1]:
-            order = self._listed(touched, change, True) < self._listed(touched, change, False)
-        own = change.cells(order)
-        if passes[order] + own * FIXED_PASSES > max_pass:
-            return False
-        bound = own * FIXED_PASSES + change.largest(order) * tables if change.bound is None else change.bound(order)
-        if passes[order] + bound <= max_pass:
-            return True
-        if not exactly:
-            return None
-        tree = connect(self.axes, tuple(change.cliques(order)))
-        return passes[order] + tree_cost(tree, measured) <= max_pass
+
+        def cheap(order: bool) -> bool | None:
+            own = change.cells(order)
+            if passes[order] + own * FIXED_PASSES > max_pass:
+                return False
+            largest = own * FIXED_PASSES + change.largest(order) * tables
+            if passes[order] + (largest if change.bound is None else change.bound(order)) <= max_pass:
+                return True
+            if not exactly:
+                return None
+            return passes[order] + tree_cost(connect(self.axes, tuple(change.cliques(order))), measured) <= max_pass
+
+        if totals[0] != totals[1]:
+            return cheap(totals[1] < totals[0])
+        first_answer, second = cheap(False), cheap(True)
+        if first_answer == second:  # whichever order wins, which takes long to tell
+            return second
+        return second if self._listed(touched, change, True) < self._listed(touched, change, False) else first_answer
 
     def _listed(self, touched: Sequence[Component], change: TreeChange, order: bool) -> list[int]:
         """All cliques of the changed tree as `triangulate` lists them: it compares the lists of equally large trees."""

@@ -10,7 +10,7 @@ marginals).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, sqrt
@@ -369,8 +369,17 @@ class Terms:
 _WINDOW = 1.1
 # Candidates whose offers are first computed together; four times as many each time that is not enough.
 _FIRST = 32
+# Bounds that are sorted at once, the largest of all.
+_SORTED = 512
 # Of what a bound is made of, what rounding may add to it.
 _ROUNDING = 1e-12
+
+
+def _largest_first(values: Floats) -> Iterator[Indices]:
+    """Positions of values, the largest first, in two pieces: few are reached, as a rule, and the others not sorted."""
+    split = np.argpartition(-values, _SORTED) if len(values) > _SORTED else np.arange(len(values))
+    for piece in (split[:_SORTED], split[_SORTED:]):
+        yield piece[np.argsort(-values[piece])]
 
 
 class _Search:
@@ -415,23 +424,30 @@ class _Search:
                 self.most = _WINDOW * total
                 self.bounds[:] = self.gains
             rounding = _ROUNDING * total**1.5 / sqrt(self.budget)
-            self.left = np.flatnonzero(self.open & (self.gains > 0.0))
-            self.reach = (self.bounds[self.left] * (1.0 + _ROUNDING) + rounding) / self.room[self.left]
-            self.top = float(self.reach.max(initial=0.0))
-        while self.top > 0.0 and self.top >= (self.queue[-1][0] if self.queue else 0.0):
+            left = np.flatnonzero(self.open & (self.gains > 0.0))
+            reach = (self.bounds[left] * (1.0 + _ROUNDING) + rounding) / self.room[left]
+            self.pieces = ((left[piece], reach[piece]) for piece in _largest_first(reach))
+            self.left, self.reach, self.asked = left[:0], reach[:0], 0
+        while self._reaches(self.queue[-1][0] if self.queue else 0.0):
             self._ask()
         if not self.queue:
             return None
         clique = -self.queue.pop()[2]
         return clique, int(self.steps[clique])
 
+    def _reaches(self, offer: float) -> bool:
+        """Whether the largest bound of those that were not asked is that large."""
+        if self.asked == len(self.left):
+            self.left, self.reach = next(self.pieces, (self.left[:0], self.reach[:0]))
+            self.asked = 0
+        return self.asked < len(self.left) and bool(self.reach[self.asked] >= offer)
+
     def _ask(self) -> None:
         """Computes the offers of some more, of those whose bounds are largest."""
-        some = np.argpartition(-self.reach, min(self.several, len(self.left)) - 1)[: self.several]
-        some = some[self.reach[some] >= (self.queue[-1][0] if self.queue else 0.0)]
-        which, self.several = self.left[some], 4 * self.several
-        self.left, self.reach = np.delete(self.left, some), np.delete(self.reach, some)
-        self.top = float(self.reach.max(initial=0.0))
+        some = self.reach[self.asked : self.asked + self.several]
+        some = some[some >= (self.queue[-1][0] if self.queue else 0.0)]
+        which = self.left[self.asked : self.asked + len(some)]
+        self.asked, self.several = self.asked + len(some), 4 * self.several
         offers, self.steps[which], self.bounds[which] = self.planner.offers(
             which, self.gains[which], np.sqrt(self.own[which]), self.total, self.most, self.budget, self.errors
         )

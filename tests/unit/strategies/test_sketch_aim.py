@@ -447,8 +447,8 @@ def test_the_last_round_says_what_a_larger_model_would_be_worth() -> None:
         records = finished(run(parts, nodes=nodes, room=room)).strategy.records
         notes = [note for record in records for note in record.notes if "max_cells" in note]
         assert len(notes) == 1 and notes[0] in records[-1].notes
-        found = re.search(r"predicted error (-?\d+)% less with 2 times, (-?\d+)% less with 8 times", notes[0])
-        assert found and 0 <= int(found[1]) <= int(found[2])
+        found = re.search(r"without these limits the predicted error would be (\d+)% less", notes[0])
+        assert found and 0 < int(found[1]) < 100
 
 
 def test_what_is_known_of_a_clique_adds_up_over_its_measurements() -> None:
