@@ -39,14 +39,27 @@ class Extension:
         self.passes = self.cells * (FIXED_PASSES + 2.0 * np.array(table_counts(tree, measured)))
 
     @cached_property
-    def by_cells(self) -> Floats:
-        """(k, k) cells of the nodes on the way from each attribute's nodes to each other's, the first node left out."""
-        return self._between(self.cells)
+    def between(self) -> Floats:
+        """(2, k, k) cells of the nodes on the way from each attribute to each other, and what a pass costs there.
 
-    @cached_property
-    def by_passes(self) -> Floats:
-        """(k, k) the same sums of what a pass costs at those nodes."""
-        return self._between(self.passes)
+        The least sums along a path from a node with one attribute to a node with the other, without the first node's.
+        Nodes with one attribute are connected, so the least sum is that of the shortest way.
+        """
+        weights = np.stack([self.cells, self.passes])
+        count = len(self.cells)
+        sums = np.zeros((2, count, count))
+        for node, parent in enumerate(self.tree.parents):  # parents come first
+            sums[:, node, node] = weights[:, node]
+            if parent >= 0:
+                sums[:, node, :node] = sums[:, parent, :node] + weights[:, node, None]
+                sums[:, :node, node] = sums[:, node, :node]
+        sums -= weights[:, :, None]
+        holders = [self.tree.holding[rank] for rank in self.ranks]
+        flat = np.concatenate([np.array(nodes) for nodes in holders])
+        starts = np.cumsum([0, *(len(nodes) for nodes in holders)])[:-1]
+        from_each = np.minimum.reduceat(sums[:, flat], starts, axis=1)
+        out: Floats = np.minimum.reduceat(from_each[:, :, flat], starts, axis=2)
+        return out
 
     def added(self, mask: int) -> tuple[float, float]:
         """Cells, and cost of a pass, that carrying attributes adds until some node holds all of `mask`, its table too.
@@ -58,40 +71,20 @@ class Extension:
         sizes = [self.tree.axes.sizes[rank] for rank in ranks]
         at = [self.position[rank] for rank in ranks]
         if len(ranks) == 2:
-            carried = [(self.by_cells[at[i], at[1 - i]] * (sizes[i] - 1), i) for i in (0, 1)]
+            carried = [(self.between[0, at[i], at[1 - i]] * (sizes[i] - 1), i) for i in (0, 1)]
             cells, i = min(carried)
-            passes = self.by_passes[at[i], at[1 - i]] * (sizes[i] - 1)
+            passes = self.between[1, at[i], at[1 - i]] * (sizes[i] - 1)
             return float(cells), float(passes) + self._table(float(cells), mask)
         cells = passes = 0.0
         for i in range(1, len(ranks)):
             growth = (sizes[i] - 1) * math.prod(sizes[1:]) // sizes[i]
-            cells += self.by_cells[at[i], at[0]] * growth
-            passes += self.by_passes[at[i], at[0]] * growth
+            cells += self.between[0, at[i], at[0]] * growth
+            passes += self.between[1, at[i], at[0]] * growth
         return float(cells), float(passes) + self._table(float(cells), mask)
 
     def _table(self, added: float, mask: int) -> float:
         """Cost of the clique's own table: twice the cells of its node, which has no more than these."""
         return 2.0 * (float(self.cells.max()) + added + self.tree.axes.cells(mask))
-
-    def _between(self, weights: Floats) -> Floats:
-        """(k, k) least sum of the weights along a path from a node with one attribute to a node with the other.
-
-        Without the first node's. Nodes with one attribute are connected, so the least sum is that of the shortest way.
-        """
-        count = len(weights)
-        sums = np.zeros((count, count))
-        for node, parent in enumerate(self.tree.parents):  # parents come first
-            sums[node, node] = weights[node]
-            if parent >= 0:
-                sums[node, :node] = sums[parent, :node] + weights[node]
-                sums[:node, node] = sums[node, :node]
-        sums -= weights[:, None]
-        holders = [[n for n, mask in enumerate(self.tree.cliques) if mask >> rank & 1] for rank in self.ranks]
-        flat = np.concatenate([np.array(nodes) for nodes in holders])
-        starts = np.cumsum([0, *(len(nodes) for nodes in holders)])[:-1]
-        from_each = np.minimum.reduceat(sums[flat], starts, axis=0)
-        out: Floats = np.minimum.reduceat(from_each[:, flat], starts, axis=1)
-        return out
 
 
 #: The two elimination orders of `triangulate`: smallest clique first, fewest fill edges first.

@@ -252,9 +252,10 @@ class Growth:
         """
         cells = [self.cells[order] - sum(c.cells[order] for c in touched) for order in ORDERS]
         passes = [self.passes[order] - sum(c.passes[order] for c in touched) for order in ORDERS]
-        measured = [m for m in (m for c in touched for m in c.measured) if m & mask != m] + [mask]
+        inside = {m for rank in bits(mask) for m in self.holding[rank] if m & mask == m}
+        held = sum(len(c.measured) for c in touched) - len(inside) + 1
         nodes = sum(c.mask.bit_count() for c in touched)  # a forest has no more nodes than attributes
-        tables = 2 * (len(measured) + nodes)
+        tables = 2 * (held + nodes)
         first = change.cells(False)
         if cells[0] + first <= max_cells and cells[1] <= cells[0] + first:
             # Whichever order wins, its cliques have no more cells than these.
@@ -274,6 +275,7 @@ class Growth:
                 return True
             if not exactly:
                 return None
+            measured = [*(m for c in touched for m in c.measured if m not in inside), mask]
             return passes[order] + tree_cost(connect(self.axes, tuple(change.cliques(order))), measured) <= max_pass
 
         if totals[0] != totals[1]:

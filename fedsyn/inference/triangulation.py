@@ -119,9 +119,16 @@ def axes_of(domain: Domain) -> Axes:
 def maximal(masks: Iterable[int]) -> list[int]:
     """The masks that no other mask contains, without repeats, in a fixed order (larger first)."""
     out: list[int] = []
+    holding: dict[int, list[int]] = {}  # the lowest bit of a mask is in whatever contains it
     for mask in sorted(set(masks), key=lambda m: (-m.bit_count(), m)):
-        if not any(mask & kept == mask for kept in out):
+        kept = holding.get(mask & -mask, ()) if mask else out
+        if not any(mask & other == mask for other in kept):
             out.append(mask)
+            rest = mask
+            while rest:
+                low = rest & -rest
+                rest ^= low
+                holding.setdefault(low, []).append(mask)
     return out
 
 

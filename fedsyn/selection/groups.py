@@ -19,10 +19,13 @@ from fedsyn.errors import ProtocolError
 Grouping = Mapping[tuple[str, int], npt.NDArray[np.integer]]
 
 
-@lru_cache(maxsize=4096)  # clients of a simulation that share a process ask for the same ones
 def group_counts(domain: Domain, clique: Clique, width: int) -> tuple[int, ...]:
     """Groups per attribute whose product is at most `width`: the smallest one grows first, none beyond its values."""
-    sizes = domain.shape_of(clique)
+    return _group_counts(domain.shape_of(clique), width)
+
+
+@lru_cache(maxsize=4096)  # a wide table has few shapes
+def _group_counts(sizes: tuple[int, ...], width: int) -> tuple[int, ...]:
     groups = [1] * len(sizes)
     while True:
         options = [
