@@ -28,7 +28,10 @@ _FILE_WIDTH, _FILE_COLUMNS = 230, 3
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of a figure: its heading, what it shows in one sentence, and the function that builds it."""
+    """One chart of a figure: its heading, what it shows in one sentence, and what builds it.
+
+    That gives a chart of altair, or its specification.
+    """
 
     title: str
     says: str
@@ -37,7 +40,8 @@ class Panel:
     def spec(self, *, legend: bool = True) -> Spec:
         """Return its specification with its data inside; without the chart's legend where the page has its own."""
         # altair's validation would cost more than everything else here; the tests draw every chart.
-        spec: Spec = self.build().to_dict(validate=False)
+        built = self.build()
+        spec: Spec = built if isinstance(built, dict) else built.to_dict(validate=False)
         datasets = spec.pop("datasets", {})
         for key in ("$schema", "config"):
             spec.pop(key, None)
