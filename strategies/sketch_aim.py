@@ -7,7 +7,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, sqrt
 from typing import Any
@@ -108,7 +108,7 @@ class SketchAim(MechanismStrategy):
             return
         sketched, left = self.sketches_of(sketches, sums), scales.planned
         with self.timed("select"):
-            self.link(sketched, measurements, left)
+            sketched = self.link(sketched, measurements, left)
         shrinkage = self.shrinkage_of(sketched)
         for t in range(1, self.options.rounds + 1):  # step 4
             self.begin_round(t)
@@ -218,27 +218,33 @@ class SketchAim(MechanismStrategy):
             found[name] = Cuts.of(mass, places)
         return found
 
-    def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> None:
-        """Takes the factors that the sketches show for what the fits start from, if the plan's error is smaller so."""
+    def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
+        """Takes the factors that the sketches show for what the fits start from, if the plan's error is smaller so.
+
+        Returns:
+            The sketches, which then know what was fitted to them.
+        """
         assert self.model is not None
         cuts, found = self.cuts(), list(sketched.looks(self.masses(), self.total))
         shown = factors(correlations(found, cuts, self.total))
         if not shown:
-            return
+            return sketched
         linked = factor_model(self.domain, cuts, shown, self.model.total)
         capacity = Capacity(linked.domain, self.config.inference)
         star = [clique for clique in linked.potentials if len(clique) > 1]
         if len(capacity.add_while_fitting(star)) < len(star):
-            return
+            return sketched
         error = self.foreseen_error(sketched, measurements, left)
         before = self.model, self.capacity, self._view
         self.model, self.capacity = linked, capacity
-        if self.foreseen_error(sketched, measurements, left) > error:
+        fitted = sketched.fitted_to(shown)
+        if self.foreseen_error(fitted, measurements, left) > error:
             self.model, self.capacity, self._view = before
-            return
-        self.base = linked
+            return sketched
+        self.base, self.sketches = linked, fitted
         said = ", ".join(f"{len(own)} columns" for own in shown)
         self.record.notes.append(f"what links columns is seen as {len(shown)} hidden factor(s), of {said}")
+        return fitted
 
     def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
         """Return the error that a plan from the last model is predicted to have."""
@@ -565,11 +571,21 @@ class Sketched:
         sketcher: that made them.
         values: one vector per sketch, in records.
         sigma: standard deviation of their noise before weights.
+        fitted: parameters per sketch that were fitted to these very values, and are in the model.
     """
 
     sketcher: Sketcher
     values: list[npt.NDArray[np.float64]]
     sigma: float
+    fitted: Mapping[Clique, float] = field(default_factory=dict)
+
+    def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
+        """The same once the loadings of factors were fitted to them: one for each attribute, shared by its pairs."""
+        shares: dict[Clique, float] = {}
+        for own in factors:
+            pairs = [q for q in self.sketcher.cliques if len(q) == 2 and own.keys() >= set(q)]
+            shares |= dict.fromkeys(pairs, len(own) / max(1, len(pairs)))
+        return replace(self, fitted=shares)
 
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
@@ -601,13 +617,18 @@ class Sketched:
         return looks(self.sketcher, self.values, self.sigma, masses, total)
 
     def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports."""
+        """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports.
+
+        A parameter that was fitted to the sketches has taken one dimension's noise out of the distance to them, and put
+        it into the distance to the table (Mallows' C_p): twice sigma^2 each.
+        """
         squared, spread, support = found = np.empty((3, len(self.values)))
+        fitted = np.array([self.fitted.get(clique, 0.0) for clique in self.sketcher.cliques])
         for which, coarse, seen in self.sketcher.together(view.probabilities(self.sketcher.cliques)):
             noises = self.sketcher.noises(which[0])
             support[which] = effective_cells_of_each(coarse)
             sigma = np.array([self.sketcher.sigma_of(i, self.sigma) for i in which])
-            squared[which] = self.off(which, view.model.total * seen, sigma)
+            squared[which] = self.off(which, view.model.total * seen, sigma) + 2.0 * fitted[which] * sigma * sigma
             spread[which] = sqrt(2.0 * noises) * sigma * sigma
         return found
 

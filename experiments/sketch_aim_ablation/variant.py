@@ -264,9 +264,10 @@ class Variant(SketchAim):
     Client = VariantClient
     options: VariantOptions
 
-    def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> None:
+    def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
         if self.options.finds_factors:
-            super().link(sketched, measurements, left)
+            return super().link(sketched, measurements, left)
+        return sketched
 
     def shrinkage_of(self, sketched: Sketched) -> float | None:
         """Return the shrinkage, from sketches by groups; the others do not tell it."""

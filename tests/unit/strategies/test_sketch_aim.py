@@ -468,6 +468,19 @@ def test_a_clique_inside_a_measured_one_is_not_measured_again_as_new() -> None:
     assert all(len(held.strategy.candidates.cliques[i]) == 1 for i in plan)
 
 
+def test_what_was_fitted_to_the_sketches_is_taken_off_their_praise() -> None:
+    """Least squares of p parameters to m noises: the distance to them is short of that to the truth by 2 p sigma^2."""
+    held = server(dependent(), width=9)
+    pairs = [q for q in held.sketcher.cliques if len(q) == 2]
+    one = dict.fromkeys(pairs[0], 0.5)
+    view = ModelView(held.model)
+    (before, *rest), (after, *same) = held.sketched.distances(view), held.sketched.fitted_to([one]).distances(view)
+    sigmas = np.array([held.sketcher.sigma_of(i, held.sketched.sigma) for i in range(len(pairs))])
+    inside = np.array([q == pairs[0] for q in pairs])
+    assert after - before == pytest.approx(np.where(inside, 2.0 * 2 * sigmas**2, 0.0))
+    assert np.array_equal(rest, same)
+
+
 def test_groups_follow_the_released_one_way_marginals() -> None:
     held = server(dependent(), width=9)
     packed = the_sum(held.strategy).arrays[0]
