@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +106,14 @@ def test_ray_gives_the_serial_result(config: Path, serial: Path) -> None:
     assert not [path for path in out.iterdir() if path.name.startswith(".")]  # the clients' rows are not left behind
 
 
+#: Runs a command that hears an interruption, also where a shell has started the tests in the background.
+LISTENING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 @pytest.mark.slow
 def test_an_interrupted_run_leaves_no_ray_behind(config: Path, tmp_path: Path) -> None:
     if not Path("/proc/self/environ").exists():
@@ -113,7 +122,7 @@ def test_an_interrupted_run_leaves_no_ray_behind(config: Path, tmp_path: Path) -
     command = [str(BIN / "fedsyn"), "run", str(config), "--out", str(out), "--set", "mechanism.rounds=5000"]
     command += ["--set", "federation.max_participations=null"]
     process = subprocess.Popen(
-        [*command, "--set", "runtime.engine=ray"],
+        [sys.executable, "-c", LISTENING, *command, "--set", "runtime.engine=ray"],
         env=environment(home),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
