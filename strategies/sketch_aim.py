@@ -188,7 +188,9 @@ class SketchAim(MechanismStrategy):
         return self.sketches
 
     def sketch_errors(self) -> Sequence[SketchError]:
-        return self.sketches.sketch_errors(self.view) if self.sketches and self.model else ()
+        if not self.sketches or self.model is None:
+            return ()
+        return [replace(own, scored=sorted(self.scores)) for own in self.sketches.sketch_errors(self.view)]
 
     def shrinkage_of(self, sketched: Sketched) -> float | None:
         """Return the shrinkage that the sketches tell."""

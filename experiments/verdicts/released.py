@@ -19,7 +19,7 @@ from experiments.held_out.held_tables import TABLES, available, row_counts, rows
 from experiments.verdicts.run import schema_of
 from fedsyn import yamlio
 from fedsyn.evaluation.predicted.effects import Effects
-from fedsyn.evaluation.predicted.links import seen_links
+from fedsyn.evaluation.predicted.links import DOUBT, seen_links
 from fedsyn.evaluation.real.comparison import compare_tables
 from fedsyn.evaluation.verdict import judged_link
 from fedsyn.inference import Evidence
@@ -64,7 +64,7 @@ def main() -> int:
     print("| doubt | called kept | are kept | weakened | lost | called lost | are kept | weakened | lost |")
     print("|---" * 9 + "|")
     right = {}
-    for doubt in DOUBTS if options.side == "tuning" else (1.0,):
+    for doubt in DOUBTS if options.side == "tuning" else (DOUBT,):
         counts = table_of(found, doubt)
         cells = [f"{doubt:g} sd"]
         for state in ("kept", "lost"):

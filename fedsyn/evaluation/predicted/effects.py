@@ -57,6 +57,7 @@ class SketchError:
         groups: of each attribute, the group of each value; None: the sketch sees cells of any shape.
         alone: the squared distance from independent attributes, unbiased too; None: not known.
         noises: independent ones in the sketch.
+        scored: attributes without an order whose values were put in one by released values.
     """
 
     clique: Clique
@@ -67,6 +68,7 @@ class SketchError:
     groups: tuple[npt.NDArray[np.integer], ...] | None = None
     alone: float | None = None
     noises: int = 1
+    scored: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ there and here, so the shape counts. s is known; r is known up to noise:
 - **Measured.** The noisy counts y are r plus noise that the model was fitted to as well, so <y, s> is too large. Given
   y, and a relative error that is as large in every cell on average, r is normal; that error's square is what y makes
   likely. Mean and variance of r, and s, give what is kept, and by how much that may be off.
-- **Sketched.** |r|^2 + |s|^2 - |r - s|^2 = 2 <r, s>, and the sketch tells the first and the third without bias.
+- **Sketched.** |r - s|^2 is shrunk by all sketches together, as the planner does: what looks strongest has most of its
+  noise. That share of it is what <r - s, s> has beside noise, half of |r|^2 - |r - s|^2 - |s|^2.
 
-Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`). A pair is
+Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`); what is kept
+is that of what they show, in rows and table. A pair is
 seen to be linked if the look is beyond noise, for all pairs together, and the association is no weaker than what
 `verdict` calls a link.
 """
@@ -29,6 +31,7 @@ from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent, visible
 from fedsyn.evaluation.real.scores import few_groups, places
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, Judged, judged_link
+from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
 from fedsyn.table.counting.residuals import residual
@@ -36,7 +39,7 @@ from fedsyn.table.schema import CategoricalColumn, Schema
 
 Floats = npt.NDArray[np.float64]
 #: A link is called kept or lost if it is so by this many standard deviations: experiments/verdicts, the tuning side.
-DOUBT = 1.0
+DOUBT = 2.0
 _SQUARES = np.append(0.0, np.exp(np.linspace(math.log(1e-5), math.log(8.0), 80)))  # of relative errors
 _NOTHING = 1e-12  # shares below it count as none
 
@@ -74,6 +77,7 @@ class SeenLinks:
         looked: pairs that were measured or sketched.
         least: the association that half of these would have shown; 1: none would have.
         joined: unordered columns some of whose values were looked at together.
+        orderless: those of them whose values nothing released has put in an order.
     """
 
     links: tuple[SeenLink, ...] = ()
@@ -81,6 +85,7 @@ class SeenLinks:
     looked: int = 0
     least: float = 1.0
     joined: tuple[str, ...] = ()
+    orderless: tuple[str, ...] = ()
 
     def sentence(self) -> str:
         """Return what was not seen, as one clause; empty where there are no pairs."""
@@ -113,6 +118,8 @@ def seen_links(
     domain = effects.domain
     few = {name: _few(effects, name, schema) for name in domain}
     sketched = {domain.canonical(g.clique): g for g in sketches if len(g.clique) == 2 and g.alone is not None}
+    off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
+    apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
     view, found = ModelView(effects.model), list[SeenLink]()  # type: ignore[arg-type]
     least, grouped = list[float](), set[str]()
     for pair in pairs:
@@ -121,7 +128,7 @@ def seen_links(
         if effects.is_measured(pair):
             look = _Measured(effects, pair, own)
         elif pair in sketched:
-            look = _Sketched(effects, pair, sketched[pair])
+            look = _Sketched(effects, pair, sketched[pair], apart[pair])
         else:
             continue
         if look.groups is not None:
@@ -137,13 +144,16 @@ def seen_links(
             continue
         (cells,) = view.probabilities([pair])
         made = float((_Units.of(effects, pair, own).of_cells(cells) ** 2).sum())
-        kept, spread = look.kept(cells, most, made, shown)
+        kept, spread = look.kept(cells, most)
+        spread = math.hypot(spread, (1.0 - shown) / math.sqrt(12.0))  # of what no group showed, anything may be kept
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
         found.append(SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3)))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
     found.sort(key=lambda link: -link.judged().loss)
     joined = tuple(name for name in domain if name in grouped)
-    return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), joined)
+    scored = frozenset[str]().union(*(g.scored for g in sketched.values()))
+    orderless = tuple(name for name in joined if name not in scored)
+    return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), joined, orderless)
 
 
 def _few(effects: Effects, name: str, schema: Schema | None) -> npt.NDArray[np.int64]:
@@ -253,20 +263,18 @@ class _Measured:
         """|r|^2, less what chance adds to it."""
         return float(self.posterior[0] @ self._squares)
 
-    def kept(self, cells: npt.NDArray[np.floating], most: float, made: float, shown: float) -> tuple[float, float]:
-        """What is kept of a link, and its standard deviation.
+    def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
+        """What is kept of a link, in the groups of the counts, and its standard deviation.
 
         Args:
             cells: the table's marginal.
             most: what |r|^2 is at most.
-            made: |s|^2 in few groups.
-            shown: share of an association in few groups that these counts show.
         """
         (chance, means, variances), own = self.posterior, self.units.of_cells(cells)
-        squares = np.minimum(most, np.maximum(0.0, self._squares) / shown)
-        bases = np.maximum(squares, made)
+        squares, made = np.minimum(most, np.maximum(0.0, self._squares)), float(own @ own)
+        bases = np.maximum(np.maximum(squares, made), _NOTHING)
         kept = means @ own / bases
-        moved = np.where((squares > made)[:, None], 2.0 / shown * kept[:, None] * means, 0.0)
+        moved = np.where((squares > made)[:, None], 2.0 * kept[:, None] * means, 0.0)
         spread = (variances * (own - moved) ** 2).sum(axis=1) / bases**2
         mean = float(chance @ kept)
         return mean, math.sqrt(float(chance @ (spread + (kept - mean) ** 2)))
@@ -275,8 +283,8 @@ class _Measured:
 class _Sketched:
     """A sketch of a pair; what it says is in shares of the rows."""
 
-    def __init__(self, effects: Effects, pair: Clique, sketch: SketchError) -> None:
-        self.effects, self.pair, self.sketch = effects, pair, sketch
+    def __init__(self, effects: Effects, pair: Clique, sketch: SketchError, apart: float) -> None:
+        self.effects, self.pair, self.sketch, self.apart = effects, pair, sketch, apart
         self.groups = sketch.groups if sketch.clique == pair else None
         self.unit = sketch.support / effects.rows**2
         self.squared = ((sketch.alone or 0.0) - sketch.rows) * self.unit
@@ -291,14 +299,16 @@ class _Sketched:
     def _spread(self) -> float:
         return (self.sketch.spread + self.sketch.rows * math.sqrt(2.0 / self.sketch.noises)) * self.unit
 
-    def kept(self, cells: npt.NDArray[np.floating], most: float, made: float, shown: float) -> tuple[float, float]:
+    def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
         """What is kept of a link, and its standard deviation; as of counts."""
-        squared = min(most, max(0.0, self.squared) / shown)
         off = np.asarray(cells, np.float64).ravel() - independent(self.effects.masses, self.pair)
         if self.groups is not None:
             off = sums_of_groups(group_of_cells(self.groups)[0], off)
-        own, base = float(off @ off) * self.sketch.support, max(squared, made)
-        both = ((self.sketch.alone or 0.0) - self.sketch.squared) * self.unit + own
-        kept = 0.5 * both / base
-        noise = math.sqrt(self.sketch.spread / math.sqrt(2.0 * self.sketch.noises) * self.unit * own) / base
-        return kept, math.hypot(noise, kept * self._spread / shown / base if squared > made else 0.0)
+        own, apart = float(off @ off) * self.sketch.support, self.apart * self.unit
+        noise = self.sketch.spread / math.sqrt(2.0 * self.sketch.noises) * self.unit  # of one dimension
+        share = apart / (apart + self.sketch.noises * noise)
+        along = 0.5 * share * (((self.sketch.alone or 0.0) - self.sketch.squared) * self.unit - own)
+        squared = min(most, max(0.0, own + 2.0 * along + apart - self.sketch.rows * self.unit))
+        base = max(squared, own, _NOTHING)
+        kept, off_by = (own + along) / base, math.sqrt(share * noise * own) / base
+        return kept, abs(1.0 - 2.0 * kept) * off_by if squared > own else off_by

@@ -149,8 +149,8 @@ class PredictedQuality(Evaluation):
         folded = [name for name, share in self.other.items() if share > LOST["other"]]
         if folded:
             return f"a schema that lists the values of {few(folded)}"
-        if joined := self.seen.joined:
-            return f"values in their order (ordered: true), if they have one, in {few(joined)}"
+        if orderless := self.seen.orderless:
+            return f"values in their order (ordered: true), if they have one, in {few(orderless)}"
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
         return min(gains, key=lambda name: gains[name]) if gains else "a larger epsilon or more rows"
 

@@ -383,6 +383,6 @@ def test_what_is_kept_of_a_link_is_told_without_its_rows(how: str, sigma: float,
 
 
 def test_a_link_in_doubt_is_neither_kept_nor_lost() -> None:
-    kept, lost = SeenLink(("a", "b"), 0.3, 0.28, 0.9, 0.1), SeenLink(("a", "b"), 0.3, 0.1, 0.3, 0.15)
+    kept, lost = SeenLink(("a", "b"), 0.3, 0.28, 0.9, 0.05), SeenLink(("a", "b"), 0.3, 0.1, 0.3, 0.08)
     assert kept.judged().state == "kept" and lost.judged().state == "lost"
-    assert replace(kept, spread=0.2).judged().state == replace(lost, spread=0.25).judged().state == "weakened"
+    assert replace(kept, spread=0.1).judged().state == replace(lost, spread=0.15).judged().state == "weakened"
