@@ -134,7 +134,7 @@ def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "power before"])
 def test_killed_at_every_call_no_node_takes_part_in_more_rounds(node: Answering, when: str) -> None:
-    from tests.unit.test_node_faults import Disk
+    from tests.unit.nodes.node.test_node_faults import Disk
 
     config, at = configuration(), 0
     while True:
