@@ -115,7 +115,9 @@ REQUESTS = [  # what every client answers in the same way is damaged once
     (name, request)
     for name in registry.MECHANISMS
     for request in client_class(name).requests
-    if request != "evaluate" or name == "sketch_aim"
+    if (request != "evaluate" or name == "sketch_aim")
+    # Sizes of clients as the unit, which an accountant of single rows refuses.
+    and (request != "rows" or contract_class(name).accountant in ("zcdp", "gaussian"))
 ]
 every_request = pytest.mark.parametrize(("name", "request_"), REQUESTS)
 
