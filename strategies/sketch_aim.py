@@ -190,7 +190,8 @@ class SketchAim(MechanismStrategy):
     def sketch_errors(self) -> Sequence[SketchError]:
         if not self.sketches or self.model is None:
             return ()
-        return [replace(own, scored=sorted(self.scores)) for own in self.sketches.sketch_errors(self.view)]
+        found = self.sketches.sketch_errors(self.view)
+        return [replace(own, scored=[name for name in own.clique if name in self.scores]) for own in found]
 
     def shrinkage_of(self, sketched: Sketched) -> float | None:
         """Return the shrinkage that the sketches tell."""

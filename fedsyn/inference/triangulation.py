@@ -119,16 +119,13 @@ def axes_of(domain: Domain) -> Axes:
 def maximal(masks: Iterable[int]) -> list[int]:
     """The masks that no other mask contains, without repeats, in a fixed order (larger first)."""
     out: list[int] = []
-    holding: dict[int, list[int]] = {}  # the lowest bit of a mask is in whatever contains it
+    holding: dict[int, list[int]] = {}  # whatever contains a mask has its lowest bit, too
     for mask in sorted(set(masks), key=lambda m: (-m.bit_count(), m)):
-        kept = holding.get(mask & -mask, ()) if mask else out
+        kept = holding.get(bits(mask)[0], ()) if mask else out
         if not any(mask & other == mask for other in kept):
             out.append(mask)
-            rest = mask
-            while rest:
-                low = rest & -rest
-                rest ^= low
-                holding.setdefault(low, []).append(mask)
+            for rank in bits(mask):
+                holding.setdefault(rank, []).append(mask)
     return out
 
 

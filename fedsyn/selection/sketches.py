@@ -166,25 +166,13 @@ class Sketcher:
     # ---------------------------------------------------------------------------------------------- kernels
 
     @cached_property
-    def _lookups(self) -> list[list[npt.NDArray[np.int64]]]:
-        """Per clique and attribute: value -> group * stride, so that the bucket of a row is a sum of look-ups."""
-        tables = []
-        for clique, counts in zip(self.cliques, self.shapes, strict=True):
-            stride, own = 1, []
-            for name, groups in zip(reversed(clique), reversed(counts), strict=True):
-                own.append(np.asarray(self.grouping[name, groups], np.int64) * stride)
-                stride *= groups
-            tables.append(own[::-1])
-        return tables
-
-    @cached_property
     def _buckets(self) -> list[npt.NDArray[np.int64]]:
-        """Per clique: the bucket of each cell, flat in C order."""
+        """Per clique: the bucket of each cell, flat in C order; of groups without values, too."""
         found = []
-        for own in self._lookups:
+        for clique, counts in zip(self.cliques, self.shapes, strict=True):
             flat = np.zeros(1, np.int64)
-            for lookup in own:
-                flat = (flat[:, None] + lookup).ravel()
+            for name, groups in zip(clique, counts, strict=True):
+                flat = (flat[:, None] * groups + np.asarray(self.grouping[name, groups], np.int64)).ravel()
             found.append(flat)
         return found
 

@@ -57,7 +57,7 @@ class SketchError:
         groups: of each attribute, the group of each value; None: the sketch sees cells of any shape.
         alone: the squared distance from independent attributes, unbiased too; None: not known.
         noises: independent ones in the sketch.
-        scored: attributes without an order whose values were put in one by released values.
+        scored: those of its attributes without an order whose values were put in one by released values.
     """
 
     clique: Clique

@@ -11,9 +11,8 @@ there and here, so the shape counts. s is known; r is known up to noise:
   noise. That share of it is what <r - s, s> has beside noise, half of |r|^2 - |r - s|^2 - |s|^2.
 
 Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`); what is kept
-is that of what they show, in rows and table. A pair is
-seen to be linked if the look is beyond noise, for all pairs together, and the association is no weaker than what
-`verdict` calls a link.
+is that of what they show, in rows and table. A pair is seen to be linked if the look is beyond noise, for all pairs
+together, and the association is no weaker than what `verdict` calls a link.
 """
 
 from __future__ import annotations
