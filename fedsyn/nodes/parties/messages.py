@@ -25,7 +25,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError, ProtocolError
 
 #: Version of everything that server, parties and clients say to each other about a store.
-STORE_VERSION = 3
+STORE_VERSION = 4
 _HEAD = struct.Struct("<I")
 _MOST_HEAD = 1 << 26  # bytes of a message's JSON part
 _MALFORMED = "a message is malformed"
