@@ -32,7 +32,7 @@ from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange, Patience
 from fedsyn.protocol.joining import ABSENT, Participant, Returning
-from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
+from fedsyn.protocol.record import NOT_JOINED, Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
 from fedsyn.protocol.room import require_feasible
 from fedsyn.protocol.waiting import GONE, Announce, Announcer, at_least, log_waiting, require_whole
@@ -427,7 +427,7 @@ class Driver(OwnLoop):
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
         reasons += refused
-        self.record.notes += [f"not joined: {reason}" for reason in reasons]
+        self.record.notes += [f"{NOT_JOINED}{reason}" for reason in reasons]
         joining.require_enough(self.clients, len(nodes) + len(absent), self.fewest, reasons)
         self.record.cohort = list(self.clients)
 

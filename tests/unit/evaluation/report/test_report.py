@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -372,6 +373,8 @@ def test_a_private_run_says_for_whom() -> None:
     assert text.startswith("This is a synthetic table of 1,000 rows and 2 columns; how good it is was not measured. ")
     assert "It was made by m from the rows of 3 holders" in text
     assert "keeps private one row, added or removed, at one client, with epsilon = 1 and delta = 1e-06" in text
+    left_out = replace(facts(), joined=2)
+    assert "It was made by m from the rows of 2 of 3 holders" in first_sentence(left_out)
     assert "hold for nobody" in first_sentence(facts(private=False, not_private_because=["seeded"]))
 
 
