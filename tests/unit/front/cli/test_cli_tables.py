@@ -22,6 +22,7 @@ from fedsyn.front.cli.runs import show_result
 from fedsyn.loading import load_config
 from fedsyn.protocol.record import NOT_JOINED
 from fedsyn.runs.report import write_run_page
+from fedsyn.version import installing
 
 SCHEMA = """\
 columns:
@@ -296,7 +297,7 @@ def test_the_demo_without_its_table_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "statsmodels.datasets.randhie", None)
     monkeypatch.delenv("FEDSYN_DATA", raising=False)
-    assert_one_message(call("demo", "--out", "out"), "pip install 'fedsyn[demo]'")
+    assert_one_message(call("demo", "--out", "out"), installing("demo"))
     assert not Path("out").exists()
 
 
