@@ -114,7 +114,6 @@ def check_configuration(announcement: Announcement, host: Host, protocol: Capabi
         refuse(config.runtime.engine != "deployment", "a party of a deployment takes part in no simulation")
         refuse(config.runtime.seed is not None, "a party draws no noise from a seed that others know")
     few, least = announcement.clients, policy.minimum_clients
-    refuse(not 1 <= few <= config.federation.clients, "the announcement is malformed")
     refuse(few < least, f"its policy lets nothing out below {least} clients, and the run has {few}")
     _check_sizes(announcement, policy.limits)
     _check_budget(announcement, host)
@@ -148,7 +147,8 @@ def contract_of(announcement: Announcement, limits: LimitsNode) -> Any:
 
 def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     config, domain = announcement.config, announcement.domain
-    refuse(len(announcement.nonce) != 16 or announcement.minimum < 1, "the announcement is malformed")
+    wrong = len(announcement.nonce) != 16 or min(announcement.minimum, announcement.clients) < 1
+    refuse(wrong, "the announcement is malformed")
     fewest = config.federation.minimum_cohort
     refuse(announcement.minimum < fewest, f"the configuration's minimum_cohort is {fewest}")
     refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")

@@ -458,16 +458,15 @@ def test_a_run_that_could_never_let_anything_out_is_refused_before_clients_pay()
         Bench(hosts=hosts, seed=None)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("clients", "said"), [(2, "below 3 clients, and the run has 2"), (0, "malformed"), (CLIENTS + 1, "malformed")]
-)
-def test_a_run_that_too_few_have_joined_is_refused_before_clients_pay(clients: int, said: str) -> None:
+@pytest.mark.parametrize("clients", [0, 2])
+def test_a_run_that_too_few_have_joined_is_refused_before_clients_pay(clients: int) -> None:
     """The run goes on with two, these parties with three: what two have dealt would come out to nobody."""
     hosts = tuple(Host(KeyPair(), policy(minimum_clients=3), Randomness(None)) for _ in range(3))
     parties = LocalParties(Randomness(None), hosts, timeout=20.0)
-    with pytest.raises(RunError, match=said):
+    with pytest.raises(RunError, match=f"below 3 clients, and the run has {clients}"):
         parties.begin(announced(mpc_config(), clients=clients))
-    parties.begin(announced(mpc_config(), clients=3))
+    for enough in (3, CLIENTS + 1):  # whoever is connected is asked
+        parties.begin(announced(mpc_config(), clients=enough))
     parties.end()
 
 
