@@ -107,7 +107,9 @@ def choice(started: Services, attributes: int, repeats: int, threat: str) -> Non
     contract = contract_class("distaim")(config, domain)
     cliques = [q for q in contract.candidates.cliques if len(q) == 2]
     parties = started.remote()
-    announcement = Announcement(config, domain, contract.stored.cliques, 0.03, 1, secrets.token_bytes(16))
+    announcement = Announcement(
+        config, domain, contract.stored.cliques, 0.03, 1, secrets.token_bytes(16), config.federation.clients
+    )
     run = parties.begin(announcement)
     rng = np.random.default_rng(0)
     tables = [rng.integers(0, 32, (2000, attributes)).astype(np.uint8) for _ in range(3)]

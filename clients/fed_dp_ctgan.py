@@ -40,6 +40,7 @@ from fedsyn.protocol.wire.envelope import Arrays, check_message
 from fedsyn.protocol.wire.holder import Call
 from fedsyn.protocol.wire.requests import AskRequest, Layout, Request
 from fedsyn.settings import Node
+from fedsyn.version import installing
 
 #: A gradient travels in whole steps of its clipping norm divided by this.
 STEPS_OF_CLIP = 2**20
@@ -50,7 +51,7 @@ def require_deep() -> None:
     """ConfigError unless the packages of the extra `deep` are installed; imports none of them."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise ConfigError(f"mechanism 'fed_dp_ctgan' needs the package '{missing[0]}': pip install 'fedsyn[deep]'")
+        raise ConfigError(f"mechanism 'fed_dp_ctgan' needs the package '{missing[0]}': {installing('deep')}")
 
 
 class CtganOptions(Node):

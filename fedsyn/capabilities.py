@@ -50,7 +50,7 @@ class Capabilities:
         finds_bins: whether private bounds, bins and categories can be found by its sums.
         splits_columns: whether holders may have different columns of the same rows.
         parties: machines beside the server and the holders.
-        extra: what `pip install 'fedsyn[...]'` must name; empty: nothing.
+        extra: of the package, which must be installed; empty: none.
         only_noise: why other noises are refused.
         only_threat: why other threats are refused, as a relative clause.
     """

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from fedsyn.errors import ConfigError
 from fedsyn.output import filled, plain
+from fedsyn.version import installing
 
 # Rows of a table, and bars of a chart.
 _MOST = 40
@@ -63,7 +64,7 @@ class Shown:
             ConfigError: altair is not installed.
         """
         if find_spec("altair") is None:
-            raise ConfigError("a chart needs altair: pip install 'fedsyn[report]'")
+            raise ConfigError(f"a chart needs altair: {installing('report')}")
         import altair as alt
 
         view = self._view()

@@ -103,7 +103,7 @@ class FederationNode(Node):
         minimum_cohort: fewest clients that a round asks, and fewest that must answer.
         timeout: seconds that the server waits for the replies to one request; later replies are not used.
         connect_timeout: seconds that a deployment waits for all of its clients to connect; then `minimum_cohort` of
-            them are enough.
+            them are enough, or those from which a store of ciphertexts opens (`aggregation.dropout`).
         patience: seconds for which a deployment waits for `minimum_cohort` clients to connect, and asks again what too
             few holders have answered: those that are offline or slow, whose disk is full, whose people have yet to
             approve the run. A simulation has nobody to wait for.

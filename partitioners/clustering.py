@@ -28,6 +28,7 @@ from pydantic import Field
 from fedsyn.errors import ConfigError
 from fedsyn.table.data.fetch import cache_dir
 from fedsyn.table.data.partition import Partitioner, PartitionInput, fill_small_clients, group_rows
+from fedsyn.version import installing
 
 # UMAP needs a neighbourhood: below this many rows the embedding is the first two principal components.
 _FEWEST_ROWS_FOR_UMAP = 16
@@ -187,9 +188,7 @@ def _import_umap() -> Any:
 
 
 def _missing(package: str) -> ConfigError:
-    return ConfigError(
-        f"the clustering partition needs {package}, which is not installed: pip install 'fedsyn[simulation]'"
-    )
+    return ConfigError(f"the clustering partition needs {package}, which is not installed: {installing('simulation')}")
 
 
 def _versions(*packages: str) -> dict[str, str]:

@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if DEEP in item.name and name not in NOT_LEFT:
             item.add_marker(pytest.mark.slow)
             if absent:
-                item.add_marker(pytest.mark.skip(reason="the extra deep is not installed: pip install 'fedsyn[deep]'"))
+                item.add_marker(pytest.mark.skip(reason="the extra deep is not installed"))
 
 
 @pytest.hookimpl(trylast=True)

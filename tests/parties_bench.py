@@ -42,8 +42,11 @@ def mpc_config(options: dict[str, Any] | None = None, **nodes: Any) -> RunConfig
     )
 
 
-def announced(config: RunConfig, rho: float = RHO, minimum: int = 1, nonce: bytes = bytes(16)) -> Announcement:
-    return Announcement(config, DOMAIN, contract_class("distaim")(config, DOMAIN).stored.cliques, rho, minimum, nonce)
+def announced(
+    config: RunConfig, rho: float = RHO, minimum: int = 1, nonce: bytes = bytes(16), clients: int = CLIENTS
+) -> Announcement:
+    cliques = contract_class("distaim")(config, DOMAIN).stored.cliques
+    return Announcement(config, DOMAIN, cliques, rho, minimum, nonce, clients)
 
 
 def policy(**changes: Any) -> PartyPolicy:

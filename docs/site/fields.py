@@ -185,6 +185,9 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
         bounded("rho", "the policy, the run's own budget, the book; no deal of a client that promised less"),
         bounded("minimum", "no less than the configuration's minimum_cohort, nor than the policy's"),
         word("nonce", "16 bytes", "nothing: each party binds the run to a nonce of its own"),
+        bounded(
+            "clients", "no fewer than the policy's minimum; contributors are counted again before anything is opened"
+        ),
     ),
     "ChooseOrder": (
         bounded("number", "later than the last one; no more choices than the configuration has"),

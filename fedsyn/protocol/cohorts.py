@@ -116,12 +116,14 @@ def check_participations(config: RunConfig, rounds: int | None, *, once: bool, c
         why = "has one data holder" if central else "has no fixed number of rounds that ask cohorts of clients"
         raise ConfigError(f"federation.max_participations: '{name}' {why}; leave it out")
     asked = cohort_size(node.sampling_rate, node.minimum_cohort, node.clients)
-    if rounds * asked > most * node.clients:
+    has = most * node.clients
+    if rounds * asked > has:
+        # One client a round, the fewest, may be too many: then no rate helps.
+        rate = f"federation.sampling_rate to {_shown(most / rounds)} or less (and minimum_cohort with it), "
         raise ConfigError(
             f"federation.max_participations: {rounds} rounds of {asked} clients each need {rounds * asked} "
-            f"participations, and {node.clients} clients with at most {most} each have {most * node.clients}: set "
-            f"federation.sampling_rate to {_shown(most / rounds)} or less (and minimum_cohort with it), "
-            f"mechanism.rounds to {max(1, most * node.clients // asked)} or less, or max_participations to "
+            f"participations, and {node.clients} clients with at most {most} each have {has}: set "
+            f"{rate if has >= rounds else ''}mechanism.rounds to {has // asked} or less, or max_participations to "
             f"{math.ceil(rounds * asked / node.clients)} or more"
         )
 
@@ -158,5 +160,6 @@ def take_part(
 
 
 def _shown(share: float) -> str:
-    """A share, rounded down to three digits."""
-    return f"{math.floor(min(1.0, share) * 1000) / 1000:g}"
+    """A share, rounded down to three significant digits: never to 0."""
+    whole = 10 ** (2 - math.floor(math.log10(share)))
+    return f"{math.floor(share * whole + 1e-9) / whole:.3g}"

@@ -32,7 +32,7 @@ from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange, Patience
 from fedsyn.protocol.joining import ABSENT, Participant, Returning
-from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
+from fedsyn.protocol.record import NOT_JOINED, Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
 from fedsyn.protocol.room import require_feasible
 from fedsyn.protocol.waiting import GONE, Announce, Announcer, at_least, log_waiting, require_whole
@@ -172,6 +172,11 @@ class Driver(OwnLoop):
         require_feasible(self.contract, len(self.clients), rows if known else 1.0, max(own, default=1.0))
 
     @property
+    def fewest(self) -> int:
+        """Clients without which the run could not finish: a store may open from more of them than a sum asks."""
+        return make_store(self.config).fewest if self.contract.store else max(1, self.config.federation.minimum_cohort)
+
+    @property
     def total(self) -> float:
         """Row count of the federation, at least 1."""
         return max(1.0, self.rows(self.clients))
@@ -263,10 +268,13 @@ class Driver(OwnLoop):
     def _deal(self, store: StoreServer, asked: Deal, grid: Grid, timeout: float) -> tuple[int, ...]:
         """One message to each client of the cohort; gives the partition ids that have dealt now."""
         before, cohort = len(store.dealt), list(asked.cohort)
-        exchange = self._exchange(grid, timeout, cohort, self._envelope(asked.request))
+        envelope = self._envelope(asked.request)
         for first in range(0, len(cohort), store.at_once):
             own = {k: [np.array([k], np.int64)] for k in cohort[first : first + store.at_once]}
-            replies = exchange.among(own).stream(store.invitation, own)
+            # Whoever can be waited for is, unless the store opens without it, should all that come later deal.
+            later = len(cohort) - first - len(own)
+            enough = at_least(min(len(own), store.store.fewest - len(store.dealt) - later))
+            replies = self._exchange(grid, timeout, list(own), envelope, enough).stream(store.invitation, own)
             for block in chunks(replies, _BLOCK):
                 store.deal({reply.partition: reply for reply in block})
         return tuple(store.dealt[before:])
@@ -278,7 +286,7 @@ class Driver(OwnLoop):
         exchange = self._exchange(grid, timeout, asked.cohort, self._envelope(asked.request))
         if isinstance(asked.request, Join):
             # Where nothing is lost on the way, whoever does not answer once never does.
-            needed = self.config.federation.minimum_cohort if self.config.runtime.engine == "deployment" else 0
+            needed = self.fewest if self.config.runtime.engine == "deployment" else 0
             once = replace(exchange, patience=None)
             return joining.asked_patiently(once, self.record.dropped, self._queue, needed)
         return exchange(list(asked.arrays))
@@ -407,7 +415,7 @@ class Driver(OwnLoop):
         wanted = 1 if self.contract.central else federation.clients
         # Other columns of the same people stand for nobody else's; a simulation has nobody to wait for.
         is_whole = federation.columns is not None or self.config.runtime.engine != "deployment"
-        needed = wanted if is_whole else min(wanted, federation.minimum_cohort)
+        needed = wanted if is_whole else min(wanted, self.fewest)
         nodes, absent = joining.wait_for_nodes(grid, wanted, needed, self._queue)
         self.clients = joining.provisional(nodes)
         self.record.cohort = sorted(self.clients)
@@ -419,8 +427,8 @@ class Driver(OwnLoop):
         self.record.dropped = {}  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
         reasons += refused
-        self.record.notes += [f"not joined: {reason}" for reason in reasons]
-        joining.require_enough(self.clients, len(nodes) + len(absent), federation, reasons)
+        self.record.notes += [f"{NOT_JOINED}{reason}" for reason in reasons]
+        joining.require_enough(self.clients, len(nodes) + len(absent), self.fewest, reasons)
         self.record.cohort = list(self.clients)
 
     @property
@@ -449,7 +457,7 @@ class Driver(OwnLoop):
         """Agree on the run, and on the budget left after a share, with the parties that keep something for it."""
         for kept in self.kept:
             last = self.contract.evaluation_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
-            kept.announce(self.ledger.remaining_rho * (1 - share) + last)
+            kept.announce(self.ledger.remaining_rho * (1 - share) + last, len(self.clients))
 
     def _release_sizes(self) -> Steps:
         """Each client's row count with noise, or that of all together, from the run's budget; then the clients have it.
@@ -465,5 +473,5 @@ class Driver(OwnLoop):
             return
         replies = yield Ask(self.everyone(), Sizes(sigma=sigma))
         self.clients = joining.with_released_sizes(self.clients, replies, sigma, self.drop)
-        if len(self.clients) < max(1, self.config.federation.minimum_cohort):
+        if len(self.clients) < self.fewest:
             raise RunError("too few clients released their size")

@@ -206,11 +206,8 @@ def joined(
     return dict(sorted(clients.items())), reasons
 
 
-def require_enough(
-    clients: Mapping[int, Participant], nodes: int, node: FederationNode, reasons: Sequence[str]
-) -> None:
-    """RunError with the first reasons unless enough clients joined."""
-    minimum = max(1, node.minimum_cohort)
+def require_enough(clients: Mapping[int, Participant], nodes: int, minimum: int, reasons: Sequence[str]) -> None:
+    """RunError with the first reasons unless at least `minimum` clients joined."""
     if len(clients) < minimum:
         more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
         detail = f" ({'; '.join(reasons[:3])}{more})" if reasons else ""

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+#: How the note begins that says who is not in a run, and why.
+NOT_JOINED = "not joined: "
+
 
 @dataclass
 class RoundRecord:

@@ -161,6 +161,10 @@ def write_run_page(
         why = "the schema is not at hand" if public else str(error)
         notes.append(f"The values of the columns are not shown: {why}.")
     model = load_model(out / "model.npz") if (out / "model.npz").is_file() else None
+    rounds = read_rounds(out, measured=not public)
+    # In a simulation everybody is there, or all rows are one holder's.
+    cohorts = [line.get("cohort") for line in rounds[: config.runtime.engine == "deployment"]]
+    joined = next((len(cohort) for cohort in cohorts if isinstance(cohort, list)), None)
     compared = any(isinstance(one, TableComparison) for one in found)
     drawn: tuple[Sequence[Marginal], Links] = (), ()
     if not compared and schema is not None and draw and (synthetic is not None or synthetic_file(out).is_file()):
@@ -172,7 +176,8 @@ def write_run_page(
         found,
         config=_shown_config(config, out, public),
         metrics={} if public else read_facts(out / "metrics.json"),
-        rounds=read_rounds(out, measured=not public),
+        rounds=rounds,
+        joined=joined,
         rows=config.synthesis.rows if model is None else table_rows(config, model),
         layout=layout_said(config, schema),
         edges=None if model is None else _edges(model, schema, _measured(out, model)),

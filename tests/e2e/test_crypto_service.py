@@ -223,7 +223,7 @@ class Driven:
         self.contract = contract_class(self.config.mechanism.name)(self.config, DOMAIN)
         self.facts = self.contract.store_facts if self.contract.store else None
         cliques = self.contract.stored.cliques if self.contract.store else ()
-        self.announcement = Announcement(self.config, DOMAIN, cliques, rho, 1, secrets.token_bytes(16))
+        self.announcement = Announcement(self.config, DOMAIN, cliques, rho, 1, secrets.token_bytes(16), CLIENTS)
         self.number = -1
         self.begun: Begun = self.party.begin(self.announcement)
         if self.facts is not None:
@@ -754,7 +754,7 @@ def test_totals_that_do_not_fit(services: CryptoServices) -> None:
         ({"length": 10**9}, "malformed, or large"),
         ({"length": 0}, "malformed, or large"),
         ({"count": "all"}, "a message is malformed"),
-        ({"sigma": float("nan")}, "malformed, or large"),
+        ({"sigma": float("nan")}, "a message is malformed"),
         ({"sensitivity": 0.0}, "malformed, or large"),
         ({"asked": True}, "a message is malformed"),
         ({"asked": CLIENTS + 1}, "asks at most the run's 3 clients"),
@@ -853,7 +853,7 @@ def test_a_simulation_is_refused(services: CryptoServices) -> None:
         (RuntimeNode(engine="deployment").model_copy(update={"seed": 3}), "malformed|a seed that others know"),
     ):
         simulated = config.model_copy(update={"runtime": runtime})
-        announced = Announcement(simulated, DOMAIN, contract.stored.cliques, RHO, 1, secrets.token_bytes(16))
+        announced = Announcement(simulated, DOMAIN, contract.stored.cliques, RHO, 1, secrets.token_bytes(16), CLIENTS)
         with pytest.raises(RunError) as caught:
             services.remote().begin(announced)
         one_sentence(caught, at(services), said)

@@ -150,7 +150,9 @@ class Driven:
         self.config = services.config(**nodes)
         cliques = contract_class("distaim")(self.config, DOMAIN).stored.cliques
         self.layout = StoredLayout(cliques, DOMAIN)
-        self.announcement = Announcement(self.config, DOMAIN, cliques, RHO, 1, secrets.token_bytes(16))
+        self.announcement = Announcement(
+            self.config, DOMAIN, cliques, RHO, 1, secrets.token_bytes(16), self.config.federation.clients
+        )
         self.number = -1
         self.run = self.parties.begin(self.announcement)
 
@@ -529,7 +531,7 @@ def test_a_partys_total_budget_holds_over_runs_and_restarts(fresh: Callable[...,
     config = services.config()
     cliques = contract_class("distaim")(config, DOMAIN).stored.cliques
     parties = services.remote()
-    parties.begin(Announcement(config, DOMAIN, cliques, small, 1, secrets.token_bytes(16)))
+    parties.begin(Announcement(config, DOMAIN, cliques, small, 1, secrets.token_bytes(16), config.federation.clients))
     for name in NAMES:
         services.wait_for(name, "no order came for 1 s")
     parties.end()

@@ -186,3 +186,28 @@ def test_what_a_benchmark_compares_are_configurations(benchmark: str, settings: 
     spec.loader.exec_module(module)
     compared = [load_config(module.CONFIG, sets) for sets in getattr(module, settings)]
     assert len({config.sha256 for config in compared}) == len(compared) > 10
+
+
+def test_nobody_is_told_to_install_fedsyn_by_its_name() -> None:
+    """Whoever registers that name on a package index runs code beside all rows: a file is named, with its hash."""
+    by_name = re.compile(r"pip install[^`\n]*[ '\"]fedsyn(?![-\w./])|\bfedsyn\[")
+    assert all(by_name.search(f"{start}fedsyn{end}") for start, end in (("pip install ", ""), ("install ", "[fhe]")))
+    folders = (
+        "docs",
+        "fedsyn",
+        "strategies",
+        "clients",
+        "partitioners",
+        "configs",
+        "experiments",
+        "benchmarks",
+        "deploy",
+    )
+    files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    files += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")]
+    read = [
+        path for path in files if path.suffix in (".md", ".py", ".yaml", ".ipynb", ".service", "") and path.is_file()
+    ]
+    assert len(read) > 500
+    told = [f"{p.relative_to(ROOT)}: {found[0]}" for p in read for found in by_name.finditer(p.read_text("utf-8"))]
+    assert told == []

@@ -128,11 +128,6 @@ class ServedRun:
         facts: StoreFacts = self.contract.store_facts
         return facts
 
-    @property
-    def minimum(self) -> int:
-        """Clients that must have dealt before anything is chosen or opened."""
-        return max(1, self.config.federation.minimum_cohort)
-
     def rows(self, client: int) -> int | None:
         """A client's row count where these are public."""
         public = self.config.privacy.client_sizes == "public"
@@ -161,6 +156,11 @@ class Store(TrustModel):
                 f"of it; allowed for this mechanism: {', '.join(n for n in self.capabilities.noises if n != 'local')}"
             )
         self.capabilities.require(self.node.noise, self.node.threat, store=True)
+
+    @property
+    def fewest(self) -> int:
+        """Clients that must have dealt before anything is chosen or opened."""
+        return max(1, self.minimum)
 
     # What is made sure of before the run's first charge (`fedsyn.protocol.room`), and again before each release ------
 
@@ -217,8 +217,8 @@ class StoreServer(ABC):
         self.orders = 0  # choices and openings so far; their noise is keyed by the number
         self._measured: list[dict[str, float]] = []
 
-    def announce(self, rho: float) -> None:  # noqa: B027 - a store of the server's own asks nobody
-        """Agree on the run with the store's keeper; `rho` bounds all that it may release."""
+    def announce(self, rho: float, clients: int) -> None:  # noqa: B027 - a store of the server's own asks nobody
+        """Agree on the run, with `clients` that have joined, with the store's keeper; `rho` bounds all releases."""
 
     @property
     def invitation(self) -> Arrays:
@@ -262,7 +262,7 @@ class StoreServer(ABC):
     @property
     def is_open(self) -> bool:
         """Whether enough clients have dealt for anything to come out."""
-        return len(self.dealt) >= self.run.minimum
+        return len(self.dealt) >= self.store.fewest
 
     @property
     def most_rows(self) -> int:

@@ -146,12 +146,13 @@ class CryptoRun:
             raise RunError("the run was not announced to the crypto party")
         return self._begun
 
-    def announce(self, rho: float) -> None:
-        """Agrees on the run, once; `rho` is all that it may release."""
+    def announce(self, rho: float, clients: int) -> None:
+        """Agrees on the run, once, with `clients` that have joined; `rho` is all that it may release."""
         if self._begun is None:
             self._party = connect.connect_crypto(self.config, self.randomness)
             minimum, nonce = self.config.federation.minimum_cohort, secrets.token_bytes(16)
-            self._begun = self._party.begin(Announcement(self.config, self.domain, self.cliques, rho, minimum, nonce))
+            announced = Announcement(self.config, self.domain, self.cliques, rho, minimum, nonce, clients)
+            self._begun = self._party.begin(announced)
 
     @property
     def invitation(self) -> Arrays:

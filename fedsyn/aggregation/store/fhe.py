@@ -111,6 +111,10 @@ class FheStore(Store):
         """Who must have dealt before anything comes out, and who may be corrupted."""
         return Limits.of(self.node, self._holders, self.minimum)
 
+    @property
+    def fewest(self) -> int:
+        return self.limits.fewest
+
     def assumptions(self) -> dict[str, str | int | float]:
         return {
             **super().assumptions(),

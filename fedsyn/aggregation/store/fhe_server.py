@@ -69,13 +69,13 @@ class FheServer(StoreServer):
 
     @property
     def is_open(self) -> bool:
-        return self._stored is not None and len(self.dealt) >= max(self.run.minimum, self.limits.fewest)
+        return self._stored is not None and super().is_open
 
     # Deals ------------------------------------------------------------------------------------------------------------
 
-    def announce(self, rho: float) -> None:
+    def announce(self, rho: float, clients: int) -> None:
         check_message(self._message, "aggregation: fhe")
-        self.crypto.announce(rho)
+        self.crypto.announce(rho, clients)
 
     @property
     def _message(self) -> float:

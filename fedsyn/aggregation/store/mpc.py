@@ -94,12 +94,12 @@ class MpcServer(StoreServer):
         self._parties: ComputeParties | None = None
         self._run = b""
 
-    def announce(self, rho: float) -> None:
+    def announce(self, rho: float, clients: int) -> None:
         run, layout = self.run, self.run.layout
         self._parties = connect.connect(run.config, run.randomness)
         nonce = secrets.token_bytes(16)
         self._run = self._parties.begin(
-            Announcement(run.config, layout.domain, layout.cliques, rho, run.minimum, nonce)
+            Announcement(run.config, layout.domain, layout.cliques, rho, self.store.fewest, nonce, clients)
         )
 
     @property

@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from fedsyn.crypto.fhe.parameters import Parameters
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.version import installing
 
 Integers = npt.NDArray[np.int64]
-_MISSING = "aggregation.protocol: fhe needs TenSEAL: pip install 'fedsyn[fhe]'"
+_MISSING = f"aggregation.protocol: fhe needs TenSEAL: {installing('fhe')}"
 _HEADER = struct.Struct("<HBBBBHQ")  # SEAL's: magic, size of the header, version, version, compression, -, size
 
 

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.version import installing
 
 Floats = npt.NDArray[np.float64]
 
 #: The extra that brings statsmodels and formulaic.
-NEEDED = "formulas need statsmodels: pip install 'fedsyn[analysis]'"
+NEEDED = f"formulas need statsmodels: {installing('analysis')}"
 
 
 class Estimator(ABC):

@@ -13,6 +13,7 @@ from fedsyn.evaluation.learners.boosting import auc, rmse
 from fedsyn.evaluation.real.scores import Codes
 from fedsyn.table.counting.workload import Workload
 from fedsyn.table.schema import Schema
+from fedsyn.version import installing
 
 MOST_ROWS = 10_000  # of each kind: enough for 100 trees of depth 4
 MOST_CLASSES = 8  # classes beyond these, the rarest, count as one
@@ -64,7 +65,7 @@ def prediction(
     if label is None:
         return "needs a label: the column to predict (data.label)"
     if find_spec("sklearn") is None or find_spec("threadpoolctl") is None:
-        return "needs scikit-learn: pip install 'fedsyn[evaluation]'"
+        return f"needs scikit-learn: {installing('evaluation')}"
     held_out = holdout is not None and len(holdout) > 0
     train, test = (real, holdout) if held_out else halves
     assert test is not None

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.evaluation.learners.boosting import classifier, one_thread
+from fedsyn.version import installing
 
 #: Trees, nodes of one, and classes that a message may bring.
 MOST_TREES, MOST_NODES, MOST_CLASSES = 3_200, 63, 32
@@ -144,7 +145,7 @@ def train_trees(codes: npt.NDArray[np.integer], label: int) -> Trees | str:
     if len(classes) < 2 or codes.shape[1] < 2:
         return replace(Trees.none(), base=np.zeros(1), classes=classes[np.argmax(counts)][None].astype(np.int32))
     if find_spec("sklearn") is None:
-        return "accuracy needs scikit-learn, which is not installed: pip install 'fedsyn[evaluation]'"
+        return f"accuracy needs scikit-learn, which is not installed: {installing('evaluation')}"
     columns = np.delete(np.arange(codes.shape[1]), label)
     with one_thread():
         learner = classifier().fit(codes[:, columns].astype(np.float64), codes[:, label])

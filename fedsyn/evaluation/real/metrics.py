@@ -23,6 +23,7 @@ from fedsyn.evaluation.real.marginals import (
 from fedsyn.evaluation.real.queries import range_query_error
 from fedsyn.evaluation.real.transport import wasserstein, wasserstein_numeric
 from fedsyn.registry import entry_points, load
+from fedsyn.version import installing
 
 _LEARNING = frozenset({"test", "label", "synthetic"})
 _ROWS = frozenset({"test", "synthetic"})
@@ -183,9 +184,7 @@ def validate_metrics(
         for package in known[name].packages:
             if find_spec(package) is None:
                 project, extra = _PROJECTS[package]
-                raise ConfigError(
-                    f"evaluation: '{name}' needs {project}, which is not installed: pip install 'fedsyn[{extra}]'"
-                )
+                raise ConfigError(f"evaluation: '{name}' needs {project}, which is not installed: {installing(extra)}")
 
 
 def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:

@@ -19,10 +19,11 @@ from fedsyn.errors import ConfigError
 from fedsyn.evaluation.report.style import chart_config
 from fedsyn.evaluation.report.tables import Table
 from fedsyn.table.data.fetch import cache_dir
+from fedsyn.version import installing
 
 Spec = dict[str, Any]
 FORMATS = ("svg", "pdf", "png")
-INSTALL = "pip install 'fedsyn[report]'"
+INSTALL = installing("report")
 _FILE_WIDTH, _FILE_COLUMNS = 230, 3
 
 

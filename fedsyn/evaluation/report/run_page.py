@@ -45,6 +45,7 @@ class RunFacts:
         source: name of the data source.
         config: the configuration, as it is shown.
         mechanism, clients: of the configuration.
+        joined: clients that took part in a deployment, which may begin without some; None: all.
         ledger: ledger.json.
         metrics: metrics.json; None for a value that is not finite.
         rounds: the lines of rounds.jsonl; on a page that is not public with those of measured.jsonl.
@@ -65,6 +66,7 @@ class RunFacts:
     ledger: Mapping[str, Any]
     domain: Mapping[str, int]
     total: float | None
+    joined: int | None = None
     config: str = ""
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     rounds: Sequence[Mapping[str, Any]] = ()
@@ -135,6 +137,8 @@ def first_sentence(facts: RunFacts) -> str:
     """What the table is fit for, then what it was made from and for whom it is private."""
     size = "a synthetic table" if facts.rows is None else f"a synthetic table of {facts.rows:,} rows"
     holders = f"the rows of {facts.clients:,} holders" if facts.clients > 1 else "the rows of one holder"
+    if facts.joined is not None and facts.joined < facts.clients:
+        holders = f"the rows of {facts.joined:,} of {facts.clients:,} holders"
     ledger = facts.ledger
     run = f" in run {ledger['run']}" if "run" in ledger else ""  # of a deployment
     good = "how good it is was not measured"
@@ -214,7 +218,7 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
                 f"publishes a random row in the open would meet it. Choose delta below {1 / rows:.1g}."
             )
             found.append(("Delta is large.", text))
-    for name, holders, each in (("sizes", facts.clients, " a holder"), ("rows", 1, "")):
+    for name, holders, each in (("sizes", facts.joined or facts.clients, " a holder"), ("rows", 1, "")):
         sigma = next((r["sigma"] for r in ledger["releases"] if r["name"] == name and "sigma" in r), 0.0)
         if sigma and sigma * math.sqrt(holders) >= rows / 2:
             text = f"It was released with noise of standard deviation {sigma:.4g}{each}."

@@ -156,7 +156,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
     from fedsyn.evaluation.real.metrics import all_metrics
     from fedsyn.evaluation.record import PREDICTED_FILE
-    from fedsyn.runs.directory import read_facts, synthetic_file
+    from fedsyn.protocol.record import NOT_JOINED
+    from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
     from fedsyn.runs.report import load_evaluations, run_alarms
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import people
@@ -185,6 +186,10 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
         _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")
     if config.data.test_fraction:
         _say("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
+    for line in read_rounds(folder, measured=False)[:1]:
+        for note in line["notes"]:
+            if note.startswith(NOT_JOINED):
+                _say("not joined", note.removeprefix(NOT_JOINED), "yellow")
     if metrics.get("dropped"):
         _say("dropped", f"{metrics['dropped']:g} replies could not be used: see rounds.jsonl", "yellow")
     _say("ledger", str(folder / "ledger.json"))

@@ -20,6 +20,7 @@ from typing import Any
 
 from fedsyn.errors import RunError
 from fedsyn.nodes.flower.control import FINISHED, Control, RunState, Unreachable
+from fedsyn.version import installing
 
 
 @contextmanager
@@ -117,7 +118,7 @@ def tool(name: str) -> str:
         return str(beside)
     found = shutil.which(name)
     if found is None:
-        raise RunError(f"the command '{name}' of Flower was not found; install fedsyn[simulation]")
+        raise RunError(f"the command '{name}' of Flower was not found: {installing('simulation')}")
     return found
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.version import __version__
+from fedsyn.version import __version__, installing
 
 _GB = 10**9
 _LOOK_EVERY = 5.0  # seconds without any result after which somebody looks at the machines
@@ -67,7 +67,7 @@ class Cluster:
         try:
             self.ray: Any = importlib.import_module("ray")
         except ImportError:
-            raise ConfigError(f"{where} needs Ray, which is not installed: pip install 'fedsyn[simulation]'") from None
+            raise ConfigError(f"{where} needs Ray, which is not installed: {installing('simulation')}") from None
         self.where, self.started = where, False
         self._too_small_since: float | None = None
         self._own = not self.ray.is_initialized()

@@ -113,7 +113,7 @@ def check_configuration(announcement: Announcement, host: Host, protocol: Capabi
     if host.cards is not None:
         refuse(config.runtime.engine != "deployment", "a party of a deployment takes part in no simulation")
         refuse(config.runtime.seed is not None, "a party draws no noise from a seed that others know")
-    few, least = config.federation.clients, policy.minimum_clients
+    few, least = announcement.clients, policy.minimum_clients
     refuse(few < least, f"its policy lets nothing out below {least} clients, and the run has {few}")
     _check_sizes(announcement, policy.limits)
     _check_budget(announcement, host)
@@ -123,9 +123,9 @@ def contract_of(announcement: Announcement, limits: LimitsNode) -> Any:
     """The mechanism's contract.
 
     Raises:
-        ProtocolError: it does not take the configuration, or an order of its store could exceed the policy's limits.
+        ProtocolError: it does not take the configuration, or an order could exceed the policy's limits.
     """
-    config, fitting = announcement.config, list[float]()
+    config, fitting, longest = announcement.config, list[float](), 0
     try:
         family = client_class(config.mechanism.name).Contract
         family.check(config)
@@ -133,9 +133,12 @@ def contract_of(announcement: Announcement, limits: LimitsNode) -> Any:
         if family.store:
             _ = contract.stored, contract.store_facts
             fitting = [cells for cells in contract.candidates.cells if cells <= config.inference.max_cells]
+        else:
+            longest = max((one.layout.length for one in contract.foreseen(1)), default=0)
     except Exception as error:  # of a plug-in, on a configuration that a server made up
         raise ProtocolError(f"the mechanism does not take the configuration ({type(error).__name__})") from None
     # A choice compares what the model has room for. Its order would be refused, too, but in a run that was paid for.
+    refuse(longest > limits.cells, f"its policy allows sums of {limits.cells} cells, and one may have {longest}")
     many, cells = len(fitting), math.fsum(fitting)
     refuse(many > limits.candidates, f"its policy allows {limits.candidates} candidates, and a choice may have {many}")
     refuse(cells > limits.cells, f"its policy allows orders of {limits.cells} cells, and a choice may have {cells:.0f}")
@@ -144,7 +147,8 @@ def contract_of(announcement: Announcement, limits: LimitsNode) -> Any:
 
 def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
     config, domain = announcement.config, announcement.domain
-    refuse(len(announcement.nonce) != 16 or announcement.minimum < 1, "the announcement is malformed")
+    wrong = len(announcement.nonce) != 16 or min(announcement.minimum, announcement.clients) < 1
+    refuse(wrong, "the announcement is malformed")
     fewest = config.federation.minimum_cohort
     refuse(announcement.minimum < fewest, f"the configuration's minimum_cohort is {fewest}")
     refuse(config.federation.clients > limits.clients, f"its policy allows {limits.clients} clients")

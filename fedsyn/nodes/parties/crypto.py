@@ -129,8 +129,9 @@ class KeyHolder(RunHalf["KeptRun"]):
         signers = signers_of(config, self.host)
         if contract.store:
             self._check_store(config, signers)
-            fewest, least = limits_of(config, holders_of(config)).fewest, policy.minimum_clients
-            refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
+        asked = holders_of(config) if contract.store else announcement.clients
+        fewest, least = limits_of(config, asked).fewest, policy.minimum_clients
+        refuse(fewest < least, f"its policy opens nothing below {least} clients, and the run does from {fewest} on")
         stored = tuple(contract.stored.cliques) if contract.store else ()
         refuse(stored != announcement.cliques, "the announced cliques are not those that the mechanism stores")
         ledger = ledger_of(announcement, contract.accountant)

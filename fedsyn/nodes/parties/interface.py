@@ -29,6 +29,7 @@ class Announcement:
         rho: zCDP: all that the store may release of one row.
         minimum: dealt clients below which nothing is chosen or opened.
         nonce: 16 bytes of the server.
+        clients: that have joined.
     """
 
     config: RunConfig
@@ -37,6 +38,7 @@ class Announcement:
     rho: float
     minimum: int
     nonce: bytes
+    clients: int
 
     @property
     def length(self) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -24,7 +25,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError, ProtocolError
 
 #: Version of everything that server, parties and clients say to each other about a store.
-STORE_VERSION = 3
+STORE_VERSION = 4
 _HEAD = struct.Struct("<I")
 _MOST_HEAD = 1 << 26  # bytes of a message's JSON part
 _MALFORMED = "a message is malformed"
@@ -146,7 +147,7 @@ def _read(kind: Any, facts: Any, blobs: Iterator[memoryview]) -> Any:
     if shape is not None:
         items = [_read(hint, each, blobs) for hint, each in zip(_each(kind, len(facts)), facts, strict=True)]
         return items if shape is list else tuple(items)
-    _require(type(facts) is kind)
+    _require(type(facts) is kind and (kind is not float or math.isfinite(facts)))
     return facts
 
 

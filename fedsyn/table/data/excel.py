@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 
 from fedsyn.errors import DataError, nearest
 from fedsyn.table.schema.values import written
+from fedsyn.version import installing
 
 _ZEROS = re.compile(r"0+")
 # Other sheets that are named.
@@ -42,9 +43,7 @@ def sheet_as_text(
     try:
         import openpyxl
     except ImportError:
-        raise DataError(
-            f"reading {path} needs openpyxl: pip install 'fedsyn[excel]', or save the sheet as CSV"
-        ) from None
+        raise DataError(f"reading {path} needs openpyxl: {installing('excel')}, or save the sheet as CSV") from None
     try:
         book = openpyxl.load_workbook(source, read_only=True, data_only=True)
     except (zipfile.BadZipFile, KeyError, ValueError, OSError):

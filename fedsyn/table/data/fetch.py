@@ -24,6 +24,7 @@ from urllib.request import urlopen
 from fedsyn.errors import DataError
 from fedsyn.table.data.readers import exact_floats
 from fedsyn.table.data.registry import Origin
+from fedsyn.version import installing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +81,7 @@ def _module(name: str, needed: str, extra: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise DataError(f"{needed}: pip install 'fedsyn[{extra}]'") from None
+        raise DataError(f"{needed}: {installing(extra)}") from None
 
 
 def _fetch_url(origin: Origin, name: str) -> pd.DataFrame:

@@ -299,7 +299,7 @@ def test_a_missing_package_is_named_before_the_run(
     monkeypatch.setattr(
         "fedsyn.evaluation.real.metrics.find_spec", lambda asked: None if asked == package else object()
     )
-    message = rf"'{name}' needs {project}, which is not installed: pip install 'fedsyn\[{extra}\]'"
+    message = rf"'{name}' needs {project}, which is not installed: pip install '.*\.whl\[{extra}\]'"
     with pytest.raises(ConfigError, match=message):
         validate_metrics([name], has_test=True, label="y")
     validate_metrics(["workload_error", "range_query_error"], has_test=True, label="y")

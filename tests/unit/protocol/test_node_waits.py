@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from fedsyn.nodes.flower import ClientApp, Context
 from fedsyn.nodes.flower.bridge import bridge
 from fedsyn.nodes.flower.direct import TableApp
 from fedsyn.nodes.flower.grid import InProcessGrid
+from fedsyn.nodes.service.party_keys import new_party
 from fedsyn.protocol import joining
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
@@ -25,12 +27,18 @@ WAITS = "this node waits for its holder to approve the run"
 
 
 def federated(
-    decided: Callable[[int, int], None], *, direct: bool, patience: float = 60.0, minimum: int = 1
+    decided: Callable[[int, int], None],
+    *,
+    direct: bool,
+    patience: float = 60.0,
+    minimum: int = 1,
+    mechanism: str = "fed_naive_bayes",
+    **nodes: Any,
 ) -> tuple[Any, InProcessGrid, dict[int, int]]:
     """A server half and a Grid; `decided(partition, how often it was asked)` may raise."""
     federation = federation_of(awkward_table("every_kind"), False)
     node = {"patience": patience, "minimum_cohort": minimum}
-    config = config_of("fed_naive_bayes", len(federation.parts), federation=node)
+    config = config_of(mechanism, len(federation.parts), federation=node, **nodes)
     names = {"nodes": {k + 1: k for k in range(3)}, "holders": {0: "north", 1: "south", 2: "lake"}}  # and one unknown
     runtime = config.runtime.model_copy(update={"engine": "deployment", "seed": None, **names})
     config = config.model_copy(update={"runtime": runtime})
@@ -45,10 +53,10 @@ def federated(
         return client_class(config.mechanism.name)(config, holder).to_client()
 
     app = TableApp(client_fn) if direct else ClientApp(client_fn=client_fn, mods=[bridge])
-    nodes = [{"partition-id": k} for k in range(len(federation.parts))]
+    described = [{"partition-id": k} for k in range(len(federation.parts))]
     made = strategy_class(config.mechanism.name)
     strategy = made(config, federation.domain, federation.table.schema.sha256, randomness=Randomness(0))
-    return strategy, InProcessGrid(app, nodes, {}), asked
+    return strategy, InProcessGrid(app, described, {}), asked
 
 
 @pytest.mark.parametrize("direct", [True, False])
@@ -185,6 +193,35 @@ def test_a_node_that_is_off_is_named_and_waited_for(
         assert notes == ([] if joined == 4 else [f"not joined: {away}"])
         waited = strategy.config.federation.connect_timeout if joined == 3 else 3600 * comes
         assert waited <= clock[0] <= waited + 600.0
+
+
+@pytest.mark.parametrize(("dropout", "fewest"), [(0.0, 4), (0.25, 3)])
+def test_a_store_that_opens_from_more_clients_waits_for_them(
+    dropout: float, fewest: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A minimum_cohort of 2 lets sums of 2 come out; a store's noise is sized for as many as may not drop out."""
+    pytest.importorskip("tenseal")
+    clock = [0.0]
+    monkeypatch.setattr(joining.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(joining.time, "sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr(joining, "PAUSE", 600.0)
+    roster = {k: f"{k:064x}" for k in range(4)}
+    card = new_party(tmp_path / "elder", "elder", "127.0.0.1:7443").model_dump()
+    aggregation = {"protocol": "fhe", "noise": "distributed", "dropout": dropout, "crypto": card, "roster": roster}
+    strategy, grid, asked = federated(
+        lambda *_: None, direct=True, patience=7200.0, minimum=2, mechanism="fhaim", aggregation=aggregation
+    )
+    told: list[int] = []
+    monkeypatch.setattr(strategy, "announce", lambda share: told.append(len(strategy.clients)) or never(1))
+    everybody = grid.get_node_ids()
+    monkeypatch.setattr(grid, "get_node_ids", lambda: [n for n in everybody if n != 3])
+    with pytest.raises((RunError, WaitsForHolder)) as ended:
+        strategy.start(grid)
+    if fewest == 4:
+        assert str(ended.value).startswith("3 of 4 clients connected within 7200 s (federation.patience), the minimum")
+        assert not told and not asked and clock[0] == 7200.0
+    else:
+        assert told == [3] and clock[0] < strategy.config.federation.connect_timeout + 600.0
 
 
 def never(partition: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from second_account import rho_of_entries, within_budget
 
+from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, federation_of, finished
@@ -102,6 +104,32 @@ def test_a_configuration_that_runs_out_of_clients_is_refused_with_what_would_wor
     for works in ({"sampling_rate": 0.3}, {"max_participations": 5}):
         federation = {"clients": 100, "sampling_rate": 0.5, "max_participations": 3, **works}
         config_of("augflaim", 100, {"rounds": 10}, federation=federation)
+
+
+@pytest.mark.parametrize("clients", [1, 3, 50, 20_000])
+@pytest.mark.parametrize("rounds", [2, 7, 3_000])
+@pytest.mark.parametrize("p", [1e-4, 0.3, 1.0])
+@pytest.mark.parametrize("minimum", [1, 3])
+def test_whatever_is_offered_works(clients: int, rounds: int, p: float, minimum: int) -> None:
+    """No rate of 0, and none at all where even one client a round is too many."""
+    node: dict[str, Any] = {"clients": clients, "sampling_rate": p, "minimum_cohort": min(minimum, clients)}
+    node["max_participations"] = 1
+
+    def made(rounds: int, **changes: Any) -> RunConfig:
+        return config_of("augflaim", clients, {"rounds": rounds}, federation=node | changes)
+
+    asked = cohort_size(p, node["minimum_cohort"], clients)
+    if rounds * asked <= clients:
+        made(rounds)
+        return
+    with pytest.raises(ConfigError, match="participations") as refused:
+        made(rounds)
+    offers = dict(re.findall(r"(\w+) to ([0-9.e-]+) or", str(refused.value)))
+    assert ("sampling_rate" in offers) == (rounds <= clients)
+    if "sampling_rate" in offers:
+        made(rounds, sampling_rate=float(offers["sampling_rate"]), minimum_cohort=1)
+    made(int(offers["rounds"]))
+    made(rounds, max_participations=int(offers["max_participations"]))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import pytest
 from killed_servers import Fate, KillingGrid, Nodes, served
 from test_resume import config_of, facts
 
+from fedsyn.aggregation.store.base import StoreServer
 from fedsyn.config import RunConfig
 from fedsyn.errors import Lost
 from fedsyn.nodes.flower import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -43,6 +44,10 @@ CASES: dict[str, dict[str, Any]] = {
         "privacy": {"client_sizes": "private"},
     },
     "secure, the server's noise": {"mechanism": "distributed_aim", "aggregation": {**ALL, "noise": "server"}},
+}
+#: Whose runs are never resumed.
+STORES: dict[str, dict[str, Any]] = {
+    "a store": {"mechanism": "distaim", "aggregation": {"protocol": "mpc", "noise": "distributed"}}
 }
 Place = tuple[str, int, int]  # request, or stage of a secure sum; round; number of the request
 Faults = dict[tuple[Place, int], list[str]]  # by place and partition: what happens to each message, in turn
@@ -89,8 +94,9 @@ class Federation:
     def __init__(self, case: str, folder: Path, patch: pytest.MonkeyPatch, **keys: Any) -> None:
         self.folder, self.patch, self.runs = folder, patch, 0
         federation = {} if "missing" in case else EVERYBODY
-        privacy = {"epsilon": 40.0, **CASES[case].get("privacy", {})}  # later rounds find something to measure, too
-        document = {**CASES[case], "federation": {**federation, **keys}, "privacy": privacy}
+        described = (CASES | STORES)[case]
+        privacy = {"epsilon": 40.0, **described.get("privacy", {})}  # later rounds find something to measure, too
+        document = {**described, "federation": {**federation, **keys}, "privacy": privacy}
         self.config: RunConfig = config_of(document, folder)
         self.patch.setattr(exchange, "PAUSE", 0.001)
         self.patch.setattr(exchange, "LONGEST", 0.001)
@@ -205,6 +211,20 @@ def test_go_on_goes_on_without_the_sum_and_within_the_plan(tmp_path: Path, monke
         assert max(spent.values()) <= whole["ledger"]["rho"] * (1 + 1e-9) and spent[1] < spent[0]
         assert found["ledger"]["rho"] <= spent[0] * (1 + 1e-9)
         check_once(nodes)
+
+
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_a_bad_minute_costs_a_store_nothing(at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deals come in blocks, of which each may be smaller than the fewest that the store opens from."""
+    monkeypatch.setattr(StoreServer, "at_once", at_once)
+    federation = Federation("a store", tmp_path, monkeypatch)
+    whole, places = federation.undisturbed()
+    (deal,) = (place for place in places if place[0] == "deal")
+    nodes, out = federation.begin()
+    found, grid = federation.run(nodes, out, bad_minute(deal, one_may_be=False))
+    assert found == whole
+    check_once(nodes)
+    assert max(grid.asked.values()) == 4
 
 
 def test_a_node_that_forgets_is_not_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

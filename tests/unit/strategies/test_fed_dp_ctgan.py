@@ -25,9 +25,7 @@ from fedsyn.protocol.wire.envelope import ANSWER, Envelope
 from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 
-deep = pytest.mark.skipif(
-    importlib.util.find_spec("jax_privacy") is None, reason="an extra: pip install 'fedsyn[deep]'"
-)
+deep = pytest.mark.skipif(importlib.util.find_spec("jax_privacy") is None, reason="the extra deep is not installed")
 SHAPE, BUDGET = (3, 2, 4), PrivacyBudget(1.0, 1e-5)
 SMALL = {"rounds": 3, "rate": 0.5, "hidden": 8, "noise_dim": 4, "batch": 16, "components": 50}
 
@@ -90,7 +88,7 @@ def test_a_smaller_budget_of_a_holder_pays_for_fewer_steps() -> None:
 
 def test_a_missing_extra_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jax_privacy" else object())
-    with pytest.raises(ConfigError, match=r"'jax_privacy': pip install 'fedsyn\[deep\]'"):
+    with pytest.raises(ConfigError, match=r"'jax_privacy': pip install '.*\.whl\[deep\]'"):
         require_deep()
     with pytest.raises(ConfigError, match="deep"):
         run({})

@@ -13,15 +13,16 @@ from fedsyn.front.testing.bench import Bench, Nodes, under
 from fedsyn.front.testing.checks.replay import neighbours
 from fedsyn.front.testing.harness import Federation, watched_grid, watched_server
 from fedsyn.front.testing.tape import Tape, TapedRelease
-from fedsyn.runs.directory import README_FILE
+from fedsyn.runs.directory import LOOKS_FILE, README_FILE
 from fedsyn.runs.finish import finish
 from fedsyn.runs.prepare import Prepared
+from fedsyn.runs.report import keep_looks
 from fedsyn.runs.serve import serve
 
 #: What the README calls public (`synthetic.csv`, `model.npz` and `measurements.npz` if the run is private).
 PUBLIC = (
     *("synthetic.csv", "model.npz", "measurements.npz", "schema.yaml", "ledger.json", "rounds.jsonl", "config.yaml"),
-    *(PREDICTED_FILE, README_FILE, FEDERATED_FILE),
+    *(PREDICTED_FILE, README_FILE, FEDERATED_FILE, LOOKS_FILE),
 )
 # Its holders are asked how good the table is, half of them by rows that they kept out.
 _JUDGED = {"evaluation": {"federated": True, "share": 0.2, "held_out": 0.5, "metrics": []}}
@@ -60,6 +61,7 @@ def _left_behind(
         config.save(out / "config.yaml")
         strategy = serve(config, prepared, grid, out, None, watched_server(config, tape))
         finish(config, prepared, strategy, out, 0.0, full_page=False)
+        keep_looks(out, strategy.sketch_errors(), shrunk=strategy.is_shrunk)  # stays where nothing can be predicted
         return tape, {name: (out / name).read_bytes() if (out / name).is_file() else b"" for name in PUBLIC}
 
 

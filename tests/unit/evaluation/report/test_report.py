@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from fedsyn.runs.sweep.report import figures, report_folder
 from fedsyn.runs.sweep.results import CELL_FILE, Results, Row
 from fedsyn.runs.sweep.tables import AxisRoles, best, failures, is_geometric, main_axis
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.version import installing
 
 pytestmark = pytest.mark.thorough
 
@@ -317,7 +319,7 @@ except ConfigError as error:
     print(error)
 """
     ended = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "pip install 'fedsyn[report]'" in ended.stdout
+    assert installing("report") in ended.stdout
     page = read(copy / "report.html")
     assert "charts need the extra &#39;report&#39;" in page and 'class="chart"' not in page
     assert page.count("<table>") > 8 and '<details class="numbers" open>' in page
@@ -372,6 +374,8 @@ def test_a_private_run_says_for_whom() -> None:
     assert text.startswith("This is a synthetic table of 1,000 rows and 2 columns; how good it is was not measured. ")
     assert "It was made by m from the rows of 3 holders" in text
     assert "keeps private one row, added or removed, at one client, with epsilon = 1 and delta = 1e-06" in text
+    left_out = replace(facts(), joined=2)
+    assert "It was made by m from the rows of 2 of 3 holders" in first_sentence(left_out)
     assert "hold for nobody" in first_sentence(facts(private=False, not_private_because=["seeded"]))
 
 

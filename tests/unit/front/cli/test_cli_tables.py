@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,9 @@ import fedsyn
 from fedsyn.errors import InputError
 from fedsyn.front.cli.runs import show_result
 from fedsyn.loading import load_config
+from fedsyn.protocol.record import NOT_JOINED
+from fedsyn.runs.report import write_run_page
+from fedsyn.version import installing
 
 SCHEMA = """\
 columns:
@@ -81,6 +85,27 @@ def test_a_run_says_that_a_person_may_have_several_rows(
     config = load_config(project / "run.yaml", [f"data.schema={tmp_path / 'schema.yaml'}"])
     show_result(project / "one", config, {})
     assert "'patient' says which person a row is of, who may have several" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_deployment_says_who_is_not_in_its_table(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It may begin without some holders: neither its end nor its page speaks of their rows."""
+    folder = tmp_path / "deployed"
+    shutil.copytree(project / "one", folder)
+    config = load_config(project / "run.yaml")
+    config = config.model_copy(update={"runtime": config.runtime.model_copy(update={"engine": "deployment"})})
+    first, *others = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    facts = json.loads(first)
+    clients = len(facts["cohort"])
+    facts |= {"cohort": facts["cohort"][:-1], "notes": [*facts["notes"], f"{NOT_JOINED}lake (offline: it was away)"]}
+    (folder / "rounds.jsonl").write_text("\n".join([json.dumps(facts), *others, ""]), encoding="utf-8")
+    show_result(folder, config, {})
+    assert "not joined: lake (offline: it was away)" in " ".join(capsys.readouterr().out.split())
+    write_run_page(folder, config=config, public=True, draw=False)
+    for name in ("report.html", "README.md"):
+        said = (folder / name).read_text(encoding="utf-8")
+        assert f"the rows of {clients - 1} of {clients} holders" in said, name
 
 
 def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
@@ -272,7 +297,7 @@ def test_the_demo_without_its_table_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "statsmodels.datasets.randhie", None)
     monkeypatch.delenv("FEDSYN_DATA", raising=False)
-    assert_one_message(call("demo", "--out", "out"), "pip install 'fedsyn[demo]'")
+    assert_one_message(call("demo", "--out", "out"), installing("demo"))
     assert not Path("out").exists()
 
 

@@ -26,8 +26,12 @@ from second_account import delta_of_gaussian, delta_of_rho
 
 import fedsyn.registry as registry
 from fedsyn.errors import ConfigError
+from fedsyn.front.testing.checks import files
 from fedsyn.front.testing.checks.files import PUBLIC
-from fedsyn.front.testing.schemas import awkward_names
+from fedsyn.front.testing.schemas import AwkwardTable, awkward_names
+from fedsyn.runs.directory import LOOKS_FILE
+from fedsyn.runs.report import keep_looks
+from fedsyn.table.schema import Schema
 from fedsyn.testing import ConformanceCheck, Skipped, check_mechanism, mechanism_checks
 
 # Those of the paper's own variants whose code no default option reaches.
@@ -197,3 +201,31 @@ def test_public_files_are_those_of_the_page_on_runs() -> None:
     rows = [line.strip("|").split("|") for line in table.splitlines()[1:]]
     public = [name for names, _, told in rows for name in re.findall(r"`([\w.]+)`", names) if "**no**" not in told]
     assert sorted(public) == sorted(PUBLIC)
+
+
+def test_what_sketches_say_follows_from_released_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The awkward tables are too small for sketches: here looks.json, which a failed prediction leaves, has some."""
+    rng = np.random.default_rng(0)
+    column = {"kind": "categorical", "categories": list(range(8))}
+    schema = Schema.from_dict({"columns": dict.fromkeys("abcd", column)})
+    own, shared = rng.integers(0, 8, (3000, 4)), rng.integers(0, 8, (3000, 1))
+    codes = np.where(rng.random((3000, 4)) < 0.6, shared, own).astype(schema.dtype)
+    table = AwkwardTable("linked", schema, schema.decode(codes, rng))
+    (check, *_) = (c for c in mechanism_checks("sketch_aim", tables=[table]) if c.name == "released_files")
+    written: list[str] = []
+
+    def watched(out: Path, *looks: Any, **named: Any) -> None:
+        keep_looks(out, *looks, **named)
+        written.append((out / LOOKS_FILE).read_text(encoding="utf-8"))
+
+    monkeypatch.setattr(files, "keep_looks", watched)
+    check()
+    assert len(written) == 3 and '"clique"' in written[0]
+
+    def telling(out: Path, *looks: Any, **named: Any) -> None:
+        watched(out, *looks, **named)
+        (out / LOOKS_FILE).write_text(f"{len(written)}", encoding="utf-8")
+
+    monkeypatch.setattr(files, "keep_looks", telling)
+    with pytest.raises(AssertionError, match=r"with every release held fixed, changes looks\.json"):
+        check()

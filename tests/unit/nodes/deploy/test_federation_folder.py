@@ -306,7 +306,9 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
         with pytest.raises(BudgetExceeded, match="nothing was released"):
             book.account("run-3", facts)
     stored = tuple(contract.stored.cliques) if contract.store else ()
-    announced = Announcement(config, schema.domain, stored, rho, config.federation.minimum_cohort, bytes(16))
+    announced = Announcement(
+        config, schema.domain, stored, rho, config.federation.minimum_cohort, bytes(16), len(NAMES)
+    )
     for name, _ in parties:
         loaded = load_party_file(root / "parties" / name / "party.yaml")
         card, _, pair = load_party(Path(loaded.folder))

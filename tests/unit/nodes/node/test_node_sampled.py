@@ -255,7 +255,7 @@ def test_a_rewritten_rate_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("jax_privacy") is None, reason="an extra: pip install 'fedsyn[deep]'")
+@pytest.mark.skipif(importlib.util.find_spec("jax_privacy") is None, reason="the extra deep is not installed")
 def test_a_node_takes_the_steps_of_a_run_and_its_ledger_adds_them_up(tmp_path: Path) -> None:
     from fedsyn.plugins.clients.fed_dp_ctgan import CtganContract
 

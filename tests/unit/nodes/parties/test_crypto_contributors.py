@@ -74,7 +74,7 @@ class Study:
         contract = contract_class(mechanism)(self.config, DOMAIN)
         self.facts = contract.store_facts if contract.store else None
         self.cliques = tuple(contract.stored.cliques) if contract.store else ()
-        announced = Announcement(self.config, DOMAIN, self.cliques, RHO, 4, secrets.token_bytes(16))
+        announced = Announcement(self.config, DOMAIN, self.cliques, RHO, 4, secrets.token_bytes(16), CLIENTS)
         self.begun = self.party.begin(announced)
         self.key = CryptoKey(self.config, DOMAIN, self.cliques)
         self.agreed = sealed_for(self.begun.run, self.config, DOMAIN, self.cliques)
@@ -597,6 +597,36 @@ def test_a_party_takes_part_in_no_store_that_nothing_binds(tmp_path: Path, fhe: 
     node = study.config.aggregation.model_copy(update={"fhe": FheNode(**fhe)})
     config = study.config.model_copy(update={"aggregation": node})
     rules = study.party.host.policy.model_copy(update={"configurations": (config.sha256,)})
-    announced = Announcement(config, DOMAIN, study.cliques, RHO, 4, bytes(16))
+    announced = Announcement(config, DOMAIN, study.cliques, RHO, 4, bytes(16), CLIENTS)
     with pytest.raises(FedsynError, match=r"simulations"):
+        KeyHolder(replace(study.party.host, policy=rules, book=None)).begin(announced)
+
+
+# Nothing begins that this party would end ----------------------------------------------------------------------------
+
+
+def test_a_sum_longer_than_the_policy_allows_is_refused_before_anybody_pays(tmp_path: Path) -> None:
+    contract = contract_class("sketch_aim")(Study(tmp_path / "any").config, DOMAIN)
+    longest = max(one.layout.length for one in contract.foreseen(1))
+    Study(tmp_path / "fits", limits={"cells": longest})
+    with pytest.raises(ProtocolError, match=f"sums of {longest - 1} cells, and one may have {longest}"):
+        Study(tmp_path / "short", limits={"cells": longest - 1})
+
+
+@pytest.mark.parametrize("mechanism", ["sketch_aim", "fhaim"])
+@pytest.mark.parametrize(
+    ("clients", "policy", "said"),
+    [
+        (CLIENTS, {"minimum_clients": 5}, "opens nothing below 5 clients, and the run does from 4 on"),
+        (3, {}, "lets nothing out below 4 clients, and the run has 3"),
+        (0, {"minimum_clients": 1}, "below 1 clients, and the run has 0"),
+    ],
+)
+def test_a_run_of_which_too_few_have_joined_is_refused_before_anybody_pays(
+    tmp_path: Path, mechanism: str, clients: int, policy: dict[str, Any], said: str
+) -> None:
+    study = Study(tmp_path / "study", mechanism)
+    rules = study.party.host.policy.model_copy(update=policy)
+    announced = Announcement(study.config, DOMAIN, study.cliques, RHO, 4, bytes(16), clients)
+    with pytest.raises(ProtocolError, match=said):
         KeyHolder(replace(study.party.host, policy=rules, book=None)).begin(announced)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from fedsyn.crypto.mpc.dealing import ServerShare
 from fedsyn.crypto.mpc.network import PartyGone
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties import messages
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder
+from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, TotalOrder
 from fedsyn.nodes.parties.lines import FRAME, LOST, Inbox, Inboxes, cut, joined
 from fedsyn.nodes.parties.sealing import DealPart
 
@@ -169,7 +170,7 @@ def test_deals_and_shares_come_back_as_they_were() -> None:
     [
         (tuple[()], ()),
         (tuple[int, str, bool], (1, "a", True)),
-        (tuple[float, ...], (0.1, -1e300, float("inf"), 2.0)),
+        (tuple[float, ...], (0.1, -1e300, 5e-324, 2.0)),
         (list[bytes], [b"", b"x" * 9]),
         (dict[int, str], {2: "two", 0: "none"}),
         (OpenOrder | None, None),
@@ -235,6 +236,22 @@ def test_huge_numbers_and_depths_are_malformed() -> None:
     for change in (*changes, shape):
         with pytest.raises(ProtocolError, match="malformed"):
             messages.unpack(Announcement, messages.message_of(facts | change, blobs))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_no_number_of_a_message_is_infinite_or_none(number: float) -> None:
+    """JSON's reader takes NaN, which is neither below a limit nor above it."""
+    total = TotalOrder(0, "one-way", 1, 4.0, 1.0, 1, 40, 4)
+    bench = Bench()
+    bench.deal()
+    for order in (bench.opening(), bench.choice(), total, bench.announcement):
+        hints = get_type_hints(type(order))
+        floats = [field.name for field in fields(order) if hints[field.name] is float]
+        assert floats
+        facts, blobs = messages.parts_of(messages.pack(type(order), order))
+        for name in floats:
+            with pytest.raises(ProtocolError, match="a message is malformed"):
+                messages.unpack(type(order), messages.message_of({**facts, name: number}, blobs))
 
 
 def test_another_version_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -382,7 +382,7 @@ def test_a_crypto_party_chooses_by_the_norm_of_the_runs_score_alone(
         rules = policy(mechanisms=["fhaim"])
         book = PartyLedger(tmp_path / f"{norm}.jsonl", rules.total_budget)
         party = LocalCryptoParty(Randomness(5), [Host(KeyPair(), rules, Randomness(5), book)])
-        party.begin(Announcement(config, DOMAIN, cliques, RHO, 1, bytes(16)))
+        party.begin(Announcement(config, DOMAIN, cliques, RHO, 1, bytes(16), config.federation.clients))
         order = ChooseOrder(0, "select", 1, 0.01, bench.terms(norm=norm))
         right = "a question to the key holder" if fhe else "this run's store is not whole"
         said = right if norm == score else f"this run's score is {score}"

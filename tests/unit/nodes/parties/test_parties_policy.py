@@ -187,7 +187,7 @@ def test_a_mechanism_that_fails_is_named_by_its_error_alone(monkeypatch: pytest.
 
     monkeypatch.setattr(DistAimContract, "stored", property(broken))
     with pytest.raises(ProtocolError) as caught:
-        check_announcement(Announcement(mpc_config(), DOMAIN, (DOMAIN.attributes[:1],), RHO, 1, bytes(16)), host())
+        check_announcement(Announcement(mpc_config(), DOMAIN, (DOMAIN.attributes[:1],), RHO, 1, bytes(16), 4), host())
     assert str(caught.value) == "the mechanism does not take the configuration (ValueError)"
 
 

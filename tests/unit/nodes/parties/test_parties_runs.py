@@ -16,6 +16,7 @@ from parties_bench import (
     DOMAIN,
     RHO,
     Bench,
+    announced,
     dropped,
     mpc_config,
     policy,
@@ -30,6 +31,7 @@ from fedsyn.loading import parse_config
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.interface import ChooseOrder, SealedDeal, sealed_for
+from fedsyn.nodes.parties.local import LocalParties
 from fedsyn.nodes.parties.party import Party
 from fedsyn.privacy import Ledger
 from fedsyn.randomness import Randomness
@@ -454,6 +456,18 @@ def test_a_run_that_could_never_let_anything_out_is_refused_before_clients_pay()
     hosts = tuple(Host(KeyPair(), policy(minimum_clients=CLIENTS + 1), Randomness(None)) for _ in range(3))
     with pytest.raises(RunError, match=f"below {CLIENTS + 1} clients, and the run has {CLIENTS}"):
         Bench(hosts=hosts, seed=None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("clients", [0, 2])
+def test_a_run_that_too_few_have_joined_is_refused_before_clients_pay(clients: int) -> None:
+    """The run goes on with two, these parties with three: what two have dealt would come out to nobody."""
+    hosts = tuple(Host(KeyPair(), policy(minimum_clients=3), Randomness(None)) for _ in range(3))
+    parties = LocalParties(Randomness(None), hosts, timeout=20.0)
+    with pytest.raises(RunError, match=f"below 3 clients, and the run has {clients}"):
+        parties.begin(announced(mpc_config(), clients=clients))
+    for enough in (3, CLIENTS + 1):  # whoever is connected is asked
+        parties.begin(announced(mpc_config(), clients=enough))
+    parties.end()
 
 
 def test_the_configurations_minimum_binds_the_server() -> None:
