@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -141,15 +141,27 @@ class CommitteeClient:
         publics = dict(zip(places, keys, strict=True))
         if publics[self._position(setup)] != _bytes(self.state["public"]):
             raise ProtocolError("the server lists another public key for this client than it sent")
-        check_keys(keys)
-        if setup.is_malicious:
-            self._check_roster(setup)
-            assert self._roster is not None
-            signatures = wire.rows(wire.read_bytes(inbox[1], len(places), SIGNATURE))
-            for place, public, signature in zip(places, keys, signatures, strict=True):
-                if not signed_by(self._roster[setup.clients[place]], signature, enrolment(setup, place, public)):
-                    raise ProtocolError("the public key of an enrolled client does not bear its signature")
+        self._check_signed(setup, keys, inbox, places, lambda rank, public: enrolment(setup, places[rank], public))
         return publics
+
+    def _check_signed(
+        self,
+        setup: Setup,
+        keys: Sequence[bytes],
+        inbox: wire.Arrays,
+        places: Sequence[int],
+        facts: Callable[[int, bytes], bytes],
+    ) -> None:
+        """ProtocolError unless these keys are usable and distinct [, and each is signed by the client at its place]."""
+        check_keys(keys)
+        if not setup.is_malicious:
+            return
+        self._check_roster(setup)
+        assert self._roster is not None
+        signatures = wire.rows(wire.read_bytes(inbox[1], len(places), SIGNATURE))
+        for rank, (place, public, signature) in enumerate(zip(places, keys, signatures, strict=True)):
+            if not signed_by(self._roster[setup.clients[place]], signature, facts(rank, public)):
+                raise ProtocolError("the public key of a client of the secure sum does not bear its signature")
 
     # ---- a sum -----------------------------------------------------------------------------------------------------
 
@@ -189,21 +201,16 @@ class CommitteeClient:
     def _layers(self, facts: SumFacts, inbox: wire.Arrays, position: int) -> list[bytes]:
         """This client's key under each member's layer; agreed once in an epoch."""
         committee, seats = facts.committee, facts.seats
-        signed = committee.setup.is_malicious
-        wire.count_arrays(inbox, 2 if signed else 1)
+        wire.count_arrays(inbox, 2 if committee.setup.is_malicious else 1)
         keys = wire.rows(wire.read_bytes(inbox[0], len(seats), KEY))
         context = (facts.transcript + facts.dealt + b"".join(keys)).hex() + f":{facts.epoch}"
         if self.state.get("context") == context:
             return _parts(_bytes(self.state["layers"]), KEY)
-        check_keys(keys)
-        if signed:
-            self._check_roster(committee.setup)
-            signatures = wire.rows(wire.read_bytes(inbox[1], len(seats), SIGNATURE))
-            for seat, public, signature in zip(seats, keys, signatures, strict=True):
-                assert self._roster is not None
-                identity = self._roster[committee.setup.clients[committee.members[seat]]]
-                if not signed_by(identity, signature, epoch_keys(facts.transcript, seat, facts.epoch, public)):
-                    raise ProtocolError("the key of a member of the committee does not bear its signature")
+
+        def signed(rank: int, public: bytes) -> bytes:
+            return epoch_keys(facts.transcript, seats[rank], facts.epoch, public)
+
+        self._check_signed(committee.setup, keys, inbox, [committee.members[seat] for seat in seats], signed)
         own = self._own(committee.setup)
         layers = [
             layer_key(facts.transcript, seat, facts.epoch, position, own.agree(public), public, own.public)
