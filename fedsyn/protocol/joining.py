@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedsyn.config import FederationNode
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import ProtocolError, RunError, refuse
 from fedsyn.nodes.flower import Grid
 from fedsyn.nodes.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
@@ -413,13 +413,12 @@ class Returning:
         if partition is None or partition not in clients:
             raise ProtocolError("a node is not one of the run's clients")
         client = clients[partition]
-        if client.node != ABSENT:
-            raise ProtocolError(f"two nodes claim partition {partition}; the second is not used")
-        if reply.params.get(AGAIN) is not True:
-            raise ProtocolError(
-                f"client {partition} keeps no memory of the run on its disk, as `fedsyn node serve` does: it would pay "
-                "twice for what it has answered"
-            )
+        refuse(client.node != ABSENT, f"two nodes claim partition {partition}; the second is not used")
+        refuse(
+            reply.params.get(AGAIN) is not True,
+            f"client {partition} keeps no memory of the run on its disk, as `fedsyn node serve` does: it would pay "
+            "twice for what it has answered",
+        )
         if self._public and rows != client.rows:
             raise ProtocolError(f"client {partition} has more or fewer rows than when the run began")
         return partition

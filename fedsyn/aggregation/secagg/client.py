@@ -38,7 +38,7 @@ from fedsyn.aggregation.secagg.primitives import (
     signed_by,
     usable_public_key,
 )
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 
 SEALED = shamir.SHARE + TAG
 
@@ -103,8 +103,7 @@ class CommitteeClient:
         """
         setup = committee.setup
         seat, own = self._seat(committee), self._own(setup)
-        if "epochs" in self.state:
-            raise ProtocolError("this member has dealt its keys already")
+        refuse("epochs" in self.state, "this member has dealt its keys already")
         publics = self._enrolled(committee, inbox)
         transcript = committee.transcript(b"".join(publics.values()))
         others = [(other, publics[place]) for other, place in enumerate(committee.members) if other != seat]
@@ -176,10 +175,8 @@ class CommitteeClient:
         committee = facts.committee
         position = self._position(committee.setup)
         self._check_enrolled(committee.setup)
-        if not facts.asked[position]:
-            raise ProtocolError("the secure sum does not ask this client")
-        if not facts.is_possible:
-            raise ProtocolError("too few of those whom the secure sum asks are enrolled: it could not be opened")
+        refuse(not facts.asked[position], "the secure sum does not ask this client")
+        refuse(not facts.is_possible, "too few of those whom the secure sum asks are enrolled: it could not be opened")
         if facts.number <= self.state.get("answered", -1):
             raise ProtocolError("this client took part in that sum, or in a later one, already")
         return self._layers(facts, inbox, position)
@@ -242,14 +239,11 @@ class CommitteeClient:
             raise ProtocolError("this member has taken part in another sum of that number")
         if facts.number <= self.state.get("opened", -1):
             raise ProtocolError("this member has answered that sum, or a later one, already")
-        if facts.epoch < self.state.get("epoch", 0):
-            raise ProtocolError("the keys of that epoch are not used any more")
-        if not facts.present[seat]:
-            raise ProtocolError("the secure sum does not use this member's layer")
+        refuse(facts.epoch < self.state.get("epoch", 0), "the keys of that epoch are not used any more")
+        refuse(not facts.present[seat], "the secure sum does not use this member's layer")
         wire.count_arrays(inbox, 5)
         contributors = wire.read_flags(inbox[0], len(committee.setup.clients))
-        if np.any(contributors & ~facts.asked):
-            raise ProtocolError("a contributor of the secure sum was not asked, or is not enrolled")
+        refuse(np.any(contributors & ~facts.asked), "a contributor of the secure sum was not asked, or is not enrolled")
         places = wire.members(contributors)
         if len(places) < facts.fewest:
             raise ProtocolError(
@@ -266,8 +260,7 @@ class CommitteeClient:
     def recover(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
         """Shares of the keys of further members that are gone, for the sum that this member has just answered."""
         seat = self._seat(facts.committee)
-        if self.state.get("sum") != facts.digest.hex():
-            raise ProtocolError("this member has not answered that sum")
+        refuse(self.state.get("sum") != facts.digest.hex(), "this member has not answered that sum")
         wire.count_arrays(inbox, 3)
         return self._revealed(facts, seat, inbox)
 
@@ -305,11 +298,11 @@ class CommitteeClient:
         sealed = wire.rows(wire.read_bytes(inbox[2], len(seats), SEALED))
         before = set(self.state.get("revealed", {}).get(str(epoch), []))
         after = sorted(before | set(seats))
-        if len(after) > facts.most_lost:
-            raise ProtocolError(
-                f"{len(after)} members of the committee would be gone in this epoch, at most {facts.most_lost} may be: "
-                "nothing is revealed"
-            )
+        refuse(
+            len(after) > facts.most_lost,
+            f"{len(after)} members of the committee would be gone in this epoch, at most {facts.most_lost} may be: "
+            "nothing is revealed",
+        )
         own, publics = self._own(committee.setup), _parts(_bytes(self.state["clients"]), KEY)
         here = {int(place): i for i, place in enumerate(committee.places)}
         shares: list[bytes | None] = []
@@ -332,8 +325,7 @@ class CommitteeClient:
 
     def _seat(self, committee: Committee) -> int:
         seat = committee.seat(self._position(committee.setup))
-        if seat < 0:
-            raise ProtocolError("this client is not a member of the committee")
+        refuse(seat < 0, "this client is not a member of the committee")
         self._check_enrolled(committee.setup)
         known = self.state.get(
             "transcript"
@@ -368,10 +360,8 @@ class CommitteeClient:
 
 def check_keys(keys: Sequence[bytes]) -> None:
     """ProtocolError unless the X25519 keys are usable and distinct."""
-    if len(set(keys)) != len(keys):
-        raise ProtocolError("a public key is listed twice")
-    if not all(map(usable_public_key, keys)):
-        raise ProtocolError("a public key is malformed or of low order")
+    refuse(len(set(keys)) != len(keys), "a public key is listed twice")
+    refuse(not all(map(usable_public_key, keys)), "a public key is malformed or of low order")
 
 
 def _epoch_key(state: Mapping[str, Any], epoch: int) -> tuple[bytes, bytes]:

@@ -60,7 +60,7 @@ from fedsyn.crypto.fhe.parameters import LARGEST, MOST_ANSWERS, MOST_FACTOR
 from fedsyn.crypto.fhe.plan import holders_of, parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout, placed
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, refuse
 from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box
 from fedsyn.nodes.parties.checks import (
     Host,
@@ -70,7 +70,6 @@ from fedsyn.nodes.parties.checks import (
     contract_of,
     ledger_of,
     plan_choice,
-    refuse,
 )
 from fedsyn.nodes.parties.interface import (
     Announcement,

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import numpy.typing as npt
 from pydantic import Field, TypeAdapter
 
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 
 PROTOCOL_VERSION = 3
 #: Most bytes of a message where no node's own link bounds it: Flower's limit is 2^31 - 1.
@@ -105,8 +105,7 @@ class SumSpec:
             spec = _SPEC.validate_json(to_json(given), strict=True)
         except (KeyError, TypeError, ValueError, RecursionError):
             raise ProtocolError(_MALFORMED) from None
-        if not 1 <= spec.length < 2**53:
-            raise ProtocolError(_MALFORMED)
+        refuse(not 1 <= spec.length < 2**53, _MALFORMED)
         return spec
 
     @cached_property
