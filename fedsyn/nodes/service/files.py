@@ -5,6 +5,7 @@ Private keys, too, are written by `write_new` alone: 0600 from the first byte on
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
@@ -35,6 +36,20 @@ def write_new(path: Path, content: bytes | str, mode: int = PRIVATE) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def append_synced(file: int, line: bytes) -> None:
+    """Append to an open file and wait for the disk. Raises OSError if it cannot; what there is of it is taken back."""
+    before, rest = os.fstat(file).st_size, memoryview(line)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    except OSError:
+        with contextlib.suppress(OSError):  # where the disk lets it: else the line is torn
+            os.ftruncate(file, before)
+            os.fsync(file)
+        raise
 
 
 def write_key(path: Path, secret: bytes, what: str) -> None:
