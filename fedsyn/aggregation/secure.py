@@ -440,9 +440,7 @@ def write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
 
 def read_cohort(array: npt.NDArray[Any], asked: int | None) -> tuple[int, ...]:
     """The partition ids of `write_cohort`; `asked` is how many there have to be, where that is known."""
-    if array.dtype != np.uint8 or array.ndim != 1:
-        raise ProtocolError("the message does not say which clients take part in the secure sum")
-    return _members(array.tobytes(), asked)
+    return _members(_bytes(array), asked)
 
 
 @lru_cache(maxsize=8)

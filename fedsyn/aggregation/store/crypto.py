@@ -129,8 +129,8 @@ class CryptoRun:
         self, config: RunConfig, domain: Domain, randomness: Randomness, cliques: tuple[Clique, ...] = ()
     ) -> None:
         self.config, self.domain, self.randomness, self.cliques = config, domain, randomness, cliques
-        self._begun: Begun | None = None
         self._party: CryptoParty | None = None
+        self._begun: Begun | None = None
 
     @property
     def party(self) -> CryptoParty:
@@ -140,8 +140,7 @@ class CryptoRun:
 
     @property
     def begun(self) -> Begun:
-        if self._begun is None:
-            raise RunError("the run was not announced to the crypto party")
+        assert self.party and self._begun is not None
         return self._begun
 
     def announce(self, rho: float) -> None:

@@ -168,19 +168,8 @@ class Envelope:
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One JSON text: Flower checks every key of a record, and thousands of clients mean thousands of records."""
-        fields: dict[str, Any] = {
-            "version": self.version,
-            "request": self.request,
-            "kind": self.kind,
-            "round": self.round,
-            "config": self.config_hash,
-            "params": dict(self.params),
-            "sequence": self.sequence,
-        }
-        if self.sum is not None:
-            fields["sum"] = asdict(self.sum)
-        if self.stage is not None:
-            fields["stage"] = asdict(self.stage)
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        fields["config"] = fields.pop("config_hash")
         return {ENVELOPE: to_json(fields)}
 
     @classmethod
