@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -149,7 +149,6 @@ class RuntimeNode(Node):
     Attributes:
         engine: 'inprocess', 'ray' (tasks of a Ray cluster) or 'deployment' (real SuperNodes).
         seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
-        workers: processes of the in-process engine; 1 is serial.
         client_cpus: CPUs that a task on Ray reserves, unless `ray` says.
         error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
             little for publication as metrics.json.
@@ -165,9 +164,10 @@ class RuntimeNode(Node):
         holders: their names, by partition, for sentences; `fedsyn deploy run` writes them.
     """
 
+    former: ClassVar[Mapping[str, str]] = {"workers": "set engine: ray for clients in several processes"}
+    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"workers": (1,)}
     engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
     seed: int | None = Field(default=None, ge=0)
-    workers: int = Field(default=1, ge=1)
     client_cpus: int = Field(default=1, ge=1)
     error_by_round: bool = False
     superlink: str | None = None

@@ -83,6 +83,12 @@ class ProtocolError(FedsynError):
     """A request or reply that does not follow the protocol."""
 
 
+def refuse(condition: object, sentence: str) -> None:
+    """Raise ProtocolError if the condition holds: what another party has sent cannot be used, and why."""
+    if condition:
+        raise ProtocolError(sentence)
+
+
 class RunError(FedsynError):
     """The run failed for a reason other than its input: the command line exits with code 1.
 

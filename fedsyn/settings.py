@@ -172,6 +172,17 @@ def as_list(value: Any) -> Any:
     return value
 
 
+def all_hex(otherwise: str) -> AfterValidator:
+    """Return a check of texts: 64 lower-case hexadecimal digits each; otherwise it says so in that sentence."""
+
+    def check(texts: tuple[str, ...]) -> tuple[str, ...]:
+        if not all(re.fullmatch("[0-9a-f]{64}", text) for text in texts):
+            raise ValueError(otherwise)
+        return texts
+
+    return AfterValidator(check)
+
+
 class PartyCard(Node):
     """A computing or crypto party, as `fedsyn party card` prints it. All of it is public.
 

@@ -199,15 +199,7 @@ class ClientSum:
 
     def entry(self, contribution: Contribution) -> Release:
         """What the ledger is charged for a contribution that any row is in."""
-        return Release(
-            self.name,
-            self.call.round,
-            GAUSSIAN,
-            self.spec.sensitivity,
-            sigma=self.spec.sigma,
-            count=max(1, contribution.count),
-            replaced=contribution.layout.replaced,
-        )
+        return _entry(self.name, self.call.round, self.spec, contribution.layout, max(1, contribution.count))
 
 
 #: Whether the clients that have replied are enough for what comes next.
@@ -300,21 +292,19 @@ class ServerSum:
 
     def entry(self) -> Release:
         """What the ledger is charged for the sum."""
-        return Release(
-            self.name,
-            self.round,
-            GAUSSIAN,
-            self.spec.sensitivity,
-            sigma=self.spec.sigma,
-            count=self.spec.count,
-            argument=self.layout.argument,
-            replaced=self.layout.replaced,
-        )
+        entry = _entry(self.name, self.round, self.spec, self.layout, self.spec.count)
+        return replace(entry, argument=self.layout.argument)
 
     def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:
         """Charges, and adds the server's noise to an exact total."""
         noisy = self.ledger.gaussian(split_vector(total, self.spec.shapes), self.entry(), self.source)
         return Summed(noisy, (self.spec.sigma,) * len(self.spec.shapes), tuple(contributors))
+
+
+def _entry(name: str, round: int, spec: SumSpec, layout: Layout, count: int) -> Release:
+    """A release of `count` arrays of a sum."""
+    scale, replaced = spec.sigma, layout.replaced
+    return Release(name, round, GAUSSIAN, spec.sensitivity, sigma=scale, count=count, replaced=replaced)
 
 
 class TrustModel(ABC):

@@ -25,7 +25,7 @@ from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contribut
 from fedsyn.aggregation.secagg.primitives import apply_masks
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import FHE
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 from fedsyn.privacy import DistributedNoise
 from fedsyn.protocol.wire.envelope import Reply, SumSpec, check_message
 from fedsyn.protocol.wire.requests import Summed
@@ -62,10 +62,8 @@ class FheAggregation(Aggregation):
         """The hidden vector and its box; the last arrays of the message bring the crypto party's keys."""
         assert part.key is not None
         count, arrays = part.key.invited, part.call.arrays
-        if len(arrays) < count:
-            raise ProtocolError("the request does not bring the crypto party's keys")
-        if part.spec.asked > part.key.clients:
-            raise ProtocolError("the server sizes the noise for more clients than the run has")
+        refuse(len(arrays) < count, "the request does not bring the crypto party's keys")
+        refuse(part.spec.asked > part.key.clients, "the server sizes the noise for more clients than the run has")
         noise = noise_of("distributed", part.spec, self.limits(part.spec.asked))
         seed, box = part.key.pad(arrays[-count:], part)
         contribution = yield arrays[:-count]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contribution, Forming, Message, ServerSum
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import PLAIN
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 from fedsyn.privacy import DistributedNoise
 from fedsyn.privacy.against import Reads
 from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec, check_message
@@ -184,8 +184,7 @@ def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64
     can then make a sum that is not finite.
     """
     names = arrays[0] if arrays else np.zeros(0)
-    if names.ndim != 1 or names.dtype.kind not in "ui":
-        raise ProtocolError("a noisy vector does not say which arrays it holds")
+    refuse(names.ndim != 1 or names.dtype.kind not in "ui", "a noisy vector does not say which arrays it holds")
     active = [int(i) for i in names]
     if len(set(active)) != len(active) or not all(0 <= i < len(spec.shapes) for i in active):
         raise ProtocolError("a noisy vector names arrays twice or arrays that are not part of the sum")
@@ -194,8 +193,7 @@ def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64
         values = arrays[1] if len(arrays) == 2 else np.zeros(0)
         shapes = [spec.shapes[i] for i in active]
         expected = sum(math.prod(shape) for shape in shapes)
-        if values.shape != (expected,) or values.dtype.kind != "f":
-            raise ProtocolError("a noisy vector has the wrong length or type")
+        refuse(values.shape != (expected,) or values.dtype.kind != "f", "a noisy vector has the wrong length or type")
         if not np.all(np.abs(values) < LARGEST):  # also where a value is not a number
             raise ProtocolError(f"a noisy vector holds values that are not numbers below 2^{LARGEST.bit_length() - 1}")
         for i, part in zip(active, split_vector(values, shapes), strict=True):

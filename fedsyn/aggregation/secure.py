@@ -55,7 +55,7 @@ from fedsyn.aggregation.secagg.facts import (
 from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer, Step
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import SECAGG
-from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.errors import ConfigError, ProtocolError, RunError, refuse
 from fedsyn.privacy import DistributedNoise
 from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec, check_message, to_json
 from fedsyn.protocol.wire.holder import MOST_PARTITIONS
@@ -121,8 +121,7 @@ class SecureAggregation(Aggregation):
             raise ProtocolError(_NO_STAGE)
         if stage.name in (ENROL, DEAL):
             return self._set_up(part, stage, arrays)
-        if stage.name not in (MASKED, UNMASK, RECOVER) or stage.skip > len(arrays) - _HEAD - 1:
-            raise ProtocolError(_NO_STAGE)
+        refuse(stage.name not in (MASKED, UNMASK, RECOVER) or stage.skip > len(arrays) - _HEAD - 1, _NO_STAGE)
         head, inbox = arrays[stage.skip : stage.skip + _HEAD], arrays[stage.skip + _HEAD : -1]
         given, number, epoch = read_place(arrays[-1], 3)
         facts = self._facts(part, stage.run, head, number, epoch)
@@ -135,8 +134,7 @@ class SecureAggregation(Aggregation):
 
     def _set_up(self, part: ClientSum, stage: Stage, arrays: Arrays) -> Arrays:
         is_first = stage.name == ENROL
-        if stage.skip != 0 or len(arrays) < (2 if is_first else 3):
-            raise ProtocolError(_NO_STAGE)
+        refuse(stage.skip != 0 or len(arrays) < (2 if is_first else 3), _NO_STAGE)
         invited = read_cohort(arrays[0], None)
         given, number = read_place(arrays[-1], 2)
         setup = self._setup(invited, number, stage.run, part.config_hash)
@@ -419,8 +417,7 @@ def _facts_of(
 
 def own_partition(part: ClientSum, given: int, is_named: bool) -> int:
     """This client's place in a sum: its own id, or the one that the server gave it and names among the others."""
-    if not is_named:
-        raise ProtocolError("the message does not say which client of the sum it is for")
+    refuse(not is_named, "the message does not say which client of the sum it is for")
     own = part.holder.partition
     if own is not None and given != own:
         raise ProtocolError("the message is for another client of the sum")
@@ -443,9 +440,7 @@ def write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
 
 def read_cohort(array: npt.NDArray[Any], asked: int | None) -> tuple[int, ...]:
     """The partition ids of `write_cohort`; `asked` is how many there have to be, where that is known."""
-    if array.dtype != np.uint8 or array.ndim != 1:
-        raise ProtocolError("the message does not say which clients take part in the secure sum")
-    return _members(array.tobytes(), asked)
+    return _members(_bytes(array), asked)
 
 
 @lru_cache(maxsize=8)

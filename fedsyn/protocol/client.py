@@ -27,7 +27,7 @@ from fedsyn.aggregation.store.base import ClientDeal
 from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import BudgetExceeded, ProtocolError, Unable
+from fedsyn.errors import BudgetExceeded, ProtocolError, Unable, refuse
 from fedsyn.nodes.flower import NumPyClient
 from fedsyn.nodes.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
@@ -131,8 +131,7 @@ class TableClient(NumPyClient):
         """
         if self.config.privacy.client_sizes == "public":
             return float(len(self.codes))
-        if "size" not in self.holder.state:
-            raise ProtocolError("this client's size is private and was not released yet")
+        refuse("size" not in self.holder.state, "this client's size is private and was not released yet")
         return usable_size(float(self.holder.state["size"]))
 
     def view(self, arrays: Arrays) -> ModelView:
@@ -183,11 +182,9 @@ class TableClient(NumPyClient):
         if envelope.config_hash != self.config.sha256:
             raise ProtocolError("the server runs another configuration than this client was started with")
         name = envelope.request[:40]
-        if envelope.request not in self._methods:
-            raise ProtocolError(f"this mechanism's client does not answer '{name}'")
+        refuse(envelope.request not in self._methods, f"this mechanism's client does not answer '{name}'")
         record, method = self.requests[envelope.request], getattr(self, self._methods[envelope.request])
-        if envelope.kind not in _ANSWERED:
-            raise ProtocolError(f"unknown kind of request '{envelope.kind[:40]}'")
+        refuse(envelope.kind not in _ANSWERED, f"unknown kind of request '{envelope.kind[:40]}'")
         if envelope.kind != record.kind:  # exact counts leave inside a sum, or into a store, only
             raise ProtocolError(f"'{name}' is answered {_ANSWERED[record.kind]} only")
         self._require_newer(envelope)
@@ -335,8 +332,7 @@ class TableClient(NumPyClient):
     @answers(RowTotal)
     def count_rows(self, call: Call[RowTotal]) -> Contribution:
         """How many of its rows take part; one row changes that by exactly 1."""
-        if not self.contract.sums_rows:
-            raise ProtocolError("row counts are not summed in this run")
+        refuse(not self.contract.sums_rows, "row counts are not summed in this run")
         return Contribution.of_vector(np.array([len(self.codes)]), call.request.layout(self.contract, call.arrays))
 
     @answers(Evaluate)
@@ -361,8 +357,7 @@ def indices(value: Any, length: int, name: str) -> list[int]:
     valid = isinstance(value, Sequence) and not isinstance(value, str)
     if not valid or any(isinstance(i, bool) or not isinstance(i, int) or not 0 <= i < length for i in value):
         raise ProtocolError(f"parameter '{name}' must be a list of integers from 0 to {length - 1}")
-    if len(set(value)) != len(value):
-        raise ProtocolError(f"parameter '{name}' repeats an entry")
+    refuse(len(set(value)) != len(value), f"parameter '{name}' repeats an entry")
     return list(value)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.errors import ConfigError, RunError, refuse
 from fedsyn.protocol.wire.requests import Request
 from fedsyn.settings import FederationNode
 
@@ -151,11 +151,11 @@ def take_part(
     rounds += sorted(set(charged) - set(rounds))
     if t in rounds:
         return
-    if t < 1 or len(rounds) >= node.max_participations:
-        raise ProtocolError(
-            f"this client has taken part in {len(rounds)} round(s), and federation.max_participations allows "
-            f"{node.max_participations}; nothing was released"
-        )
+    refuse(
+        t < 1 or len(rounds) >= node.max_participations,
+        f"this client has taken part in {len(rounds)} round(s), and federation.max_participations allows "
+        f"{node.max_participations}; nothing was released",
+    )
     rounds.append(t)
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from fedsyn.aggregation.base import Enough
-from fedsyn.errors import Lost, ProtocolError
+from fedsyn.errors import Lost, ProtocolError, refuse
 from fedsyn.nodes.flower import Grid, Message
 from fedsyn.nodes.flower.direct import DirectRequest, chunks
 from fedsyn.nodes.flower.grid import InProcessGrid, new_message
@@ -273,8 +273,7 @@ def _checked(partition: int, name: str, arrays: Arrays, scalars: Mapping[str, An
         if isinstance(kind, str) and isinstance(text, str):
             raise ProtocolError(plain(f"{kind[:20]}: {text[:300]}", keep=""))
         raise ProtocolError("the reply is neither an answer nor an error")
-    if answer.get("request") != name:
-        raise ProtocolError("the reply answers another request")
+    refuse(answer.get("request") != name, "the reply answers another request")
     if not isinstance(answer.get("params"), dict):
         raise ProtocolError("the reply's parameters are not a JSON object")
     return Reply(partition, arrays, answer["params"])

@@ -22,7 +22,7 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError
+from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError, refuse
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, Join, RowTotal, Sizes, TableClient, answers, shared_contract
@@ -251,8 +251,7 @@ class FindingClient(TableClient):
 def _layout(shapes: Iterable[tuple[int]]) -> Layout:
     """Vectors of counts, in each of which a row is once."""
     made = tuple(shapes)
-    if not made:
-        raise ProtocolError("the schema leaves nothing of that kind to be found, or the request asks for nothing")
+    refuse(not made, "the schema leaves nothing of that kind to be found, or the request asks for nothing")
     return Layout(made, len(made), replaced=COUNTS)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fedsyn.config import FederationNode
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import ProtocolError, RunError, refuse
 from fedsyn.nodes.flower import Grid
 from fedsyn.nodes.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
@@ -97,23 +97,39 @@ def wait_for_nodes(grid: Grid, wanted: int, needed: int, queue: Queue) -> tuple[
     Raises:
         RunError: fewer have come in the time that they had.
     """
-    began, announce = time.monotonic(), Announcer(queue.told)
-    most, key = max((queue.people, "patience"), (queue.nodes, "connect_timeout"))
+    nodes: list[int] = []
+
+    def look() -> tuple[int, list[Missing]]:
+        nodes[:] = sorted(grid.get_node_ids())
+        return len(nodes), [] if len(nodes) >= wanted else _absent(nodes, wanted, queue.partitions)
+
+    absent = _missed(look, wanted, needed, queue)
+    if len(nodes) < needed:
+        most, key = max((queue.people, "patience"), (queue.nodes, "connect_timeout"))
+        raise RunError(
+            f"{len(nodes)} of {wanted} clients connected within {most:g} s (federation.{key}), the minimum is "
+            f"{needed}; not connected: {reasons(absent, names=queue.names)}"
+        )
+    return nodes, absent
+
+
+def _missed(look: Callable[[], tuple[int, list[Missing]]], wanted: int, needed: int, queue: Queue) -> list[Missing]:
+    """Who is missing when a run begins, or goes on: by the rule of `wait_for_nodes`, which both have.
+
+    Args:
+        look: how many are there now, and who is missing.
+        wanted: how many there should be.
+        needed: how many there must be; fewer are there only once all time is over.
+        queue: how long, from now on.
+    """
+    began, most, announce = time.monotonic(), max(queue.people, queue.nodes), Announcer(queue.told)
     try:
         while True:
-            nodes, now = sorted(grid.get_node_ids()), time.monotonic() - began
-            if len(nodes) >= wanted:
-                return nodes, []
-            absent = _absent(nodes, wanted, queue.partitions)
-            if len(nodes) >= needed and now >= queue.nodes:
-                return nodes, absent
-            if now >= most:
-                raise RunError(
-                    f"{len(nodes)} of {wanted} clients connected within {most:g} s (federation.{key}), the minimum is "
-                    f"{needed}; not connected: {reasons(absent, names=queue.names)}"
-                )
-            if len(nodes) < needed:
-                announce(Waiting("join", 0, wanted, time.time() + most - now, tuple(absent)))
+            (there, missing), now = look(), time.monotonic() - began
+            if not missing or (there >= needed and now >= queue.nodes) or now >= most:
+                return missing
+            if there < needed:
+                announce(Waiting("join", 0, wanted, time.time() + most - now, tuple(missing)))
             time.sleep(min(PAUSE if now >= queue.nodes else 0.5, most - now))
     finally:
         announce(None)
@@ -337,8 +353,9 @@ class Returning:
     """
 
     def __init__(self, ask: AskWho, federation: FederationNode, public: bool, told: Announce) -> None:
-        self._ask, self._public, self._federation, self._told = ask, public, federation, Announcer(told)
-        self._deadline: float | None = None
+        self._ask, self._public, self._minimum = ask, public, max(1, federation.minimum_cohort)
+        self._queue = Queue(federation.patience, federation.connect_timeout, {}, {}, told)
+        self._waited = False
         self._known: set[int] = set()  # nodes that have said who they are
         self.reasons: list[str] = []
 
@@ -348,37 +365,32 @@ class Returning:
         Args:
             grid: with the nodes.
             clients: by partition id; changed.
-            wait: for those that are not there, as long as they have for it; without it one look has to do.
+            wait: for those that are not there, the first time and as long as they have for it; else one look has to do.
 
         Raises:
             RunError: fewer than the minimum have come back in the time that they had.
         """
-        first, minimum = wait and self._deadline is None, max(1, self._federation.minimum_cohort)
-        patience = max(self._federation.connect_timeout, self._federation.patience)
-        if first:
-            self._deadline = time.monotonic() + self._federation.connect_timeout
-            latest = time.monotonic() + patience
-        while True:
-            fresh = sorted(set(grid.get_node_ids()) - self._known - {c.node for c in clients.values()})
-            if fresh:
-                self._place(fresh, clients)
-            absent = [k for k, client in clients.items() if client.node == ABSENT]
-            back, now = len(clients) - len(absent), time.monotonic()
-            is_over = self._deadline is None or now >= self._deadline
-            if not wait or not absent or (is_over and (not first or back >= minimum or now >= latest)):
-                break
-            if first and back < minimum:
-                missing = tuple(Missing(k, None, GONE) for k in absent)
-                self._told(Waiting("join", 0, len(clients), time.time() + latest - now, missing))
-            time.sleep(0.5)
-        self._told(None)
-        if first and back < minimum:
+        if not wait or self._waited:
+            self._look(grid, clients)
+            return
+        self._waited, queue = True, self._queue
+        absent = _missed(lambda: self._look(grid, clients), len(clients), self._minimum, queue)
+        back = len(clients) - len(absent)
+        if back < self._minimum:
             why = f" ({self.reasons[-1]})" if self.reasons else ""
+            patience = max(queue.people, queue.nodes)
             raise RunError(
                 f"{back} of the run's {len(clients)} clients have come back within {patience:g} s "
-                f"(federation.patience), the minimum is {minimum}{why}; nothing was sent, and the run can be resumed "
-                "when they are there"
+                f"(federation.patience), the minimum is {self._minimum}{why}; nothing was sent, and the run can be "
+                "resumed when they are there"
             )
+
+    def _look(self, grid: Grid, clients: dict[int, Participant]) -> tuple[int, list[Missing]]:
+        fresh = sorted(set(grid.get_node_ids()) - self._known - {c.node for c in clients.values()})
+        if fresh:
+            self._place(fresh, clients)
+        absent = [Missing(k, None, GONE) for k, client in clients.items() if client.node == ABSENT]
+        return len(clients) - len(absent), absent
 
     def _place(self, nodes: Sequence[int], clients: dict[int, Participant]) -> None:
         replies, why = self._ask({-1 - i: node for i, node in enumerate(nodes)}, _REPLY)
@@ -398,13 +410,12 @@ class Returning:
         if partition is None or partition not in clients:
             raise ProtocolError("a node is not one of the run's clients")
         client = clients[partition]
-        if client.node != ABSENT:
-            raise ProtocolError(f"two nodes claim partition {partition}; the second is not used")
-        if reply.params.get(AGAIN) is not True:
-            raise ProtocolError(
-                f"client {partition} keeps no memory of the run on its disk, as `fedsyn node serve` does: it would pay "
-                "twice for what it has answered"
-            )
+        refuse(client.node != ABSENT, f"two nodes claim partition {partition}; the second is not used")
+        refuse(
+            reply.params.get(AGAIN) is not True,
+            f"client {partition} keeps no memory of the run on its disk, as `fedsyn node serve` does: it would pay "
+            "twice for what it has answered",
+        )
         if self._public and rows != client.rows:
             raise ProtocolError(f"client {partition} has more or fewer rows than when the run began")
         return partition

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, refuse
 from fedsyn.privacy import Ledger, sigma_for_rho
 from fedsyn.privacy.budget import ROUNDING_ROOM
 from fedsyn.protocol.wire.requests import Layout
@@ -116,8 +116,7 @@ def require_planned(planned: Planned, name: str, rho: float, ledger: Ledger) -> 
     Raises:
         ProtocolError: it does; nothing was charged.
     """
-    if not rho <= planned.once * _ROOM:
-        raise ProtocolError(f"'{name}' asks for less noise than the run's plan has for it")
+    refuse(not rho <= planned.once * _ROOM, f"'{name}' asks for less noise than the run's plan has for it")
     if planned.in_all < math.inf:
         before = (ledger.unit.row_rho(release) for release in ledger.releases if release.name == name)
         if not math.fsum([rho, *before]) <= planned.in_all * _ROOM:

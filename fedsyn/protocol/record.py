@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pydantic import TypeAdapter
+
 #: How the note begins that says who is not in a run, and why.
 NOT_JOINED = "not joined: "
 
@@ -107,9 +109,8 @@ class Waiting:
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> Waiting:
         """Inverse of `dataclasses.asdict`."""
-        missing = tuple(Missing(each["partition"], each["node"], str(each["why"])) for each in facts["missing"])
-        request, until = str(facts["request"]), float(facts["until"])
-        return cls(request, int(facts["round"]), int(facts["asked"]), until, missing)
+        return _WAITING.validate_python(facts)
 
 
+_WAITING = TypeAdapter(Waiting)
 Observer = Callable[[RoundRecord, RoundCosts], None]

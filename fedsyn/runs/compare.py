@@ -20,7 +20,6 @@ _NEEDED = ("config.yaml", "ledger.json", "metrics.json")
 _PLACES = (
     "format",
     "data.schema",
-    "runtime.workers",
     "runtime.client_cpus",
     "runtime.ray",
     "runtime.operator",

@@ -175,7 +175,7 @@ def simulation_grid(config: RunConfig, prepared: Prepared) -> Iterator[InProcess
     if config.runtime.engine == "ray":
         grid = _ray_grid(config, prepared, nodes, run_config)
     else:
-        grid = InProcessGrid(app, nodes, run_config, workers=config.runtime.workers, app_path=_APP)
+        grid = InProcessGrid(app, nodes, run_config)
     with closing(grid):
         yield grid
 

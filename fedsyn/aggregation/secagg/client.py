@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from fedsyn.aggregation.secagg.primitives import (
     signed_by,
     usable_public_key,
 )
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 
 SEALED = shamir.SHARE + TAG
 
@@ -103,8 +103,7 @@ class CommitteeClient:
         """
         setup = committee.setup
         seat, own = self._seat(committee), self._own(setup)
-        if "epochs" in self.state:
-            raise ProtocolError("this member has dealt its keys already")
+        refuse("epochs" in self.state, "this member has dealt its keys already")
         publics = self._enrolled(committee, inbox)
         transcript = committee.transcript(b"".join(publics.values()))
         others = [(other, publics[place]) for other, place in enumerate(committee.members) if other != seat]
@@ -141,15 +140,27 @@ class CommitteeClient:
         publics = dict(zip(places, keys, strict=True))
         if publics[self._position(setup)] != _bytes(self.state["public"]):
             raise ProtocolError("the server lists another public key for this client than it sent")
-        check_keys(keys)
-        if setup.is_malicious:
-            self._check_roster(setup)
-            assert self._roster is not None
-            signatures = wire.rows(wire.read_bytes(inbox[1], len(places), SIGNATURE))
-            for place, public, signature in zip(places, keys, signatures, strict=True):
-                if not signed_by(self._roster[setup.clients[place]], signature, enrolment(setup, place, public)):
-                    raise ProtocolError("the public key of an enrolled client does not bear its signature")
+        self._check_signed(setup, keys, inbox, places, lambda rank, public: enrolment(setup, places[rank], public))
         return publics
+
+    def _check_signed(
+        self,
+        setup: Setup,
+        keys: Sequence[bytes],
+        inbox: wire.Arrays,
+        places: Sequence[int],
+        facts: Callable[[int, bytes], bytes],
+    ) -> None:
+        """ProtocolError unless these keys are usable and distinct [, and each is signed by the client at its place]."""
+        check_keys(keys)
+        if not setup.is_malicious:
+            return
+        self._check_roster(setup)
+        assert self._roster is not None
+        signatures = wire.rows(wire.read_bytes(inbox[1], len(places), SIGNATURE))
+        for rank, (place, public, signature) in enumerate(zip(places, keys, signatures, strict=True)):
+            if not signed_by(self._roster[setup.clients[place]], signature, facts(rank, public)):
+                raise ProtocolError("the public key of a client of the secure sum does not bear its signature")
 
     # ---- a sum -----------------------------------------------------------------------------------------------------
 
@@ -164,10 +175,8 @@ class CommitteeClient:
         committee = facts.committee
         position = self._position(committee.setup)
         self._check_enrolled(committee.setup)
-        if not facts.asked[position]:
-            raise ProtocolError("the secure sum does not ask this client")
-        if not facts.is_possible:
-            raise ProtocolError("too few of those whom the secure sum asks are enrolled: it could not be opened")
+        refuse(not facts.asked[position], "the secure sum does not ask this client")
+        refuse(not facts.is_possible, "too few of those whom the secure sum asks are enrolled: it could not be opened")
         if facts.number <= self.state.get("answered", -1):
             raise ProtocolError("this client took part in that sum, or in a later one, already")
         return self._layers(facts, inbox, position)
@@ -189,21 +198,16 @@ class CommitteeClient:
     def _layers(self, facts: SumFacts, inbox: wire.Arrays, position: int) -> list[bytes]:
         """This client's key under each member's layer; agreed once in an epoch."""
         committee, seats = facts.committee, facts.seats
-        signed = committee.setup.is_malicious
-        wire.count_arrays(inbox, 2 if signed else 1)
+        wire.count_arrays(inbox, 2 if committee.setup.is_malicious else 1)
         keys = wire.rows(wire.read_bytes(inbox[0], len(seats), KEY))
         context = (facts.transcript + facts.dealt + b"".join(keys)).hex() + f":{facts.epoch}"
         if self.state.get("context") == context:
             return _parts(_bytes(self.state["layers"]), KEY)
-        check_keys(keys)
-        if signed:
-            self._check_roster(committee.setup)
-            signatures = wire.rows(wire.read_bytes(inbox[1], len(seats), SIGNATURE))
-            for seat, public, signature in zip(seats, keys, signatures, strict=True):
-                assert self._roster is not None
-                identity = self._roster[committee.setup.clients[committee.members[seat]]]
-                if not signed_by(identity, signature, epoch_keys(facts.transcript, seat, facts.epoch, public)):
-                    raise ProtocolError("the key of a member of the committee does not bear its signature")
+
+        def signed(rank: int, public: bytes) -> bytes:
+            return epoch_keys(facts.transcript, seats[rank], facts.epoch, public)
+
+        self._check_signed(committee.setup, keys, inbox, [committee.members[seat] for seat in seats], signed)
         own = self._own(committee.setup)
         layers = [
             layer_key(facts.transcript, seat, facts.epoch, position, own.agree(public), public, own.public)
@@ -235,14 +239,11 @@ class CommitteeClient:
             raise ProtocolError("this member has taken part in another sum of that number")
         if facts.number <= self.state.get("opened", -1):
             raise ProtocolError("this member has answered that sum, or a later one, already")
-        if facts.epoch < self.state.get("epoch", 0):
-            raise ProtocolError("the keys of that epoch are not used any more")
-        if not facts.present[seat]:
-            raise ProtocolError("the secure sum does not use this member's layer")
+        refuse(facts.epoch < self.state.get("epoch", 0), "the keys of that epoch are not used any more")
+        refuse(not facts.present[seat], "the secure sum does not use this member's layer")
         wire.count_arrays(inbox, 5)
         contributors = wire.read_flags(inbox[0], len(committee.setup.clients))
-        if np.any(contributors & ~facts.asked):
-            raise ProtocolError("a contributor of the secure sum was not asked, or is not enrolled")
+        refuse(np.any(contributors & ~facts.asked), "a contributor of the secure sum was not asked, or is not enrolled")
         places = wire.members(contributors)
         if len(places) < facts.fewest:
             raise ProtocolError(
@@ -259,8 +260,7 @@ class CommitteeClient:
     def recover(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
         """Shares of the keys of further members that are gone, for the sum that this member has just answered."""
         seat = self._seat(facts.committee)
-        if self.state.get("sum") != facts.digest.hex():
-            raise ProtocolError("this member has not answered that sum")
+        refuse(self.state.get("sum") != facts.digest.hex(), "this member has not answered that sum")
         wire.count_arrays(inbox, 3)
         return self._revealed(facts, seat, inbox)
 
@@ -298,11 +298,11 @@ class CommitteeClient:
         sealed = wire.rows(wire.read_bytes(inbox[2], len(seats), SEALED))
         before = set(self.state.get("revealed", {}).get(str(epoch), []))
         after = sorted(before | set(seats))
-        if len(after) > facts.most_lost:
-            raise ProtocolError(
-                f"{len(after)} members of the committee would be gone in this epoch, at most {facts.most_lost} may be: "
-                "nothing is revealed"
-            )
+        refuse(
+            len(after) > facts.most_lost,
+            f"{len(after)} members of the committee would be gone in this epoch, at most {facts.most_lost} may be: "
+            "nothing is revealed",
+        )
         own, publics = self._own(committee.setup), _parts(_bytes(self.state["clients"]), KEY)
         here = {int(place): i for i, place in enumerate(committee.places)}
         shares: list[bytes | None] = []
@@ -325,8 +325,7 @@ class CommitteeClient:
 
     def _seat(self, committee: Committee) -> int:
         seat = committee.seat(self._position(committee.setup))
-        if seat < 0:
-            raise ProtocolError("this client is not a member of the committee")
+        refuse(seat < 0, "this client is not a member of the committee")
         self._check_enrolled(committee.setup)
         known = self.state.get(
             "transcript"
@@ -361,10 +360,8 @@ class CommitteeClient:
 
 def check_keys(keys: Sequence[bytes]) -> None:
     """ProtocolError unless the X25519 keys are usable and distinct."""
-    if len(set(keys)) != len(keys):
-        raise ProtocolError("a public key is listed twice")
-    if not all(map(usable_public_key, keys)):
-        raise ProtocolError("a public key is malformed or of low order")
+    refuse(len(set(keys)) != len(keys), "a public key is listed twice")
+    refuse(not all(map(usable_public_key, keys)), "a public key is malformed or of low order")
 
 
 def _epoch_key(state: Mapping[str, Any], epoch: int) -> tuple[bytes, bytes]:

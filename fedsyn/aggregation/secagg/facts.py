@@ -16,7 +16,7 @@ from fedsyn.aggregation.secagg import wire
 from fedsyn.aggregation.secagg.primitives import derive as derive_key
 from fedsyn.aggregation.secagg.primitives import key_stream, seal, unseal
 from fedsyn.aggregation.secagg.size import Size, derive
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 
 EPOCHS = 16  # of a setup; each has keys of its own, and ends when one of them was revealed
 NONCE = 16  # bytes, drawn anew for every answer
@@ -211,10 +211,8 @@ class SumFacts:
 
     def __post_init__(self) -> None:
         check_hides(len(self.cohort), self.fewest, self.corrupted)
-        if not 0 <= self.epoch < EPOCHS:
-            raise ProtocolError("the secure sum names an epoch that its setup does not have")
-        if not 0 < self.length <= LONGEST:
-            raise ProtocolError(f"a secure sum has between 1 and {LONGEST} entries")
+        refuse(not 0 <= self.epoch < EPOCHS, "the secure sum names an epoch that its setup does not have")
+        refuse(not 0 < self.length <= LONGEST, f"a secure sum has between 1 and {LONGEST} entries")
         if len(self.transcript) != hashlib.sha256().digest_size:
             raise ProtocolError("the message does not say which keys the setup of secure sums has")
         self.committee.check_dealt(self.present)

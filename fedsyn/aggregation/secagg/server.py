@@ -37,7 +37,7 @@ from fedsyn.aggregation.secagg.primitives import (
     signed_by,
     usable_public_key,
 )
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 
 Drop = Callable[[int, str], None]
 _ARRAYS = ("publics", "dealt", "keys", "signatures", "sealed")  # of a setup, in the order of its fields
@@ -181,12 +181,10 @@ class SetupServer:
 
     def _enrol(self, position: int, arrays: wire.Arrays) -> None:
         signed = self.setup.is_malicious
-        if position < 0:
-            raise ProtocolError("was not invited to the setup of secure sums")
+        refuse(position < 0, "was not invited to the setup of secure sums")
         wire.count_arrays(arrays, 2 if signed else 1)
         public = wire.read_bytes(arrays[0], KEY).tobytes()
-        if not usable_public_key(public):
-            raise ProtocolError("a public key is malformed or of low order")
+        refuse(not usable_public_key(public), "a public key is malformed or of low order")
         if signed:
             signature = wire.read_bytes(arrays[1], SIGNATURE).tobytes()
             self._check_signature(position, signature, enrolment(self.setup, position, public))
@@ -330,8 +328,7 @@ class CommitteeSumServer:
         for partition in sorted(replies):
             position = setup.position(partition)
             try:
-                if position < 0 or not facts.asked[position]:
-                    raise ProtocolError("was not asked in the secure sum")
+                refuse(position < 0 or not facts.asked[position], "was not asked in the secure sum")
                 wire.count_arrays(replies[partition], 2)
                 vector, nonce = replies[partition]
                 values, raw = wire.read_vector(vector, facts.length), wire.read_bytes(nonce, NONCE)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, refuse
 
 Arrays = list[npt.NDArray[Any]]
 Bytes = npt.NDArray[np.uint8]
@@ -17,8 +17,7 @@ Flags = npt.NDArray[np.bool_]
 
 def count_arrays(arrays: Sequence[Any], count: int) -> None:
     """ProtocolError unless there are `count` arrays."""
-    if len(arrays) != count:
-        raise ProtocolError(f"a message of the secure sum has {len(arrays)} arrays instead of {count}")
+    refuse(len(arrays) != count, f"a message of the secure sum has {len(arrays)} arrays instead of {count}")
 
 
 def read_bytes(array: Any, *shape: int) -> Bytes:
@@ -43,8 +42,7 @@ def write_flags(flags: Flags) -> Bytes:
 def read_flags(array: Any, size: int) -> Flags:
     """The set of a bitmap. Raises ProtocolError if it is malformed, its unused bits included."""
     bits = np.unpackbits(read_bytes(array, (size + 7) // 8)).astype(bool)
-    if bits[size:].any():
-        raise ProtocolError("a bitmap of the secure sum has bits set beyond its end")
+    refuse(bits[size:].any(), "a bitmap of the secure sum has bits set beyond its end")
     return bits[:size]
 
 

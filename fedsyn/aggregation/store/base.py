@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsyn.aggregation.base import Contribution, TrustModel
 from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, SelectionNoise
 from fedsyn.privacy.against import Reads
 from fedsyn.privacy.release import COUNTS, PARTIES
@@ -69,8 +69,7 @@ class ClientDeal:
         given = self.call.arrays[-1]
         if given.shape != (1,) or given.dtype.kind not in "iu":
             raise ProtocolError("the request to deal does not say which client it is for")
-        if self.holder.partition not in (None, int(given[0])):
-            raise ProtocolError("the message is for another client of the store")
+        refuse(self.holder.partition not in (None, int(given[0])), "the message is for another client of the store")
         return int(given[0])
 
     def promise(self, noise_by: str) -> None:
@@ -80,8 +79,7 @@ class ClientDeal:
             ProtocolError: this client has dealt already.
             BudgetExceeded: the store would release more than this client has left.
         """
-        if self.holder.state.get(DEALT):
-            raise ProtocolError("this client has dealt its answers in this run already")
+        refuse(self.holder.state.get(DEALT), "this client has dealt its answers in this run already")
         self.ledger.promise(self.request.release(noise_by))
         self.holder.state[DEALT] = True
 

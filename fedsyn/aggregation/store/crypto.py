@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import ClientSum, ServerSum
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import ProtocolError, RunError, refuse
 from fedsyn.nodes.parties import connect
 from fedsyn.nodes.parties.boxes import of_sum, seal_box
 from fedsyn.nodes.parties.crypto import signed_keys
@@ -74,11 +74,9 @@ class CryptoKey:
         """The run's keys; ProtocolError unless the crypto party of the client's own configuration has signed them for
         this run. A simulation, which protects nobody, takes what the message brings."""
         ours = arrays[: self.invited]
-        if len(ours) < self.invited or any(array.dtype != np.uint8 or array.ndim != 1 for array in ours):
-            raise ProtocolError(_KEY)
+        refuse(len(ours) < self.invited or any(array.dtype != np.uint8 or array.ndim != 1 for array in ours), _KEY)
         run, public, seal, signature = (array.tobytes() for array in ours)
-        if len(run) != _RUN:
-            raise ProtocolError(_KEY)
+        refuse(len(run) != _RUN, _KEY)
         keys = Keys(sealed_for(run, self.config, self.domain, self.cliques), public, seal)
         if self.is_real:
             self._check(keys, signature)
@@ -131,8 +129,8 @@ class CryptoRun:
         self, config: RunConfig, domain: Domain, randomness: Randomness, cliques: tuple[Clique, ...] = ()
     ) -> None:
         self.config, self.domain, self.randomness, self.cliques = config, domain, randomness, cliques
-        self._begun: Begun | None = None
         self._party: CryptoParty | None = None
+        self._begun: Begun | None = None
 
     @property
     def party(self) -> CryptoParty:
@@ -142,8 +140,7 @@ class CryptoRun:
 
     @property
     def begun(self) -> Begun:
-        if self._begun is None:
-            raise RunError("the run was not announced to the crypto party")
+        assert self.party and self._begun is not None
         return self._begun
 
     def announce(self, rho: float, clients: int) -> None:
@@ -202,7 +199,6 @@ def unpack(arrays: Arrays, count: int) -> list[bytes]:
     if not fits or arrays[1].dtype != np.uint8 or (arrays[0] < 0).any() or (arrays[0] > whole).any():
         raise ProtocolError(f"what it sent is not {count} ciphertexts")
     ends = np.cumsum(arrays[0])
-    if int(ends[-1]) != whole:
-        raise ProtocolError(f"what it sent is not {count} ciphertexts")
+    refuse(int(ends[-1]) != whole, f"what it sent is not {count} ciphertexts")
     joined = arrays[1].tobytes()
     return [joined[end - length : end] for end, length in zip(ends.tolist(), arrays[0].tolist(), strict=True)]

@@ -9,7 +9,7 @@ they carry the noise that was dealt, encrypted, by the clients. The ciphertext i
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -214,12 +214,18 @@ class BfvReader:
 
 def uniform(modulus: int, size: int) -> npt.NDArray[np.uint64]:
     """(size,) independent uniform residues, from the operating system."""
-    bits = modulus.bit_length()
-    found = np.zeros(0, np.uint64)
-    while len(found) < size:
-        words = np.frombuffer(os.urandom(8 * (size - len(found) + 16)), np.uint64) >> np.uint64(64 - bits)
-        found = np.concatenate([found, words[words < modulus]])
-    return found[:size]
+    return residues(os.urandom, modulus, size)
+
+
+def residues(read: Callable[[int], bytes], modulus: int, size: int) -> Residues:
+    """(size,) uniform residues: of words of the bytes that `read` gives those that are below the modulus, in order."""
+    words = size + 16
+    while True:  # the largest 60-bit prime refuses one word in 2^40: once
+        stream = np.frombuffer(read(8 * words), "<u8") >> np.uint64(64 - modulus.bit_length())
+        found = stream[stream < np.uint64(modulus)]
+        if len(found) >= size:
+            return found[:size].astype(np.uint64, copy=False)
+        words = 2 * words + 64
 
 
 def sum_modulo(values: npt.NDArray[np.uint64], modulus: int) -> int:

@@ -7,7 +7,7 @@ from fedsyn.crypto.fhe.parameters import Parameters, bfv_for_store
 from fedsyn.crypto.fhe.products import ColumnLayout
 from fedsyn.crypto.fhe.slots import SlotLayout
 from fedsyn.domain import Domain
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, refuse
 from fedsyn.registry import contract_class
 from fedsyn.settings import FheNode
 
@@ -51,8 +51,7 @@ def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slo
         if not 0 <= partition < len(split):
             raise ProtocolError(f"federation.columns names the attributes of clients 0 to {len(split) - 1}")
         held = tuple(name for name in domain if name in split[partition])
-    if rows > _MOST_ROWS:
-        raise ProtocolError(f"encrypted columns have at most {_MOST_ROWS} rows")
+    refuse(rows > _MOST_ROWS, f"encrypted columns have at most {_MOST_ROWS} rows")
     layout = ColumnLayout.of(rows, slots, domain, held)
     if len(layout.columns) * (len(layout.groups) + 1) > _MOST_PRODUCTS:
         raise ProtocolError(f"{len(layout.columns)} encrypted columns make too many products: lower data.bins")

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.crypto.fhe.parameters import Parameters
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 from fedsyn.version import installing
 
 Integers = npt.NDArray[np.int64]
@@ -93,13 +93,11 @@ class Ring:
 
     def ciphertext(self, raw: bytes | memoryview, *, at_top: bool = False) -> Any:
         """A ciphertext of two parts; ProtocolError for anything else. `at_top`: of a fresh one's level."""
-        if len(raw) > self.parameters.bytes + 4096:
-            raise ProtocolError("a ciphertext is larger than its parameters allow")
+        refuse(len(raw) > self.parameters.bytes + 4096, "a ciphertext is larger than its parameters allow")
         read = self.read("Ciphertext", raw)
         level = self.context.first_parms_id() if at_top else self.answer_level
         kind = read.size() == 2 and read.parms_id() == level and not read.is_ntt_form()
-        if not kind or read.is_transparent():
-            raise ProtocolError("a ciphertext is not of the kind that was asked for")
+        refuse(not kind or read.is_transparent(), "a ciphertext is not of the kind that was asked for")
         return read
 
     # Plain numbers ----------------------------------------------------------------------------------------------------

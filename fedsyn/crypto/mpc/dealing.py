@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from fedsyn.crypto.mpc.shared import PARTIES, Shared, Words, words
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, refuse
 
 KEY = 32  # bytes of a key or a seed
 _CHUNK = memoryview(bytes(1 << 16))  # zeros: key stream is made in pieces that stay in the processor's cache
@@ -89,8 +89,7 @@ def received(index: int, seeds: Sequence[bytes], correction: Words | None, lengt
         raise ProtocolError(f"party {index} needs {needed} seeds of {KEY} bytes" + ", a correction" * (index != 0))
     slots = [KeyStream(seed).words(length) for seed in seeds]
     if correction is not None:
-        if correction.shape != (length,) or correction.dtype != np.uint64:
-            raise ProtocolError(f"a correction has {length} words")
+        refuse(correction.shape != (length,) or correction.dtype != np.uint64, f"a correction has {length} words")
         slots.insert(1 if index == 1 else 0, correction)
     return Shared(slots[0], slots[1], index)
 

@@ -19,7 +19,7 @@ from fedsyn.nodes.deploy.init import Terms, holder_folder
 from fedsyn.nodes.deploy.plan import FederationPlan, lifetime
 from fedsyn.nodes.deploy.superlink import follows
 from fedsyn.nodes.service.certificates import Credentials, new_link
-from fedsyn.nodes.service.files import replace_synced, write_text
+from fedsyn.nodes.service.files import PRIVATE, PUBLIC, replace_all, write_text
 from fedsyn.nodes.service.holder_keys import HolderCard, roster_text
 from fedsyn.registry import contract_class
 from fedsyn.settings import PartyCard
@@ -159,8 +159,8 @@ def renew_link(place: OperatorFolder) -> FederationFile:
         except OSError as error:
             raise ConfigError(f"--link: the authority's key is needed: {error.filename}: {error.strerror}") from None
         made = new_link(authority, federation.name, federation.superlink.hosts)
-        replace_synced(place.operator / "link.key", made.key)
-        write_text(place.operator / "link.crt", made.certificate)
+        key, certificate = place.operator / "link.key", place.operator / "link.crt"
+        replace_all({key: (made.key, PRIVATE), certificate: (made.certificate, PUBLIC)})
         return federation
 
 

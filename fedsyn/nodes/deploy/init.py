@@ -116,7 +116,8 @@ def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None
     (root / "holders").chmod(0o700)
     for party in federation.parties:
         _shared(operator, root / "parties" / party.name)
-    write_text(operator / "README.md", _operator_readme(plan, operator))
+    seen = " ".join(SEEN.split())
+    write_text(operator / "README.md", _readme(operator, plan.capabilities, "operator.md", plan=plan, seen=seen))
     return federation, None if certificate is None else fingerprint(certificate)
 
 
@@ -150,7 +151,8 @@ def _parties(plan: FederationPlan, root: Path, operator: Path) -> list[PartyCard
         listen = f"0.0.0.0:{card.address.rpartition(':')[2]}"
         text = yaml_text("party.yaml", plan=plan, others=others, listen=listen)
         write_text(folder / "party.yaml", text)
-        write_text(folder / "README.md", _party_readme(plan, operator, card, cards))
+        readme = _readme(operator, plan.capabilities, "party.md", plan=plan, card=card, cards=cards)
+        write_text(folder / "README.md", readme)
     return cards
 
 
@@ -195,7 +197,8 @@ def holder_folder(
     (folder / "state").mkdir(mode=0o700)
     init_ledger(folder / "state" / "ledger.jsonl")
     write_text(folder / "node.yaml", node_text(federation, holder, terms))
-    write_text(folder / "README.md", _holder_readme(place, federation, holder.name, terms, ca))
+    capabilities, facts = terms.config.aggregation.capabilities, {"federation": federation, "authority": ca}
+    write_text(folder / "README.md", _readme(place.operator, capabilities, "holder.md", holder=holder, **facts))
 
 
 def _shared(operator: Path, folder: Path) -> None:
@@ -215,54 +218,12 @@ def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> 
     return yaml_text("node.yaml", federation=federation, holder=holder, terms=terms, pinned=pinned, dropout=dropout)
 
 
-def _holder_readme(place: OperatorFolder, federation: FederationFile, name: str, terms: Terms, ca: str | None) -> str:
-    prints = [f"{entry.name} {entry.card.fingerprint}" for entry in federation.present]
-    prints += [f"{entry.name} {entry.fingerprint}" for entry in federation.parties]
-    prints += [f"authority (ca.crt) {ca}"] if ca is not None else []
-    return filled(
-        "nodes/deploy",
-        "holder.md",
-        holder=name,
-        federation=federation.name,
-        schema=(place.operator / "schema.yaml").is_file(),
-        fingerprints=prints,
-        insecure=" ".join(INSECURE.split()) if federation.superlink.insecure else "",
-        **_install(place.operator, terms.config.aggregation.capabilities),
-    )
-
-
-def _party_readme(plan: FederationPlan, operator: Path, card: PartyCard, cards: list[PartyCard]) -> str:
-    return filled(
-        "nodes/deploy",
-        "party.md",
-        party=card.name,
-        federation=plan.name,
-        others=len(cards) > 1,
-        port=card.address.rpartition(":")[2],
-        runs=plan.runs,
-        fingerprints=[f"{each.name} {each.fingerprint}" for each in cards],
-        **_install(operator, plan.capabilities),
-    )
-
-
-def _operator_readme(plan: FederationPlan, operator: Path) -> str:
-    return filled(
-        "nodes/deploy",
-        "operator.md",
-        federation=plan.name,
-        port=plan.port,
-        hosts=joined(plan.hosts[0], plan.port),
-        schema=plan.schema is not None,
-        parties=[f"{name} at {address}" for name, address in plan.parties],
-        warnings=" ".join((SEEN + (INSECURE if plan.insecure else "")).split()),
-        **_install(operator, plan.capabilities),
-    )
-
-
-def _install(operator: Path, protocol: Capabilities) -> dict[str, object]:
-    """What install.md says of the wheel that everybody installs, where there is one, and of the extra that it needs."""
+def _readme(operator: Path, protocol: Capabilities, template: str, **values: object) -> str:
+    """A folder's README.md; install.md says which wheel everybody installs, and the extra that it needs."""
     wheel, digest = wheel_of(operator) or (None, None)
-    return {"wheel": wheel, "digest": digest, "extra": protocol.extra}
+    schema = (operator / "schema.yaml").is_file()
+    shared = {"wheel": wheel, "digest": digest, "extra": protocol.extra, "schema": schema, "joined": joined}
+    return filled("nodes/deploy", template, insecure=" ".join(INSECURE.split()), **shared, **values)
 
 
 def wheel_of(operator: Path) -> tuple[str, str] | None:

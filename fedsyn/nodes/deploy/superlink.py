@@ -27,7 +27,7 @@ from fedsyn.nodes.flower.control import ONLINE, UNREGISTERED, Control, NodeFacts
 from fedsyn.nodes.flower.launch import environment
 from fedsyn.nodes.flower.superlink import HEADER
 from fedsyn.nodes.service.certificates import days_left
-from fedsyn.nodes.service.files import locked, write_text
+from fedsyn.nodes.service.files import is_locked, locked, write_text
 from fedsyn.nodes.service.health import Health, Metric, Pages, pages_of
 
 if TYPE_CHECKING:
@@ -367,11 +367,7 @@ def only_one(place: OperatorFolder) -> Iterator[None]:
 
 def link_pid(place: OperatorFolder) -> int | None:
     """The process of the running `deploy link`; None if it does not run on this machine."""
-    try:
-        with locked(place.state / _LOCK) as alone:
-            return None if alone else link_facts(place).get("pid")
-    except OSError:
-        return None
+    return link_facts(place).get("pid") if is_locked(place.state / _LOCK) else None
 
 
 def link_facts(place: OperatorFolder) -> dict[str, int]:

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import os
-import threading
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedsyn.errors import RunError
 from fedsyn.nodes.flower.bridge import NodeContext
-from fedsyn.nodes.flower.direct import ClientFn, DirectReply, DirectRequest, TableApp, ask, chunks
+from fedsyn.nodes.flower.direct import ClientFn, DirectReply, DirectRequest, TableApp, ask
 from fedsyn.nodes.flower.private import name_message
-from fedsyn.output import no_tracebacks
 
 TRAIN = "train"
-_CHUNK = 64  # clients of one task of a worker
 _AT_ONCE = 1024  # clients whose messages are in memory
 _SHARED = 1024  # texts that further nodes may turn out to remember as well
 
@@ -94,21 +86,18 @@ def state_of(context: Context) -> State:
 
 
 class InProcessGrid(Grid):
-    """A Grid that calls the ClientApp directly: one Context per node, serially or in a pool of processes.
+    """A Grid that calls the ClientApp directly, one node after the other, each with a Context of its own.
 
     What makes it equal to a real Grid: a node never sees objects of the server or of another node (records are
     copied), an exception in a client becomes an error reply, and a reply that takes longer than the timeout is late
     and is not delivered. Replies come back in the order in which they finished.
 
-    An app that consists of a client and the bridge alone is called without messages (`ask`), with the same result, and
-    in other processes. Messages, which mods and listeners work on, are answered in this process.
+    An app that consists of a client and the bridge alone is called without messages (`ask`), with the same result.
 
     Args:
-        app: the ClientApp; with several workers, one that can be pickled or is importable (`app_path`).
+        app: the ClientApp.
         nodes: node configuration of each node; node ids are 1, 2, ...
         run_config: the run's configuration as the clients' contexts show it.
-        workers: processes; 1 is serial.
-        app_path: 'module:attribute' of the ClientApp, needed for several workers.
         direct: whether an app that allows it is called without messages.
     """
 
@@ -118,8 +107,6 @@ class InProcessGrid(Grid):
         nodes: Sequence[Mapping[str, Any]],
         run_config: Mapping[str, Any],
         *,
-        workers: int = 1,
-        app_path: str | None = None,
         direct: bool = True,
     ) -> None:
         self._app = app
@@ -128,20 +115,9 @@ class InProcessGrid(Grid):
         self._waiting: dict[str, Message] = {}
         self._count = 0
         self._direct = direct
-        self._workers = workers
-        self._pool: ProcessPoolExecutor | None = None
-        if workers > 1:
-            if app_path is None:
-                raise ValueError("several workers need app_path")
-            import multiprocessing
-
-            self._pool = ProcessPoolExecutor(
-                workers, multiprocessing.get_context("spawn"), initializer=_start_worker, initargs=(app_path,)
-            )
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+        """End what the grid has started; here there is nothing."""
 
     @property
     def at_once(self) -> int | None:
@@ -164,37 +140,12 @@ class InProcessGrid(Grid):
         Yields:
             The answers in the order of the requests, as they come; None for one that came too late.
         """
-        for answered in self._ask_serially(requests) if self._pool is None else self._ask_pool(self._pool, requests):
-            yield answered if timeout is None or answered.seconds <= timeout else None
-
-    def _ask_serially(self, requests: Iterable[tuple[int, DirectRequest]]) -> Iterator[DirectReply]:
         client_fn = client_fn_of(self._app)
         for node, asked in requests:
             context = self._contexts[node]
             answered = ask(client_fn, asked, context)
             self._contexts.keep(node, state_of(context))
-            yield answered
-
-    def _ask_pool(
-        self, pool: ProcessPoolExecutor, requests: Iterable[tuple[int, DirectRequest]]
-    ) -> Iterator[DirectReply]:
-        """Chunks of clients on every worker; few enough under way that memory does not grow with the clients."""
-        waiting: deque[Future[list[tuple[DirectReply, State]]]] = deque()
-
-        def finished() -> Iterator[DirectReply]:
-            for answered, state in waiting.popleft().result():
-                self._contexts.keep(answered.node, state)
-                yield answered
-
-        try:
-            for chunk in chunks(requests, _CHUNK):
-                waiting.append(pool.submit(_ask_many, [(self._contexts[node], asked) for node, asked in chunk]))
-                if len(waiting) > 2 * self._workers:
-                    yield from finished()
-            while waiting:
-                yield from finished()
-        except BrokenProcessPool:
-            raise RunError("a worker process of the in-process engine died (out of memory?)") from None
+            yield answered if timeout is None or answered.seconds <= timeout else None
 
     def set_run(self, run: Any) -> None:
         self._run = run
@@ -269,35 +220,3 @@ def _copy(message: Message) -> Message:
     """The message as another party would receive it: its own records (the arrays' bytes are immutable)."""
     content = RecordDict({key: type(record)(dict(record)) for key, record in message.content.items()})
     return Message(content=content, metadata=message.metadata)
-
-
-_worker_app: ClientApp | None = None
-
-
-def _start_worker(app_path: str) -> None:
-    global _worker_app
-    no_tracebacks()
-    _end_with_parent()
-    _worker_app = named(app_path)
-
-
-def _end_with_parent() -> None:
-    """A worker whose run was killed has nothing to wait for, and would keep the rows that it has mapped for ever."""
-    import multiprocessing
-    from multiprocessing.connection import wait
-
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _ask_many(requests: Sequence[tuple[Context, DirectRequest]]) -> list[tuple[DirectReply, State]]:
-    """The work of many nodes in a worker, called without messages."""
-    client_fn = client_fn_of(_worker_app)
-    return [(ask(client_fn, asked, context), state_of(context)) for context, asked in requests]

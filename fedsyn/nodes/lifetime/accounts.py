@@ -243,24 +243,14 @@ def _run(name: str, run: Run) -> dict[str, Any]:
 
 
 def _party_runs(opened: LedgerReading) -> list[dict[str, Any]]:
-    lines, delta = opened.lines, opened.delta
+    lines, delta, found = opened.lines, opened.delta, list[dict[str, Any]]()
     assert isinstance(lines, PartyLines)
-    found = []
     for run, (announced, spent) in lines.runs.items():
-        begun = lines.begun.get(run, {})
-        found.append(
-            {
-                "run": run,
-                "name": begun.get("name") or None,
-                "begun": _when(begun["time"]) if begun else None,
-                "mechanism": begun.get("mechanism"),
-                "configuration": begun.get("configuration"),
-                "announced_rho": announced,
-                "spent_rho": spent,
-                "spent_epsilon": None if delta is None else zcdp_epsilon(spent, delta),
-                "state": "open" if run == lines.open else "ended",
-            }
-        )
+        begun, state = lines.begun.get(run, {}), "open" if run == lines.open else "ended"
+        facts = {"run": run, "name": begun.get("name") or None, "begun": _when(begun["time"]) if begun else None}
+        facts |= {key: begun.get(key) for key in ("mechanism", "configuration")}
+        epsilon = None if delta is None else zcdp_epsilon(spent, delta)
+        found.append(facts | {"announced_rho": announced, "spent_rho": spent, "spent_epsilon": epsilon, "state": state})
     return found
 
 

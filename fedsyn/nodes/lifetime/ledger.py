@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError, Unable
-from fedsyn.nodes.service.files import sync_folder, try_lock, write_new
+from fedsyn.nodes.service.files import append_synced, sync_folder, try_lock, write_new
 
 _FORMAT = 1
 START = "0" * 32  # what the first line follows
@@ -314,26 +314,19 @@ class LifetimeLedger(Generic[L]):
             raise RunError(f"{self._of} is closed")
         lines = self.lines
         whole = {"format": _FORMAT, "time": int(time.time()), **entry, "follows": lines.head}
-        line = json.dumps(whole).encode() + b"\n"
+        line = (b"" if lines.ended else b"\n") + json.dumps(whole).encode() + b"\n"
         lines.add(whole)  # first: what does not follow never gets into the file
-        rest = memoryview(line if lines.ended else b"\n" + line)
-        before = os.fstat(self._file).st_size
-        size, self._reread = len(rest), True
-        try:
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-            os.fsync(self._file)
+        self._reread = True
+        try:  # nothing was released: a full disk does not cost what a torn line may
+            append_synced(self._file, line)
         except OSError as error:
-            with contextlib.suppress(OSError):  # nothing was released: a full disk does not cost what a torn line may
-                os.ftruncate(self._file, before)
-                os.fsync(self._file)
             self.close()  # only a fresh look at the file knows what is in it
             why = f"{self._of} cannot be written ({error.strerror}); nothing was released"
             raise CannotWrite(why, error) from None
         except BaseException:
             self.close()
             raise
-        lines.size, lines.number, lines.ended = lines.size + size, lines.number + 1 + (not lines.ended), True
+        lines.size, lines.number, lines.ended = lines.size + len(line), lines.number + 1 + (not lines.ended), True
         self._known, self._reread = lines.where, False
 
     def require(self, head: Head | None) -> None:
@@ -365,7 +358,7 @@ class LifetimeLedger(Generic[L]):
                 len(self.lines.entries) + 1,
             )
         self._reread = True  # until all of it was taken in
-        raw = _bytes_from(self._file, self.lines.size)
+        raw = os.pread(self._file, status.st_size - self.lines.size, self.lines.size)
         self.lines.read(raw, self.path)
         self.require(self._known)
         if raw:
@@ -395,11 +388,3 @@ def create(path: Path, entry: Mapping[str, Any]) -> Head:
         part.unlink(missing_ok=True)
     sync_folder(path.parent)
     return Head(1, digest_of(whole))
-
-
-def _bytes_from(file: int, start: int) -> bytes:
-    pieces = []
-    while piece := os.pread(file, 1 << 20, start):
-        pieces.append(piece)
-        start += len(piece)
-    return b"".join(pieces)

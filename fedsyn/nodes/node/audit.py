@@ -6,7 +6,6 @@ It is for people and their tools; what binds is the ledger. A line is on the dis
 from __future__ import annotations
 
 import datetime as dt
-import errno
 import fcntl
 import json
 import math
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import CannotWrite
+from fedsyn.nodes.service.files import append_synced
 
 FORMAT = 1
 _MOST = 200  # characters of a text that a server chose
@@ -60,8 +60,7 @@ class Audit:
                     return
                 told = {"left_out": left_out} if left_out else {}
                 line = json.dumps({"format": FORMAT, "time": now, **plain, **told})
-                _write_whole(descriptor, (line + "\n").encode())
-                os.fsync(descriptor)
+                append_synced(descriptor, (line + "\n").encode())
             finally:
                 os.close(descriptor)
         except OSError as error:
@@ -94,15 +93,3 @@ def _plain(key: str, fact: Any) -> Fact:
     if type(fact) is float:
         return fact if math.isfinite(fact) else str(fact)
     raise TypeError(f"the audit log takes texts and numbers only, not what '{key}' is")
-
-
-def _write_whole(descriptor: int, line: bytes) -> None:
-    """All of it, or none: a line that was torn by a full disk is taken back."""
-    before = os.fstat(descriptor).st_size
-    try:
-        written = os.write(descriptor, line)
-        if written < len(line):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    except OSError:
-        os.ftruncate(descriptor, before)
-        raise

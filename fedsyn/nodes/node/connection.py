@@ -83,7 +83,12 @@ class WorkerProcess:
         for _ in range(2):
             self._ensure()
             try:
-                answer = self._asked(header, blobs)
+                assert self._channel is not None
+                write_frame(self._channel.fileno(), header, blobs)
+                deadline = time.monotonic() + 3 * self._bounds.seconds + _GRACE
+                answer = read_frame(self._channel.fileno(), deadline=deadline)
+                if answer is None:
+                    raise FrameError("the worker has ended")
             except (FrameError, OSError) as error:
                 _log.error("the worker has died, or is lost (%s)", type(error).__name__)
                 self.close()
@@ -92,14 +97,6 @@ class WorkerProcess:
                 return answer
             # Asked once more: a request that was charged and not answered is not charged again.
         return failed("the request needed more than this node allows, or its task was ended", BUSY)
-
-    def _asked(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-        assert self._channel is not None
-        write_frame(self._channel.fileno(), header, blobs)
-        answer = read_frame(self._channel.fileno(), deadline=time.monotonic() + 3 * self._bounds.seconds + _GRACE)
-        if answer is None:
-            raise FrameError("the worker has ended")
-        return answer
 
     def _ensure(self) -> None:
         """Make sure that the worker is ready; wait longer and longer for one that keeps dying."""

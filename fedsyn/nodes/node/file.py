@@ -9,7 +9,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,11 +19,12 @@ from fedsyn.errors import ConfigError, nearest
 from fedsyn.nodes.lifetime.limits import LifetimeLimits
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import client_class, mechanisms
-from fedsyn.settings import HostPort, Node, as_list
+from fedsyn.settings import HostPort, Node, all_hex, as_list
 
 #: Version of the file's format that this fedsyn writes; it reads this one and none later.
 FORMAT = 1
-_HEX = frozenset("0123456789abcdef")
+_HASHES = all_hex("a configuration's hash has 64 lower-case hex digits ('fedsyn explain' prints it)")
+_KEYS = all_hex("an operator's public key has 64 lower-case hex digits ('fedsyn operator-key' prints it)")
 
 
 class LimitNode(Node):
@@ -103,22 +104,12 @@ class PolicyNode(Node):
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float | None = Field(default=None, ge=0, lt=1)
     approval: Literal["always", "by hash", "by person"] = "by person"
-    configurations: tuple[str, ...] | None = None
-    operators: tuple[str, ...] | None = Field(default=None, min_length=1)
+    configurations: Annotated[tuple[str, ...], _HASHES] | None = None
+    operators: Annotated[tuple[str, ...], Field(min_length=1), _KEYS] | None = None
 
     _lists = field_validator(
         "mechanisms", "requests", "protocols", "noise", "configurations", "operators", mode="before"
     )(as_list)
-
-    @field_validator("configurations")
-    @classmethod
-    def _are_hashes(cls, hashes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return _all_hex(hashes, "a configuration's hash has 64 lower-case hex digits ('fedsyn explain' prints it)")
-
-    @field_validator("operators")
-    @classmethod
-    def _are_keys(cls, keys: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        return _all_hex(keys, "an operator's public key has 64 lower-case hex digits ('fedsyn operator-key' prints it)")
 
     @model_validator(mode="after")
     def _can_be_approved(self) -> PolicyNode:
@@ -284,9 +275,3 @@ def _check_requests(policy: PolicyNode, path: Path | str) -> None:
 
 def _budget(limit: LimitNode, delta: float) -> PrivacyBudget:
     return PrivacyBudget(limit.epsilon, delta if limit.delta is None else limit.delta)
-
-
-def _all_hex(texts: tuple[str, ...] | None, otherwise: str) -> tuple[str, ...] | None:
-    if any(len(text) != 64 or set(text) - _HEX for text in texts or ()):
-        raise ValueError(otherwise)
-    return texts

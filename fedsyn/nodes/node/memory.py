@@ -111,16 +111,8 @@ class Memory:
             CannotWrite: if it cannot be written; then nothing may leave.
         """
         number = memory.number + 1
-        header = {
-            "format": _FORMAT,
-            "run": run,
-            "state": memory.state,
-            "digest": memory.digest,
-            "attempt": memory.attempt,
-            "number": number,
-            "head": memory.head,
-            "reply": None if memory.reply is None else len(memory.reply),
-        }
+        reply = None if memory.reply is None else len(memory.reply)
+        header = {"format": _FORMAT, "run": run, **vars(memory), "number": number, "reply": reply}
         body = json.dumps(header, separators=(",", ":")).encode() + b"\n" + (memory.reply or b"")
         raw = hashlib.sha256(body).hexdigest().encode() + b"\n" + body
         if self._key is not None:

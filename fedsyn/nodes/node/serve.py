@@ -17,7 +17,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.nodes.lifetime.ledger import require_private
 from fedsyn.nodes.node.file import NodeFile, load_node_file, require_files
 from fedsyn.nodes.node.task import Bounds
-from fedsyn.nodes.service.files import locked
+from fedsyn.nodes.service.files import is_locked, locked
 
 _log = logging.getLogger("fedsyn.nodes.node")
 _LOCK = "lock"
@@ -71,13 +71,7 @@ def _only_one(file: NodeFile) -> Iterator[None]:
 
 def is_served(file: NodeFile) -> bool:
     """Whether a process serves this node's state now."""
-    if not (file.state_folder / _LOCK).exists():
-        return False
-    try:
-        with locked(file.state_folder / _LOCK) as alone:
-            return not alone
-    except OSError:
-        return False
+    return is_locked(file.state_folder / _LOCK)
 
 
 # `fedsyn node status` -------------------------------------------------------------------------------------------------

@@ -40,6 +40,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -57,14 +58,13 @@ from fedsyn.aggregation.secagg.primitives import (
     unseal,
     usable_public_key,
 )
-from fedsyn.crypto.fhe.bfv import centred_all, less_modulo, plus_modulo, times_modulo
+from fedsyn.crypto.fhe.bfv import Residues, centred_all, less_modulo, plus_modulo, residues, times_modulo
 from fedsyn.crypto.fhe.slots import Piece, SlotLayout
 from fedsyn.errors import ProtocolError
 from fedsyn.nodes.parties.interface import TotalOrder
 from fedsyn.nodes.parties.messages import STORE_VERSION, pack
 from fedsyn.nodes.parties.sealing import DealFacts, Fault, RefusedDeal
 
-Residues = npt.NDArray[np.uint64]
 _PURPOSE = b"fedsyn crypto party: box"
 _UNSIGNED = KEY + KEY + TAG
 
@@ -130,18 +130,6 @@ def open_box(box: bytes, facts: bytes, run: bytes, partition: int, pair: KeyPair
     return seed
 
 
-def residues(seed: bytes, modulus: int, length: int) -> Residues:
-    """(length,) uniform residues of a seed: the words of its stream that are below the modulus, in order."""
-    bits = modulus.bit_length()
-    words = length + 16
-    while True:  # the largest 60-bit prime refuses one word in 2^40: once
-        stream = np.frombuffer(key_stream(seed, 8 * words), "<u8") >> np.uint64(64 - bits)
-        found = stream[stream < np.uint64(modulus)]
-        if len(found) >= length:
-            return found[:length].astype(np.uint64, copy=False)
-        words = 2 * words + 64
-
-
 class Pads:
     """The pads of a store: of one client, or of all contributors added up.
 
@@ -166,7 +154,9 @@ class Pads:
 
     def add(self, seed: bytes) -> Pads:
         """The same with one more client's."""
-        self.total = plus_modulo(self.total, residues(seed, self.modulus, self.length), self.modulus)
+        self.total = plus_modulo(
+            self.total, residues(partial(key_stream, seed), self.modulus, self.length), self.modulus
+        )
         return self
 
     def on(self, counts: npt.NDArray[np.int64], planes: npt.NDArray[np.int64]) -> tuple[Residues, Residues]:

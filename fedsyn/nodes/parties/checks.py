@@ -16,7 +16,7 @@ from fedsyn.capabilities import MPC, Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
+from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError, refuse
 from fedsyn.nodes.lifetime.limits import Kind, capacity, largest_epsilon
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyOrder, TotalOrder
@@ -370,11 +370,6 @@ def checked(check: Callable[[], T]) -> T:
         return check()
     except (ValueError, TypeError, OverflowError):
         raise ProtocolError("an order is malformed") from None
-
-
-def refuse(condition: bool, sentence: str) -> None:
-    if condition:
-        raise ProtocolError(sentence)
 
 
 def _listed(words: Sequence[str]) -> str:

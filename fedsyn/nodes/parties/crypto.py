@@ -52,6 +52,7 @@ import numpy.typing as npt
 
 from fedsyn.aggregation.base import Limits
 from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
+from fedsyn.aggregation.shares import noise_of
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvReader, DecryptionQuery, Sums
@@ -59,7 +60,7 @@ from fedsyn.crypto.fhe.parameters import LARGEST, MOST_ANSWERS, MOST_FACTOR
 from fedsyn.crypto.fhe.plan import holders_of, parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout, placed
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, refuse
 from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box
 from fedsyn.nodes.parties.checks import (
     Host,
@@ -69,7 +70,6 @@ from fedsyn.nodes.parties.checks import (
     contract_of,
     ledger_of,
     plan_choice,
-    refuse,
 )
 from fedsyn.nodes.parties.interface import (
     Announcement,
@@ -86,6 +86,7 @@ from fedsyn.nodes.parties.steps import PartyRun, RunHalf, step
 from fedsyn.privacy import DistributedNoise, Ledger
 from fedsyn.privacy.budget import ROUNDING_ROOM
 from fedsyn.privacy.release import COUNTS, ROLES
+from fedsyn.protocol.wire.envelope import SumSpec
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
 
 _NONCE = 16
@@ -250,18 +251,8 @@ class KeyHolder(RunHalf["KeptRun"]):
         seeds, run.sum, run.seeds = run.seeds, None, {}
         self._check_many(run, len(seeds), order.asked)
         refuse(vector.shape != (order.length,), "a total has another length than its order")
-        limits = limits_of(run.config, order.asked)
-        noise = checked(
-            lambda: DistributedNoise.of(
-                order.sigma,
-                sensitivity=order.sensitivity,
-                count=order.count,
-                length=order.length,
-                asked=limits.asked,
-                fewest=limits.fewest,
-                corrupted=limits.corrupted,
-            )
-        )
+        facts = SumSpec(((order.length,),), order.sigma, order.sensitivity, order.count, asked=order.asked)
+        noise = checked(lambda: noise_of("distributed", facts, limits_of(run.config, order.asked)))
         entry = replace(noise.release(order.name, order.round), sampler=_CLIENTS_DREW)
         self._charge(run, order, entry)
         total = vector.copy()

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.crypto.mpc.network import LocalNetwork, PartyGone
 from fedsyn.crypto.mpc.shared import PARTIES
-from fedsyn.errors import FedsynError, RunError
+from fedsyn.errors import RunError
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.crypto import KeyHolder
 from fedsyn.nodes.parties.driven import ComputeParties, CryptoParty, Driven
@@ -34,7 +34,9 @@ class Local(Driven):
         hosts: what the parties are; default: new keys, and a policy that takes everything.
     """
 
+    called: ClassVar[str]  # how to speak of the party at a place
     halves: tuple[RunHalf[Any], ...] = ()
+    network: LocalNetwork | None = None  # between them, where there are several
 
     def __init__(self, randomness: Randomness, hosts: Sequence[Host] = ()) -> None:
         self._randomness, self._hosts = randomness, hosts
@@ -52,6 +54,30 @@ class Local(Driven):
         policy = PartyPolicy.of_simulation(announcement.config.mechanism.name)
         return self._hosts or [Host(pair, policy, self._randomness) for pair in pairs]
 
+    def take(self, step: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
+        if not self.halves:
+            raise RunError("no run was announced to the parties")
+        results: dict[int, T] = {}
+        errors: dict[int, Exception] = {}
+
+        def take(place: int) -> None:
+            try:
+                results[place] = step(self.halves[place], *arguments[place])
+            except Exception as error:  # told below, and raised in the caller's thread
+                errors[place] = error
+                if self.network is not None:
+                    self.network.abort(f"party {place} has ended the run")
+
+        threads = [threading.Thread(target=take, args=(place,), daemon=True) for place in range(len(self.halves))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            place, error = min(errors.items(), key=lambda found: (isinstance(found[1], PartyGone), found[0]))
+            raise RunError(f"{self.called.format(place)}: {error}") from error
+        return [results[place] for place in sorted(results)]
+
 
 class LocalParties(Local, ComputeParties):
     """The three computing parties in this process.
@@ -63,13 +89,14 @@ class LocalParties(Local, ComputeParties):
         record: whether `network.views` keeps what each party receives, for tests.
     """
 
+    called = "party {}"
+
     def __init__(
         self, randomness: Randomness, hosts: Sequence[Host] = (), timeout: float = 600.0, record: bool = False
     ) -> None:
         super().__init__(randomness, hosts)
         self._timeout, self._record = timeout, record
         self._pairs = [host.pair for host in hosts] or [KeyPair() for _ in range(PARTIES)]
-        self.network: LocalNetwork | None = None
 
     @property
     def keys(self) -> tuple[bytes, bytes, bytes]:
@@ -81,41 +108,11 @@ class LocalParties(Local, ComputeParties):
         parts = zip(self.hosts(announcement, self._pairs), self.network.endpoints, strict=True)
         self.halves = tuple(Party(index, host, line) for index, (host, line) in enumerate(parts))
 
-    def take(self, step: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
-        network = self.network
-        if network is None:
-            raise RunError("no run was announced to the parties")
-        results: dict[int, T] = {}
-        errors: dict[int, Exception] = {}
-
-        def take(party: RunHalf[Any]) -> None:
-            try:
-                results[party.index] = step(party, *arguments[party.index])
-            except Exception as error:  # told below, and raised in the caller's thread
-                errors[party.index] = error
-                network.abort(f"party {party.index} has ended the run")
-
-        threads = [threading.Thread(target=take, args=(party,), daemon=True) for party in self.halves]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if errors:
-            index, error = min(errors.items(), key=lambda found: (isinstance(found[1], PartyGone), found[0]))
-            raise RunError(f"party {index}: {error}") from error
-        return [results[party.index] for party in self.halves]
-
 
 class LocalCryptoParty(Local, CryptoParty):
     """The crypto party in this process: it protects nobody, and does what a service does."""
 
+    called = "the crypto party"
+
     def enter(self, announcement: Announcement) -> None:
         self.halves = (KeyHolder(self.hosts(announcement, [KeyPair()])[0]),)
-
-    def take(self, step: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
-        if not self.halves:
-            raise RunError("no run was announced to the crypto party")
-        try:
-            return [step(self.halves[0], *arguments[0])]
-        except FedsynError as error:
-            raise RunError(f"the crypto party: {error}") from error

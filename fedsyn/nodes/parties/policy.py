@@ -8,13 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class, mechanisms
-from fedsyn.settings import HostPort, Node, as_list
+from fedsyn.settings import HostPort, Node, all_hex, as_list
 
 
 class LimitsNode(Node):
@@ -36,6 +36,7 @@ class LimitsNode(Node):
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+_HASHES = all_hex("a configuration's hash has 64 lower-case hex digits (RunConfig.sha256)")
 
 
 class PartyPolicy(Node):
@@ -59,19 +60,12 @@ class PartyPolicy(Node):
     epsilon_total: float = Field(gt=0, allow_inf_nan=False)
     delta: float = Field(gt=0, lt=1)
     mechanisms: Names = Field(min_length=1)
-    configurations: Names | None = None
+    configurations: Annotated[Names, _HASHES] | None = None
     minimum_clients: int = Field(default=2, ge=1)
     corrupted: float = Field(default=0.05, ge=0, lt=1)
     dropout: float | None = Field(default=None, ge=0, lt=1)
     threat: Literal["malicious"] | None = None
     limits: LimitsNode = Field(default_factory=LimitsNode)
-
-    @field_validator("configurations")
-    @classmethod
-    def _hashes(cls, hashes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if any(len(text) != 64 or set(text) - set("0123456789abcdef") for text in hashes or ()):
-            raise ValueError("a configuration's hash has 64 lower-case hex digits (RunConfig.sha256)")
-        return hashes
 
     @property
     def run_budget(self) -> PrivacyBudget:
@@ -124,14 +118,9 @@ class PartyFile(Node):
         def absolute(name: str) -> str:
             return str(folder / Path(name).expanduser())
 
-        return self.model_copy(
-            update={
-                "folder": absolute(self.folder),
-                "parties": tuple(map(absolute, self.parties)),
-                "operators": tuple(map(absolute, self.operators)),
-                "ledger": absolute(self.ledger),
-            }
-        )
+        one: dict[str, Any] = {key: absolute(getattr(self, key)) for key in ("folder", "ledger")}
+        several = {key: tuple(map(absolute, getattr(self, key))) for key in ("parties", "operators")}
+        return self.model_copy(update=one | several)
 
 
 def load_party_file(path: Path | str) -> PartyFile:

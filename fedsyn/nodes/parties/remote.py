@@ -7,7 +7,7 @@ run, and one sentence says which party it was.
 from __future__ import annotations
 
 import contextlib
-import threading
+import queue
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -102,21 +102,10 @@ class Remote(Driven):
             self._call(index, step.__name__, messages.pack(asks, own), self.timeout)
             for index, own in enumerate(arguments)
         ]
-        failed = threading.Event()
-        left = threading.Semaphore(0)
-
-        def done(call: Any) -> None:
-            if call.exception() is not None:
-                failed.set()
-            left.release()
-
+        ended = queue.SimpleQueue[Any]()
         for call in calls:
-            call.add_done_callback(done)
-        for _ in calls:
-            left.acquire()
-            if failed.is_set():
-                break
-        if failed.is_set():
+            call.add_done_callback(ended.put)
+        if any(ended.get().exception() is not None for _ in calls):
             self.fail(self._reason(calls))
         found: list[T] = []
         for index, call in enumerate(calls):

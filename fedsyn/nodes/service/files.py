@@ -5,19 +5,23 @@ Private keys, too, are written by `write_new` alone: 0600 from the first byte on
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from fedsyn.errors import ConfigError
 
+#: Modes of a file that its owner alone may read, and of one for everybody.
+PRIVATE, PUBLIC = 0o600, 0o644
 
-def write_new(path: Path, content: bytes | str, mode: int = 0o600) -> None:
+
+def write_new(path: Path, content: bytes | str, mode: int = PRIVATE) -> None:
     """Write a file that does not exist yet, and wait for the disk.
 
     Raises:
@@ -34,6 +38,20 @@ def write_new(path: Path, content: bytes | str, mode: int = 0o600) -> None:
         os.close(descriptor)
 
 
+def append_synced(file: int, line: bytes) -> None:
+    """Append to an open file and wait for the disk. Raises OSError if it cannot; what there is of it is taken back."""
+    before, rest = os.fstat(file).st_size, memoryview(line)
+    try:
+        while rest:
+            rest = rest[os.write(file, rest) :]
+        os.fsync(file)
+    except OSError:
+        with contextlib.suppress(OSError):  # where the disk lets it: else the line is torn
+            os.ftruncate(file, before)
+            os.fsync(file)
+        raise
+
+
 def write_key(path: Path, secret: bytes, what: str) -> None:
     """Write a new private key as hex digits. Raises ConfigError, which names the key by `what`, if it cannot."""
     try:
@@ -42,22 +60,41 @@ def write_key(path: Path, secret: bytes, what: str) -> None:
         raise ConfigError(f"{what}: {path} cannot be created ({error.strerror})") from None
 
 
-def replace_synced(path: Path, content: bytes | str, mode: int = 0o600) -> None:
-    """Put a whole file in the place of another: after a crash one of the two is there. Raises OSError if it cannot."""
-    part = path.with_name(f".{path.name}.part-{threading.get_native_id()}")  # this thread's own
+def replace_all(files: Mapping[Path, tuple[bytes | str, int]]) -> None:
+    """Put whole files in the places of others, one after the other, once all of them could be written.
+
+    After a crash each is either the old one or the new one, and none is old behind one that is new.
+
+    Args:
+        files: content and mode, by path, in this order.
+
+    Raises:
+        OSError: if one cannot be written; all are as they were.
+    """
+    own = f"part-{threading.get_native_id()}"  # this thread's
+    parts = {path: path.with_name(f".{path.name}.{own}") for path in files}
     try:
-        part.unlink(missing_ok=True)  # of one of this number that was killed
-        write_new(part, content, mode)
-        part.replace(path)
+        for path, (content, mode) in files.items():
+            parts[path].unlink(missing_ok=True)  # of a thread of this number that was killed
+            write_new(parts[path], content, mode)
+        for path, part in parts.items():
+            part.replace(path)
     except BaseException:
-        part.unlink(missing_ok=True)
+        for part in parts.values():
+            part.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    for folder in {path.parent for path in files}:
+        sync_folder(folder)
+
+
+def replace_synced(path: Path, content: bytes | str, mode: int = PRIVATE) -> None:
+    """Put a whole file in the place of another: after a crash one of the two is there. Raises OSError if it cannot."""
+    replace_all({path: (content, mode)})
 
 
 def write_text(path: Path, text: str) -> None:
     """Put a whole text that others may read in the place of another, as `replace_synced`."""
-    replace_synced(path, text, 0o644)
+    replace_synced(path, text, PUBLIC)
 
 
 def sync_folder(folder: Path) -> None:
@@ -93,3 +130,14 @@ def try_lock(file: int | IO[bytes]) -> bool:
     except OSError:
         return False
     return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds a lock file; False where there is none, or it cannot be looked at."""
+    if not path.exists():
+        return False
+    try:
+        with locked(path) as alone:
+            return not alone
+    except OSError:
+        return False

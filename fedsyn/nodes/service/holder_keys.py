@@ -19,7 +19,7 @@ from pydantic import Field, field_validator
 from fedsyn import yamlio
 from fedsyn.config import parse_options
 from fedsyn.errors import ConfigError
-from fedsyn.nodes.service.files import sync_folder, write_new, write_text
+from fedsyn.nodes.service.files import PRIVATE, PUBLIC, replace_all
 from fedsyn.nodes.service.identities import load_roster
 from fedsyn.settings import Node, digits_to_compare
 
@@ -109,20 +109,18 @@ def replace_keys(
         ConfigError: if a file cannot be written, or the roster is not one.
     """
     made = new_keys(name, identity=identity is not None)
-    lines = None
+    files: dict[Path, tuple[bytes | str, int]] = {}
+    for path, text in ((key, made.key), (identity, made.identity)):
+        if path is not None and text is not None:
+            if path.exists():
+                files[path.with_name(path.name + ".old")] = path.read_bytes(), PRIVATE
+            files[path] = text, PRIVATE
     if roster is not None and partition is not None and made.card.identity is not None:
         known = load_roster(roster) if roster.exists() else {}
-        lines = roster_text({number: key.hex() for number, key in known.items()} | {partition: made.card.identity})
+        own = {partition: made.card.identity}
+        files[roster] = roster_text({number: key.hex() for number, key in known.items()} | own), PUBLIC
     try:
-        for path, text in ((key, made.key), (identity, made.identity)):
-            if path is None or text is None:
-                continue
-            if path.exists():
-                path.replace(path.with_name(path.name + ".old"))
-            write_new(path, text)
-            sync_folder(path.absolute().parent)
-        if lines is not None and roster is not None:
-            write_text(roster, lines)
+        replace_all(files)
     except OSError as error:
         raise ConfigError(f"cannot write the new keys: {error.filename}: {error.strerror}") from None
     return made.card

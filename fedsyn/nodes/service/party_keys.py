@@ -4,11 +4,11 @@ A party's folder holds `tls.key` and `certificate.pem`, by which others know it;
 clients seal to it; and `card.yaml`, the public half of both, for everybody else. An operator's folder holds the first
 two.
 
-A rotation makes the new files beside the old ones first, and then puts them in their places one by one: one that was
-interrupted is finished by the next one. Deals that were sealed to the old key and recorded on their way can then be
-opened by nobody, also by an attacker who takes the machine. The old card is kept, as `card-N.yaml`: it is public, and
-says who the party was in its ledger's past. Nobody else learns of it by itself: until the others have the new card they
-refuse the party, and from then on they refuse the old key.
+A rotation writes all new files beside the old ones first, and then puts them in their places, the card last: one that
+was interrupted is made anew by the next one, with other keys. Deals that were sealed to the old key and recorded on
+their way can then be opened by nobody, also by an attacker who takes the machine. The old card is kept, as
+`card-N.yaml`: it is public, and says who the party was in its ledger's past. Nobody else learns of it by itself: until
+the others have the new card they refuse the party, and from then on they refuse the old key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import load_options, parse_options
 from fedsyn.errors import ConfigError
 from fedsyn.nodes.service.certificates import Credentials, is_certificate, name_of, new_pinned, split_address
-from fedsyn.nodes.service.files import sync_folder, write_new
+from fedsyn.nodes.service.files import PRIVATE, PUBLIC, replace_all, sync_folder, write_new
 from fedsyn.settings import PartyCard
 from fedsyn.table.data.sealed import key_of
 
 TLS_KEY, CERTIFICATE, SEAL_KEY, CARD = "tls.key", "certificate.pem", "seal.key", "card.yaml"
-_NEXT, _OLD_CARD = "next", "old.yaml"
-_DONE = "complete"  # stands in the folder of new files once they are all there
 
 
 def new_party(folder: Path, name: str, address: str) -> PartyCard:
@@ -36,12 +34,8 @@ def new_party(folder: Path, name: str, address: str) -> PartyCard:
     Raises:
         ConfigError: if one of the files exists, or the folder cannot be written.
     """
-    host, _ = split_address(address)
-    credentials, pair = new_pinned(name, host), KeyPair()
-    options = {"name": name, "address": address, "key": pair.public.hex(), "certificate": credentials.certificate}
-    card: PartyCard = parse_options(PartyCard, options, "party keygen")
-    public = yamlio.dumps(card.model_dump())
-    _write(folder, {SEAL_KEY: pair.secret.hex() + "\n", **_files(credentials), CARD: public})
+    card, files = _made(name, address)
+    _write(folder, files)
     return card
 
 
@@ -64,12 +58,7 @@ def load_credentials(folder: Path) -> Credentials:
 
 def load_party(folder: Path) -> tuple[PartyCard, Credentials, KeyPair]:
     """Read everything of a party's folder. Raises ConfigError if its files do not belong together."""
-    if not (folder / CARD).is_file():
-        raise ConfigError(
-            f"{folder} is not the folder of a party's keys: it has no {CARD}; make one: fedsyn party keygen {folder} "
-            "--name NAME --address HOST:PORT"
-        )
-    card, credentials = load_options(PartyCard, folder / CARD), load_credentials(folder)
+    card, credentials = _card_in(folder), load_credentials(folder)
     try:
         pair: KeyPair | None = KeyPair(key_of(_read_secret(folder / SEAL_KEY)))
     except ValueError:
@@ -105,18 +94,12 @@ def rotate_party(folder: Path, address: str | None = None) -> tuple[PartyCard, P
     Raises:
         ConfigError: if it is not a party's folder, or cannot be written; the old keys are still there then.
     """
-    if not _is_interrupted(folder):
-        old = load_party(folder)[0]
-        _discard(folder)
-        new_party(folder / _NEXT, old.name, address or old.address)
-        _write(folder / _NEXT, {_OLD_CARD: _read(folder / CARD)})
-        _write(folder / _NEXT, {_DONE: ""})
-    kept = _kept(folder)
-    _move(folder / _NEXT / _OLD_CARD, folder / kept)
-    for name in (SEAL_KEY, TLS_KEY, CERTIFICATE, CARD):
-        _move(folder / _NEXT / name, folder / name)
-    _discard(folder)
-    return load_options(PartyCard, folder / kept), load_party(folder)[0]
+    old, text, number = _card_in(folder), _read(folder / CARD), 1
+    while (kept := folder / f"card-{number}.yaml").exists() and _read(kept) != text:
+        number += 1
+    card, files = _made(old.name, address or old.address)
+    _replace(folder, {kept.name: text, **files})
+    return old, card
 
 
 def rotate_operator(folder: Path) -> None:
@@ -125,53 +108,28 @@ def rotate_operator(folder: Path) -> None:
     Raises:
         ConfigError: if it is not an operator's folder, or cannot be written; the old key is still there then.
     """
-    if not _is_interrupted(folder):
-        name = name_of(load_credentials(folder).certificate)
-        _discard(folder)
-        new_operator(folder / _NEXT, name)
-        _write(folder / _NEXT, {_DONE: ""})
-    for file in (TLS_KEY, CERTIFICATE):
-        _move(folder / _NEXT / file, folder / file)
-    _discard(folder)
-
-
-def _is_interrupted(folder: Path) -> bool:
-    return (folder / _NEXT / _DONE).exists()
-
-
-def _kept(folder: Path) -> str:
-    """Where the old card goes: where it is already, if the rotation was interrupted behind it."""
-    number = 1
-    while (folder / f"card-{number}.yaml").exists():
-        number += 1
-    return f"card-{number}.yaml" if (folder / _NEXT / _OLD_CARD).exists() else f"card-{number - 1}.yaml"
-
-
-def _move(source: Path, target: Path) -> None:
-    """Move a new file to its place; does nothing where an interrupted rotation has moved it before."""
-    try:
-        if source.exists():
-            source.replace(target)
-            sync_folder(target.parent)
-    except OSError as error:
-        raise ConfigError(f"cannot write {target}: {error.strerror}; type the same command again") from None
-
-
-def _discard(folder: Path) -> None:
-    """Remove new files that were never complete, or what is left of those in their places. `complete` goes last."""
-    made = folder / _NEXT
-    if not made.is_dir():
-        return
-    for name in (SEAL_KEY, TLS_KEY, CERTIFICATE, CARD, _OLD_CARD, _DONE):
-        (made / name).unlink(missing_ok=True)
-    made.rmdir()
+    _replace(folder, _files(new_pinned(name_of(_certificate_in(folder)), "operator")))
 
 
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
+def _made(name: str, address: str) -> tuple[PartyCard, dict[str, str]]:
+    """Make a party's keys: its card, and its files, of which the card is the last one."""
+    host, _ = split_address(address)
+    credentials, pair = new_pinned(name, host), KeyPair()
+    options = {"name": name, "address": address, "key": pair.public.hex(), "certificate": credentials.certificate}
+    card: PartyCard = parse_options(PartyCard, options, "party keygen")
+    public = yamlio.dumps(card.model_dump())
+    return card, {SEAL_KEY: pair.secret.hex() + "\n", **_files(credentials), CARD: public}
+
+
 def _files(credentials: Credentials) -> dict[str, str]:
     return {TLS_KEY: credentials.key, CERTIFICATE: credentials.certificate}
+
+
+def _mode_of(name: str) -> int:
+    return PRIVATE if name.endswith(".key") else PUBLIC
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
@@ -182,10 +140,34 @@ def _write(folder: Path, files: dict[str, str]) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, text in files.items():
-            write_new(folder / name, text, 0o600 if name.endswith(".key") else 0o644)
+            write_new(folder / name, text, _mode_of(name))
         sync_folder(folder)
     except OSError as error:
         raise ConfigError(f"cannot write {folder}: {error.strerror}") from None
+
+
+def _replace(folder: Path, files: dict[str, str]) -> None:
+    """Put new files in the places of old ones: all could be written, or none is new."""
+    try:
+        replace_all({folder / name: (text, _mode_of(name)) for name, text in files.items()})
+    except OSError as error:
+        raise ConfigError(f"cannot write {folder}: {error.strerror}; type the same command again") from None
+
+
+def _card_in(folder: Path) -> PartyCard:
+    if not (folder / CARD).is_file():
+        raise ConfigError(
+            f"{folder} is not the folder of a party's keys: it has no {CARD}; make one: fedsyn party keygen {folder} "
+            "--name NAME --address HOST:PORT"
+        )
+    return load_options(PartyCard, folder / CARD)
+
+
+def _certificate_in(folder: Path) -> str:
+    text = _read(folder / CERTIFICATE)
+    if not is_certificate(text):
+        raise ConfigError(f"{folder}: {TLS_KEY} and {CERTIFICATE} are not what 'fedsyn party keygen' wrote")
+    return text
 
 
 def _read(path: Path) -> str:

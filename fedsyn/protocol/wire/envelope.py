@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import numpy.typing as npt
 from pydantic import Field, TypeAdapter
 
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.errors import ConfigError, ProtocolError, refuse
 
 PROTOCOL_VERSION = 3
 #: Most bytes of a message where no node's own link bounds it: Flower's limit is 2^31 - 1.
@@ -105,8 +105,7 @@ class SumSpec:
             spec = _SPEC.validate_json(to_json(given), strict=True)
         except (KeyError, TypeError, ValueError, RecursionError):
             raise ProtocolError(_MALFORMED) from None
-        if not 1 <= spec.length < 2**53:
-            raise ProtocolError(_MALFORMED)
+        refuse(not 1 <= spec.length < 2**53, _MALFORMED)
         return spec
 
     @cached_property
@@ -169,19 +168,8 @@ class Envelope:
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One JSON text: Flower checks every key of a record, and thousands of clients mean thousands of records."""
-        fields: dict[str, Any] = {
-            "version": self.version,
-            "request": self.request,
-            "kind": self.kind,
-            "round": self.round,
-            "config": self.config_hash,
-            "params": dict(self.params),
-            "sequence": self.sequence,
-        }
-        if self.sum is not None:
-            fields["sum"] = asdict(self.sum)
-        if self.stage is not None:
-            fields["stage"] = asdict(self.stage)
+        fields = {name: value for name, value in asdict(self).items() if value is not None}
+        fields["config"] = fields.pop("config_hash")
         return {ENVELOPE: to_json(fields)}
 
     @classmethod

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.errors import ProtocolError
+from fedsyn.errors import ProtocolError, refuse
 from fedsyn.protocol.wire.envelope import Arrays
 
 #: Absolute values of a contribution stay below this: what a float64 holds exactly.
@@ -32,19 +32,16 @@ def decode_sparse(
     arrays: Sequence[npt.NDArray[Any]], length: int, *, signed: bool = False
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Inverse of `encode_sparse`, checked against the summed vector's length. Raises ProtocolError if malformed."""
-    if len(arrays) != 2:
-        raise ProtocolError(f"a sparse vector has 2 arrays, the reply has {len(arrays)}")
+    refuse(len(arrays) != 2, f"a sparse vector has 2 arrays, the reply has {len(arrays)}")
     gaps, values = arrays
     for part in (gaps, values):
         if part.ndim != 1 or part.dtype.kind not in "ui":
             raise ProtocolError("a sparse vector must hold one-dimensional integer arrays")
-    if gaps.shape != values.shape or len(gaps) > length:
-        raise ProtocolError("a sparse vector's cells and values do not match")
+    refuse(gaps.shape != values.shape or len(gaps) > length, "a sparse vector's cells and values do not match")
     least = -LARGEST if signed else -1
     if len(gaps) and (int(gaps.min()) < 0 or int(gaps.max()) > length or int(values.min()) <= least):
         raise ProtocolError("a sparse vector holds negative or oversized entries")
-    if len(gaps) and int(values.max()) >= LARGEST:
-        raise ProtocolError("a sparse vector holds negative or oversized entries")
+    refuse(len(gaps) and int(values.max()) >= LARGEST, "a sparse vector holds negative or oversized entries")
     cells = np.cumsum(gaps, dtype=np.int64)
     if len(cells) and (cells[-1] >= length or (len(cells) > 1 and int(gaps[1:].min()) < 1)):
         raise ProtocolError(f"a sparse vector's cells must increase and stay below {length}")

@@ -186,10 +186,10 @@ def _on_ray(tasks: Sequence[CellTask], address: str) -> Ended:
 
 
 def _needs(task: CellTask) -> Needs:
-    """What a machine must have free: `runtime.ray` of the configuration; else a CPU for each process that it starts."""
+    """What a machine must have free: `runtime.ray` of the configuration; else the CPUs of a client."""
     runtime = task.cell.config.runtime
     settings = runtime.ray or RayNode()
-    cpus = settings.cpus or max(runtime.workers, runtime.client_cpus)
+    cpus = settings.cpus or runtime.client_cpus
     return Needs(cpus, settings.memory, settings.retries, settings.wait)
 
 

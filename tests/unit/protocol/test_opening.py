@@ -161,15 +161,6 @@ def test_secure_sums_find_the_same_bits_as_plain_ones(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_processes_of_their_own_find_the_same(tmp_path: Path) -> None:
-    for workers in (1, 2):
-        settings = config("naive_flaim", runtime={"workers": workers})
-        run(settings, tmp_path / str(workers), table=table(), schema=Schema.loads(SCHEMA))
-    for name in ("schema.yaml", "synthetic.csv", "ledger.json"):
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
-
-
-@pytest.mark.slow
 def test_all_take_part_in_finding_where_some_take_part_in_a_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

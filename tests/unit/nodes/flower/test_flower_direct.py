@@ -18,7 +18,7 @@ from flwr.compat.client.client import Client
 from flwr.compat.client.numpy_client import NumPyClient
 
 from fedsyn.domain import Domain
-from fedsyn.errors import NodeError, RunError
+from fedsyn.errors import NodeError
 from fedsyn.loading import parse_config
 from fedsyn.nodes.flower import ClientApp, Context, Message
 from fedsyn.nodes.flower.bridge import FitClient, bridge, read_state, write_state
@@ -132,10 +132,8 @@ def watching(message: Message, context: Context, call_next: Any) -> Message:
     return call_next(message, context)
 
 
-def grid_of(does: list[str], engine: str = "serial", made: ClientApp = app, direct: bool = True) -> InProcessGrid:
-    nodes = [{"does": name} for name in does]
-    workers = 2 if engine == "pool" else 1
-    return InProcessGrid(made, nodes, {"key": "value"}, workers=workers, app_path=f"{__name__}:app", direct=direct)
+def grid_of(does: list[str], made: ClientApp = app, direct: bool = True) -> InProcessGrid:
+    return InProcessGrid(made, [{"does": name} for name in does], {"key": "value"}, direct=direct)
 
 
 @dataclass
@@ -181,9 +179,8 @@ def by_messages() -> Heard:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["serial", pytest.param("pool", marks=pytest.mark.thorough)])
-def test_whatever_a_client_does_comes_out_as_by_message(engine: str, by_messages: Heard) -> None:
-    grid = grid_of([*DOES, "absent"], engine)
+def test_whatever_a_client_does_comes_out_as_by_message(by_messages: Heard) -> None:
+    grid = grid_of([*DOES, "absent"])
     assert grid.is_direct
     ours = heard(grid)
     assert ours == by_messages
@@ -202,31 +199,6 @@ def test_whatever_a_client_does_comes_out_as_by_message(engine: str, by_messages
 def test_a_late_reply_is_late_by_message_too() -> None:
     ours, theirs = (heard(grid_of(["echo", "raises"], direct=direct), timeout=0.0) for direct in (True, False))
     assert ours == theirs and ours.states == ["2", "2"]
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-def test_each_client_has_the_whole_timeout_for_itself() -> None:
-    """Two workers answer three sleepers one after the other: nobody is late by waiting for a free worker."""
-    grid = grid_of(["sleep", "sleep", "sleep"], "pool")
-    assert sorted(ask(grid, 1, 2, 3, timeout=1.9)) == [1, 2, 3]
-    grid.close()
-
-
-def test_several_workers_need_an_importable_app() -> None:
-    with pytest.raises(ValueError, match="app_path"):
-        InProcessGrid(app, [], {}, workers=2)
-
-
-@pytest.mark.slow
-@pytest.mark.thorough
-def test_a_dead_worker_ends_the_run_with_one_message() -> None:
-    grid = grid_of(["echo", "die"], "pool")
-    try:
-        with pytest.raises(RunError, match="worker process"):
-            heard(grid)
-    finally:
-        grid.close()
 
 
 def test_a_client_can_change_nothing_that_others_see() -> None:

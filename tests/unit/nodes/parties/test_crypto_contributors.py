@@ -10,6 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +21,10 @@ import pytest
 import scipy.stats
 
 from fedsyn.aggregation.base import Limits
-from fedsyn.aggregation.secagg.primitives import KEY, Identity, KeyPair, apply_masks
+from fedsyn.aggregation.secagg.primitives import KEY, Identity, KeyPair, apply_masks, key_stream
 from fedsyn.aggregation.store.crypto import CryptoKey, order_of
 from fedsyn.config import RunConfig
-from fedsyn.crypto.fhe.bfv import BfvComputation
+from fedsyn.crypto.fhe.bfv import BfvComputation, residues
 from fedsyn.crypto.fhe.plan import parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, added
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
@@ -31,7 +32,7 @@ from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.nodes.lifetime.party_ledger import PartyLedger
-from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box, opening_of, residues, seal_box
+from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, open_box, opening_of, seal_box
 from fedsyn.nodes.parties.checks import Host
 from fedsyn.nodes.parties.crypto import KeyHolder, pooled_noise
 from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, TotalOrder, sealed_for
@@ -340,14 +341,14 @@ def _flipped(box: bytes, place: int) -> bytes:
 @pytest.mark.parametrize("modulus", [2**60 - 93, 5, 2**59 + 1])
 def test_pads_are_uniform_and_the_same_for_the_same_seed(modulus: int) -> None:
     """Modulo 5 three of eight words are refused, modulo 2^59 + 1 nearly half of them."""
-    found = residues(b"\7" * KEY, modulus, 50_000)
+    found = residues(partial(key_stream, b"\7" * KEY), modulus, 50_000)
     assert len(found) == 50_000 and int(found.max()) < modulus
-    assert np.array_equal(found[:100], residues(b"\7" * KEY, modulus, 100))
+    assert np.array_equal(found[:100], residues(partial(key_stream, b"\7" * KEY), modulus, 100))
     if modulus == 5:
         assert scipy.stats.chisquare(np.bincount(found.astype(np.int64), minlength=5)).pvalue > ALARM
     else:
         assert is_uniform(found, modulus)
-    assert not np.array_equal(found, residues(b"\6" * KEY, modulus, 50_000))
+    assert not np.array_equal(found, residues(partial(key_stream, b"\6" * KEY), modulus, 50_000))
 
 
 # A store -------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shutil
@@ -20,7 +21,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.nodes.parties.lines import TAG
 from fedsyn.nodes.parties.policy import PartyFile, PartyPolicy
 from fedsyn.nodes.parties.serving import METHOD, Service
-from fedsyn.nodes.service import party_keys
+from fedsyn.nodes.service import files
 from fedsyn.nodes.service.certificates import Credentials
 from fedsyn.nodes.service.party_keys import (
     load_credentials,
@@ -187,15 +188,15 @@ def test_a_rotation_that_was_interrupted_is_finished_by_the_next(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, folder, moves = new_party(tmp_path / "alder", "alder", "127.0.0.1:7443"), tmp_path / "alder", [0]
-    inner = party_keys._move
+    inner = Path.replace
 
-    def stops(source: Path, target: Path) -> None:
+    def stops(part: Path, target: Path) -> Path:
         if moves[0] == step:
             raise KeyboardInterrupt
         moves[0] += 1
-        inner(source, target)
+        return inner(part, target)
 
-    monkeypatch.setattr(party_keys, "_move", stops)
+    monkeypatch.setattr(Path, "replace", stops)
     with pytest.raises(KeyboardInterrupt):
         rotate_party(folder)
     monkeypatch.undo()
@@ -213,10 +214,15 @@ def test_a_rotation_that_was_interrupted_is_finished_by_the_next(
 def test_a_rotation_that_cannot_write_keeps_the_old_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first, folder = new_party(tmp_path / "alder", "alder", "127.0.0.1:7443"), tmp_path / "alder"
 
-    def full(*_: object) -> None:
-        raise ConfigError("cannot write: No space left on device")
+    inner, written = files.write_new, list[Path]()
 
-    monkeypatch.setattr(party_keys, "_write", full)
+    def full(path: Path, content: bytes | str, mode: int) -> None:
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(path)
+        inner(path, content, mode)
+
+    monkeypatch.setattr(files, "write_new", full)
     with pytest.raises(ConfigError, match="No space left"):
         rotate_party(folder)
     monkeypatch.undo()
