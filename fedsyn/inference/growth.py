@@ -19,6 +19,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from fedsyn.inference.component import ORDERS, Component
 from fedsyn.inference.junction_tree import FIXED_PASSES, connect, tree_cost
 from fedsyn.inference.triangulation import (
@@ -29,6 +32,8 @@ from fedsyn.inference.triangulation import (
     eliminate_simplicial,
     maximal,
 )
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass
@@ -153,6 +158,31 @@ class Growth:
             change = self._recut(mask, touched, most)
         answer = None if change is None else self._within(mask, touched, change, max_cells, max_pass, not tangled)
         return self._extended_fits(mask, touched, max_cells, max_pass) if answer is None else answer
+
+    def lacking(self, pairs: npt.NDArray[np.integer], max_cells: float, max_pass: float, most: int) -> Flags:
+        """Which of some pairs `fits` refuses, as far as arithmetic tells: inside a component with a larger core.
+
+        Args:
+            pairs: (k, 2) ranks, the lower one first.
+            max_cells: as of `fits`.
+            max_pass: as of `fits`.
+            most: as of `fits`.
+
+        Returns:
+            (k,) True only if the pair does not fit.
+        """
+        order, out = self.cells[1] < self.cells[0], np.zeros(len(pairs), np.bool_)
+        for component in self.components:
+            if component.core.bit_count() <= most:
+                continue
+            extension = component.extension[order]
+            place = np.full(len(self.adjacency), -1)
+            place[extension.ranks] = np.arange(len(extension.ranks))
+            first, second = place[pairs.T]
+            cells, passes = extension.of_pairs[:, first, second]
+            full = (self.cells[order] + cells > max_cells) | (self.passes[order] + passes > max_pass)
+            out |= full & (first >= 0) & (second >= 0) & (cells > 0.0)  # a node may hold the pair already
+        return out
 
     def _joined(self, mask: int, touched: Sequence[Component]) -> TreeChange | None:
         """The change where nothing is triangulated anew: parts that are cliques already, of components that it joins.
