@@ -61,12 +61,17 @@ class JunctionTree:
         return tuple(map(tuple, out))
 
     @cached_property
-    def roots(self) -> tuple[int, ...]:
-        """For each rank the root of its component."""
+    def root_of(self) -> tuple[int, ...]:
+        """For each node the root of its component."""
         root: list[int] = []
         for node, parent in enumerate(self.parents):
             root.append(node if parent < 0 else root[parent])
-        return tuple(root[nodes[0]] for nodes in self.holding)
+        return tuple(root)
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """For each rank the root of its component."""
+        return tuple(self.root_of[nodes[0]] for nodes in self.holding)
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
