@@ -6,7 +6,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, sqrt
@@ -42,7 +42,7 @@ from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.factors import Look, correlations, factors, looks, scores
 from fedsyn.selection.groups import has_order
-from fedsyn.selection.planning import Errors, Limitless, Plan, Planner, shrunk
+from fedsyn.selection.planning import Errors, OneByOne, Plan, Planner, shrunk
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.rows import sketched_sizes, width_of
 from fedsyn.selection.scores import contained_in
@@ -349,7 +349,7 @@ class SketchAim(MechanismStrategy):
         if plan.full and share == 1.0:
             inside = contained_in(self.capacity.cliques)
             every = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
-            unlimited = self.planner.best(errors, every, Limitless(), budget).error
+            unlimited = self.planner.best(errors, every, OneByOne(), budget).error
             self.record.notes.append(
                 "some cliques promised a gain and would make the model larger than inference.max_cells or "
                 "max_message_passing_cost allow; without these limits the predicted error would be "

@@ -108,6 +108,20 @@ class Capacity:
         """Whether the model with this clique added stays within `share` of both bounds."""
         return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_message_passing_cost)
 
+    def take(self, clique: Clique, share: float = 1.0) -> bool:
+        """Adds a clique to a plan if `test` says that it may be added, and the tree with it is within both bounds."""
+        if not self.test(share, PLANNED_ATTRIBUTES)(clique):
+            return False
+        before = self._cliques, self._growth, self._stale
+        self._cliques = dict(self._cliques)
+        self.add([clique])
+        if self._growth is None and not self.growth.within(
+            share * self.max_cells, share * self.max_message_passing_cost
+        ):
+            self._cliques, self._growth, self._stale = before
+            return False
+        return True
+
     def which_fit(self, cliques: Sequence[Clique], share: float = 1.0) -> list[int]:
         """Indices of the cliques that could be added next, each on its own.
 
@@ -165,15 +179,8 @@ class Planned:
         self._tree, self._cliques, self._pairs, self._share = capacity.copy(), cliques, pairs, share
 
     def take(self, i: int) -> bool:
-        """Adds a candidate if `Capacity.test` says that it may be added, and the tree with it is within both bounds."""
-        tree, share = self._tree, self._share
-        if tree.test(share, PLANNED_ATTRIBUTES)(self._cliques[i]):
-            larger = tree.copy()
-            larger.add([self._cliques[i]])
-            if larger.growth.within(share * tree.max_cells, share * tree.max_message_passing_cost):
-                self._tree = larger
-                return True
-        return False
+        """See `Capacity.take`."""
+        return self._tree.take(self._cliques[i], self._share)
 
     def lacking(self, which: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of some candidates it has no room for, as far as that is told at once."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from heapq import heappop, heappush
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference.triangulation import Axes, axes_of, bits, maximal, triangulate
@@ -128,23 +129,22 @@ def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     order: list[int] = []
     parents: list[int] = []
     placed = [False] * len(ordered)
-    # Best link of each clique that touches the tree: (attributes shared, -position of the parent in `order`, -itself).
-    link: dict[int, tuple[int, int, int]] = {}
     for start in range(len(ordered)):  # a root is the largest clique that no other root reached
         if placed[start]:
             continue
-        link[start] = (0, 0, -start)
-        while link:
-            shared, minus_parent, minus_node = max(link.values())  # of equals the largest
-            node = -minus_node
-            del link[node]
+        # Links of cliques that touch the tree: (-attributes shared, position of the parent in `order`, itself).
+        links = [(0, 0, start)]
+        while links:
+            minus_shared, parent, node = heappop(links)
+            if placed[node]:
+                continue
             placed[node] = True
-            parents.append(-minus_parent if shared else -1)
+            parents.append(parent if minus_shared else -1)
             order.append(node)
             for other in {n for rank in bits(ordered[node]) for n in holding[rank]}:
                 if not placed[other]:
-                    found = ((ordered[node] & ordered[other]).bit_count(), 1 - len(order), -other)
-                    link[other] = max(link.get(other, found), found)
+                    shared = (ordered[node] & ordered[other]).bit_count()
+                    heappush(links, (-shared, len(order) - 1, other))
     masks = tuple(ordered[i] for i in order)
     separators = tuple(masks[node] & masks[parent] if parent >= 0 else 0 for node, parent in enumerate(parents))
     return JunctionTree(axes, masks, tuple(parents), separators)

@@ -158,10 +158,10 @@ def planner_of(tree: JunctionTree) -> QueryPlanner:
 _PEAK_CELLS = 1 << 22
 # A multiplication for a single cell costs about this many of a projection's, which run in longer loops.
 _CELL_COST = 2.0
-# So many pairs across a tree for each of its nodes are computed in two sweeps rather than one by one.
-_PAIRS_PER_NODE = 4
-# Numbers that the sweeps may hold.
-_HELD = 1 << 25
+# From so many pairs across a tree on it is considered to compute them in two sweeps; the last bits differ then.
+_MANY_PAIRS = 200
+# Numbers that two sweeps over a tree may hold, and their products that take as long as one pair by itself (measured).
+_HELD, _PRODUCTS_PER_PAIR = 1 << 26, 30_000
 # A message with more cells is not kept for later queries.
 _KEPT_CELLS = 1 << 20
 
@@ -335,20 +335,30 @@ class TreeProjector:
         found: dict[int, np.ndarray] = {}
         for root, own in sorted(apart.items()):
             nodes = [node for node in range(len(self.tree.cliques)) if self.tree.root_of[node] == root]
-            if len(own) >= _PAIRS_PER_NODE * len(nodes) and self._held(nodes) <= _HELD:
+            if len(own) >= _MANY_PAIRS and self._sweeps_pay(nodes, len(own)):
                 self._sweep(nodes, set(own), found)
         return found
 
-    def _held(self, nodes: list[int]) -> int:
-        """Numbers that a sweep from the leaves of a tree holds."""
-        tree, sizes, held = self.tree, self.axes.sizes, 0
-        values = dict.fromkeys(nodes, 0)
+    def _sweeps_pay(self, nodes: list[int], pairs: int) -> bool:
+        """Whether `_sweep` has room, and takes less than so many pairs one by one: by its numbers and products."""
+        tree, sizes = self.tree, self.axes.sizes
+        cells = [self.axes.cells(link) for link in tree.separators]
+        own = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
+        below, held, products = dict(own), 0, 0
         for node in reversed(nodes):
-            values[node] += sum(sizes[rank] for rank in bits(tree.cliques[node] & ~tree.separators[node]))
-            held += values[node] * self.axes.cells(tree.separators[node])
-            if node != nodes[0]:
-                values[tree.parents[node]] += values[node]
-        return held
+            below[node] += sum(below[child] for child in tree.children[node])
+            held += below[node] * cells[node]
+            products += cells[node] * sum(below[child] * cells[child] for child in tree.children[node])
+        met = {nodes[0]: 0}
+        for node in nodes:
+            products += met[node] * cells[node] * own[node]
+            values, carried = met[node] + own[node], met[node] * cells[node]
+            for child in tree.children[node]:
+                met[child] = values
+                held += values * cells[child]
+                products += carried * cells[child]
+                values, carried = values + below[child], carried + below[child] * cells[child]
+        return held <= _HELD and products < _PRODUCTS_PER_PAIR * pairs
 
     def _sweep(self, nodes: list[int], wanted: set[int], found: dict[int, np.ndarray]) -> None:
         """Puts the wanted pairs that no node holds into `found`, of one tree.
@@ -362,7 +372,7 @@ class TreeProjector:
             wanted: pairs.
             found: where they are put, axes by rank.
         """
-        tree, axes = self.tree, self.axes
+        tree = self.tree
         new = {node: tree.cliques[node] & ~tree.separators[node] for node in nodes}
         below: dict[int, Given] = {}  # what a subtree has, given its separator
         for node in reversed(nodes):
@@ -370,22 +380,22 @@ class TreeProjector:
             parts = [self._given(node, bits(new[node]), to)]
             parts += [self._carried(below[child], node, tree.separators[child], to) for child in tree.children[node]]
             below[node] = Given.joined(parts)
-        before = {nodes[0]: Given.joined([])}  # what was met before a subtree, given its separator
-        queue = [nodes[0]]
+        queue = [
+            (nodes[0], Given.joined([]), 0)
+        ]  # with what was met before its parent, and the place among its children
         while queue:
-            node = queue.pop()
-            met, link = before.pop(node), tree.separators[node]
-            if met.ranks:
-                self._found(node, met, bits(new[node]), link, wanted, found)
-            for index, child in enumerate(tree.children[node]):
-                to = tree.separators[child]
-                parts = [self._given(node, bits(tree.cliques[node] & ~to), to)]
+            node, met, index = queue.pop()
+            link, parent = tree.separators[node], tree.parents[node]
+            if parent >= 0:
+                over = tree.separators[parent]
+                parts = [self._given(parent, bits(tree.cliques[parent] & ~link), link)]
                 if met.ranks:
-                    parts.append(self._carried(met, node, link, to))
-                for other in tree.children[node][:index]:
-                    parts.append(self._carried(below[other], node, tree.separators[other], to))
-                before[child] = Given.joined(parts)
-            queue += tree.children[node]
+                    parts.append(self._carried(met, parent, over, link))
+                for other in tree.children[parent][:index]:
+                    parts.append(self._carried(below[other], parent, tree.separators[other], link))
+                met = Given.joined(parts)
+                self._found(node, met, bits(new[node]), link, wanted, found)
+            queue += [(child, met, place) for place, child in enumerate(tree.children[node])]
 
     def _given(self, node: int, ranks: tuple[int, ...], given: int) -> Given:
         """Attributes of a node given others of it."""
@@ -398,9 +408,9 @@ class TreeProjector:
 
     def _carried(self, known: Given, node: int, given: int, to: int) -> Given:
         """Attributes of which the distribution given some of a node is known, given others of it."""
-        both = given | to
-        step = np.zeros((self.axes.cells(given), self.axes.cells(to)))
-        step[_cells_in(self.axes, both, given), _cells_in(self.axes, both, to)] = self.conditional(node, both, to).ravel()
+        axes, both = self.axes, given | to
+        step = np.zeros((axes.cells(given), axes.cells(to)))
+        step[_cells_in(axes, both, given), _cells_in(axes, both, to)] = self.conditional(node, both, to).ravel()
         return Given(known.ranks, matmul(known.table[None], step[None])[0])
 
     def _found(

@@ -138,13 +138,18 @@ class Room(Protocol):
         """Which of some candidates it would refuse, as far as it tells at once."""
 
 
-class Limitless:
-    """Room for everything."""
+class OneByOne:
+    """Room that tells of one candidate after the other.
 
-    def take(self, i: int) -> bool:
-        return True
+    Args:
+        take: `Room.take`; by default there is room for all.
+    """
+
+    def __init__(self, take: Callable[[int], bool] = lambda i: True) -> None:
+        self.take = take
 
     def lacking(self, which: Indices) -> npt.NDArray[np.bool_]:
+        """None that it knows of."""
         return np.zeros(len(which), np.bool_)
 
 
