@@ -90,8 +90,8 @@ class Growth:
             kept = [c for c in before.components if not c.mask & joined]
             for component in kept:
                 changed &= ~component.mask
-        self.adjacency = [0] * len(axes.sizes) if before is None else list(before.adjacency)
-        self.holding = [list[int]() for _ in axes.sizes] if before is None else list(before.holding)
+        self.adjacency: list[int] = [0] * len(axes.sizes) if before is None else list(before.adjacency)
+        self.holding: list[list[int]] = [[] for _ in axes.sizes] if before is None else list(before.holding)
         for rank in bits(changed):
             self.adjacency[rank], self.holding[rank] = 0, []
         for mask in measured:
@@ -99,7 +99,7 @@ class Growth:
                 for rank in bits(mask):
                     self.adjacency[rank] |= mask & ~(1 << rank)
                     self.holding[rank].append(mask)
-        self.components = kept
+        self.components: list[Component] = kept
         self.component_of: list[Component] = [None] * len(axes.sizes)  # type: ignore[list-item]
         while changed:
             mask = self._reached(changed & -changed)

@@ -178,7 +178,7 @@ class Sketcher:
 
     @cached_property
     def _grouped(self) -> tuple[list[tuple[int, npt.NDArray[np.int64]]], Domain, Counter]:
-        """Column and groups of each grouping that occurs, the attributes of a table in groups; its domain and counter."""
+        """Column and groups of each grouping that occurs, attributes of a table in groups; domain and counter of it."""
         names: dict[tuple[str, int], str] = {}
         cliques = [
             tuple(names.setdefault(key, f"{len(names)}") for key in zip(clique, counts, strict=True))
