@@ -6,7 +6,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, sqrt
@@ -20,7 +20,7 @@ from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
 from fedsyn.inference import Measurement
-from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity
+from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, Planned
 from fedsyn.inference.factor import Cuts, factor_model
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.plugins.clients.sketch_aim import (
@@ -42,7 +42,7 @@ from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.factors import Look, correlations, factors, looks, scores
 from fedsyn.selection.groups import has_order
-from fedsyn.selection.planning import Errors, Plan, Planner, shrunk
+from fedsyn.selection.planning import Errors, OneByOne, Plan, Planner, shrunk
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.rows import sketched_sizes, width_of
 from fedsyn.selection.scores import contained_in
@@ -254,7 +254,7 @@ class SketchAim(MechanismStrategy):
         errors = self.errors(sketched, measurements, self.view)
         fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
-        return self.best(errors, eligible, 1.0, left + errors.paid, []).error
+        return self.best(errors, eligible, 1.0, left + errors.paid).error
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
@@ -344,40 +344,36 @@ class SketchAim(MechanismStrategy):
         Then a second plan takes first what gains most for its cells, and of both that with the smaller predicted error
         stands. If that share is the whole tree, the record says what a larger one would be worth.
         """
-        cliques, refused = self.candidates.cliques, list[int]()
-        plan = self.best(errors, eligible, share, budget, refused)
-        if refused and share == 1.0:
+        cliques = self.candidates.cliques
+        plan = self.best(errors, eligible, share, budget)
+        if plan.full and share == 1.0:
             inside = contained_in(self.capacity.cliques)
             every = [i for i, q in enumerate(cliques) if len(q) > 1 and not inside(q)]
-            unlimited = self.planner.best(errors, every, lambda i: True, budget).error
+            unlimited = self.planner.best(errors, every, OneByOne(), budget).error
             self.record.notes.append(
-                f"{len(refused)} cliques promised a gain and would make the model larger than inference.max_cells or "
-                f"max_message_passing_cost allow; without these limits the predicted error would be "
+                "some cliques promised a gain and would make the model larger than inference.max_cells or "
+                "max_message_passing_cost allow; without these limits the predicted error would be "
                 f"{max(0.0, 1.0 - unlimited / plan.error):.0%} less"
             )
         errors.steps.update(plan.steps)
         return plan.cliques
 
-    def best(self, errors: Errors, eligible: Sequence[int], share: float, budget: float, refused: list[int]) -> Plan:
+    def best(self, errors: Errors, eligible: Sequence[int], share: float, budget: float) -> Plan:
         """Return the plan by gain alone or, where the tree is full, by gain for room, whichever predicts less error."""
-        plan = self.planner.best(errors, eligible, self.taking(share, refused), budget)
-        if not refused:
+        plan = self.planner.best(errors, eligible, self.room(share), budget)
+        if not plan.full:
             return plan
-        cells = np.array([self.domain.size(q) for q in self.candidates.cliques], np.float64)
-        other = self.planner.best(errors, eligible, self.taking(share, []), budget, cells)
-        return min(plan, other, key=lambda own: own.error)
+        other = self.planner.best(errors, eligible, self.room(share), budget, self.candidates.cells)
+        return replace(min(plan, other, key=lambda own: own.error), full=True)
 
-    def taking(self, share: float, refused: list[int]) -> Callable[[int], bool]:
-        """A test that takes a clique into a tree of the plan's own if it has room, and notes those that it has not."""
-        tree = self.capacity.copy()
+    def room(self, share: float) -> Planned:
+        """Return a tree for a plan of its own."""
+        return Planned(self.capacity, self.candidates.cliques, self.pairs, share)
 
-        def fits(i: int) -> bool:
-            taken = tree.take(self.candidates.cliques[i], share)
-            if not taken:
-                refused.append(i)
-            return taken
-
-        return fits
+    @cached_property
+    def pairs(self) -> npt.NDArray[np.int64]:
+        """Candidates of two attributes as the tree knows them."""
+        return self.capacity.pairs(self.candidates.cliques)
 
     def say(self, new: Sequence[int], t: int) -> None:
         """Puts into the round's record what a reader of the table should know of the plan."""

@@ -46,8 +46,8 @@ class Bold(Planner):
 
     boldness = 1.0
 
-    def best(self, errors: Errors, eligible: Any, fits: Any, budget: float, cells: Any = None) -> Plan:
-        return super().best(errors, eligible, fits, self.boldness * budget, cells)
+    def best(self, errors: Errors, eligible: Any, room: Any, budget: float, cells: Any = None) -> Plan:
+        return super().best(errors, eligible, room, self.boldness * budget, cells)
 
 
 class Oracle(SketchAim):

@@ -294,10 +294,10 @@ class Variant(SketchAim):
         self.capacity.add([self.candidates.cliques[i] for i in new])
         return dict.fromkeys(new, left / (self.options.rounds - t + 1) / max(1, len(new)))
 
-    def best(self, errors: Errors, eligible: Sequence[int], share: float, budget: float, refused: list[int]) -> Plan:
+    def best(self, errors: Errors, eligible: Sequence[int], share: float, budget: float) -> Plan:
         if self.options.room:
-            return super().best(errors, eligible, share, budget, refused)
-        return self.planner.best(errors, eligible, self.taking(share, refused), budget)
+            return super().best(errors, eligible, share, budget)
+        return self.planner.best(errors, eligible, self.room(share), budget)
 
     # What is asked for ------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
@@ -139,6 +142,17 @@ class Capacity:
         )
         return lambda clique: growth.fits(mask(clique), cells, cost, most)
 
+    def pairs(self, cliques: Sequence[Clique]) -> npt.NDArray[np.int64]:
+        """(m, 2) ranks of each clique of two attributes, the lower first; -1 of the others."""
+        rank = self._axes.rank
+        return np.array([sorted(map(rank.__getitem__, q)) if len(q) == 2 else (-1, -1) for q in cliques], np.int64)
+
+    def lacking(self, pairs: npt.NDArray[np.int64], share: float = 1.0) -> npt.NDArray[np.bool_]:
+        """(m,) which of these have no room, of those that `PLANNED_ATTRIBUTES` leaves to arithmetic (`pairs`)."""
+        return self.growth.lacking(
+            pairs, share * self.max_cells, share * self.max_message_passing_cost, PLANNED_ATTRIBUTES
+        )
+
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:
         """Adds the cliques one after the other as long as the bounds hold; indices of those that were added."""
         added = []
@@ -147,3 +161,27 @@ class Capacity:
                 self.add([clique])
                 added.append(i)
         return added
+
+
+class Planned:
+    """A tree that a plan takes candidates into, from the capacity's of now, which stays as it is.
+
+    Args:
+        capacity: of the measurements so far.
+        cliques: the candidates.
+        pairs: `Capacity.pairs` of them.
+        share: of both bounds.
+    """
+
+    def __init__(
+        self, capacity: Capacity, cliques: Sequence[Clique], pairs: npt.NDArray[np.int64], share: float
+    ) -> None:
+        self._tree, self._cliques, self._pairs, self._share = capacity.copy(), cliques, pairs, share
+
+    def take(self, i: int) -> bool:
+        """See `Capacity.take`."""
+        return self._tree.take(self._cliques[i], self._share)
+
+    def lacking(self, which: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of some candidates it has no room for, as far as that is told at once."""
+        return self._tree.lacking(self._pairs[which], self._share)

@@ -71,16 +71,23 @@ class Extension:
         sizes = [self.tree.axes.sizes[rank] for rank in ranks]
         at = [self.position[rank] for rank in ranks]
         if len(ranks) == 2:
-            carried = [(self.between[0, at[i], at[1 - i]] * (sizes[i] - 1), i) for i in (0, 1)]
-            cells, i = min(carried)
-            passes = self.between[1, at[i], at[1 - i]] * (sizes[i] - 1)
-            return float(cells), float(passes) + self._table(float(cells), mask)
+            cells, passes = self.of_pairs[:, at[0], at[1]]
+            return float(cells), float(passes)
         cells = passes = 0.0
         for i in range(1, len(ranks)):
             growth = (sizes[i] - 1) * math.prod(sizes[1:]) // sizes[i]
             cells += self.between[0, at[i], at[0]] * growth
             passes += self.between[1, at[i], at[0]] * growth
         return float(cells), float(passes) + self._table(float(cells), mask)
+
+    @cached_property
+    def of_pairs(self) -> Floats:
+        """(2, k, k) `added` of each pair of attributes, the one of the lower rank first."""
+        sizes = np.array([self.tree.axes.sizes[rank] for rank in self.ranks], np.float64)
+        there = self.between * (sizes - 1.0)[:, None]
+        back = there.transpose(0, 2, 1)
+        cells, passes = np.where(there[0] <= back[0], there, back)
+        return np.stack([cells, passes + 2.0 * (float(self.cells.max()) + cells + np.multiply.outer(sizes, sizes))])
 
     def _table(self, added: float, mask: int) -> float:
         """Cost of the clique's own table: twice the cells of its node, which has no more than these."""

@@ -19,16 +19,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
+
 from fedsyn.inference.component import ORDERS, Component
 from fedsyn.inference.junction_tree import FIXED_PASSES, connect, tree_cost
 from fedsyn.inference.triangulation import (
     Axes,
-    adjacency_of,
     bits,
     eliminate_greedily,
     eliminate_simplicial,
     maximal,
 )
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass
@@ -73,28 +77,36 @@ class Growth:
     Args:
         axes: of the domain.
         measured: maximal measured cliques.
-        before: of fewer cliques; components that are the same are taken from there.
+        before: of other cliques; components that are the same are taken from there.
     """
 
     def __init__(self, axes: Axes, measured: Sequence[int], before: Growth | None = None) -> None:
         self.axes, self.measured = axes, tuple(measured)
-        self.adjacency = adjacency_of(len(axes.sizes), measured)
-        self.holding: list[list[int]] = [[] for _ in axes.sizes]
+        changed, kept = (1 << len(axes.sizes)) - 1, list[Component]()
+        if before is not None:
+            joined = 0
+            for mask in set(before.measured) ^ set(self.measured):
+                joined |= mask
+            kept = [c for c in before.components if not c.mask & joined]
+            for component in kept:
+                changed &= ~component.mask
+        self.adjacency: list[int] = [0] * len(axes.sizes) if before is None else list(before.adjacency)
+        self.holding: list[list[int]] = [[] for _ in axes.sizes] if before is None else list(before.holding)
+        for rank in bits(changed):
+            self.adjacency[rank], self.holding[rank] = 0, []
         for mask in measured:
-            for rank in bits(mask):
-                self.holding[rank].append(mask)
-        old = {} if before is None else {(c.mask, frozenset(c.measured)): c for c in before.components}
-        self.components: list[Component] = []
+            if mask & changed:
+                for rank in bits(mask):
+                    self.adjacency[rank] |= mask & ~(1 << rank)
+                    self.holding[rank].append(mask)
+        self.components: list[Component] = kept
         self.component_of: list[Component] = [None] * len(axes.sizes)  # type: ignore[list-item]
-        left = (1 << len(axes.sizes)) - 1
-        while left:
-            mask = self._reached(left & -left)
-            left ^= mask
-            inside = tuple(m for m in self.holding_any(mask))
-            found = old.get((mask, frozenset(inside)))
-            component = Component.of(axes, self.adjacency, mask, inside) if found is None else found
-            self.components.append(component)
-            for rank in bits(mask):
+        while changed:
+            mask = self._reached(changed & -changed)
+            changed ^= mask
+            self.components.append(Component.of(axes, self.adjacency, mask, tuple(self.holding_any(mask))))
+        for component in self.components:
+            for rank in bits(component.mask):
                 self.component_of[rank] = component
 
     def holding_any(self, mask: int) -> list[int]:
@@ -153,6 +165,31 @@ class Growth:
             change = self._recut(mask, touched, most)
         answer = None if change is None else self._within(mask, touched, change, max_cells, max_pass, not tangled)
         return self._extended_fits(mask, touched, max_cells, max_pass) if answer is None else answer
+
+    def lacking(self, pairs: npt.NDArray[np.integer], max_cells: float, max_pass: float, most: int) -> Flags:
+        """Which of some pairs `fits` refuses, as far as arithmetic tells: inside a component with a larger core.
+
+        Args:
+            pairs: (k, 2) ranks, the lower one first.
+            max_cells: as of `fits`.
+            max_pass: as of `fits`.
+            most: as of `fits`.
+
+        Returns:
+            (k,) True only if the pair does not fit.
+        """
+        order, out = self.cells[1] < self.cells[0], np.zeros(len(pairs), np.bool_)
+        for component in self.components:
+            if component.core.bit_count() <= most:
+                continue
+            extension = component.extension[order]
+            place = np.full(len(self.adjacency), -1)
+            place[extension.ranks] = np.arange(len(extension.ranks))
+            first, second = place[pairs.T]
+            cells, passes = extension.of_pairs[:, first, second]
+            full = (self.cells[order] + cells > max_cells) | (self.passes[order] + passes > max_pass)
+            out |= full & (first >= 0) & (second >= 0) & (cells > 0.0)  # a node may hold the pair already
+        return out
 
     def _joined(self, mask: int, touched: Sequence[Component]) -> TreeChange | None:
         """The change where nothing is triangulated anew: parts that are cliques already, of components that it joins.

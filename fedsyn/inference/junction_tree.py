@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from heapq import heappop, heappush
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference.triangulation import Axes, axes_of, bits, maximal, triangulate
@@ -61,12 +62,17 @@ class JunctionTree:
         return tuple(map(tuple, out))
 
     @cached_property
-    def roots(self) -> tuple[int, ...]:
-        """For each rank the root of its component."""
+    def root_of(self) -> tuple[int, ...]:
+        """For each node the root of its component."""
         root: list[int] = []
         for node, parent in enumerate(self.parents):
             root.append(node if parent < 0 else root[parent])
-        return tuple(root[nodes[0]] for nodes in self.holding)
+        return tuple(root)
+
+    @cached_property
+    def roots(self) -> tuple[int, ...]:
+        """For each rank the root of its component."""
+        return tuple(self.root_of[nodes[0]] for nodes in self.holding)
 
     @cached_property
     def neighbours(self) -> tuple[tuple[int, ...], ...]:
@@ -123,23 +129,22 @@ def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     order: list[int] = []
     parents: list[int] = []
     placed = [False] * len(ordered)
-    # Best link of each clique that touches the tree: (attributes shared, -position of the parent in `order`, -itself).
-    link: dict[int, tuple[int, int, int]] = {}
     for start in range(len(ordered)):  # a root is the largest clique that no other root reached
         if placed[start]:
             continue
-        link[start] = (0, 0, -start)
-        while link:
-            shared, minus_parent, minus_node = max(link.values())  # of equals the largest
-            node = -minus_node
-            del link[node]
+        # Links of cliques that touch the tree: (-attributes shared, position of the parent in `order`, itself).
+        links = [(0, 0, start)]
+        while links:
+            minus_shared, parent, node = heappop(links)
+            if placed[node]:
+                continue
             placed[node] = True
-            parents.append(-minus_parent if shared else -1)
+            parents.append(parent if minus_shared else -1)
             order.append(node)
             for other in {n for rank in bits(ordered[node]) for n in holding[rank]}:
                 if not placed[other]:
-                    found = ((ordered[node] & ordered[other]).bit_count(), 1 - len(order), -other)
-                    link[other] = max(link.get(other, found), found)
+                    shared = (ordered[node] & ordered[other]).bit_count()
+                    heappush(links, (-shared, len(order) - 1, other))
     masks = tuple(ordered[i] for i in order)
     separators = tuple(masks[node] & masks[parent] if parent >= 0 else 0 for node, parent in enumerate(parents))
     return JunctionTree(axes, masks, tuple(parents), separators)

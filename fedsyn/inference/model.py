@@ -198,12 +198,19 @@ class Model:
 
         Two attributes that no potential connects are independent: the product of their own marginals.
         """
-        rank, roots, query = axes_of(self.domain).rank, self._query().tree.roots, self._query()
+        axes, query, cliques = axes_of(self.domain), self._query(), list(cliques)
+        swept = query.project_pairs(axes.mask(clique) for clique in cliques if len(set(clique)) == 2)
         out = []
         for clique in cliques:
-            if len(clique) == 2 and roots[rank[clique[0]]] != roots[rank[clique[1]]]:
-                first, second = (query.project(1 << rank[name]) for name in clique)
-                out.append(np.multiply.outer(first, second) * self.total)
+            if len(clique) == 2:
+                first, second = (axes.rank[name] for name in clique)
+                table = swept.get(1 << first | 1 << second)
+                if query.tree.roots[first] != query.tree.roots[second]:
+                    out.append(np.multiply.outer(query.project(1 << first), query.project(1 << second)) * self.total)
+                elif table is not None:
+                    out.append(np.multiply(table if first < second else table.T, self.total, order="C"))
+                else:
+                    out.append(self.project(clique))
             else:
                 out.append(self.project(clique))
         return out

@@ -26,7 +26,7 @@ import numpy as np
 
 from fedsyn.inference.calibrate import Calibrator, broadcast_shape, sum_out
 from fedsyn.inference.junction_tree import ELSEWHERE, JunctionTree
-from fedsyn.inference.triangulation import bits
+from fedsyn.inference.triangulation import Axes, bits
 
 # A query that costs more multiplications than this is worth trying every node as its root.
 _SEARCH_FROM = 200_000
@@ -158,6 +158,10 @@ def planner_of(tree: JunctionTree) -> QueryPlanner:
 _PEAK_CELLS = 1 << 22
 # A multiplication for a single cell costs about this many of a projection's, which run in longer loops.
 _CELL_COST = 2.0
+# From so many pairs across a tree on it is considered to compute them in two sweeps; the last bits differ then.
+_MANY_PAIRS = 200
+# Numbers that two sweeps over a tree may hold, and their products that take as long as one pair by itself (measured).
+_HELD, _PRODUCTS_PER_PAIR = 1 << 26, 30_000
 # A message with more cells is not kept for later queries.
 _KEPT_CELLS = 1 << 20
 
@@ -177,6 +181,31 @@ def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarra
     """The table over `mask` (axes by rank) with its axes in the given order of ranks."""
     position = {rank: axis for axis, rank in enumerate(bits(mask))}
     return table.transpose([position[rank] for rank in order])
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Distributions of some attributes, each given the same others.
+
+    Attributes:
+        ranks: of the attributes.
+        table: (sum of their sizes, cells of what is given), attribute after attribute.
+    """
+
+    ranks: tuple[int, ...]
+    table: np.ndarray
+
+    @classmethod
+    def joined(cls, parts: list[Given]) -> Given:
+        """Those of several, given the same."""
+        ranks = tuple(rank for part in parts for rank in part.ranks)
+        return cls(ranks, np.concatenate([part.table for part in parts]) if parts else np.zeros((0, 1)))
+
+
+def _cells_in(axes: Axes, mask: int, part: int) -> np.ndarray:
+    """(cells of a mask,) which cell of a part of it each is in, both flat."""
+    cells = np.arange(axes.cells(part)).reshape(broadcast_shape(axes, part, mask))
+    return np.broadcast_to(cells, axes.shape(mask)).ravel()
 
 
 class TreeProjector:
@@ -293,6 +322,115 @@ class TreeProjector:
             out = self.contract(out, have, table, part, ~0)
             have |= part
         return out
+
+    def project_pairs(self, masks: Iterable[int]) -> dict[int, np.ndarray]:
+        """`project` of pairs of attributes by mask; where many lie across the tree, of all that do in two sweeps."""
+        apart: dict[int, list[int]] = {}
+        for mask in masks:
+            if self.tree.containing(mask) < 0:
+                first, second = bits(mask)
+                root = self.tree.roots[first]
+                if root == self.tree.roots[second]:
+                    apart.setdefault(root, []).append(mask)
+        found: dict[int, np.ndarray] = {}
+        for root, own in sorted(apart.items()):
+            nodes = [node for node in range(len(self.tree.cliques)) if self.tree.root_of[node] == root]
+            if len(own) >= _MANY_PAIRS and self._sweeps_pay(nodes, len(own)):
+                self._sweep(nodes, set(own), found)
+        return found
+
+    def _sweeps_pay(self, nodes: list[int], pairs: int) -> bool:
+        """Whether `_sweep` has room, and takes less than so many pairs one by one: by its numbers and products."""
+        tree, sizes = self.tree, self.axes.sizes
+        cells = [self.axes.cells(link) for link in tree.separators]
+        own = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
+        below, held, products = dict(own), 0, 0
+        for node in reversed(nodes):
+            below[node] += sum(below[child] for child in tree.children[node])
+            held += below[node] * cells[node]
+            products += cells[node] * sum(below[child] * cells[child] for child in tree.children[node])
+        met = {nodes[0]: 0}
+        for node in nodes:
+            products += met[node] * cells[node] * own[node]
+            values, carried = met[node] + own[node], met[node] * cells[node]
+            for child in tree.children[node]:
+                met[child] = values
+                held += values * cells[child]
+                products += carried * cells[child]
+                values, carried = values + below[child], carried + below[child] * cells[child]
+        return held <= _HELD and products < _PRODUCTS_PER_PAIR * pairs
+
+    def _sweep(self, nodes: list[int], wanted: set[int], found: dict[int, np.ndarray]) -> None:
+        """Puts the wanted pairs that no node holds into `found`, of one tree.
+
+        Node after node, parents first and each subtree as a whole, what was met before is known given the separator
+        with the parent; with the node's own new attributes that gives all pairs of both kinds by one product. What was
+        met in a subtree is brought back to its parent by a sweep from the leaves before.
+
+        Args:
+            nodes: of the tree, parents first.
+            wanted: pairs.
+            found: where they are put, axes by rank.
+        """
+        tree = self.tree
+        new = {node: tree.cliques[node] & ~tree.separators[node] for node in nodes}
+        below: dict[int, Given] = {}  # what a subtree has, given its separator
+        for node in reversed(nodes):
+            to = tree.separators[node]
+            parts = [self._given(node, bits(new[node]), to)]
+            parts += [self._carried(below[child], node, tree.separators[child], to) for child in tree.children[node]]
+            below[node] = Given.joined(parts)
+        queue = [
+            (nodes[0], Given.joined([]), 0)
+        ]  # with what was met before its parent, and the place among its children
+        while queue:
+            node, met, index = queue.pop()
+            link, parent = tree.separators[node], tree.parents[node]
+            if parent >= 0:
+                over = tree.separators[parent]
+                parts = [self._given(parent, bits(tree.cliques[parent] & ~link), link)]
+                if met.ranks:
+                    parts.append(self._carried(met, parent, over, link))
+                for other in tree.children[parent][:index]:
+                    parts.append(self._carried(below[other], parent, tree.separators[other], link))
+                met = Given.joined(parts)
+                self._found(node, met, bits(new[node]), link, wanted, found)
+            queue += [(child, met, place) for place, child in enumerate(tree.children[node])]
+
+    def _given(self, node: int, ranks: tuple[int, ...], given: int) -> Given:
+        """Attributes of a node given others of it."""
+        rows = [
+            _arranged(self.conditional(node, given | 1 << rank, given), given | 1 << rank, (rank, *bits(given)))
+            for rank in ranks
+        ]
+        cells = self.axes.cells(given)
+        return Given(ranks, np.concatenate([np.zeros((0, cells)), *(row.reshape(-1, cells) for row in rows)]))
+
+    def _carried(self, known: Given, node: int, given: int, to: int) -> Given:
+        """Attributes of which the distribution given some of a node is known, given others of it."""
+        axes, both = self.axes, given | to
+        step = np.zeros((axes.cells(given), axes.cells(to)))
+        step[_cells_in(axes, both, given), _cells_in(axes, both, to)] = self.conditional(node, both, to).ravel()
+        return Given(known.ranks, matmul(known.table[None], step[None])[0])
+
+    def _found(
+        self, node: int, met: Given, new: tuple[int, ...], link: int, wanted: set[int], found: dict[int, np.ndarray]
+    ) -> None:
+        """Puts the pairs of what was met and a node's new attributes into `found`, of those that are wanted."""
+        sizes = self.axes.sizes
+        tables = [_arranged(self.node_marginal(node, link | 1 << y), link | 1 << y, (*bits(link), y)) for y in new]
+        beside = np.concatenate([table.reshape(-1, sizes[y]) for table, y in zip(tables, new, strict=True)], axis=1)
+        block = matmul(met.table[None], beside[None])[0]
+        top = 0
+        for x in met.ranks:
+            left = 0
+            for y in new:
+                mask = 1 << x | 1 << y
+                if mask in wanted:
+                    table = block[top : top + sizes[x], left : left + sizes[y]]
+                    found[mask] = table if x < y else table.T
+                left += sizes[y]
+            top += sizes[x]
 
     def at(self, mask: int, columns: dict[int, np.ndarray]) -> np.ndarray:
         """Probabilities of single cells of a clique.

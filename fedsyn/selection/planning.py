@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, sqrt
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -119,11 +119,38 @@ class Plan:
         cliques: the new ones, the most useful first.
         error: predicted: what is missed and what noise adds, weighted over the queries, in records.
         steps: of the cliques that are measured in groups, where on its ladder each is.
+        full: whether cliques were left out for lack of room.
     """
 
     cliques: list[int]
     error: float
     steps: dict[int, int]
+    full: bool = False
+
+
+class Room(Protocol):
+    """What a model can take (`fedsyn.inference.capacity.Planned`)."""
+
+    def take(self, i: int) -> bool:
+        """Takes candidate i beside those that it took before, or refuses it."""
+
+    def lacking(self, which: Indices) -> npt.NDArray[np.bool_]:
+        """Which of some candidates it would refuse, as far as it tells at once."""
+
+
+class OneByOne:
+    """Room that tells of one candidate after the other.
+
+    Args:
+        take: `Room.take`; by default there is room for all.
+    """
+
+    def __init__(self, take: Callable[[int], bool] = lambda i: True) -> None:
+        self.take = take
+
+    def lacking(self, which: Indices) -> npt.NDArray[np.bool_]:
+        """None that it knows of."""
+        return np.zeros(len(which), np.bool_)
 
 
 class Planner:
@@ -234,7 +261,7 @@ class Planner:
         self,
         errors: Errors,
         eligible: Iterable[int],
-        fits: Callable[[int], bool],
+        room: Room,
         budget: float,
         cells: Floats | None = None,
     ) -> Plan:
@@ -248,35 +275,40 @@ class Planner:
         Args:
             errors: before the round.
             eligible: candidates that are in no measured clique and that the model could take.
-            fits: whether the model takes one more beside those chosen before; asked once for each that is best.
+            room: of the model. A candidate that it refuses, or lacks room for when it refuses another, is left out.
             budget: mu^2 that all measurements of the run share, spent or not.
             cells: (m,) what room each candidate takes, where that is scarce: the first is then the one that gains most
                 for its room, as in a knapsack. None: the one that gains most.
         """
         errors = replace(errors, steps=dict(errors.steps))
         parts, chosen = errors.parts.copy(), list[int]()
-        room = np.ones(len(parts)) if cells is None else cells
+        cells = np.ones(len(parts)) if cells is None else cells
         open_ = np.zeros(len(parts), bool)
         open_[list(eligible)] = True
         total = sum(self.share(i, errors) for i in errors.noisy)
-        search = _Search(self, errors, parts, open_, room, budget)
+        search, full, told = _Search(self, errors, parts, open_, cells, budget), False, False
         while (found := search.best(total)) is not None:
             clique, step = found
             open_[clique] = False
-            if not fits(clique):
+            if not room.take(clique):
+                if not told:  # the tree is as it was when it told last
+                    left = np.flatnonzero(open_)
+                    search.close(left[room.lacking(left)])
+                full = told = True
                 continue
+            told = False
             chosen.append(clique)
-            left = 0.0
+            unseen = 0.0
             if errors.ladder is not None and step + 1 < len(errors.ladder(clique).unseen):
                 errors.steps[clique] = step
-                left = float(errors.ladder(clique).unseen[step]) ** 2
+                unseen = float(errors.ladder(clique).unseen[step]) ** 2
             total += self.share(clique, errors)
             inside = self._part[self._parts_of.of([clique])]
             inside = inside[~self.single[inside]]
-            parts[inside] *= left
+            parts[inside] *= unseen
             search.changed(inside)
         overlooked = float(self.weights @ np.sqrt(self.inside(np.where(self.single, 0.0, parts))[self.queries]))
-        return Plan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps)
+        return Plan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, full)
 
     def precisions(self, errors: Errors, chosen: Sequence[int], left: float) -> dict[int, float]:
         """mu^2 for each new clique and each measured one, one-way marginals too: all that is left."""
@@ -435,11 +467,21 @@ class _Search:
         clique = -self.queue.pop()[2]
         return clique, int(self.steps[clique])
 
+    def close(self, which: Indices) -> None:
+        """Leaves out some candidates from now on."""
+        self.open[which] = False
+        self.queue = [one for one in self.queue if self.open[-one[2]]]
+        self._keep(self.left[self.asked :], self.reach[self.asked :])
+
+    def _keep(self, left: Indices, reach: Floats) -> None:
+        """Those of these that are open are to be asked next."""
+        open_ = self.open[left]
+        self.left, self.reach, self.asked = left[open_], reach[open_], 0
+
     def _reaches(self, offer: float) -> bool:
         """Whether the largest bound of those that were not asked is that large."""
         if self.asked == len(self.left):
-            self.left, self.reach = next(self.pieces, (self.left[:0], self.reach[:0]))
-            self.asked = 0
+            self._keep(*next(self.pieces, (self.left[:0], self.reach[:0])))
         return self.asked < len(self.left) and bool(self.reach[self.asked] >= offer)
 
     def _ask(self) -> None:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.selection.groups import Grouping, group_counts, unpack_grouping
-from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.marginals import Counter
 from fedsyn.table.counting.reductions import dot
 
 Floats = npt.NDArray[np.float64]
@@ -105,14 +105,14 @@ class Sketcher:
     def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """(length,) exact integer sketches of a table, (n, d) codes."""
         out = np.zeros(self.length, np.int64)
-        tables, domain, cliques = self._grouped
+        tables, domain, counter = self._grouped
         smallest = np.min_scalar_type(max(domain.shape, default=1))
         for start in range(0, len(codes), _ROWS_AT_ONCE):
             rows = codes[start : start + _ROWS_AT_ONCE]
             groups = np.empty((len(rows), len(tables)), smallest)
             for j, (axis, of_value) in enumerate(tables):
                 groups[:, j] = of_value[rows[:, axis]]
-            out += np.concatenate([out[:0], *map(np.ravel, count(groups, domain, cliques))])
+            out += counter.joined(groups)
         return out
 
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
@@ -177,15 +177,16 @@ class Sketcher:
         return found
 
     @cached_property
-    def _grouped(self) -> tuple[list[tuple[int, npt.NDArray[np.int64]]], Domain, list[Clique]]:
-        """Column and groups of each grouping that occurs, as attributes of a table in groups; and its cliques."""
+    def _grouped(self) -> tuple[list[tuple[int, npt.NDArray[np.int64]]], Domain, Counter]:
+        """Column and groups of each grouping that occurs, attributes of a table in groups; domain and counter of it."""
         names: dict[tuple[str, int], str] = {}
         cliques = [
             tuple(names.setdefault(key, f"{len(names)}") for key in zip(clique, counts, strict=True))
             for clique, counts in zip(self.cliques, self.shapes, strict=True)
         ]
         tables = [(self.domain.axes((name,))[0], np.asarray(self.grouping[name, k], np.int64)) for name, k in names]
-        return tables, Domain(tuple(names.values()), tuple(k for _, k in names)), cliques
+        domain = Domain(tuple(names.values()), tuple(k for _, k in names))
+        return tables, domain, Counter(domain, cliques)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from inference_reference import CASES, BruteForce, all_cliques, domain_of
@@ -106,3 +108,30 @@ def test_attributes_that_nobody_measured_cost_one_cell_per_value() -> None:
     np.testing.assert_allclose(model.project(("x0", "x3", "x59")), 100.0 / 50**3, rtol=1e-12)
     assert model.log_partition == pytest.approx(60 * np.log(50), rel=1e-12)
     assert model.sample(10, np.random.default_rng(0)).shape == (10, 60)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_all_pairs_across_a_tree_are_those_of_one_by_one(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In two sweeps: trees with and without structural zeros of their own, several components, wide separators."""
+    rng = np.random.default_rng(seed)
+    names = tuple(f"a{i}" for i in range(9))
+    domain = Domain(names, tuple(rng.integers(1, 4, 9).tolist()))
+    potentials = {}
+    for _ in range(8 + seed):
+        clique = tuple(sorted(rng.choice(names, int(rng.integers(2, 4)), replace=False).tolist()))
+        table = rng.normal(size=domain.shape_of(clique))
+        potentials[clique] = np.where(rng.random(table.shape) < 0.1 * (seed % 2), -40.0, table)
+    pairs = [pair if rng.random() < 0.5 else pair[::-1] for pair in combinations(names, 2)]
+    truth = BruteForce(domain, potentials)
+    swept, plain = [], project_module.TreeProjector._sweep
+
+    def sweep(self: project_module.TreeProjector, nodes: list[int], wanted: set[int], found: dict[int, object]) -> None:
+        plain(self, nodes, wanted, found)  # type: ignore[arg-type]
+        swept.append(len(wanted))
+        assert found.keys() >= wanted, "none is left to be computed by itself"
+
+    monkeypatch.setattr(project_module, "_MANY_PAIRS", 1)
+    monkeypatch.setattr(project_module.TreeProjector, "_sweep", sweep)
+    for pair, found in zip(pairs, Model(domain, potentials, 1.0).project_many(pairs), strict=True):
+        np.testing.assert_allclose(found, truth.marginal(pair), rtol=1e-9, atol=1e-15)
+    assert sum(swept) > 4

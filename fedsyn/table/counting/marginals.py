@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from math import prod
 
@@ -83,56 +83,112 @@ def count(codes: np.ndarray, domain: Domain, cliques: Iterable[Sequence[str]]) -
         ValueError: `codes` does not have one column per attribute, or a clique repeats an attribute.
         KeyError: a clique names an attribute that is not in the domain.
     """
-    _check_codes(codes, domain)
-    axes = [_axes(domain, clique) for clique in cliques]
-    shapes = [tuple(domain.shape[i] for i in clique) for clique in axes]
-    sizes = [prod(shape) for shape in shapes]
-    results: list[np.ndarray | None] = [None] * len(axes)
-    n = codes.shape[0]
-    _multiply(codes, domain.shape, axes, results)
-    rest = [which for which, flat in enumerate(results) if flat is None]
-    if n <= _FEW_ROWS:
-        _count_together(codes, domain.shape, axes, sizes, rest, results)
-    # Cliques in lexicographic order meet shared prefixes one after the other, so a prefix is computed once.
-    order = sorted(rest if n > _FEW_ROWS else (), key=axes.__getitem__)
-    # Chunks pay one pass over the cells each, so a clique of more cells is counted in longer ones.
-    groups: dict[int, list[int]] = {}
-    for which in order:
-        groups.setdefault(_chunk_of(sizes[which]), []).append(which)
-    for chunk, group in sorted(groups.items()):
-        for start in range(0, n, chunk):
-            _count_chunk(codes[start : start + chunk], domain.shape, axes, sizes, group, results)
-    return [
-        np.zeros(shape, dtype=np.int64) if flat is None else flat.reshape(shape)
-        for flat, shape in zip(results, shapes, strict=True)
-    ]
+    counter = Counter(domain, cliques)
+    return [flat.reshape(shape) for flat, shape in zip(counter.flat(codes), counter.shapes, strict=True)]
 
 
-def _multiply(codes: np.ndarray, shape: Sequence[int], axes: Sequence[Axes], results: list[np.ndarray | None]) -> None:
-    """Puts the flat counts of very many pairs of attributes into `results`, if products give them faster.
+class Counter:
+    """`count` of the same marginals of one table after the other.
+
+    Args:
+        domain: the attributes of the tables.
+        cliques: attribute names of each marginal, in the order of its axes.
+
+    Raises:
+        ValueError: a clique repeats an attribute.
+        KeyError: a clique names an attribute that is not in the domain.
+    """
+
+    def __init__(self, domain: Domain, cliques: Iterable[Sequence[str]]) -> None:
+        self.domain = domain
+        self.axes = [_axes(domain, clique) for clique in cliques]
+        self.shapes = [tuple(domain.shape[i] for i in clique) for clique in self.axes]
+        self.sizes = [prod(shape) for shape in self.shapes]
+
+    def flat(self, codes: np.ndarray) -> list[np.ndarray]:
+        """Counts of each clique, flat in C order; see `count`."""
+        _check_codes(codes, self.domain)
+        axes, sizes, shape, n = self.axes, self.sizes, self.domain.shape, len(codes)
+        results: list[np.ndarray | None] = [None] * len(axes)
+        products = self._products
+        if products is not None and products.pay(n):
+            ends = np.cumsum(products.cells)[:-1]
+            for i, own in zip(self._pairs, np.split(products.counts(codes), ends), strict=True):
+                results[i] = own
+        rest = [which for which, flat in enumerate(results) if flat is None]
+        if n <= _FEW_ROWS:
+            _count_together(codes, shape, axes, sizes, rest, results)
+        # Cliques in lexicographic order meet shared prefixes one after the other, so a prefix is computed once.
+        order = sorted(rest if n > _FEW_ROWS else (), key=axes.__getitem__)
+        # Chunks pay one pass over the cells each, so a clique of more cells is counted in longer ones.
+        groups: dict[int, list[int]] = {}
+        for which in order:
+            groups.setdefault(_chunk_of(sizes[which]), []).append(which)
+        for chunk, group in sorted(groups.items()):
+            for start in range(0, n, chunk):
+                _count_chunk(codes[start : start + chunk], shape, axes, sizes, group, results)
+        return [np.zeros(k, np.int64) if flat is None else flat for flat, k in zip(results, sizes, strict=True)]
+
+    def joined(self, codes: np.ndarray) -> np.ndarray:
+        """All counts one after the other, as one vector."""
+        products = self._products
+        if products is not None and len(self._pairs) == len(self.axes) and products.pay(len(codes)):
+            _check_codes(codes, self.domain)
+            return products.counts(codes)
+        return np.concatenate([np.zeros(0, np.int64), *self.flat(codes)])
+
+    @cached_property
+    def _pairs(self) -> list[int]:
+        """The cliques of two attributes of few values."""
+        shape = self.domain.shape
+        return [i for i, q in enumerate(self.axes) if len(q) == 2 and max(shape[q[0]], shape[q[1]]) <= _MOST_VALUES]
+
+    @cached_property
+    def _products(self) -> Products | None:
+        if len(self._pairs) < _MANY_PAIRS:
+            return None
+        return Products(self.domain.shape, np.array([self.axes[i] for i in self._pairs]))
+
+
+class Products:
+    """Counts of very many pairs of attributes at once.
 
     With a 0/1 column for each value, a table X has all its two-way counts in X^T X. Sums of ones below 2^24 are exact
     in single precision, in whatever order a BLAS adds them.
+
+    Args:
+        shape: values of each attribute.
+        pairs: (m, 2) attributes.
     """
-    pairs = [i for i, q in enumerate(axes) if len(q) == 2 and max(shape[q[0]], shape[q[1]]) <= _MOST_VALUES]
-    used = sorted({axis for i in pairs for axis in axes[i]})
-    ends = np.cumsum([0, *(shape[axis] for axis in used)])
-    columns = int(ends[-1])
-    alone = len(pairs) * (_PER_PAIR + _PER_ROW * len(codes))
-    if len(pairs) < _MANY_PAIRS or columns > _MOST_COLUMNS or _PER_PRODUCT * len(codes) * columns**2 >= alone:
-        return
-    counts = np.zeros((columns, columns), np.int64)
-    for start in range(0, len(codes), _MULTIPLIED):
-        part = codes[start : start + _MULTIPLIED, used]
-        if len(part) and ((part < 0).any() or (part >= np.diff(ends)).any()):  # it would count as a neighbour's value
-            raise ValueError("a code lies outside its attribute")
-        ones = np.zeros((len(part), columns), np.float32)
-        ones[np.arange(len(part))[:, None], part + ends[:-1]] = 1.0
-        counts += (ones.T @ ones).astype(np.int64)
-    of = {axis: slice(ends[k], ends[k + 1]) for k, axis in enumerate(used)}
-    for i in pairs:
-        first, second = axes[i]
-        results[i] = counts[of[first], of[second]].flatten()
+
+    def __init__(self, shape: Sequence[int], pairs: npt.NDArray[np.integer]) -> None:
+        self.used, place = np.unique(pairs, return_inverse=True)
+        self.sizes = np.array(shape)[self.used]
+        starts = np.cumsum(self.sizes) - self.sizes
+        self.starts, self.columns = starts, int(self.sizes.sum())
+        first, second = place.reshape(pairs.shape).T
+        self.cells = self.sizes[first] * self.sizes[second]
+        of = np.repeat(np.arange(len(pairs)), self.cells)
+        row, column = np.divmod(np.arange(len(of)) - (np.cumsum(self.cells) - self.cells)[of], self.sizes[second][of])
+        # Where each cell of each pair is in the flat product.
+        self._at = (starts[first][of] + row) * self.columns + starts[second][of] + column
+
+    def pay(self, rows: int) -> bool:
+        """Whether they are faster than one pair after the other."""
+        alone = len(self.cells) * (_PER_PAIR + _PER_ROW * rows)
+        return self.columns <= _MOST_COLUMNS and _PER_PRODUCT * rows * self.columns**2 < alone
+
+    def counts(self, codes: np.ndarray) -> np.ndarray:
+        """(sum of `cells`,) int64 counts of all pairs."""
+        found = np.zeros(len(self._at), np.int64)
+        for start in range(0, len(codes), _MULTIPLIED):
+            part = codes[start : start + _MULTIPLIED, self.used]
+            if (part < 0).any() or (part >= self.sizes).any():  # it would count as a neighbour's value
+                raise ValueError("a code lies outside its attribute")
+            ones = np.zeros((len(part), self.columns), np.float32)
+            ones[np.arange(len(part))[:, None], part + self.starts] = 1.0
+            found += (ones.T @ ones).ravel()[self._at].astype(np.int64)
+        return found
 
 
 def _count_together(

@@ -10,7 +10,7 @@ import pytest
 from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
 from fedsyn.inference import model_size, pass_cost
-from fedsyn.inference.capacity import Capacity
+from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity
 from fedsyn.inference.estimation import estimate_config
 
 DOMAIN = Domain(tuple("abcdef"), (10, 10, 10, 10, 10, 10))
@@ -71,7 +71,7 @@ def test_what_a_plan_takes_is_what_fits_and_never_more_than_the_bounds() -> None
         domain = Domain(tuple(f"a{i}" for i in range(d)), tuple(rng.integers(2, 7, d).tolist()))
         node = InferenceNode(max_cells=cells, max_message_passing_cost=cost)
         planned, plain, tangled = Capacity(domain, node), Capacity(domain, node), 0
-        pairs, taken, refused = list(combinations(domain.attributes, 2)), 0, 0
+        pairs, taken, refused, told = list(combinations(domain.attributes, 2)), 0, 0, 0
         for i in rng.permutation(len(pairs)):
             before, found = planned.cliques, planned.take(pairs[i], 0.9)
             if d == 9:
@@ -83,7 +83,17 @@ def test_what_a_plan_takes_is_what_fits_and_never_more_than_the_bounds() -> None
             assert model_size(domain, planned.cliques) <= 0.9 * cells
             assert pass_cost(domain, planned.cliques) <= 0.9 * cost
             tangled = max(tangled, max(c.core.bit_count() for c in planned.growth.components))
-        assert taken > d and refused > d / 2 and (d == 9 or tangled > 16)
+            if tangled > 16 and i % 8 == 0:
+                told += _told_at_once(planned, pairs)
+        assert taken > d and refused > d / 2 and (d == 9 or (tangled > 16 and told > 1000))
+
+
+def _told_at_once(planned: Capacity, pairs: list[tuple[str, str]]) -> int:
+    """How many pairs are told to have no room; none of them has any."""
+    lacking = planned.lacking(planned.pairs(pairs), 0.9)
+    fits = planned.test(0.9, PLANNED_ATTRIBUTES)
+    assert not any(fits(pair) for pair, full in zip(pairs, lacking.tolist(), strict=True) if full)
+    return int(lacking.sum())
 
 
 def test_what_the_tree_cannot_hold_is_not_taken_whatever_an_estimate_says(monkeypatch: pytest.MonkeyPatch) -> None:

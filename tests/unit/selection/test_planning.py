@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from fedsyn.domain import Domain
-from fedsyn.selection.planning import SURVIVING, Errors, Plan, Planner, above_floors, shrunk
+from fedsyn.selection.planning import SURVIVING, Errors, OneByOne, Plan, Planner, above_floors, shrunk
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.workload import Workload, random_kway
 
@@ -121,14 +121,14 @@ def test_the_choice_is_greedy_in_what_is_removed_less_what_is_added(workload: Wo
         return room[0] >= 0
 
     cells = np.array([float(DOMAIN.size(q)) for q in cliques]) if dense else None
-    assert plan.best(errors, eligible, fits, budget, cells).cliques == expected and expected
+    assert plan.best(errors, eligible, OneByOne(fits), budget, cells).cliques == expected and expected
     room = [taken]
-    assert dense or plan.best(errors, eligible, fits, budget).cliques == expected
+    assert dense or plan.best(errors, eligible, OneByOne(fits), budget).cliques == expected
 
 
 def test_nothing_is_chosen_where_noise_is_more_than_what_there_is() -> None:
     plan = planner(TRIPLES)
-    assert plan.best(errors_of(plan, 0), range(len(plan.candidates)), lambda i: True, 1e-9).cliques == []
+    assert plan.best(errors_of(plan, 0), range(len(plan.candidates)), OneByOne(), 1e-9).cliques == []
 
 
 def test_precisions_spend_what_is_left() -> None:
@@ -160,7 +160,7 @@ def knapsack(room: int | None, dense: bool) -> tuple[Planner, Errors, Plan]:
 
     cells = np.array([float(DOMAIN.size(q)) for q in cliques]) if dense else None
     pair = [i for i, q in enumerate(cliques) if len(q) == 2]
-    return plan, errors, plan.best(errors, pair, fits, 10.0, cells)
+    return plan, errors, plan.best(errors, pair, OneByOne(fits), 10.0, cells)
 
 
 def test_where_room_is_scarce_gain_for_room_fills_it_better() -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from fedsyn.domain import Domain
-from fedsyn.selection.planning import SURVIVING, Errors, Plan, Planner
+from fedsyn.selection.planning import SURVIVING, Errors, OneByOne, Plan, Planner
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.views import effective_cells
 from fedsyn.table.counting.candidates import Candidates
@@ -133,7 +133,7 @@ def test_plans_are_those_of_the_plain_planner(start: int) -> None:
         expected = plain(plan, errors, eligible, test(asked[0], refused), budget, room)
         for _ in range(2):  # the second has terms of the first
             asked[1].clear()
-            found = plan.best(errors, eligible, test(asked[1], refused), budget, room)
+            found = plan.best(errors, eligible, OneByOne(test(asked[1], refused)), budget, room)
             assert (found.cliques, found.steps, found.error) == (expected.cliques, expected.steps, expected.error)
             assert asked[1] == asked[0]
         chosen += len(found.cliques)
@@ -162,6 +162,6 @@ def test_what_is_weighed_grows_as_the_pairs_do(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(Planner, "offers", counted)
     pairs = [i for i, q in enumerate(cliques) if len(q) == 2]
-    found = plan.best(errors, pairs, lambda i: True, 0.5)
+    found = plan.best(errors, pairs, OneByOne(), 0.5)
     assert len(found.cliques) > d
     assert sum(asked) < 40 * len(found.cliques) + 10 * len(pairs) and len(asked) < 3 * len(found.cliques)

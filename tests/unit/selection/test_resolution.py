@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.domain import Domain
-from fedsyn.selection.planning import Errors, Planner
+from fedsyn.selection.planning import Errors, OneByOne, Planner
 from fedsyn.selection.resolution import Resolutions, Rung
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.workload import Workload
@@ -115,7 +115,7 @@ def planned(budget: float, rows: float = 1000.0, dependence: float = 400.0) -> t
     noisy = {i: 1e-4 for i, q in enumerate(cliques) if len(q) == 1}
     errors = Errors(parts, support.__getitem__, noisy, lambda i: MADE.ladder(cliques[i]), rows)
     pairs = [i for i, q in enumerate(cliques) if len(q) == 2]
-    found = plan.best(errors, pairs, lambda i: True, budget)
+    found = plan.best(errors, pairs, OneByOne(), budget)
     errors.steps.update(found.steps)
     return found.cliques, errors, plan
 
@@ -136,7 +136,7 @@ def test_groups_make_worth_measuring_what_is_not_in_cells() -> None:
     chosen, errors, plan = planned(0.005)
     alone = replace(errors, ladder=None, steps={})
     pairs = [i for i, q in enumerate(plan.candidates.cliques) if len(q) == 2]
-    assert len(plan.best(alone, pairs, lambda i: True, 0.005).cliques) < len(chosen)
+    assert len(plan.best(alone, pairs, OneByOne(), 0.005).cliques) < len(chosen)
 
 
 def test_the_step_planned_is_the_best_of_the_ladder() -> None:
