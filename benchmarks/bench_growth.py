@@ -1,8 +1,9 @@
 """Growth laws: CPU seconds and memory of a whole run against rows, columns, values, clients and rounds.
 
-Each axis is measured at five sizes, one fresh process per size, everything else fixed. The slope is that of the
-logarithm: 1 is linear, 2 quadratic. The named alternative is the law: `--check` fails where a slope of CPU time is
-larger than its bound by more than the tolerance, never because of a time.
+Each axis is measured at five sizes, one fresh process per size, everything else fixed: the default mechanism and
+workload, once where all columns share one factor (correlation 0.5) and once where they are independent. The slope is
+that of the logarithm: 1 is linear, 2 quadratic. The named alternative is the law: `--check` fails where a slope of CPU
+time is larger than its bound by more than the tolerance, never because of a time.
 
     python benchmarks/bench_growth.py                          # all axes
     python benchmarks/bench_growth.py --axes clients,rounds --mechanism distributed_aim
@@ -17,8 +18,16 @@ import math
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+from scipy.special import ndtr
+
+from fedsyn import yamlio
 
 CHILD = """
 import json, resource, sys, tempfile, time
@@ -52,7 +61,7 @@ class Axis:
 
 AXES = {
     "rows": Axis((50_000, 100_000, 200_000, 400_000, 800_000), 1.0, "every row is encoded, counted and sampled once"),
-    "columns": Axis((10, 20, 40, 80, 160), 2.0, "all pairs are candidates"),
+    "columns": Axis((10, 20, 40, 80, 160), 2.0, "up to 1,000 triples and their pairs are candidates"),
     "values": Axis((4, 8, 16, 32, 64), 2.0, "a pair has as many cells as values squared"),
     "clients": Axis((100, 200, 400, 800, 1600), 1.0, "every client is asked as often"),
     "rounds": Axis((4, 8, 16, 32, 64), 1.5, "each round fits all measurements so far"),
@@ -63,22 +72,42 @@ TOLERANCE = (
 )
 
 
-def config_of(mechanism: str, protocol: str, sizes: dict[str, int]) -> dict[str, object]:
-    source = {"beta": 1.0, "rows": sizes["rows"], "clients": 10, "features": sizes["columns"]}
+#: What share of each column's variance is that of one factor of all columns.
+TABLES = {"one factor": 0.5, "independent": 0.0}
+
+
+def write_table(folder: Path, sizes: dict[str, int], shared: float) -> None:
+    """`table.csv` and `schema.yaml`: columns of equally frequent values."""
+    rng = np.random.default_rng(0)
+    factor, own = rng.normal(size=(sizes["rows"], 1)), rng.normal(size=(sizes["rows"], sizes["columns"]))
+    codes = np.floor(ndtr(math.sqrt(shared) * factor + math.sqrt(1.0 - shared) * own) * sizes["values"])
+    names = [f"c{i}" for i in range(sizes["columns"])]
+    np.savetxt(folder / "table.csv", codes, fmt="%d", delimiter=",", header=",".join(names), comments="")
+    kind = {"kind": "categorical", "categories": list(range(sizes["values"]))}
+    (folder / "schema.yaml").write_text(yamlio.dumps({"columns": dict.fromkeys(names, kind)}), encoding="utf-8")
+
+
+def config_of(mechanism: str, protocol: str, folder: Path, sizes: dict[str, int]) -> dict[str, object]:
     return {
         "mechanism": {"name": mechanism, "rounds": sizes["rounds"]},
-        "data": {"source": "synthfs", "bins": sizes["values"], "options": source},
+        "data": {"source": str(folder / "table.csv"), "schema": str(folder / "schema.yaml")},
         "federation": {"clients": sizes["clients"], "partition": "iid"},
         "privacy": {"epsilon": 1.0, "delta": 1e-6},
-        "workload": {"degree": 2, "size": None},
         "aggregation": {"protocol": protocol, "noise": "distributed"},
         "evaluation": [],
         "runtime": {"engine": "inprocess", "seed": 0},
     }
 
 
-def measured(config: dict[str, object]) -> tuple[float, float]:
+def measured(mechanism: str, protocol: str, sizes: dict[str, int], shared: float) -> tuple[float, float]:
     """CPU seconds of the run, and the megabytes that it took beyond an idle process."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_table(Path(folder), sizes, shared)
+        return run(config_of(mechanism, protocol, Path(folder), sizes))
+
+
+def run(config: dict[str, object]) -> tuple[float, float]:
+    """The same of a configuration."""
     done = subprocess.run([sys.executable, "-c", CHILD, json.dumps(config)], capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"a run failed:\n{done.stderr[-2000:]}")
@@ -99,6 +128,7 @@ def main() -> None:
     parser.add_argument("--axes", default=",".join(AXES))
     parser.add_argument("--mechanism", default="sketch_aim")
     parser.add_argument("--protocol", default="plain")
+    parser.add_argument("--tables", default=",".join(TABLES))
     parser.add_argument("--sizes", type=int, default=5, help="the first of each axis")
     parser.add_argument("--check", action="store_true", help="exit code 1 where a slope is steeper than its law")
     arguments = parser.parse_args()
@@ -106,17 +136,20 @@ def main() -> None:
         f"{arguments.mechanism}, {arguments.protocol} sums; {platform.machine()}, Python {platform.python_version()}."
     )
     print("Fixed unless it grows: " + ", ".join(f"{value:,} {name}" for name, value in BASE.items()) + ".\n")
-    print("| grows | sizes | CPU s | slope | at most | memory, MB | slope |\n|---|---|---|---|---|---|---|")
+    print(
+        "| grows | columns | sizes | CPU s | slope | at most | memory, MB | slope |\n|---|---|---|---|---|---|---|---|"
+    )
     steep = []
-    for name in arguments.axes.split(","):
-        axis = AXES[name]
+    for name, table in product(arguments.axes.split(","), arguments.tables.split(",")):
+        axis, shared = AXES[name], TABLES[table]
         sizes = axis.sizes[: arguments.sizes]
-        runs = [measured(config_of(arguments.mechanism, arguments.protocol, {**BASE, name: size})) for size in sizes]
+        runs = [measured(arguments.mechanism, arguments.protocol, {**BASE, name: n}, shared) for n in sizes]
         time, memory = slope(sizes, [cpu for cpu, _ in runs]), slope(sizes, [mb for _, mb in runs])
         if time > axis.law + TOLERANCE:
-            steep.append(f"{name}: {time:.2f}, at most {axis.law:g} ({axis.why})")
+            steep.append(f"{name}, {table}: {time:.2f}, at most {axis.law:g} ({axis.why})")
         cells = [
             name,
+            table,
             ", ".join(f"{size:,}" for size in sizes),
             ", ".join(f"{cpu:.2f}" for cpu, _ in runs),
             f"{time:.2f}",

@@ -13,10 +13,11 @@ BENCHMARK = Path(__file__).resolve().parents[2] / "benchmarks" / "bench_growth.p
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.parametrize("table", ["one factor", "independent"])
 @pytest.mark.parametrize("axis", ["clients", "rows", "columns", "values", "rounds"])
-def test_time_grows_no_faster_than_its_law(axis: str) -> None:
+def test_time_grows_no_faster_than_its_law(axis: str, table: str) -> None:
     """Three sizes over a factor of four, a process each; the law and its tolerance stand in the benchmark."""
-    command = [sys.executable, str(BENCHMARK), "--check", "--sizes", "3", "--axes", axis]
+    command = [sys.executable, str(BENCHMARK), "--check", "--sizes", "3", "--axes", axis, "--tables", table]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"| {axis} |" in done.stdout
+    assert f"| {axis} | {table} |" in done.stdout
