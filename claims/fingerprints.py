@@ -409,7 +409,7 @@ def fits() -> Facts:
 @fingerprint
 def growth() -> Facts:
     """Calls of a run as its rows, columns, values, clients and rounds double."""
-    from benchmarks.bench_growth import config_of
+    from benchmarks.bench_growth import config_of, write_table
     from fedsyn.loading import parse_config
     from fedsyn.runs.engines import run
 
@@ -417,8 +417,10 @@ def growth() -> Facts:
     found: Facts = {}
     for grown in (None, *base):
         sizes = {name: 2 * size if name == grown else size for name, size in base.items()}
-        with counting() as calls, tempfile.TemporaryDirectory() as folder:
-            run(parse_config(config_of("sketch_aim", "plain", sizes)), Path(folder) / "out", full_page=False)
+        with tempfile.TemporaryDirectory() as text:
+            write_table(folder := Path(text), sizes, 0.5)
+            with counting() as calls:
+                run(parse_config(config_of("sketch_aim", "plain", folder, sizes)), folder / "out", full_page=False)
         found[f"calls, {grown or 'base'}"] = calls["calls"]
     return found
 
