@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.spatial.distance import cdist
 
 from fedsyn.evaluation.base import sample_rows
 from fedsyn.evaluation.real.scores import Codes, Floats, places
@@ -96,26 +97,36 @@ def _beaten(scores: Floats, ordered: Floats) -> Floats:
 
 def _closest(schema: Schema, rows: Codes, table: Codes) -> npt.NDArray[np.float64]:
     """(rows,) distance of each row to the nearest row of a table."""
-    scaled = [_scaled(places(schema, name)) for name in schema.domain]
+    (near, near_codes), (made, made_codes) = _points(schema, rows), _points(schema, table)
     step = max(1, _BLOCK // len(table))
     result = np.empty(len(rows))
     for start in range(0, len(rows), step):
-        part = rows[start : start + step]
-        total = np.zeros((len(part), len(table)), np.float32)
-        for axis, at in enumerate(scaled):
-            mine, theirs = part[:, axis], table[:, axis]
-            if at is None:
-                total += mine[:, None] != theirs[None, :]
-            else:
-                total += np.minimum(np.abs(at[mine][:, None] - at[theirs][None, :]), np.float32(1))
-        result[start : start + step] = total.min(axis=1)
+        part = slice(start, start + step)
+        total = cdist(near[part], made, "cityblock")
+        total += near_codes.shape[1] * cdist(near_codes[part], made_codes, "hamming") if near_codes.size else 0.0
+        result[part] = total.min(axis=1)
     return result
 
 
-def _scaled(at: Floats | None) -> npt.NDArray[np.float32] | None:
-    """Places in [0, 1], a missing value at 2: farther than 1 from every number, which is then cut to 1."""
-    if at is None:
-        return None
+def _points(schema: Schema, rows: Codes) -> tuple[Floats, Floats]:
+    """Numbers and dates as points for the L1 distance, and the codes of all other columns.
+
+    A number x in [0, 1] is (x, 1 - x) / 2, so two of them are |x - y| apart; a missing one is (-1, -1) / 4, which lies
+    at a distance of 1 from every number.
+    """
+    known, codes = [np.zeros((len(rows), 0))], [np.zeros((len(rows), 0))]
+    for axis, name in enumerate(schema.domain):
+        at = places(schema, name)
+        if at is None:
+            codes.append(rows[:, axis, None].astype(np.float64))
+        else:
+            x = _scaled(at)[rows[:, axis]]
+            known.append(np.where(np.isfinite(x), np.stack([x, 1.0 - x]) / 2.0, -0.25).T)
+    return np.concatenate(known, axis=1), np.concatenate(codes, axis=1)
+
+
+def _scaled(at: Floats) -> Floats:
+    """Places in [0, 1]; NaN of a missing value."""
     known = np.isfinite(at)
     low, high = (at[known].min(), at[known].max()) if known.any() else (0.0, 0.0)
-    return np.where(known, (at - low) / ((high - low) or 1.0), 2.0).astype(np.float32)
+    return np.where(known, (at - low) / ((high - low) or 1.0), np.nan)
