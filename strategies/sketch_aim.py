@@ -598,9 +598,10 @@ class Sketched:
         than 2 n, whatever the noise says.
         """
         squared, spread, support = self.distances(view)
-        sizes = np.array([len(clique) for clique in self.sketcher.cliques])
-        for size in np.unique(sizes):
-            squared[sizes == size] = shrunk(squared[sizes == size], spread[sizes == size])
+        known = view.model.domain.impossible
+        kinds = np.array([2 * len(q) + (known(q) is not None) for q in self.sketcher.cliques])
+        for kind in np.unique(kinds):
+            squared[kinds == kind] = shrunk(squared[kinds == kind], spread[kinds == kind])
         return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
 
     def shows(self, view: ModelView) -> bool:
