@@ -74,6 +74,8 @@ class Domain:
         zeros: structural zeros, in order; a `Zeros` or a pair (clique, boolean array) each.
         hidden: name and number of values of each attribute that a model has beside the table's: a factor, which no row
             holds. Cliques may name it; it is in no count of attributes, no code, no iteration.
+        coarser: attribute -> of each column that it determines, that column's value for each of its own, numbered from
+            0. Like `ordered` a fact about the schema.
     """
 
     attributes: tuple[str, ...]
@@ -81,6 +83,7 @@ class Domain:
     ordered: Mapping[str, int] = field(default_factory=dict, compare=False)
     zeros: tuple[Zeros, ...] = ()
     hidden: tuple[tuple[str, int], ...] = ()
+    coarser: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import pi, sqrt
+from math import pi, prod, sqrt
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ from fedsyn.selection.sketches import Floats, Sketcher, squared_distances
 from fedsyn.selection.views import ModelView, effective_cells_of_each
 from fedsyn.table.counting.groups import Groups
 from fedsyn.table.counting.residuals import cost
+from fedsyn.table.counting.workload import Workload
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _ROUNDING_ERROR = 1e-12
@@ -260,7 +261,10 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def planner(self) -> Planner:
-        return Planner(self.workload, self.candidates)
+        """For the workload, with each query again for every column that one of its attributes determines."""
+        cliques, known = self.workload.cliques, self.domain.coarser
+        again = [prod(1 + len(known.get(name, ())) for name in clique) for clique in cliques]
+        return Planner(Workload(cliques, tuple(np.multiply(self.workload.weights, again))), self.candidates)
 
     def errors(self, sketched: Sketched, measurements: Sequence[Measurement], view: ModelView) -> Errors:
         """What the model misses on each sketched candidate beyond its parts, and the noise of each attribute."""
@@ -589,14 +593,16 @@ class Sketched:
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
         """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
 
-        Cliques of two attributes and of three are shrunk apart: most triples have nothing of their own. The L1 norm of
-        an error that is spread like sqrt(p) is its L2 norm times the root of the effective support; no error is larger
-        than 2 n, whatever the noise says.
+        Shrunk apart are cliques of two attributes, of three, which mostly have nothing of their own, and those that
+        structural zeros restrict: what is related has more than the zeros say. The L1 norm of an error that is spread
+        like sqrt(p) is its L2 norm times the root of the effective support; no error is larger than 2 n, whatever the
+        noise says.
         """
         squared, spread, support = self.distances(view)
-        sizes = np.array([len(clique) for clique in self.sketcher.cliques])
-        for size in np.unique(sizes):
-            squared[sizes == size] = shrunk(squared[sizes == size], spread[sizes == size])
+        known = view.model.domain.impossible
+        kinds = np.array([2 * len(q) + (known(q) is not None) for q in self.sketcher.cliques])
+        for kind in np.unique(kinds):
+            squared[kinds == kind] = shrunk(squared[kinds == kind], spread[kinds == kind])
         return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
 
     def shows(self, view: ModelView) -> bool:

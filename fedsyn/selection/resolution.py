@@ -7,6 +7,8 @@ one-way marginals by a model of the dependence:
   the rank's variance that lies between them: about 1 - 1/g^2 for g groups of equal mass.
 - Of one without an order, each value has an effect of its own, drawn alike and independently. Groups keep (sum over
   groups of sum p^2 / P - sum p^2) / (1 - sum p^2), P a group's mass: nearly all where only rare values share a group.
+- Of one that determines other columns the dependence may be theirs: each of their values has such an effect, and the
+  values that share one are a grouping, too. These models and the one above count alike.
 
 A dependence of several attributes is a product of such effects, so of its squared norm the groups keep the product.
 """
@@ -116,7 +118,9 @@ class Resolutions:
         """The groupings of one attribute, coarsest first; the last has a group for each value."""
         if name not in self._rungs:
             size, ordered = self.domain[name], self.domain.ordered.get(name, 0)
-            found = [self._rung(name, groups) for groups in _groupings(self._mass[name], ordered)]
+            ways = [*_groupings(self._mass[name], ordered), *map(np.array, self.domain.coarser.get(name, ()))]
+            by_count = {int(groups.max()) + 1: groups for groups in ways}
+            found = [self._rung(name, by_count[count]) for count in sorted(by_count) if 1 < count < size]
             own = self._rung(name, np.arange(size))
             self._rungs[name] = [*found, Rung(own.groups, size, 1.0, own.carried)]
         return self._rungs[name]
@@ -124,8 +128,12 @@ class Resolutions:
     def _rung(self, name: str, groups: Groups) -> Rung:
         p, ordered = self._mass[name], self.domain.ordered.get(name, 0)
         masses = sums_of_groups(groups, p)
-        kept = _kept_of_ranks(p[:ordered], groups[:ordered]) if ordered > 2 else _kept_of_effects(p, groups, masses)
-        return Rung(groups, len(masses), kept, effective_cells(masses))
+        kept = [_kept_of_effects(p, groups, np.array(own)) for own in self.domain.coarser.get(name, ())]
+        if ordered > 2:
+            kept.append(_kept_of_ranks(p[:ordered], np.unique(groups[:ordered], return_inverse=True)[1]))
+        else:
+            kept.append(_kept_of_effects(p, groups, np.arange(len(p))))
+        return Rung(groups, len(masses), float(np.mean(kept)), effective_cells(masses))
 
     def ladder(self, clique: Clique) -> Ladder:
         """Each step lets that attribute have more groups with which the dependence kept grows most per cell."""
@@ -192,10 +200,11 @@ def _kept_of_ranks(p: Floats, groups: Groups) -> float:
     return float(np.sum(masses * (means - centre) ** 2)) / whole if whole > 0 else 1.0
 
 
-def _kept_of_effects(p: Floats, groups: Groups, masses: Floats) -> float:
-    """Share of the variance of independent effects of the values that lies between groups, on average."""
-    alone = float(np.sum(p * p))
-    between = float(np.sum(np.bincount(groups, p * p) / masses))
+def _kept_of_effects(p: Floats, groups: Groups, effects: Groups) -> float:
+    """Share of the variance of independent effects, which values may share, that lies between groups, on average."""
+    both = np.zeros((int(groups.max()) + 1, int(effects.max()) + 1))
+    np.add.at(both, (groups, effects), p)
+    alone, between = float(np.sum(both.sum(0) ** 2)), float(np.sum(both**2 / both.sum(1, keepdims=True)))
     return (between - alone) / (1.0 - alone) if alone < 1.0 else 1.0
 
 

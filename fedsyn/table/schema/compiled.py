@@ -194,6 +194,19 @@ class CompiledRules:
                     raise SchemaError(f"constraints '{texts}' leave no possible row together")
         return tuple(Zeros(clique, cells) for clique, cells in tables.items())
 
+    @property
+    def coarser(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """Modelled column -> of each column of categories that it determines, the value for each of its codes."""
+        found: dict[str, tuple[tuple[int, ...], ...]] = {}
+        known = {name: (name, np.arange(size)) for name, size in self._sizes.items()}
+        for step in self.steps:
+            if isinstance(step, Mapped) and isinstance(step.target, CategoricalColumn) and step.sources[0] in known:
+                root, codes = known[step.sources[0]]
+                known[step.name] = root, step.of_codes[codes]
+                values = np.unique(known[step.name][1], return_inverse=True)[1]
+                found[root] = (*found.get(root, ()), tuple(values.tolist()))
+        return found
+
     def _shape(self, clique: Iterable[str]) -> tuple[int, ...]:
         return tuple(self._sizes[name] for name in clique)
 

@@ -217,6 +217,12 @@ class Mapped(ComputedColumn):
         numbers = np.where(absent, 0, answers)
         rows.drawn[self.name] = (numbers.astype(np.int64) if self.target.whole else numbers, absent)
 
+    @property
+    def of_codes(self) -> np.ndarray:
+        """(codes,) what it makes of each code of its source: of a bin across two entries, the first."""
+        entries = [literal.possible for literal in self.literals]
+        return np.asarray(self.answers[np.stack([*entries, np.ones(self.source.size, bool)]).argmax(axis=0)])
+
     def traced(self, literal: Literal) -> Literal | None:
         """A condition on the column as one on its source; None where numbers of the source decide."""
         if any(own.intervals is not None for own in self.literals):

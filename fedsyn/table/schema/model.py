@@ -359,10 +359,10 @@ class Schema(BaseModel, Shown):
 
     @cached_property
     def domain(self) -> Domain:
-        """The attributes of the encoded table, with the structural zeros that follow from the constraints."""
+        """The attributes of the encoded table, with the zeros and the groups of values that constraints state."""
         ordered = {n: c.size - c.missing for n, c in self.columns.items() if isinstance(c, BinnedColumn)}
         sizes = tuple(column.size for column in self.columns.values())
-        return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros)
+        return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros, coarser=self.compiled.coarser)
 
     def shaped(self, counts: Mapping[str, np.ndarray], lean: float = 0.0) -> Schema:
         """The schema that draws numbers inside bins as the released counts of the bins suggest; its codes are the same.

@@ -64,6 +64,31 @@ def test_a_missing_value_keeps_a_group_of_its_own() -> None:
         assert (rung.groups == rung.groups[-1]).sum() == 1 and rung.groups[-1] == rung.count - 1
 
 
+@pytest.mark.parametrize("name", ["age", "job", "bmi"])
+def test_values_that_determine_another_column_may_be_measured_in_its_values(name: str) -> None:
+    """Of an effect of that column's values the grouping keeps all; it takes the place of the one with as many groups.
+
+    Its middle value is of the last code alone: of `bmi` the missing one, which has no place among the ranks.
+    """
+    p, size = MASS[name], DOMAIN[name]
+    ward = np.where(np.arange(size) == size - 1, 1, 2 * (np.arange(size) // 3 % 2))
+    made = Resolutions(replace(DOMAIN, coarser={name: (tuple(ward.tolist()),)}), MASS)
+    own = next(rung for rung in made.rungs(name) if rung.count == 3)
+    assert own.groups.tolist() == ward.tolist() and [rung.count for rung in made.rungs(name)].count(3) == 1
+    assert 0.5 < own.kept <= 1.0
+    rng = np.random.default_rng(1)
+    shares = [between(p, own.groups, rng.normal(size=3)[ward]) for _ in range(3)]
+    assert shares == pytest.approx([1.0] * 3)
+    before = next(rung for rung in MADE.rungs(name) if rung.count == 4)
+    after = next(rung for rung in made.rungs(name) if rung.count == 4)
+    effects = rng.normal(size=(4000, 3))
+    effects -= (effects * np.bincount(ward, p)).sum(axis=1, keepdims=True)  # over the rows
+    masses = np.bincount(after.groups, p)
+    means = np.stack([(effects[:, ward] * p)[:, after.groups == g].sum(axis=1) for g in range(4)], axis=1)
+    through = (means**2 / masses).sum(axis=1).mean() / (effects[:, ward] ** 2 * p).sum(axis=1).mean()
+    assert after.kept == pytest.approx((before.kept + through) / 2, rel=0.03)
+
+
 @pytest.mark.parametrize("clique", [("age", "job"), ("age", "sex"), ("age", "job", "bmi"), ("sex",)])
 def test_a_ladder_climbs_from_few_groups_to_all_cells(clique: tuple[str, ...]) -> None:
     ladder = MADE.ladder(clique)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import pi, prod, sqrt
 from typing import Any
 
@@ -33,6 +33,7 @@ from fedsyn.protocol.wire.holder import Holder
 from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.randomness import Randomness
 from fedsyn.selection.groups import group_counts, pack_grouping
+from fedsyn.selection.planning import shrunk
 from fedsyn.selection.rows import shows_nothing, sketched_sizes, width_of
 from fedsyn.selection.sketches import Sketcher
 from fedsyn.selection.views import ModelView, effective_cells
@@ -479,6 +480,34 @@ def test_what_was_fitted_to_the_sketches_is_taken_off_their_praise() -> None:
     inside = np.array([q == pairs[0] for q in pairs])
     assert after - before == pytest.approx(np.where(inside, 2.0 * 2 * sigmas**2, 0.0))
     assert np.array_equal(rest, same)
+
+
+def test_what_public_zeros_restrict_is_believed_by_itself() -> None:
+    held = server(dependent(), sigma=3000.0, sizes=(2, 3), nodes={"workload": {"degree": 3, "size": 4, "seed": 1}})
+    cliques = held.sketcher.cliques
+    cells = np.zeros(DOMAIN.shape_of(cliques[0]), bool)
+    cells[-1, -1] = True
+    model = Model(replace(DOMAIN, zeros=((cliques[0], cells),)), held.model.potentials, held.model.total)
+    squared, spread, support = held.sketched.distances(ModelView(model))
+    expected = np.empty(len(cliques))
+    kinds = [(len(q), set(cliques[0]) <= set(q)) for q in cliques]
+    assert len(set(kinds)) == 4
+    for kind in set(kinds):
+        own = [i for i, other in enumerate(kinds) if other == kind]
+        expected[own] = shrunk(squared[own], spread[own]) * support[own]
+    found, others = held.sketched.errors(ModelView(model)), held.sketched.errors(ModelView(held.model))
+    assert found == pytest.approx(np.minimum(expected, (2.0 * model.total) ** 2))
+    assert not np.allclose(found, others, rtol=0.01)
+
+
+def test_a_query_counts_again_for_each_column_that_its_attributes_determine() -> None:
+    strategy = SketchAim(config(1), DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+    name = DOMAIN.attributes[0]
+    even = dict(zip(strategy.workload.cliques, strategy.planner.weights, strict=True))
+    strategy.domain = replace(DOMAIN, coarser={name: ((0,) * DOMAIN[name], (0,) * DOMAIN[name])})
+    del strategy.planner
+    for clique, weight in zip(strategy.workload.cliques, strategy.planner.weights, strict=True):
+        assert weight == even[clique] * (3.0 if name in clique else 1.0)
 
 
 def test_groups_follow_the_released_one_way_marginals() -> None:

@@ -267,6 +267,22 @@ def test_a_computed_label_is_refused() -> None:
         Schema.from_dict({**data, "label": "total"})
 
 
+def test_the_domain_knows_which_values_share_one_of_a_column_that_they_determine() -> None:
+    """Numbers are no groups (`floor`); a bin across two entries (0 to 19) goes with the first."""
+    assert hospital().domain.coarser == {"ward": ((0, 1, 2, 2),), "age": ((0, 1, 1, 1, 1),)}
+    wards = {"children": "South", "surgery": "North", "heart": "South"}
+    chain: list[Any] = [
+        {"determines": "ward", "column": "building", "map": wards},
+        {"determines": "building", "column": "entrance", "map": {"North": "back"}},
+    ]
+    known = hospital().to_dict()["columns"]
+    columns = {name: known[name] for name in ("ward", "building")} | {
+        "entrance": {**known["ward"], "categories": ["back"]}
+    }
+    found = Schema.from_dict({"columns": columns, "constraints": chain}).domain
+    assert found.attributes == ("ward",) and found.coarser == {"ward": ((1, 0, 1, 2), (1, 0, 1, 1))}
+
+
 def test_chains_of_dates_with_equal_bins_need_pairs_only() -> None:
     day = {"kind": "date", "lower": "2024-01-01", "upper": "2024-12-31", "bins": 24}
     schema = Schema.from_dict({"columns": dict.fromkeys("abc", day), "constraints": ["a <= b", "b <= c"]})
