@@ -163,6 +163,11 @@ class Metric:
     needs: frozenset[str] = frozenset()
     packages: tuple[str, ...] = ()
 
+    @property
+    def better(self) -> str:
+        """Which end is better, in a word."""
+        return "lower" if self.lower_is_better else "higher"
+
 
 def sample_rows(codes: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
     """That many different rows, in their order; all of them where the table has no more."""

@@ -20,7 +20,7 @@ from fedsyn.evaluation.base import EvaluationInput, column_ranges, label_values
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.evaluation.real.metrics import evaluate, reported
 from fedsyn.evaluation.real.scores import Grouping, association, axis_labels, shares
 from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
@@ -265,7 +265,7 @@ def _measure(config: RunConfig, out: Path) -> str:
 def _measure_again(config: RunConfig, out: Path) -> str:
     """Adds the metrics that a run could not compute; a sentence that says why not where that fails."""
     known = read_facts(out / "metrics.json")
-    missing = [name for name in config.evaluation.metrics if name not in known]
+    missing = [name for name in config.evaluation.metrics if reported(name) not in known]
     if not missing:
         return ""
     try:

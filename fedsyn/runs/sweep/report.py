@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fedsyn import yamlio
 from fedsyn.errors import DataError
-from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.evaluation.base import Metric
+from fedsyn.evaluation.real.metrics import COSTS, all_metrics
 from fedsyn.evaluation.report.figures import Figure, require_formats
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.sweep_charts import Point, against
@@ -105,13 +106,11 @@ def _best(results: Results) -> str:
 
 def _directions(metrics: Sequence[str]) -> list[Part]:
     known = all_metrics()
-    return [
-        Part(
-            "soft", f"{name}: {known[name].summary}; {'lower' if known[name].lower_is_better else 'higher'} is better."
-        )
-        for name in metrics
-        if name in known
-    ]
+    return [Part("soft", f"{name}: {_what(known[name])}.") for name in metrics if name in known]
+
+
+def _what(metric: Metric) -> str:
+    return f"{metric.summary}; {metric.better} is better"
 
 
 def figures(results: Results) -> list[Figure]:
@@ -140,12 +139,10 @@ def figures(results: Results) -> list[Figure]:
         if not any(number(point.mean) not in ("–", "not finite") for point in points):
             continue
         lines = list(dict.fromkeys(labelled(results, summary, compared) for summary in summaries))
-        what = known[metric].summary if metric in known else "seconds of a run"
-        direction = "higher" if metric in known and not known[metric].lower_is_better else "lower"
         drawn.append(
             against(
                 metric,
-                f"{what}; {direction} is better",
+                _what(known[metric]) if metric in known else COSTS.get(metric, ""),
                 points,
                 results.names[layout.main],
                 lines=lines,

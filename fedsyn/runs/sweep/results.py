@@ -15,7 +15,7 @@ import numpy as np
 
 from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError
-from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.evaluation.real.metrics import is_quality
 
 SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
 CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell ended
@@ -173,11 +173,6 @@ def read_cell(folder: Path) -> Facts | None:
     except (OSError, DataError):
         return None
     return facts if isinstance(facts, dict) and "status" in facts else None
-
-
-def is_quality(metric: str) -> bool:
-    """Whether a metric says how good the synthetic table is; the others are costs that every run reports."""
-    return metric in all_metrics()
 
 
 def is_number(value: Any) -> bool:
