@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from fedsyn.evaluation.federated.intervals import FederatedQuality
-from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.real.metrics import COSTS, all_metrics, is_quality
+from fedsyn.evaluation.real.scales import placed
 from fedsyn.evaluation.record import Evaluation, sentence
 from fedsyn.evaluation.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
 from fedsyn.evaluation.report.evaluations import NOT_FOR_PUBLICATION, cards, sections, summary
@@ -251,7 +251,7 @@ def _metrics(facts: RunFacts) -> Table:
         scale = scales.get(name, {})
         references = [scale.get(key) for key in ("training rows", "independent columns", "uniform table")]
         numbers = [math.nan if one is None else one for one in (value, *references)]
-        words = verdicts.of_metric(*numbers)[0] if scale else "no scale is computed"
+        words = placed(*numbers) if scale else "no scale is computed"
         what, direction = ("", "") if metric is None else (metric.summary, f"{metric.better} is better")
         if name == "heterogeneity":
             direction, words = "neither", "how much the holders differ, not how good the table is"
