@@ -129,30 +129,20 @@ def reject(
     all_: Annotated[bool, typer.Option("--all", help="Reject every run that waits.")] = False,
 ) -> None:
     """Reject a run, or all that wait. What a run has received already stays spent."""
-    if all_:
-        if run is not None and file != _HERE:
-            raise ConfigError("--all rejects every run that waits: name no run beside it, NODE.yaml alone")
-        _reject_all(_opened(file if run is None else Path(run))[1], yes)
-        return
-    if run is None:
+    if all_ and run is not None and file != _HERE:
+        raise ConfigError("--all rejects every run that waits: name no run beside it, NODE.yaml alone")
+    if run is None and not all_:
         raise ConfigError("name the run to reject, as 'fedsyn node pending' lists it, or give --all")
-    _, approvals = _opened(file)
-    entry = approvals.find(run)
-    say(f"run {entry.subject.run}: {entry.state}, {_facts(entry)}")
-    confirm("Take no (further) part in this run?", yes, _UNASKED)
-    approvals.decide(entry.key, approve=False)
-    say(f"rejected: {entry.subject.run}")
-
-
-def _reject_all(approvals: Approvals, yes: bool) -> None:
-    waiting = approvals.pending()
-    for entry in waiting:
-        say(f"run {entry.subject.run}: {_facts(entry)}")
-    if waiting:
-        confirm(f"Take part in none of these {len(waiting)} runs?", yes, _UNASKED)
-    for entry in waiting:
+    _, approvals = _opened(Path(run) if all_ and run is not None else file)
+    entries = approvals.pending() if all_ else [approvals.find(str(run))]
+    for entry in entries:
+        say(f"run {entry.subject.run}: {entry.state}, {_facts(entry)}")
+    if entries:
+        whole = f"Take part in none of these {len(entries)} runs?" if all_ else "Take no (further) part in this run?"
+        confirm(whole, yes, _UNASKED)
+    for entry in entries:
         approvals.decide(entry.key, approve=False)
-    say(f"rejected: {len(waiting)}")
+    say(f"rejected: {len(entries) if all_ else entries[0].subject.run}")
 
 
 def _opened(file: Path) -> tuple[NodeFile, Approvals]:
