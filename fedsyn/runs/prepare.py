@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -297,25 +297,27 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
 
 def _files(data: DataNode, given: Schema | None) -> _Source | None:
     """A source that is a file, or one of each client; None for every other source."""
-    from fedsyn.table.data.sources import file_source
-    from fedsyn.table.data.stream import row_count
+    from fedsyn.table.data.readers import options_for, require_table
+    from fedsyn.table.data.sources import is_path
+    from fedsyn.table.data.stream import encoded_blocks, row_count
 
-    found = [file_source(path, **_described(data, given)) for path in data.holders or [data.source]]
-    files = [file for file in found if file is not None]
-    if len(files) < len(found):
+    sources = data.holders or [data.source]
+    if not all(map(is_path, sources)):
         if data.holders:
             raise ConfigError("data.source: a list names files, one of each client")
         return None
-    files[0].schema.require_approved()
-    parts = [_Part(row_count(file.path, file.options), file.blocks(), file.path) for file in files]
-    return _Source(Path(data.source).name.split(".")[0], files[0].schema, parts, bool(data.holders))
+    schema = _approved(data, given, data.source)
+    files = [(path, options_for(path, data.options)) for path in map(require_table, sources)]
+    parts = [_Part(row_count(*file), encoded_blocks(file[0], schema, file[1]), file[0]) for file in files]
+    return _Source(Path(data.source).name.split(".")[0], schema, parts, bool(data.holders))
 
 
 def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) -> _Source:
     """A table in memory, or one that is loaded whole."""
     from fedsyn.table.data import load_dataset
 
-    dataset = load_dataset(data.source if table is None else table, **_described(data, given))
+    source, schema = data.source if table is None else table, given or data.schema_file
+    dataset = load_dataset(source, schema=schema, bins=data.bins, label=data.label, options=data.options)
     dataset.schema.require_approved()
     part = _Part(len(dataset.frame), map(dataset.schema.block, [dataset.frame]))
     return _Source(dataset.name, dataset.schema, [part], native=dataset.native_partition)
@@ -323,12 +325,7 @@ def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) ->
 
 def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | None) -> _Source:
     """One table of each client, each encoded on its own: what one holder's column holds changes no other's codes."""
-    if given is None:
-        if data.schema_file is None:
-            raise SchemaError("a list of DataFrames needs a schema; `fedsyn schema draft` proposes one from the data")
-        given = Schema.load(data.schema_file)
-    schema = given.adjusted(data.bins, data.label)
-    schema.require_approved()
+    schema = _approved(data, given, "a list of DataFrames")
     for number, frame in enumerate(tables, 1):
         where = f"table {number} of {len(tables)}"
         schema.require_columns(frame.columns, where=where)
@@ -351,9 +348,14 @@ def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"options": found.pop().said()})})
 
 
-def _described(data: DataNode, given: Schema | None) -> dict[str, Any]:
-    """What a source is opened with."""
-    return {"schema": given or data.schema_file, "bins": data.bins, "label": data.label, "options": data.options}
+def _approved(data: DataNode, given: Schema | None, what: str) -> Schema:
+    """The schema of a source that has none of its own."""
+    from fedsyn.table.data.sources import needed
+
+    named = Schema.load(data.schema_file) if given is None and data.schema_file is not None else given
+    schema = needed(named, what).adjusted(data.bins, data.label)
+    schema.require_approved()
+    return schema
 
 
 def randomness_of(config: RunConfig) -> Randomness:
