@@ -15,6 +15,7 @@ from fedsyn.front.cli.console import JsonOption, YesOption, confirm, out_console
 from fedsyn.output import log_to_stderr, say
 
 if TYPE_CHECKING:
+    from fedsyn.config import RunConfig
     from fedsyn.nodes.lifetime.node_lines import LedgerRun, NodeLines
     from fedsyn.nodes.lifetime.room import Room
     from fedsyn.nodes.node.approvals import ApprovalRecord, Approvals
@@ -163,13 +164,12 @@ def _rooms(entry: ApprovalRecord, node: NodeFile) -> list[Room]:
 
 def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
-    from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.room import require_room
     from fedsyn.nodes.node.policy import Policy
 
     lines, facts = _of_the_run(entry, node)
     try:
-        Policy(node).check_configuration(parse_config(entry.config, f"run '{entry.subject.run}'"))
+        Policy(node).check_configuration(_asked(entry))
         require_room(lines, entry.subject.run, facts, node.policy.limits, time.time())
     except (BudgetExceeded, NodeError) as error:
         raise ConfigError(f"run '{entry.subject.run}' would be refused whatever you say: {error}") from None
@@ -177,26 +177,30 @@ def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
 
 def _of_the_run(entry: ApprovalRecord, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
     """The table's ledger, read and not touched, and what the run is to it."""
-    from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.accounts import open_ledger
     from fedsyn.nodes.lifetime.room import facts_of
 
     lines = open_ledger(node.ledger_file).node
     if lines is None:
         raise ConfigError(f"{node.ledger_file} is not the ledger of a data holder's table")
-    config = parse_config(entry.config, f"run '{entry.subject.run}'")
-    return lines, facts_of(config, entry.subject.config, entry.subject.schema)
+    return lines, facts_of(_asked(entry), entry.subject.config, entry.subject.schema)
+
+
+def _asked(entry: ApprovalRecord) -> RunConfig:
+    """The run's configuration, checked."""
+    from fedsyn.loading import parse_config
+
+    return parse_config(entry.config, f"run '{entry.subject.run}'")
 
 
 def _explained(entry: ApprovalRecord, node: NodeFile) -> str:
     """What `fedsyn explain` prints of the run, on this holder's own schema."""
-    from fedsyn.loading import parse_config
     from fedsyn.protocol.explain import explain
     from fedsyn.registry import client_class, installed_only
     from fedsyn.table.schema import Schema
 
     with installed_only():
-        config = parse_config(entry.config, f"run '{entry.subject.run}'")
+        config = _asked(entry)
         client = client_class(config.mechanism.name)
     schema = Schema.load(node.schema_file).adjusted(config.data.bins, config.data.label)
     if (config.sha256, schema.sha256) != (entry.subject.config, entry.subject.schema):
