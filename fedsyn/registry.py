@@ -2,8 +2,8 @@
 
 A mechanism from outside this repository is found in one of two ways: a Python entry point of the group
 `fedsyn.mechanisms` whose object is its server half, or `mechanism: {name: package.module:Strategy}`. A command
-that only reads imports nothing of the second kind (`installed_only`). Partitioners and metrics have the groups
-`fedsyn.partitioners` and `fedsyn.metrics`.
+that only reads imports nothing of the second kind (`installed_only`). Partitioners and metrics are found in the same
+two ways, by the groups `fedsyn.partitioners` and `fedsyn.metrics`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def partitioner(name: str, **options: Any) -> Any:
     Raises:
         ConfigError: an unknown name or option (with the nearest valid one), or a value that is not allowed.
     """
-    _require_importable(name, "federation.partition.name")
+    require_importable(name, "federation.partition.name")
     known = partitioners()
     if name not in known and ":" not in name:
         raise ConfigError(
@@ -130,7 +130,8 @@ def installed_only() -> Iterator[None]:
         _installed_only.reset(before)
 
 
-def _require_importable(name: str, where: str) -> None:
+def require_importable(name: str, where: str) -> None:
+    """Raises ConfigError for the path of a module where nothing that a file names may be imported."""
     if ":" in name and _installed_only.get():
         raise ConfigError(
             f"{where}: '{name}' is the path of a module, and a command that only reads imports no module that a file "
@@ -139,7 +140,7 @@ def _require_importable(name: str, where: str) -> None:
 
 
 def _entry(name: str) -> MechanismEntry:
-    _require_importable(name, "mechanism.name")
+    require_importable(name, "mechanism.name")
     if ":" in name:
         return MechanismEntry(name)
     known = mechanisms()

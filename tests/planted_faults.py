@@ -162,9 +162,9 @@ FAULTS = {
         "unit/evaluation/test_verdicts.py",
     ),
     "a verdict that is kinder": Fault(
-        "fedsyn/evaluation/real/verdicts.py",
-        "if found.lower <= 0.5:",
-        "if found.lower <= 0.6:",
+        "fedsyn/evaluation/real/attack.py",
+        "if self.lower <= 0.5:",
+        "if self.lower <= 0.6:",
         "unit/evaluation/test_table_comparison.py",
     ),
     "a predicted interval of half the width": Fault(

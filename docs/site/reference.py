@@ -294,7 +294,7 @@ def metrics() -> str:
     for name, metric in METRICS.items():
         words = [needs[part] for part in needs if part in metric.needs]
         words += [_PROJECTS[package][0] for package in metric.packages]
-        better = "-" if "partition" in metric.needs else "lower" if metric.lower_is_better else "higher"
+        better = "-" if "partition" in metric.needs else metric.better
         lines.append(f"| `{name}` | {metric.summary} | {better} | {', '.join(words) or '-'} |")
     return "\n".join(lines)
 

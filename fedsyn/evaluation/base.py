@@ -111,6 +111,13 @@ class EvaluationInput:
     test_numbers: np.ndarray | None = None
     cache: dict[str, Any] = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def of(cls, schema: Schema, **parts: Any) -> EvaluationInput:
+        """Return the input of a table of this schema, whose domain, label and ranges it has; parts: the others."""
+        label = schema.label
+        values = None if label is None else label_values(schema, label)
+        return cls(domain=schema.domain, label=label, label_values=values, ranges=column_ranges(schema), **parts)
+
     @property
     def has_test(self) -> bool:
         return self.test is not None and self.test.shape[0] > 0
@@ -162,6 +169,11 @@ class Metric:
     lower_is_better: bool = True
     needs: frozenset[str] = frozenset()
     packages: tuple[str, ...] = ()
+
+    @property
+    def better(self) -> str:
+        """Which end is better, in a word."""
+        return "lower" if self.lower_is_better else "higher"
 
 
 def sample_rows(codes: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:

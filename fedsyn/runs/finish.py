@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,18 +16,16 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
-from fedsyn.evaluation.base import EvaluationInput, column_ranges, label_values
+from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.predicted import predict_quality
-from fedsyn.evaluation.real.comparison import compare_tables
 from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.evaluation.real.scales import scales
 from fedsyn.inference import AnyModel, Evidence
 from fedsyn.output import wants_tracebacks
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs.directory import LOOKS_FILE, save_evidence, save_model, write_json
 from fedsyn.runs.federated_evaluation import FederatedEvaluation, table_file, table_rows
 from fedsyn.runs.prepare import Prepared, randomness_of
-from fedsyn.runs.report import COMPARISON_SEED, DRAWN_ROWS, keep_looks, save_evaluation, write_run_page
+from fedsyn.runs.report import DRAWN_ROWS, compare, keep_looks, save_evaluation, write_run_page
 from fedsyn.runs.synthesis import decoding, write_synthetic
 from fedsyn.table.data.options import written_as
 
@@ -92,7 +89,7 @@ def finish(
     write_json(out / "metrics.json", {k: v if np.isfinite(v) else None for k, v in metrics.items()})
     if evaluated and full_page:
         with said_if_it_fails("the comparison with the real rows"):
-            compare(config, prepared, data, out)
+            compare(config, schema, data, prepared.moments, out)
     with said_if_it_fails("the page"):
         write_run_page(out, config=config, synthetic=synthetic, draw=full_page)
     return metrics
@@ -111,16 +108,6 @@ def said_if_it_fails(what: str) -> Iterator[None]:
         log.warning("%s could not be made (%s); the table and its ledger are whole: run fedsyn report", what, why)
 
 
-def compare(config: RunConfig, prepared: Prepared, data: EvaluationInput, out: Path) -> None:
-    """Writes comparison.json: the table beside the real rows, and the scale of each metric."""
-    rng = np.random.default_rng(COMPARISON_SEED)
-    assert data.synthetic is not None
-    found = compare_tables(
-        prepared.schema, data.train, data.synthetic, holdout=data.test, moments=(prepared.moments, None), rng=rng
-    )
-    save_evaluation(out, replace(found, scales=scales(config.evaluation.metrics, data, rng)))
-
-
 def evaluation_input(
     prepared: Prepared,
     strategy: MechanismStrategy,
@@ -130,18 +117,15 @@ def evaluation_input(
     """A simulation's real rows beside its model and synthetic rows."""
     from fedsyn.table.data import EncodedTable
 
-    table, schema = EncodedTable(prepared.folder), prepared.schema
-    return EvaluationInput(
+    table = EncodedTable(prepared.folder)
+    return EvaluationInput.of(
+        prepared.schema,
         train=table.pooled(),
         test=np.load(prepared.folder / "test.npy", allow_pickle=False),
-        domain=schema.domain,
         workload=strategy.workload,
         model=model,
         synthetic=synthetic,
         partition=[range(a, b) for a, b in pairwise(map(int, table.offsets))],
-        label=schema.label,
-        label_values=None if schema.label is None else label_values(schema, schema.label),
-        ranges=column_ranges(schema),
         test_numbers=np.load(prepared.folder / "test_numbers.npy", allow_pickle=False),
     )
 

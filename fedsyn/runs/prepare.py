@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -84,7 +84,7 @@ class Prepared:
         clients: number of clients.
         name: of the data source, for reports.
         files: of its rows, which are there as long as this object is.
-        moments: of the training rows, as `Encoded` has them.
+        moments: of the training rows, as `SplitTable` has them.
     """
 
     folder: Path
@@ -156,7 +156,7 @@ def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
+class SplitTable:
     """A source, encoded and divided into training and held-out rows, all read-only.
 
     Attributes:
@@ -168,6 +168,7 @@ class Encoded:
         native: (n,) the source's own client of each training row, or None.
         moments: mean and standard deviation of the training rows' values in each column with bins.
         own, test_own: the same rows' own values in the open columns of an open schema, whose codes are placeholders.
+        parts: row indices into `train` of each client of a simulation; empty before they are split.
     """
 
     name: str
@@ -179,13 +180,7 @@ class Encoded:
     moments: Sequence[Moments | None]
     own: OwnRows = NOTHING_OWN
     test_own: OwnRows = NOTHING_OWN
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SplitTable(Encoded):
-    """A simulation's rows, encoded and split; `parts`: row indices into `train` of each client."""
-
-    parts: list[npt.NDArray[np.int64]]
+    parts: Sequence[npt.NDArray[np.int64]] = ()
 
 
 def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> SplitTable:
@@ -195,9 +190,7 @@ def split_tables(config: RunConfig, table: Table | None = None, schema: Schema |
         InputError: bad schema or data, or a split that does not exist.
     """
     encoded = encoded_table(config.data, table, schema)
-    return SplitTable(
-        **vars(encoded), parts=partition(config, encoded.train, encoded.schema, encoded.native, encoded.own)
-    )
+    return replace(encoded, parts=_partition(config, encoded))
 
 
 def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -217,25 +210,20 @@ def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.ND
     return used, test
 
 
-def partition(
-    config: RunConfig,
-    codes: npt.NDArray[np.integer],
-    schema: Schema,
-    native: npt.NDArray[np.int64] | None,
-    own: OwnRows = NOTHING_OWN,
-) -> list[npt.NDArray[np.int64]]:
+def _partition(config: RunConfig, encoded: SplitTable) -> list[npt.NDArray[np.int64]]:
     """Row indices of each client; one client with every row for a central mechanism."""
     from fedsyn.table.data.partition import PartitionInput
 
     if contract_class(config.mechanism.name).central or config.federation.columns is not None:
-        return [np.arange(len(codes))]  # with columns split over holders, each opens its own columns of all rows
-    node = config.federation.partition
-    table = PartitionInput(*open_tables.with_label(schema, codes, own), schema.label, native)
+        return [np.arange(len(encoded.train))]  # with columns split over holders, each opens its own of all rows
+    node, schema = config.federation.partition, encoded.schema
+    codes, domain = open_tables.with_label(schema, encoded.train, encoded.own)
     chosen: Partitioner = partitioner(node.name, **node.options)
+    table = PartitionInput(codes, domain, schema.label, encoded.native)
     return chosen.split(table, config.federation.clients, randomness_of(config).ordinary("partition"))
 
 
-def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | None = None) -> Encoded:
+def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | None = None) -> SplitTable:
     """Loads and encodes a configuration's source (or the given table), by an approved schema."""
     require_files(data, source=table is None)
     if table is not None or schema is not None:
@@ -246,7 +234,7 @@ def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | N
 
 
 @lru_cache(maxsize=2)  # the cells of a sweep that share a process share its table
-def _encoded(data: str, version: tuple[object, ...]) -> Encoded:
+def _encoded(data: str, version: tuple[object, ...]) -> SplitTable:
     """A source, loaded and encoded once per process for each version (name and time) of its files."""
     return _encode(DataNode.model_validate_json(data))
 
@@ -269,7 +257,7 @@ class _Source(NamedTuple):
     native: npt.NDArray[np.int64] | None = None
 
 
-def _encode(data: DataNode, table: Table | None = None, given: Schema | None = None) -> Encoded:
+def _encode(data: DataNode, table: Table | None = None, given: Schema | None = None) -> SplitTable:
     """Encodes a source block by block, so that a table larger than memory can be used."""
     from fedsyn.table.data.stream import check_rows
 
@@ -302,31 +290,34 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
             sums.add(divided[2][start : start + _ROWS][train[start : start + _ROWS]])
         divided = taken(divided[0], train), taken(divided[0], held_out), taken(divided[2], held_out)
     native = np.repeat(np.arange(len(rows)), rows) if source.each_a_client else source.native
-    owned = OwnRows.joined(own).divided(train, held_out)
-    return Encoded(source.name, schema, *divided, None if native is None else native[train], sums.moments(), *owned)
+    joined = OwnRows.joined(own)
+    owned = joined.taken(train), joined.taken(held_out)
+    return SplitTable(source.name, schema, *divided, None if native is None else native[train], sums.moments(), *owned)
 
 
 def _files(data: DataNode, given: Schema | None) -> _Source | None:
     """A source that is a file, or one of each client; None for every other source."""
-    from fedsyn.table.data.sources import file_source
-    from fedsyn.table.data.stream import row_count
+    from fedsyn.table.data.readers import options_for, require_table
+    from fedsyn.table.data.sources import is_path
+    from fedsyn.table.data.stream import encoded_blocks, row_count
 
-    found = [file_source(path, **_described(data, given)) for path in data.holders or [data.source]]
-    files = [file for file in found if file is not None]
-    if len(files) < len(found):
+    sources = data.holders or [data.source]
+    if not all(map(is_path, sources)):
         if data.holders:
             raise ConfigError("data.source: a list names files, one of each client")
         return None
-    files[0].schema.require_approved()
-    parts = [_Part(row_count(file.path, file.options), file.blocks(), file.path) for file in files]
-    return _Source(Path(data.source).name.split(".")[0], files[0].schema, parts, bool(data.holders))
+    schema = _approved(data, given, data.source)
+    files = [(path, options_for(path, data.options)) for path in map(require_table, sources)]
+    parts = [_Part(row_count(*file), encoded_blocks(file[0], schema, file[1]), file[0]) for file in files]
+    return _Source(Path(data.source).name.split(".")[0], schema, parts, bool(data.holders))
 
 
 def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) -> _Source:
     """A table in memory, or one that is loaded whole."""
     from fedsyn.table.data import load_dataset
 
-    dataset = load_dataset(data.source if table is None else table, **_described(data, given))
+    source, schema = data.source if table is None else table, given or data.schema_file
+    dataset = load_dataset(source, schema=schema, bins=data.bins, label=data.label, options=data.options)
     dataset.schema.require_approved()
     part = _Part(len(dataset.frame), map(dataset.schema.block, [dataset.frame]))
     return _Source(dataset.name, dataset.schema, [part], native=dataset.native_partition)
@@ -334,12 +325,7 @@ def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) ->
 
 def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | None) -> _Source:
     """One table of each client, each encoded on its own: what one holder's column holds changes no other's codes."""
-    if given is None:
-        if data.schema_file is None:
-            raise SchemaError("a list of DataFrames needs a schema; `fedsyn schema draft` proposes one from the data")
-        given = Schema.load(data.schema_file)
-    schema = given.adjusted(data.bins, data.label)
-    schema.require_approved()
+    schema = _approved(data, given, "a list of DataFrames")
     for number, frame in enumerate(tables, 1):
         where = f"table {number} of {len(tables)}"
         schema.require_columns(frame.columns, where=where)
@@ -362,9 +348,14 @@ def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
     return config.model_copy(update={"data": config.data.model_copy(update={"options": found.pop().said()})})
 
 
-def _described(data: DataNode, given: Schema | None) -> dict[str, Any]:
-    """What a source is opened with."""
-    return {"schema": given or data.schema_file, "bins": data.bins, "label": data.label, "options": data.options}
+def _approved(data: DataNode, given: Schema | None, what: str) -> Schema:
+    """The schema of a source that has none of its own."""
+    from fedsyn.table.data.sources import needed
+
+    named = Schema.load(data.schema_file) if given is None and data.schema_file is not None else given
+    schema = needed(named, what).adjusted(data.bins, data.label)
+    schema.require_approved()
+    return schema
 
 
 def randomness_of(config: RunConfig) -> Randomness:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,12 +17,13 @@ from fedsyn.bounded import read_bytes
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import DataError, FedsynError, InputError
-from fedsyn.evaluation.base import EvaluationInput, column_ranges, label_values
+from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.evaluation.real.scores import Grouping, association, axis_labels, shares
+from fedsyn.evaluation.real.metrics import evaluate, reported
+from fedsyn.evaluation.real.scales import scales
+from fedsyn.evaluation.real.scores import Grouping, Moments, association, axis_labels, shares
 from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
@@ -42,9 +44,10 @@ from fedsyn.runs.directory import (
 )
 from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.open_tables import encoded_by
-from fedsyn.runs.prepare import encoded_table, public_schema, split_tables
+from fedsyn.runs.prepare import public_schema, split_tables
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.counting.groups import group_of_cells, sums_of_groups
 from fedsyn.table.data.options import shown_layout
 from fedsyn.table.schema import Schema
 
@@ -115,10 +118,8 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     if (out / LOOKS_FILE).is_file():
         note = _predict(config, out)
-    if real and config.runtime.engine != "deployment" and load_evaluation(out, TableComparison) is None:
+    if real and config.runtime.engine != "deployment":
         note = _measure(config, out) or note
-    if real and config.runtime.engine != "deployment" and synthetic_file(out).is_file():
-        note = _measure_again(config, out) or note
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
     if not real:
         return paths
@@ -251,43 +252,41 @@ def _predict(config: RunConfig, out: Path) -> str:
     return ""
 
 
+def compare(
+    config: RunConfig, schema: Schema, data: EvaluationInput, moments: Sequence[Moments | None] | None, out: Path
+) -> None:
+    """Writes comparison.json: the table beside the real rows, whose moments are known, and each metric's scale."""
+    rng = np.random.default_rng(COMPARISON_SEED)
+    assert data.synthetic is not None
+    found = compare_tables(schema, data.train, data.synthetic, holdout=data.test, moments=(moments, None), rng=rng)
+    save_evaluation(out, replace(found, scales=scales(config.evaluation.metrics, data, rng)))
+
+
 def _measure(config: RunConfig, out: Path) -> str:
-    """Writes comparison.json of a run that has none; a sentence that says why not where that fails."""
+    """Writes the comparison and the metrics that a run has not; a sentence that says why not where that fails."""
+    known, compared = read_facts(out / "metrics.json"), load_evaluation(out, TableComparison) is not None
+    missing = [name for name in config.evaluation.metrics if reported(name) not in known]
     if not synthetic_file(out).is_file():
-        return "The synthetic table was not kept, so it cannot be compared with the real rows."
-    try:
-        table, schema = encoded_table(config.data), _schema(config, out)
-        train = encoded_by(schema, table.schema, table.train, table.own)
-        test = encoded_by(schema, table.schema, table.test, table.test_own)
-        codes, rng = _first_rows(synthetic_file(out), schema), np.random.default_rng(COMPARISON_SEED)
-        known = table.moments, None
-        save_evaluation(out, compare_tables(schema, train, codes, holdout=test, moments=known, rng=rng))
-    except (FedsynError, OSError) as error:
-        return f"The real rows are not at hand: {error}"
-    return ""
-
-
-def _measure_again(config: RunConfig, out: Path) -> str:
-    """Adds the metrics that a run could not compute; a sentence that says why not where that fails."""
-    known = read_facts(out / "metrics.json")
-    missing = [name for name in config.evaluation.metrics if name not in known]
-    if not missing:
+        return "" if compared else "The synthetic table was not kept, so it cannot be compared with the real rows."
+    if compared and not missing:
         return ""
     try:
         table, schema = split_tables(config), _schema(config, out)
-        data = EvaluationInput(
+        data = EvaluationInput.of(
+            schema,
             train=encoded_by(schema, table.schema, table.train, table.own),
             test=encoded_by(schema, table.schema, table.test, table.test_own),
-            domain=schema.domain,
             workload=build_workload(config.workload, schema.domain),
             model=load_model(out / "model.npz"),
             synthetic=_first_rows(synthetic_file(out), schema),
             partition=table.parts,
-            label=schema.label,
-            label_values=None if schema.label is None else label_values(schema, schema.label),
-            ranges=column_ranges(schema),
             test_numbers=table.test_numbers,
         )
+        if not compared:
+            compare(config, schema, data, table.moments, out)
+    except (FedsynError, OSError) as error:
+        return f"The real rows are not at hand: {error}"
+    try:
         found = {name: v if np.isfinite(v) else None for name, v in evaluate(missing, data).items()}
     except (FedsynError, OSError) as error:
         return f"Not measured, {', '.join(missing)}: {error}"
@@ -360,32 +359,18 @@ def _edges(model: AnyModel, schema: Schema | None, cliques: Sequence[Clique]) ->
     if not pairs:
         return []
     names = sorted({name for pair in pairs for name in pair}, key=model.domain.attributes.index)
+    sizes = dict(zip(model.domain.attributes, model.domain.shape, strict=True))
     singles = {
         name: table / model.total
         for name, table in zip(names, model.project_many([(name,) for name in names]), strict=True)
     }
-    groups = _groups(schema, model, singles, names)
-    rows = max(2, round(model.total))
-    return [
-        (a, b, association(_folded(model.project((a, b)) / model.total, groups.get(a), groups.get(b)), rows))
-        for a, b in pairs
-    ]
-
-
-def _groups(
-    schema: Schema | None, model: Model, singles: Mapping[str, npt.NDArray[Any]], names: Sequence[str]
-) -> dict[str, npt.NDArray[np.int64]]:
-    if schema is None or set(schema.domain) != set(model.domain):
-        return {}
-    every = [singles.get(name, np.ones(schema.domain[name])) for name in schema.domain]
-    grouping = Grouping.of(schema, every, names)
-    return dict(zip(names, grouping.groups, strict=True))
-
-
-def _folded(table: npt.NDArray[Any], rows: npt.NDArray[Any] | None, columns: npt.NDArray[Any] | None) -> Any:
-    for axis, groups in ((0, rows), (1, columns)):
-        if groups is not None and int(groups.max()) + 1 < table.shape[axis]:
-            order = np.argsort(groups, kind="stable")
-            starts = np.searchsorted(groups[order], np.arange(int(groups.max()) + 1))
-            table = np.add.reduceat(np.take(table, order, axis=axis), starts, axis=axis)
-    return table
+    groups: dict[str, npt.NDArray[np.int64]] = {name: np.arange(size) for name, size in sizes.items()}
+    if schema is not None and set(schema.domain) == set(model.domain):
+        every = [singles.get(name, np.ones(sizes[name])) for name in schema.domain]
+        groups |= dict(zip(names, Grouping.of(schema, every, names).groups, strict=True))
+    rows, edges = max(2, round(model.total)), []
+    for a, b in pairs:
+        index, cells = group_of_cells([groups[a], groups[b]])
+        table = sums_of_groups(index, np.ravel(model.project((a, b))) / model.total, cells)
+        edges.append((a, b, association(table.reshape(int(groups[a].max()) + 1, -1), rows)))
+    return edges

@@ -43,7 +43,13 @@ DOCUMENT: dict[str, Any] = {
     },
     "privacy": {"epsilon": 1.0, "delta": 1e-5},
     "workload": {"degree": 2, "size": None},
-    "evaluation": ["workload_error", "workload_error_l2", "nll", "range_query_error", "range_query_error_3"],
+    "evaluation": [
+        "workload_error",
+        "experiments.paper_metrics:workload_error_l2",
+        "nll",
+        "range_query_error",
+        "experiments.paper_metrics:range_query_error_3",
+    ],
     "runtime": {"seed": 3},
 }
 
@@ -61,7 +67,7 @@ def run_digests(mechanism: dict[str, Any]) -> dict[str, str]:
         with np.load(out / "model.npz") as model:
             arrays = b"".join(model[name].tobytes() for name in sorted(model.files))
         rows = (out / "synthetic.csv").read_bytes()
-    measured = {name: metrics[name].hex() for name in DOCUMENT["evaluation"]}
+    measured = {name: metrics[name.rpartition(":")[2]].hex() for name in DOCUMENT["evaluation"]}
     return {
         "model": hashlib.sha256(arrays).hexdigest(),
         "synthetic": hashlib.sha256(rows).hexdigest(),

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -49,7 +49,10 @@ def auc(data: EvaluationInput) -> float:
 
 def f1(data: EvaluationInput) -> float:
     """Return the unweighted mean over the held-out classes of the F1 score (macro F1, also for two classes)."""
-    return f1_of_classes(*_truth_and_predicted(data), "macro")
+    from sklearn.metrics import f1_score
+
+    truth, predicted = _truth_and_predicted(data)
+    return float(f1_score(truth, predicted, labels=np.unique(truth), average="macro"))
 
 
 def accuracy(data: EvaluationInput) -> float:
@@ -57,13 +60,6 @@ def accuracy(data: EvaluationInput) -> float:
     from sklearn.metrics import accuracy_score
 
     return float(accuracy_score(*_truth_and_predicted(data)))
-
-
-def f1_of_classes(truth: np.ndarray, predicted: np.ndarray, average: Literal["macro", "weighted"]) -> float:
-    """Return the mean F1 score of the classes that `truth` has, each counted once or by its rows there."""
-    from sklearn.metrics import f1_score
-
-    return float(f1_score(truth, predicted, labels=np.unique(truth), average=average))
 
 
 def rmse(data: EvaluationInput) -> float:

@@ -48,6 +48,17 @@ class Prediction:
         gain = self.real - self.guess
         return (self.synthetic - self.guess) / gain if gain else 0.0
 
+    def words(self) -> str:
+        """Return what a model learns from the table beside what it learns from real rows, as a clause."""
+        good = (self.real - self.guess) * (-1 if self.measure == "RMSE" else 1)
+        if good <= (0.02 if self.measure == "AUC" else 0.02 * abs(self.guess)):
+            return f"real rows do not predict {self.label} either"
+        if self.kept >= 0.9:
+            return "predicts nearly as well as real rows"
+        if self.kept >= 0.5:
+            return "predicts, worse than real rows"
+        return "predicts little" if self.kept > 0.1 else "predicts nothing"
+
 
 def prediction(
     schema: Schema,

@@ -45,6 +45,14 @@ class Attack:
     copies: float
     copies_held_out: float
 
+    def words(self) -> str:
+        """Return what the attack found out, as a clause."""
+        if self.lower <= 0.5:
+            return "this attack cannot tell training rows from others"
+        if self.auc < 0.6:
+            return "this attack tells training rows from others a little better than by guessing"
+        return "this attack tells training rows from others: the table remembers rows"
+
 
 def membership(
     schema: Schema, real: Codes, holdout: Codes, synthetic: Codes, rng: np.random.Generator

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from fedsyn.errors import DataError
 from fedsyn.evaluation.base import sample_rows
 from fedsyn.evaluation.learners.prediction import Prediction, prediction
-from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import Attack, membership
 from fedsyn.evaluation.real.scores import (
     Codes,
@@ -176,9 +175,8 @@ class TableComparison(Evaluation):
         elif any(rule.startswith("Pairs are") for rule in self.rules):
             unseen = f"pairs of {MOST_PAIRED_COLUMNS} of the {len(self.columns)} columns alone were judged"
         training = None
-        if self.prediction is not None:
-            words, _ = verdicts.of_prediction(self.prediction)
-            training = self.prediction.kept, f"a model that learned {self.prediction.label} from it {words}"
+        if found := self.prediction:
+            training = found.kept, f"a model that learned {found.label} from it {found.words()}"
         return Verdict(
             columns=[column.judged() for column in self.columns],
             links=[pair.judged() for pair in links],

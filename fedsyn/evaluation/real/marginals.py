@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ConfigError
 from fedsyn.evaluation.base import EvaluatedModel, EvaluationInput
 from fedsyn.table.counting.marginals import count, groups_within
 from fedsyn.table.counting.workload import Workload, random_kway
@@ -21,8 +20,6 @@ _LARGEST_DENSE = 1 << 24
 # Pairs that `kway_error` compares at most.
 _COMMON = {2: 1000}
 
-Norm = Callable[[np.ndarray], float]
-
 
 def workload_error(data: EvaluationInput) -> float:
     """Weighted mean over the workload of ||M_q(D)/n - M_q(model)/total||_1, between 0 and 2.
@@ -32,21 +29,12 @@ def workload_error(data: EvaluationInput) -> float:
 
     Source: Maddock et al. 2024, appendix B.3, "Average Workload Error".
     """
-    return _weighted_mean(_errors(data, _l1), data.workload)
-
-
-def workload_error_l2(data: EvaluationInput) -> float:
-    """The same with the L2 distance of the normalised marginals, between 0 and sqrt(2).
-
-    Small where the mass is spread over many cells, whether or not they are right: marginals of few cells and a few
-    heavy ones decide it.
-
-    Source: Sedimo & Near, Figure 3, "l2 error"; the paper does not say what it is averaged over or divided by.
-
-    Raises:
-        ConfigError: a workload clique is too large to form its marginal.
-    """
-    return _weighted_mean(_errors(data, _l2), data.workload)
+    if data.model is not None:
+        errors = _model_errors(data.train, data.domain, data.workload.cliques, data.model)
+    else:
+        assert data.synthetic is not None, "workload errors need a model or a synthetic table"
+        errors = _table_errors(data.train, data.synthetic, data.domain, data.workload.cliques)
+    return float(np.average(errors, weights=np.array(data.workload.weights)))
 
 
 def kway_error(data: EvaluationInput, ways: int) -> float:
@@ -115,46 +103,21 @@ def client_heterogeneity(
     return np.clip(total / math.fsum(workload.weights), 0.0, 2.0)
 
 
-def _l1(difference: np.ndarray) -> float:
-    return float(np.abs(difference).sum())
-
-
-def _l2(difference: np.ndarray) -> float:
-    return float(np.sqrt(np.square(difference).sum()))
-
-
-def _errors(data: EvaluationInput, norm: Norm) -> np.ndarray:
-    """(Q,) distances over the workload between the training table and the model, or else the synthetic table."""
-    if data.model is not None:
-        return _model_errors(data.train, data.domain, data.workload.cliques, data.model, norm)
-    assert data.synthetic is not None, "workload errors need a model or a synthetic table"
-    return _table_errors(data.train, data.synthetic, data.domain, data.workload.cliques, norm)
-
-
-def _model_errors(
-    codes: np.ndarray, domain: Domain, cliques: Sequence[Clique], model: EvaluatedModel, norm: Norm
-) -> np.ndarray:
-    """(Q,) distances, in blocks of cliques that fit in memory together."""
+def _model_errors(codes: np.ndarray, domain: Domain, cliques: Sequence[Clique], model: EvaluatedModel) -> np.ndarray:
+    """(Q,) L1 distances, in blocks of cliques that fit in memory together."""
     errors = np.empty(len(cliques))
     sizes = [domain.size(clique) for clique in cliques]
     for index in (i for i, cells in enumerate(sizes) if cells > _LARGEST_DENSE):
-        if norm is not _l1:
-            raise ConfigError(
-                f"evaluation: workload_error_l2 forms whole marginals, of at most {_LARGEST_DENSE:,} cells; "
-                f"{' × '.join(cliques[index])} has {sizes[index]:,}"
-            )
         errors[index] = _touched_error(codes, domain, cliques[index], model)
     dense = [i for i, cells in enumerate(sizes) if cells <= _LARGEST_DENSE]
     for block in groups_within(_CELLS_AT_ONCE, dense, sizes.__getitem__):
-        errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model, norm)
+        errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model)
     return errors
 
 
-def _dense_errors(
-    codes: np.ndarray, domain: Domain, cliques: list[Clique], model: EvaluatedModel, norm: Norm
-) -> list[float]:
+def _dense_errors(codes: np.ndarray, domain: Domain, cliques: list[Clique], model: EvaluatedModel) -> list[float]:
     pairs = zip(count(codes, domain, cliques), model.project_many(cliques), strict=True)
-    return [norm(_normalised(real) - _normalised(made)) for real, made in pairs]
+    return [float(np.abs(_normalised(real) - _normalised(made)).sum()) for real, made in pairs]
 
 
 def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: EvaluatedModel) -> float:
@@ -164,9 +127,7 @@ def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: Eva
     return float(np.abs(counts / max(codes.shape[0], 1) - p).sum() + max(1.0 - p.sum(), 0.0))
 
 
-def _table_errors(
-    real: np.ndarray, made: np.ndarray, domain: Domain, cliques: Sequence[Clique], norm: Norm
-) -> np.ndarray:
+def _table_errors(real: np.ndarray, made: np.ndarray, domain: Domain, cliques: Sequence[Clique]) -> np.ndarray:
     errors = np.empty(len(cliques))
     both = np.concatenate([real, made])
     for index, clique in enumerate(cliques):
@@ -174,7 +135,7 @@ def _table_errors(
         size = int(cell.max()) + 1 if cell.size else 0
         p_real = _normalised(np.bincount(cell[: real.shape[0]], minlength=size))
         p_made = _normalised(np.bincount(cell[real.shape[0] :], minlength=size))
-        errors[index] = norm(p_real - p_made)
+        errors[index] = np.abs(p_real - p_made).sum()
     return errors
 
 
@@ -193,7 +154,3 @@ def _cell_ids(codes: np.ndarray, domain: Domain, clique: Clique) -> np.ndarray:
 def _normalised(counts: np.ndarray) -> np.ndarray:
     total = float(counts.sum())
     return counts / total if total > 0 else np.zeros(counts.shape)
-
-
-def _weighted_mean(values: np.ndarray, workload: Workload) -> float:
-    return float(np.average(values, weights=np.array(workload.weights)))

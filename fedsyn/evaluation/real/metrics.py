@@ -12,25 +12,29 @@ from importlib.util import find_spec
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.evaluation.base import EvaluationInput, Metric
 from fedsyn.evaluation.learners.boosting import accuracy, auc, f1, rmse
-from fedsyn.evaluation.learners.efficacy import Learner, accuracy_lr, f1_lr, f1_with, rmse_with
-from fedsyn.evaluation.real.marginals import (
-    heterogeneity,
-    kway_error,
-    negative_log_likelihood,
-    workload_error,
-    workload_error_l2,
-)
+from fedsyn.evaluation.real.marginals import heterogeneity, kway_error, negative_log_likelihood, workload_error
 from fedsyn.evaluation.real.queries import range_query_error
-from fedsyn.evaluation.real.transport import wasserstein, wasserstein_numeric
-from fedsyn.registry import entry_points, load
+from fedsyn.registry import entry_points, load, require_importable
 from fedsyn.version import installing
 
 _LEARNING = frozenset({"test", "label", "synthetic"})
-_ROWS = frozenset({"test", "synthetic"})
-_LEARNERS: dict[Learner, str] = {"rf": "random forest", "mlp": "MLP", "xgb": "XGBoost"}
 _SKLEARN = ("sklearn",)
 # Package -> its project, and the extra that brings it.
 _PROJECTS = {"sklearn": ("scikit-learn", "evaluation"), "xgboost": ("XGBoost", "papers"), "ot": ("POT", "papers")}
+#: What every run reports beside its metrics.
+COSTS = {
+    "seconds": "seconds from the start of the run to its end",
+    "peak_mb": "largest memory of this process, in megabytes",
+    "client_mb_up": "megabytes that an average client sent",
+    "client_mb_down": "megabytes that an average client received",
+    "dropped": "replies that could not be used",
+    "seconds_deal": "seconds of clients and store for dealing shares",
+    "seconds_choose": "seconds of the store for choosing",
+    "seconds_open": "seconds of clients and store for opening sums",
+    "party_mb": "megabytes that the busiest party sent to the others",
+    "party_rounds": "rounds of messages between the parties",
+    "party_cpu": "seconds of processor of the busiest party",
+}
 
 METRICS: dict[str, Metric] = {
     metric.name: metric
@@ -40,7 +44,6 @@ METRICS: dict[str, Metric] = {
             workload_error,
             "mean L1 distance over the workload, normalised marginals of the training table and the model",
         ),
-        Metric("workload_error_l2", workload_error_l2, "the same with the L2 distance"),
         Metric("error_2way", partial(kway_error, ways=2), "as workload_error, over pairs, whatever the workload"),
         Metric(
             "error_3way",
@@ -66,15 +69,6 @@ METRICS: dict[str, Metric] = {
         Metric("f1", f1, "macro F1 score of the same classifier", False, _LEARNING, _SKLEARN),
         Metric("accuracy", accuracy, "accuracy of the same classifier", False, _LEARNING, _SKLEARN),
         Metric(
-            "f1_lr",
-            f1_lr,
-            "F1 of the label's last value by a logistic regression trained on synthetic rows",
-            False,
-            _LEARNING,
-            _SKLEARN,
-        ),
-        Metric("accuracy_lr", accuracy_lr, "accuracy of the same regression", False, _LEARNING, _SKLEARN),
-        Metric(
             "rmse",
             rmse,
             "root mean squared error of a regression trained on synthetic rows, in the label's unit",
@@ -85,49 +79,7 @@ METRICS: dict[str, Metric] = {
             "range_query_error",
             range_query_error,
             "mean difference of 1,000 random two-way range queries, held-out and synthetic rows",
-            needs=_ROWS | {"two_attributes"},
-        ),
-        Metric(
-            "range_query_error_3",
-            partial(range_query_error, ways=3),
-            "the same over three-way range queries",
-            needs=_ROWS | {"three_attributes"},
-        ),
-        Metric(
-            "wasserstein",
-            wasserstein,
-            "mean Wasserstein distance between two-way marginals of held-out and synthetic rows",
-            needs=_ROWS | {"two_attributes"},
-            packages=("ot",),
-        ),
-        Metric(
-            "wasserstein_numeric",
-            wasserstein_numeric,
-            "the same over pairs of numeric attributes, as the HeteroFedSyn paper reports it",
-            needs=_ROWS | {"two_numeric"},
-            packages=("ot",),
-        ),
-        *(
-            Metric(
-                f"f1_{short}",
-                partial(f1_with, learner=short),
-                f"F1 score, weighted by class, of {name} trained on synthetic rows",
-                False,
-                _LEARNING,
-                ("xgboost", *_SKLEARN) if short == "xgb" else _SKLEARN,
-            )
-            for short, name in _LEARNERS.items()
-        ),
-        *(
-            Metric(
-                f"rmse_{short}",
-                partial(rmse_with, learner=short),
-                f"root mean squared error of a regression by {name} trained on synthetic rows, in the label's unit",
-                True,
-                _LEARNING | {"label_values"},
-                ("xgboost", *_SKLEARN) if short == "xgb" else _SKLEARN,
-            )
-            for short, name in _LEARNERS.items()
+            needs=frozenset({"test", "synthetic", "two_attributes"}),
         ),
     )
 }
@@ -137,6 +89,32 @@ def all_metrics() -> dict[str, Metric]:
     """The metrics above, and those of installed packages: entry points of the group `fedsyn.metrics`."""
     foreign = {name: load(point.value, "evaluation") for name, point in entry_points("fedsyn.metrics").items()}
     return {**foreign, **METRICS}
+
+
+def is_quality(name: str) -> bool:
+    """Whether a number of metrics.json says how good the table is; the others are costs that every run reports."""
+    return name not in COSTS
+
+
+def reported(name: str) -> str:
+    """Return the name under which a configuration's metric is reported: of `package.module:NAME` the last part."""
+    return name.rpartition(":")[2]
+
+
+def metric_named(name: str) -> Metric:
+    """Return a metric by its name, or by the place of one from outside: `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is no such metric.
+    """
+    require_importable(name, "evaluation")
+    known = all_metrics()
+    if ":" not in name and name not in known:
+        raise ConfigError(f"evaluation: unknown metric '{name}'{nearest(name, known)}; available: {', '.join(known)}")
+    found = known[name] if name in known else load(name, "evaluation")
+    if not isinstance(found, Metric) or found.name != reported(name):
+        raise ConfigError(f"evaluation: '{name}' is not a Metric of that name")
+    return found
 
 
 def validate_metrics(
@@ -172,23 +150,20 @@ def validate_metrics(
         "three_attributes": _too_few("attributes", attributes, 3),
         "two_numeric": _too_few("numeric attributes", numeric_attributes, 2),
     }
-    known = all_metrics()
-    for name in names:
-        if name not in known:
-            raise ConfigError(
-                f"evaluation: unknown metric '{name}'{nearest(name, known)}; available: {', '.join(known)}"
-            )
-        for need in sorted(known[name].needs):
+    for metric in map(metric_named, names):
+        for need in sorted(metric.needs):
             if missing.get(need) is not None:
-                raise ConfigError(f"evaluation: '{name}' {missing[need]}")
-        for package in known[name].packages:
+                raise ConfigError(f"evaluation: '{metric.name}' {missing[need]}")
+        for package in metric.packages:
             if find_spec(package) is None:
                 project, extra = _PROJECTS[package]
-                raise ConfigError(f"evaluation: '{name}' needs {project}, which is not installed: {installing(extra)}")
+                raise ConfigError(
+                    f"evaluation: '{metric.name}' needs {project}, which is not installed: {installing(extra)}"
+                )
 
 
 def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:
-    """The named metrics, in the order of the names.
+    """The named metrics in their order, as they are reported.
 
     Raises:
         ConfigError: as `validate_metrics`, or `data` lacks something else that a metric needs.
@@ -204,16 +179,13 @@ def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:
         attributes=len(data.domain),
         numeric_attributes=len(data.ranges),
     )
-    known = all_metrics()
-    for name in names:
-        if data.synthetic is None and ("synthetic" in known[name].needs or _needs_rows_or_model(name, data)):
-            raise ConfigError(f"evaluation: '{name}' needs a synthetic table, which this run does not make")
-    return {name: known[name].compute(data) for name in names}
+    metrics = list(map(metric_named, names))
+    for metric in metrics:
+        needed = "synthetic" in metric.needs or (metric.name == "workload_error" and data.model is None)
+        if needed and data.synthetic is None:
+            raise ConfigError(f"evaluation: '{metric.name}' needs a synthetic table, which this run does not make")
+    return {metric.name: metric.compute(data) for metric in metrics}
 
 
 def _too_few(what: str, number: int | None, needed: int) -> str | None:
     return f"needs at least {needed} {what}: the table has {number}" if number is not None and number < needed else None
-
-
-def _needs_rows_or_model(name: str, data: EvaluationInput) -> bool:
-    return name in ("workload_error", "workload_error_l2") and data.model is None

@@ -2,12 +2,13 @@
 
 The training rows themselves are as good as a table can be expected to be (though a metric that reads held-out rows
 may say otherwise); columns drawn independently from the real one-way marginals know no association; a uniform table
-knows nothing. A learner of independent columns guesses: it is given rows of one label. Metrics that train slow
-learners or solve transport problems get none here: docs/metrics.md quotes theirs.
+knows nothing. A learner of independent columns guesses: it is given rows of one label. Metrics from outside
+get none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -19,8 +20,8 @@ from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scores import Codes, Floats, shares
 from fedsyn.inference import AnyModel, EmpiricalModel, Model
 
-_FAST = ("workload_error", "workload_error_l2", "nll", "range_query_error", "range_query_error_3")
-_ONE_LEARNER = ("auc", "f1", "accuracy", "f1_lr", "accuracy_lr", "rmse")
+_FAST = ("workload_error", "nll", "range_query_error")
+_ONE_LEARNER = ("auc", "f1", "accuracy", "rmse")
 _MOST_ROWS = 200_000  # of the training table; of a longer one a sample stands for it
 _FEW_ROWS = 2_000  # teach a learner that nothing is linked as well as many would
 
@@ -56,6 +57,33 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
             value = evaluate([name], replace(data, model=model, synthetic=made, cache={}))[name]
             found[name][reference] = value if np.isfinite(value) else None
     return found
+
+
+def placed(value: float, rows: float, independent: float, uniform: float) -> str:
+    """Return where a metric stands beside these references, as a clause; nan: not known."""
+    at, what = _position(value, independent, rows), "independent columns"
+    if (
+        not math.isfinite(at)
+        or abs(rows - independent) < 0.1 * abs(rows - uniform)
+        or (at <= 0 and _position(value, uniform, rows) <= 0)
+    ):
+        at, what = _position(value, uniform, rows), "a uniform table"
+    if not math.isfinite(at):  # the training rows themselves give no number
+        at = _position(value, uniform, independent)
+        if not math.isfinite(at):
+            return "no scale is known"
+        return f"{'better' if at > 1 else 'no better'} than independent columns"
+    if at >= 0.9:
+        return "nearly as good as the training rows themselves"
+    if at <= 0:
+        return f"no better than {what}"
+    return f"{'more' if at >= 0.5 else 'less'} than half of the way from {what} to the training rows"
+
+
+def _position(value: float, worst: float, best: float) -> float:
+    """Where a value stands on the way from `worst` (0) to `best` (1); nan where the two are equal or not finite."""
+    way = best - worst
+    return (value - worst) / way if way and math.isfinite(way) and math.isfinite(value) else math.nan
 
 
 def _guess(rows: Codes, train: Codes, data: EvaluationInput) -> Codes:

@@ -12,7 +12,6 @@ from pathlib import Path
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.learners.prediction import Prediction
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality
-from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import Attack
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.real.comparison import number as written
@@ -163,10 +162,9 @@ def _pairs(found: TableComparison) -> Iterator[Table]:
 
 
 def _prediction(found: Prediction) -> tuple[Table, str]:
-    words, _ = verdicts.of_prediction(found)
     better = "higher is better" if found.measure == "AUC" else "lower is better"
     rows = [
-        ("synthetic rows", f"{found.synthetic:.4g}", words),
+        ("synthetic rows", f"{found.synthetic:.4g}", found.words()),
         ("as many real rows", f"{found.real:.4g}", "as good as it gets"),
         ("nothing", f"{found.guess:.4g}", "a guess that looks at no column"),
     ]
@@ -180,10 +178,9 @@ def _prediction(found: Prediction) -> tuple[Table, str]:
 
 
 def _attack(found: Attack, most_auc: float | None) -> tuple[Table, str]:
-    words, _ = verdicts.of_attack(found)
     table = Table(
         ("attacker", "AUC", "95% interval", "verdict"),
-        [("distance to the closest row", f"{found.auc:.3f}", f"{found.lower:.3f} to {found.upper:.3f}", words)],
+        [("distance to the closest row", f"{found.auc:.3f}", f"{found.lower:.3f} to {found.upper:.3f}", found.words())],
         "Telling training rows from held-out rows; 0.5 is guessing, and best for the rows",
         narrow=3,
     )

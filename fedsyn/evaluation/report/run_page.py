@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any
 
 from fedsyn.evaluation.federated.intervals import FederatedQuality
-from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.comparison import TableComparison
-from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.evaluation.real.metrics import COSTS, all_metrics, is_quality
+from fedsyn.evaluation.real.scales import placed
 from fedsyn.evaluation.record import Evaluation, sentence
 from fedsyn.evaluation.report.charts import Links, Marginal, associations, budget, by_round, graph, marginals
 from fedsyn.evaluation.report.evaluations import NOT_FOR_PUBLICATION, cards, sections, summary
@@ -21,20 +21,6 @@ from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.output import filled
 from fedsyn.privacy.against import in_words
 from fedsyn.privacy.unit import unit_from_dict
-
-COSTS = {
-    "seconds": "seconds from the start of the run to its end",
-    "peak_mb": "largest memory of this process, in megabytes",
-    "client_mb_up": "megabytes that an average client sent",
-    "client_mb_down": "megabytes that an average client received",
-    "dropped": "replies that could not be used",
-    "seconds_deal": "seconds of clients and store for dealing shares",
-    "seconds_choose": "seconds of the store for choosing",
-    "seconds_open": "seconds of clients and store for opening sums",
-    "party_mb": "megabytes that the busiest party sent to the others",
-    "party_rounds": "rounds of messages between the parties",
-    "party_cpu": "seconds of processor of the busiest party",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +172,7 @@ def _warnings(facts: RunFacts) -> Iterator[Part]:
         yield Part("warning", ("For publication.", said))
     else:
         measured = "It shows bytes and times as they were measured, which follow the rows of the holders."
-        compared = facts.comparison is not None or any(name in all_metrics() for name in facts.metrics)
+        compared = facts.comparison is not None or any(map(is_quality, facts.metrics))
         yield NOT_FOR_PUBLICATION if compared else Part("warning", ("Not for publication.", measured))
         yield Part("soft", "fedsyn report RUN --no-real writes the page for publication.")
     if not facts.ledger["private"]:
@@ -263,23 +249,23 @@ def _metrics(facts: RunFacts) -> Table:
     known, rows = all_metrics(), []
     scales = {} if facts.comparison is None else facts.comparison.scales
     for name, value in facts.metrics.items():
-        if name not in known:
+        if not is_quality(name):
             continue
+        metric = known.get(name)
         scale = scales.get(name, {})
         references = [scale.get(key) for key in ("training rows", "independent columns", "uniform table")]
         numbers = [math.nan if one is None else one for one in (value, *references)]
-        words = verdicts.of_metric(*numbers)[0] if scale else "no scale is computed"
-        direction = "lower is better" if known[name].lower_is_better else "higher is better"
+        words = placed(*numbers) if scale else "no scale is computed"
+        what, direction = ("", "") if metric is None else (metric.summary, f"{metric.better} is better")
         if name == "heterogeneity":
             direction, words = "neither", "how much the holders differ, not how good the table is"
-        rows.append((name, known[name].summary, direction, *map(number, (value, *references)), words))
+        rows.append((name, what, direction, *map(number, (value, *references)), words))
     head = ("metric", "what", "direction", "value", "training rows", "independent", "uniform", "verdict")
     return Table(head, rows, "What the configuration asked for, and where it stands")
 
 
 def _costs(facts: RunFacts) -> Table:
-    known = all_metrics()
-    costs = [(name, COSTS.get(name, ""), number(value)) for name, value in facts.metrics.items() if name not in known]
+    costs = [(name, what, number(facts.metrics[name])) for name, what in COSTS.items() if name in facts.metrics]
     return Table(("cost", "what", "value"), costs, "What the run took; not a release")
 
 

@@ -86,14 +86,14 @@ def against(
     """
     points = [point for point in points if math.isfinite(point.mean)]
     panels = list(dict.fromkeys(point.panel for point in points))
-    scales = _Scales.of(points, numeric, log, log_y)
+    scales, said = _Scales.of(points, numeric, log, log_y), f"{metric}: {what}" if what else metric
 
     def build(panel: str) -> Any:
         return _panel([p for p in points if p.panel == panel], axis, metric, lines, scales)
 
     return Figure(
         name=metric,
-        caption=f"{metric}: {what}. Points: means over the seeds; bars: one standard deviation.",
+        caption=f"{said}. Points: means over the seeds; bars: one standard deviation.",
         panels=[Panel(name, _says(points, name, metric), partial(build, name)) for name in panels],
         head=["line", *(["panel"] if len(panels) > 1 else []), axis, metric],
         rows=[

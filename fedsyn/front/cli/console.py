@@ -7,8 +7,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,11 +19,12 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
-    TaskID,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
 from fedsyn.errors import ConfigError
 from fedsyn.output import console, say
@@ -65,17 +67,21 @@ def say_what_is_logged() -> None:
         logging.getLogger(_FILES).setLevel(logging.INFO)
 
 
+#: Sets description, completed or advance of a bar; None: there is no terminal to show one.
+Update = Callable[..., None] | None
+
+
 class _Rounds:
     """What a run reports: on a terminal in a bar, elsewhere a line whenever it begins or ends to wait for somebody.
 
     Args:
         title: of the run.
         names: of the holders, by partition id.
-        bar: of a terminal, with its task.
+        update: of a bar.
     """
 
-    def __init__(self, title: str, names: Mapping[int, str], bar: tuple[Progress, TaskID] | None) -> None:
-        self._title, self._names, self._bar, self._at, self._waited = title, names, bar, "preparing", False
+    def __init__(self, title: str, names: Mapping[int, str], update: Update) -> None:
+        self._title, self._names, self._update, self._at, self._waited = title, names, update, "preparing", False
 
     def __call__(self, record: Any) -> None:
         """Shows a finished round."""
@@ -95,72 +101,75 @@ class _Rounds:
             self._waited = waiting is not None
             said = self._at if waiting is None else waiting.sentence(self._names)
             self._show(said)
-            if self._bar is None:
+            if self._update is None:
                 line = f"{self._title} {said if waiting else 'goes on'}"
                 err_console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _show(self, said: str, completed: int | None = None) -> None:
-        if self._bar is not None:
-            bar, task = self._bar
-            bar.update(task, completed=completed, description=escape(f"{self._title}, {said}"))
+        if self._update is not None:
+            self._update(completed=completed, description=escape(f"{self._title}, {said}"))
+
+
+@contextmanager
+def _bar(title: str, total: int | None, *more: ProgressColumn) -> Iterator[Update]:
+    """A bar on a terminal; it is gone when what it shows is done."""
+    if not err_console.is_terminal:
+        yield None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=20), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, *more, console=err_console, transient=True) as bar:
+        yield partial(bar.update, bar.add_task(escape(title), total=total))
 
 
 @contextmanager
 def round_progress(title: str, rounds: int | None, names: Mapping[int, str] | None = None) -> Iterator[_Rounds]:
     """A callback for finished rounds, and for what a run waits for: a bar on a terminal."""
-    if not err_console.is_terminal:
-        yield _Rounds(title, names or {}, None)
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=err_console, transient=True) as bar:
-        yield _Rounds(title, names or {}, (bar, bar.add_task(escape(f"{title}, preparing"), total=rounds)))
+    with _bar(f"{title}, preparing", rounds) as update:
+        yield _Rounds(title, names or {}, update)
 
 
 @contextmanager
 def cell_progress(title: str, cells: int) -> Iterator[Any]:
     """A callback for finished cells: a bar with the time left on a terminal, a line now and then elsewhere."""
-    if not err_console.is_terminal:
-        yield _Cells(title, cells, None)
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left:"),
-        TimeRemainingColumn(elapsed_when_finished=False),
-    )
-    with Progress(*columns, console=err_console, transient=True) as bar:
-        yield _Cells(title, cells, (bar, bar.add_task(title, total=cells)))
+    with _bar(title, cells, TextColumn("left:"), TimeRemainingColumn()) as update:
+        yield _Cells(title, cells, update)
 
 
 class _Cells:
     """Says how far a sweep is: on a terminal in a bar, elsewhere about ten times in all, which a log shows."""
 
-    def __init__(self, title: str, cells: int, bar: tuple[Progress, TaskID] | None) -> None:
-        self._title, self._cells, self._bar = title, cells, bar
+    def __init__(self, title: str, cells: int, update: Update) -> None:
+        self._title, self._cells, self._update = title, cells, update
         self._done, self._failed, self._started = 0, 0, time.monotonic()
 
     def __call__(self, cell: Any, facts: dict[str, Any]) -> None:
         self._done += 1
         self._failed += facts["status"] != "done"
         failed = f", {self._failed} failed" if self._failed else ""
-        if self._bar is not None:
-            bar, task = self._bar
-            bar.update(task, advance=1, description=f"{self._title}{failed}")
-            return
-        if self._done % max(1, self._cells // 10) and self._done < self._cells:
-            return
-        left = (time.monotonic() - self._started) / self._done * (self._cells - self._done)
-        ahead = f", about {_duration(left)} left" if self._done < self._cells else ""
-        say(f"{self._title}: {self._done} of {self._cells} cells{failed}{ahead}", error=True)
+        if self._update is not None:
+            self._update(advance=1, description=escape(f"{self._title}{failed}"))
+        elif self._done == self._cells or self._done % max(1, self._cells // 10) == 0:
+            left = (time.monotonic() - self._started) / self._done * (self._cells - self._done)
+            ahead = f", about {duration(left)} left" if left else ""
+            say(f"{self._title}: {self._done} of {self._cells} cells{failed}{ahead}", error=True)
 
 
-def _duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+def duration(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h`, `2 d`."""
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def print_table(head: Iterable[str], rows: Iterable[Sequence[str]], **looks: Any) -> None:
+    """Prints plain columns. `looks`: of every column."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in head:
+        table.add_column(name, **looks)
+    for row in rows:
+        table.add_row(*row)
+    out_console.print(table, highlight=False)
 
 
 @contextmanager

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +18,16 @@ from fedsyn.front.cli.console import (
     SetOption,
     YesOption,
     confirm,
+    duration,
     err_console,
-    out_console,
+    print_table,
     stop_event,
 )
 from fedsyn.front.cli.runs import OutOption, ResumeOption, carry_out
 from fedsyn.output import log_handler, say
 
 if TYPE_CHECKING:
+    from fedsyn.config import RunConfig
     from fedsyn.nodes.deploy.changes import HolderChange
     from fedsyn.nodes.deploy.federation import OperatorFolder
     from fedsyn.nodes.deploy.init import NewFederation
@@ -134,17 +138,24 @@ def run(
     resume: ResumeOption = False,
 ) -> None:
     """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
+    with linked(folder, config, set_ or ()) as (loaded, names):
+        carry_out(loaded, out, force, resume, names)
+
+
+@contextmanager
+def linked(folder: Path, config: Path | None, assignments: Sequence[str]) -> Iterator[tuple[RunConfig, dict[int, str]]]:
+    """What is to run on a federation whose SuperLink can be reached, and its holders' names by partition."""
     from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, require_link
 
     place = _place(folder)
     federation = place.load()
-    loaded = configuration(place, federation, config, set_ or ())
+    loaded = configuration(place, federation, config, assignments)
     require_link(place, federation)
     loaded, absent = addressed(loaded, place, federation)
     if absent:
         err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
     with connected(place, federation):
-        carry_out(loaded, out, force, resume, {holder.partition: holder.name for holder in federation.holders})
+        yield loaded, {holder.partition: holder.name for holder in federation.holders}
 
 
 @app.command()
@@ -351,8 +362,6 @@ def _say_line(changed: HolderChange, what: str) -> None:
 
 
 def _show_status(found: Status) -> None:
-    from rich.table import Table
-
     restarts = f", started again {found.restarts} times" if found.restarts else ""
     say(f"{found.name}: the SuperLink, {found.address}, is {found.link}{restarts}")
     if found.link == "down":
@@ -361,16 +370,24 @@ def _show_status(found: Status) -> None:
         say("INSECURE: no TLS and no authentication of nodes")
     elif found.certificate < 60:
         say(f"its certificate ends in {found.certificate:.0f} days: fedsyn deploy rotate-keys --link")
-    table = Table("holder", "id", "status", "since", "fingerprint", box=None, pad_edge=False)
-    for holder in found.holders:
-        table.add_row(holder.name, str(holder.partition), holder.status, _ago(holder.since), holder.fingerprint)
-    out_console.print(table, highlight=False)
+    print_table(
+        ("holder", "id", "status", "since", "fingerprint"),
+        [(one.name, str(one.partition), one.status, _ago(one.since), one.fingerprint) for one in found.holders],
+    )
     if found.runs:
-        runs = Table("run", "status", "since", "rounds", "directory", box=None, pad_edge=False)
-        for each in found.runs:
-            rounds = "" if each.rounds is None else str(each.rounds)
-            runs.add_row(each.name or each.id, each.status, _ago(each.since), rounds, each.out)
-        out_console.print(runs, highlight=False)
+        print_table(
+            ("run", "status", "since", "rounds", "directory"),
+            [
+                (
+                    one.name or one.id,
+                    one.status,
+                    _ago(one.since),
+                    "" if one.rounds is None else str(one.rounds),
+                    one.out,
+                )
+                for one in found.runs
+            ],
+        )
     names = {holder.partition: holder.name for holder in found.holders}
     for each in found.runs:
         if each.waits is not None:
@@ -378,9 +395,4 @@ def _show_status(found: Status) -> None:
 
 
 def _ago(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
+    return "" if seconds is None else duration(seconds)

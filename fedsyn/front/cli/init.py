@@ -65,67 +65,31 @@ def init(
 
 
 def config_text(files: Sequence[str], options: dict[str, Any]) -> str:
-    """A configuration: the three keys that are needed, and every other one as a comment with its default."""
+    """A configuration: the keys that are needed, and where all others stand."""
     from fedsyn import yamlio
-    from fedsyn.loading import parse_config
 
-    written: dict[str, Any] = {"source": files[0] if len(files) == 1 else list(files), "schema": "schema.yaml"}
-    written |= {"options": options} if options else {}
-    data = yamlio.dumps({"data": written}).rstrip()
-    needed: dict[str, Any] = {"data": written["source"], "epsilon": 1.0, "delta": float(_DELTA)}
-    alone = len(files) == 1
-    defaults = parse_config(needed | ({"federation": {"clients": 1}} if alone else {})).to_dict()
-    known = {"data": ("source", "schema", "holders", "options"), "privacy": ("epsilon", "delta")}
-    known["federation"] = ("clients",) if alone else ("clients", "partition")
-    parts = []
-    for node, why in _NODES.items():
-        value = defaults[node]
-        if isinstance(value, dict):
-            value = {key: inner for key, inner in value.items() if key not in known.get(node, ())}
-        comments = [f"# {line}" for line in yamlio.dumps({node: value}).rstrip().splitlines()]
-        if node == "data":
-            parts.append("\n".join(comments[1:]))
-        elif node == "federation" and alone:
-            parts.append(f"# {why}\n{_ALONE}\n" + _indented("\n".join(comments[1:])))
-        elif node == "synthesis" and all(file.lower().endswith(".parquet") for file in files):
-            parts.append(f"# {why}\n{_PARQUET}")
-        else:
-            parts.append(f"# {why}\n" + "\n".join(comments))
-    own = f"{_HEAD}{data}\n{_indented(parts[0])}\n{_BUDGET}"
-    return own + "\n\n" + "\n\n".join(parts[1:]) + "\n"
-
-
-def _indented(comments: str) -> str:
-    """Comments that stand inside the mapping above them: `#   key: value` becomes `  # key: value`."""
-    return "\n".join(f"  # {line.removeprefix('#   ')}" for line in comments.splitlines())
+    data: dict[str, Any] = {"source": files[0] if len(files) == 1 else list(files), "schema": "schema.yaml"}
+    parts = [_HEAD + yamlio.dumps({"data": data | ({"options": options} if options else {})}), _BUDGET]
+    parts += [_ALONE] if len(files) == 1 else []
+    parts += [_PARQUET] if all(file.lower().endswith(".parquet") for file in files) else []
+    return "\n".join(parts)
 
 
 _HEAD = """\
 # A run: fedsyn run run.yaml
-# What is written out is needed; what is commented out shows its default.
+# What is left out has its default; docs/reference/configuration.md lists every key.
 """
 _BUDGET = f"""\
 # The promise: (epsilon, delta)-differential privacy of each row. 1 is strong, 10 is weak.
 epsilon: 1.0
 # Well below 1 / the number of rows; choose it by public knowledge of how many there are, not by counting.
-delta: {_DELTA}"""
+delta: {_DELTA}
+"""
 _ALONE = """\
-federation:
-  clients: 1 # one file is one holder, who adds the noise; 10, say, would be a simulation of ten"""
+# One file is one holder, who adds the noise; 10, say, would be a simulation of ten.
+federation: {clients: 1}
+"""
 _PARQUET = """\
-synthesis:
-  format: parquet # as the table came, with its types
-  # rows: null"""
-#: Groups of keys, in the order of a file, with what they are for.
-_NODES = {
-    "data": "",
-    "mechanism": "How the synthetic table is learned (fedsyn mechanisms; docs/mechanisms.md).",
-    "federation": "How many holders there are, and how one table is split between them in a simulation.",
-    "privacy": "More about the promise; epsilon and delta stand at the top.",
-    "workload": "Which combinations of columns should come out well.",
-    "aggregation": "Who can see what: secure sums, and noise that no single party knows. Trust has to be asked for.",
-    "inference": "How the model is fitted.",
-    "synthesis": "The table that is written; rows: as many as there are, with noise, unless a number is given.",
-    "evaluation": "Metrics against the real rows (docs/metrics.md). They are not private.",
-    "runtime": "Where it runs. A seed makes a run repeatable, and its table unfit for release.",
-}
+# As the table came, with its types.
+synthesis: {format: parquet}
+"""

@@ -5,21 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich.table import Table
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.front.cli.console import out_console, writing
+from fedsyn.front.cli.console import print_table, writing
 from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.nodes.lifetime.accounts import LedgerReading
     from fedsyn.nodes.lifetime.ledger import Head
     from fedsyn.nodes.node.file import NodeFile
+
+_CUT: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}  # what is longer than the terminal is wide
 
 app = typer.Typer(help="Show, verify and export lifetime ledgers.", no_args_is_help=True)
 
@@ -166,7 +166,7 @@ def _read_head(path: Path) -> dict[str, Any]:
 def _print_runs(facts: dict[str, Any]) -> None:
     from fedsyn.nodes.lifetime.party_ledger import called
 
-    _table(
+    print_table(
         ("run", "begun", "mechanism", "asked", "spent", "releases", "state"),
         [
             (
@@ -180,13 +180,14 @@ def _print_runs(facts: dict[str, Any]) -> None:
             )
             for one in facts["runs"]
         ],
+        **_CUT,
     )
     if any(one.get("charged_only") for one in facts["runs"]):
         say("releases a+b: b were charged, and no reply with them is known to have left.")
 
 
 def _print_releases(found: list[dict[str, Any]]) -> None:
-    _table(
+    print_table(
         ("time", "request", "round", "noise", "scale", "rho", "state"),
         [
             (
@@ -200,15 +201,6 @@ def _print_releases(found: list[dict[str, Any]]) -> None:
             )
             for row in found
         ],
+        **_CUT,
     )
     say("scale: sigma, or e and the epsilon of a choice. kept: charged, no reply with it is known to have left.")
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Prints columns that fit into the terminal; a longer text is cut, with a mark."""
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in head:
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(*row)
-    out_console.print(table, highlight=False)

@@ -15,6 +15,7 @@ from fedsyn.front.cli.console import JsonOption, YesOption, confirm, out_console
 from fedsyn.output import log_to_stderr, say
 
 if TYPE_CHECKING:
+    from fedsyn.config import RunConfig
     from fedsyn.nodes.lifetime.node_lines import LedgerRun, NodeLines
     from fedsyn.nodes.lifetime.room import Room
     from fedsyn.nodes.node.approvals import ApprovalRecord, Approvals
@@ -129,30 +130,20 @@ def reject(
     all_: Annotated[bool, typer.Option("--all", help="Reject every run that waits.")] = False,
 ) -> None:
     """Reject a run, or all that wait. What a run has received already stays spent."""
-    if all_:
-        if run is not None and file != _HERE:
-            raise ConfigError("--all rejects every run that waits: name no run beside it, NODE.yaml alone")
-        _reject_all(_opened(file if run is None else Path(run))[1], yes)
-        return
-    if run is None:
+    if all_ and run is not None and file != _HERE:
+        raise ConfigError("--all rejects every run that waits: name no run beside it, NODE.yaml alone")
+    if run is None and not all_:
         raise ConfigError("name the run to reject, as 'fedsyn node pending' lists it, or give --all")
-    _, approvals = _opened(file)
-    entry = approvals.find(run)
-    say(f"run {entry.subject.run}: {entry.state}, {_facts(entry)}")
-    confirm("Take no (further) part in this run?", yes, _UNASKED)
-    approvals.decide(entry.key, approve=False)
-    say(f"rejected: {entry.subject.run}")
-
-
-def _reject_all(approvals: Approvals, yes: bool) -> None:
-    waiting = approvals.pending()
-    for entry in waiting:
-        say(f"run {entry.subject.run}: {_facts(entry)}")
-    if waiting:
-        confirm(f"Take part in none of these {len(waiting)} runs?", yes, _UNASKED)
-    for entry in waiting:
+    _, approvals = _opened(Path(run) if all_ and run is not None else file)
+    entries = approvals.pending() if all_ else [approvals.find(str(run))]
+    for entry in entries:
+        say(f"run {entry.subject.run}: {entry.state}, {_facts(entry)}")
+    if entries:
+        whole = f"Take part in none of these {len(entries)} runs?" if all_ else "Take no (further) part in this run?"
+        confirm(whole, yes, _UNASKED)
+    for entry in entries:
         approvals.decide(entry.key, approve=False)
-    say(f"rejected: {len(waiting)}")
+    say(f"rejected: {len(entries) if all_ else entries[0].subject.run}")
 
 
 def _opened(file: Path) -> tuple[NodeFile, Approvals]:
@@ -173,13 +164,12 @@ def _rooms(entry: ApprovalRecord, node: NodeFile) -> list[Room]:
 
 def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
-    from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.room import require_room
     from fedsyn.nodes.node.policy import Policy
 
     lines, facts = _of_the_run(entry, node)
     try:
-        Policy(node).check_configuration(parse_config(entry.config, f"run '{entry.subject.run}'"))
+        Policy(node).check_configuration(_asked(entry))
         require_room(lines, entry.subject.run, facts, node.policy.limits, time.time())
     except (BudgetExceeded, NodeError) as error:
         raise ConfigError(f"run '{entry.subject.run}' would be refused whatever you say: {error}") from None
@@ -187,26 +177,30 @@ def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
 
 def _of_the_run(entry: ApprovalRecord, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
     """The table's ledger, read and not touched, and what the run is to it."""
-    from fedsyn.loading import parse_config
     from fedsyn.nodes.lifetime.accounts import open_ledger
     from fedsyn.nodes.lifetime.room import facts_of
 
     lines = open_ledger(node.ledger_file).node
     if lines is None:
         raise ConfigError(f"{node.ledger_file} is not the ledger of a data holder's table")
-    config = parse_config(entry.config, f"run '{entry.subject.run}'")
-    return lines, facts_of(config, entry.subject.config, entry.subject.schema)
+    return lines, facts_of(_asked(entry), entry.subject.config, entry.subject.schema)
+
+
+def _asked(entry: ApprovalRecord) -> RunConfig:
+    """The run's configuration, checked."""
+    from fedsyn.loading import parse_config
+
+    return parse_config(entry.config, f"run '{entry.subject.run}'")
 
 
 def _explained(entry: ApprovalRecord, node: NodeFile) -> str:
     """What `fedsyn explain` prints of the run, on this holder's own schema."""
-    from fedsyn.loading import parse_config
     from fedsyn.protocol.explain import explain
     from fedsyn.registry import client_class, installed_only
     from fedsyn.table.schema import Schema
 
     with installed_only():
-        config = parse_config(entry.config, f"run '{entry.subject.run}'")
+        config = _asked(entry)
         client = client_class(config.mechanism.name)
     schema = Schema.load(node.schema_file).adjusted(config.data.bins, config.data.label)
     if (config.sha256, schema.sha256) != (entry.subject.config, entry.subject.schema):

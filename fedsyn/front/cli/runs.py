@@ -154,7 +154,7 @@ def explain(
 
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
     """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
-    from fedsyn.evaluation.real.metrics import all_metrics
+    from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.record import PREDICTED_FILE
     from fedsyn.protocol.record import NOT_JOINED
     from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
@@ -181,7 +181,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     for found in load_evaluations(folder):
         where = "may be published" if found.PUBLIC else "read from real rows, not for publication"
         _say(found.LABEL, f"{found.sentence()}; {where}")
-    measured = [f"{name} {value:.4g}" for name, value in metrics.items() if name in all_metrics()]
+    measured = [f"{name} {value:.4g}" for name, value in metrics.items() if is_quality(name)]
     if measured:
         _say("metrics", f"{', '.join(measured)} (of real rows: not for publication)")
     if config.data.test_fraction:

@@ -157,13 +157,12 @@ def check_command(
     from fedsyn.table.schema.approval import left, people
 
     schema = Schema.load(file)
-    found = _findings(schema, data, few)
-    for name, finding in found.items() if found is not None else ():
-        for sentence in _shown(name, finding):
-            say(sentence)
-    for sentence in people(schema, _rows(schema, data) if data else None):
-        say(sentence)
-    for sentence in _broken(schema, data) if data and schema.constraints else ():
+    rows, found = _read(schema, data, few)
+    said = people(schema, rows)
+    if rows is not None and found is not None:
+        shown = (sentence for name, finding in found.items() for sentence in _shown(name, finding))
+        said = [*shown, *said, *(_broken(schema, rows) if schema.constraints else ())]
+    for sentence in said:
         say(sentence)
     waiting = left(schema, found, few)
     for name, words in waiting.items():
@@ -202,11 +201,11 @@ def review_command(
     schema = Schema.load(file)
     if fold and not data:
         raise ConfigError("--fold needs the table, to count its rows: --data FILE")
-    found = _findings(schema, data, few)
+    rows, found = _read(schema, data, few)
     if not approve and not every:
         if not sys.stdin.isatty():
             raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
-        for sentence in people(schema, _rows(schema, data) if data else None):
+        for sentence in people(schema, rows):
             say(sentence)
         review_in_terminal(file, found, few)
         return
@@ -224,30 +223,26 @@ def review_command(
         say("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them.")
 
 
-def _findings(schema: Schema, data: list[str] | None, few: int) -> dict[str, Finding] | None:
-    """What the table shows about the columns, if it is at hand."""
-    from fedsyn.table.schema.approval import findings
-
-    return findings(schema, _rows(schema, data), few) if data else None
-
-
-def _rows(schema: Schema, data: list[str]) -> pd.DataFrame:
-    """The table's columns that the schema models, and those that constraints compute as far as they are there."""
+def _read(schema: Schema, data: list[str] | None, few: int) -> tuple[pd.DataFrame | None, dict[str, Finding] | None]:
+    """The table's columns that the schema has, and what they show; None where no table is at hand."""
     import pandas as pd
 
     from fedsyn.table.data.sources import source_cells
+    from fedsyn.table.schema.approval import findings
 
+    if not data:
+        return None, None
     frames = []
     for file in data:
         frame = source_cells(file, columns=list(schema.columns)).frame
         schema.require_columns(frame.columns, where=file)
         frames.append(frame[[name for name in schema.every_column if name in frame.columns]])
-    return pd.concat(frames, ignore_index=True)
+    rows = pd.concat(frames, ignore_index=True)
+    return rows, findings(schema, rows, few)
 
 
-def _broken(schema: Schema, data: list[str]) -> list[str]:
+def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
     """Which constraints rows of the table break, in sentences."""
-    rows = _rows(schema, data)
     try:
         broken = schema.violations(rows)
     except DataError as error:  # said of the column already

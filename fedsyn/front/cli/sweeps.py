@@ -1,7 +1,8 @@
-"""`fedsyn sweep`, and `fedsyn report`, which writes the pages of runs and sweeps."""
+"""Several runs: `fedsyn sweep`, `fedsyn compare`; and `fedsyn report`, which writes the pages of runs and sweeps."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,11 +12,15 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from fedsyn.front.cli.console import cell_progress, out_console, writing
+from fedsyn.front.cli.console import JsonOption, cell_progress, out_console, writing
 from fedsyn.output import plain, say
 
 if TYPE_CHECKING:
     from fedsyn.runs.sweep import Results
+
+
+# Widest cell of a run that is compared.
+_WIDEST = 26
 
 
 def sweep(
@@ -72,6 +77,40 @@ def _show(results: Results) -> None:
                 ", ".join(cell.plain for cell in row[: table.axes - 1] if cell.plain), row[table.axes - 1], row[metric]
             )
         out_console.print(narrow)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(help="Directories of two or more runs.", metavar="RUN RUN...")],
+    as_json: JsonOption = False,
+) -> None:
+    """Show runs side by side: how their settings, guarantees and metrics differ."""
+    from fedsyn.runs.compare import ComparedRun, rows_of
+
+    runs = list(map(ComparedRun.read, folders))
+    if as_json:
+        say(json.dumps([run.to_dict() for run in runs], indent=1))
+        return
+    groups = rows_of(runs)
+    label = max(len(what) for rows in groups.values() for what, _ in rows)
+    abreast = max(1, (out_console.width - label) // (_WIDEST + 2))
+    for start in range(0, len(runs), abreast):
+        block = slice(start, start + abreast)
+        table = Table("", box=None, padding=(0, 2, 0, 0))
+        for folder in folders[block]:
+            table.add_column(_short(str(folder)), justify="right", no_wrap=True)
+        for group, rows in groups.items():
+            table.add_row()
+            table.add_row(group)
+            for what, texts in rows:
+                table.add_row(Text(what), *map(_short, texts[block]))
+        out_console.print(table, highlight=False)
+    say("* the best of its row. Metrics of real rows are not for publication.")
+
+
+def _short(text: str) -> Text:
+    """A text of a run; of a long one the two ends."""
+    text, half = plain(text, keep=""), _WIDEST // 2
+    return Text(text if len(text) <= _WIDEST else f"{text[: half - 1]}…{text[-half:]}")
 
 
 def report(

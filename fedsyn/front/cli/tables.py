@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +22,7 @@ from fedsyn.front.cli.console import (
     round_progress,
     writing,
 )
+from fedsyn.front.cli.deploy import linked
 from fedsyn.output import is_terminal, no_more_output, say, table_stream
 
 if TYPE_CHECKING:
@@ -205,27 +206,14 @@ def _ask_holders(
     say(f"what it cost: {cost} ({folder / 'ledger.json'})")
 
 
-@contextmanager
-def _federation(named: Path, assignments: Sequence[str]) -> Iterator[tuple[RunConfig, dict[int, str]]]:
+def _federation(named: Path, assignments: Sequence[str]) -> AbstractContextManager[tuple[RunConfig, dict[int, str]]]:
     """The configuration of a federation, and its holders' names by partition, where they are known.
 
     `named` is a file, or the folder that `fedsyn deploy init` made, with its SuperLink.
     """
-    if not named.is_dir():
-        from fedsyn.loading import load_config
+    from fedsyn.loading import load_config
 
-        yield load_config(named, assignments), {}
-        return
-    from fedsyn.nodes.deploy.federation import place_of
-    from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, require_link
-
-    place = place_of(named)
-    federation = place.load()
-    config = configuration(place, federation, None, assignments)
-    require_link(place, federation)
-    config, _ = addressed(config, place, federation)
-    with connected(place, federation):
-        yield config, {holder.partition: holder.name for holder in federation.holders}
+    return linked(named, None, assignments) if named.is_dir() else nullcontext((load_config(named, assignments), {}))
 
 
 def _several(

@@ -15,9 +15,11 @@ is evidence.
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +55,12 @@ class ConformanceReport:
     def render(self, width: int = 80) -> str:
         """Plain text, at most `width` columns wide."""
         lines = [f"{self.mechanism} passes {len(self.passed)} checks on {len(self.tables)} table(s)."]
-        lines += _wrapped("Tables: " + ", ".join(self.tables), width)
-        for tables in dict.fromkeys(map(tuple, self.passed.values())):
-            checks = [check for check, seen in self.passed.items() if tuple(seen) == tables]
-            lines += _wrapped(f"Checked on {self._named(tables)}: {_short(checks)}", width)
+        lines.append("Tables: " + ", ".join(self.tables))
+        lines += [f"Checked on {self._named(tables)}: {checks}" for tables, checks in _by_tables(self.passed)]
         for reason, seen in self.skipped.items():
-            tables = tuple(dict.fromkeys(table for found in seen.values() for table in found))
-            lines += _wrapped(f"Skipped on {self._named(tables)}, {reason}: {_short(seen)}", width)
-        return "\n".join(lines)
+            lines += [f"Skipped on {self._named(tables)}, {reason}: {checks}" for tables, checks in _by_tables(seen)]
+        wrapped = partial(textwrap.fill, width=width, subsequent_indent="  ", break_on_hyphens=False)
+        return "\n".join(map(wrapped, lines))
 
     def findings(self) -> str:
         """What was found, each with the checks and tables that it was seen in."""
@@ -68,9 +68,7 @@ class ConformanceReport:
         lines = [f"mechanism '{self.mechanism}' fails {total} conformance check(s)"]
         for number, (reason, seen) in enumerate(self.failed.items(), 1):
             lines.append(f"{number}. {reason}")
-            for tables in dict.fromkeys(map(tuple, seen.values())):
-                checks = [check for check, found in seen.items() if tuple(found) == tables]
-                lines.append(f"   seen by {_short(checks)} on {', '.join(tables)}")
+            lines += [f"   seen by {checks} on {', '.join(tables)}" for tables, checks in _by_tables(seen)]
         return "\n".join(lines)
 
     def _named(self, tables: tuple[str, ...]) -> str:
@@ -164,13 +162,14 @@ def _finding(error: Exception) -> str:
     return str(error) if inside and isinstance(error, AssertionError) else described(error)
 
 
-def _short(titles: Iterable[str]) -> str:
-    """The checks in one line; of several settings of one check only their number."""
-    settings: dict[str, list[str]] = {}
-    for title in titles:
-        settings.setdefault(title.partition(" (")[0], []).append(title)
-    return ", ".join(own[0] if len(own) == 1 else f"{name} ({len(own)} settings)" for name, own in settings.items())
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)
+def _by_tables(seen: Seen) -> Iterator[tuple[tuple[str, ...], str]]:
+    """The checks with the same tables, in one line; of several settings of one check only their number."""
+    for tables in dict.fromkeys(map(tuple, seen.values())):
+        titles = [title for title, own in seen.items() if tuple(own) == tables]
+        yield (
+            tables,
+            ", ".join(
+                own[0] if len(own := list(group)) == 1 else f"{name} ({len(own)} settings)"
+                for name, group in itertools.groupby(titles, lambda title: title.partition(" (")[0])
+            ),
+        )

@@ -10,21 +10,15 @@ from pathlib import Path
 
 from fedsyn import yamlio
 from fedsyn.errors import DataError
-from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.evaluation.base import Metric
+from fedsyn.evaluation.real.metrics import COSTS, all_metrics
 from fedsyn.evaluation.report.figures import Figure, require_formats
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.sweep_charts import Point, against
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.runs.report import write_full_report
-from fedsyn.runs.sweep.results import (
-    SWEEP_FILE,
-    UNSET,
-    Results,
-    is_number,
-    load_results,
-    text,
-)
-from fedsyn.runs.sweep.tables import AxisRoles, failures, is_geometric, labelled, summary_table, values_of, write_tables
+from fedsyn.runs.sweep.results import SWEEP_FILE, UNSET, Results, is_number, load_results, text
+from fedsyn.runs.sweep.tables import failures, is_geometric, labelled, summary_table, write_tables
 
 # A run directory without one of these is not that of a finished run.
 _MOST_SETTINGS = 100_000  # characters that the page shows
@@ -74,12 +68,16 @@ def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
             ),
         ),
     )
-    shown = summary_table(results)
-    best = [Part("soft", text) for text in (_best(results),) if text]
-    page.section(shown.caption, *best, shown, *_directions(shown.head[shown.axes :]))
-    main = AxisRoles.of(results).main
-    if main is not None and (found := figures(results)):
-        page.section(f"Against {results.names[main]}", *found)
+    shown, compared = summary_table(results), [key for key in (results.compared or results.main,) if key is not None]
+    known = all_metrics()
+    page.section(
+        shown.caption,
+        *(Part("soft", f"Bold: the best {results.names[key]} where all else is equal.") for key in compared),
+        shown,
+        *(Part("soft", f"{name}: {_what(known[name])}.") for name in shown.head[shown.axes :] if name in known),
+    )
+    if results.main is not None and (found := figures(results)):
+        page.section(f"Against {results.names[results.main]}", *found)
     ended = failures(results)
     if ended:
         rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]
@@ -92,43 +90,31 @@ def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
 
 
 def _first_sentence(results: Results) -> str:
-    axes = [f"{name} ({len(values_of(results, key))})" for key, name in results.names.items()]
+    axes = [f"{name} ({len(results.values(key))})" for key, name in results.names.items()]
     seeds = len({row.seed for row in results.rows})
     over = f" over {', '.join(axes)}" if axes else ""
     return f"{len(results.rows)} cells{over}, {seeds} seed{'s' if seeds > 1 else ''}"
 
 
-def _best(results: Results) -> str:
-    compared = AxisRoles.of(results).compared or AxisRoles.of(results).main
-    return "" if compared is None else f"Bold: the best {results.names[compared]} where all else is equal."
-
-
-def _directions(metrics: Sequence[str]) -> list[Part]:
-    known = all_metrics()
-    return [
-        Part(
-            "soft", f"{name}: {known[name].summary}; {'lower' if known[name].lower_is_better else 'higher'} is better."
-        )
-        for name in metrics
-        if name in known
-    ]
+def _what(metric: Metric) -> str:
+    return f"{metric.summary}; {metric.better} is better"
 
 
 def figures(results: Results) -> list[Figure]:
     """One figure a metric, costs left out: against the main axis, a line for what is compared, panels for the rest."""
     metrics = results.shown_metrics
-    summaries, layout = [summary for summary in results.summaries if summary.done], AxisRoles.of(results)
-    if not metrics or not summaries or layout.main is None:
+    summaries = [summary for summary in results.summaries if summary.done]
+    if not metrics or not summaries or results.main is None:
         return []
-    values, known = [summary.axes[layout.main] for summary in summaries], all_metrics()
+    values, known = [summary.axes[results.main] for summary in summaries], all_metrics()
     numeric = all(is_number(value) for value in values)
-    compared = () if layout.compared is None else (layout.compared,)
+    compared = () if results.compared is None else (results.compared,)
     drawn = []
     for metric in metrics:
         points = [
             Point(
                 labelled(results, summary, compared),
-                labelled(results, summary, layout.facets),
+                labelled(results, summary, results.facets),
                 float(value) if numeric else text(value),
                 summary.mean(metric),
                 summary.sd(metric),
@@ -140,14 +126,12 @@ def figures(results: Results) -> list[Figure]:
         if not any(number(point.mean) not in ("–", "not finite") for point in points):
             continue
         lines = list(dict.fromkeys(labelled(results, summary, compared) for summary in summaries))
-        what = known[metric].summary if metric in known else "seconds of a run"
-        direction = "higher" if metric in known and not known[metric].lower_is_better else "lower"
         drawn.append(
             against(
                 metric,
-                f"{what}; {direction} is better",
+                _what(known[metric]) if metric in known else COSTS.get(metric, ""),
                 points,
-                results.names[layout.main],
+                results.names[results.main],
                 lines=lines,
                 numeric=numeric,
                 log=numeric and is_geometric([float(value) for value in values]),

@@ -15,11 +15,13 @@ import numpy as np
 
 from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError
-from fedsyn.evaluation.real.metrics import all_metrics
+from fedsyn.evaluation.real.metrics import is_quality
 
 SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
 CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell ended
 _CELL = re.compile(r"\w[\w.=+-]*")  # no path leads out of cells/
+_SMALLEST_NUMERIC_AXIS = 3  # values of one that plots run along
+_MECHANISM = "mechanism.name"
 Facts = dict[str, Any]  # what one of these files holds
 
 
@@ -79,6 +81,9 @@ UNSET = _Unset()
 class Results:
     """All that a sweep's folder holds.
 
+    Of its axes a plot runs along the `main` one. What is `compared` (by lines, and by bold cells) are mechanisms, or
+    else the other axis with most values; every further axis makes panels (`facets`).
+
     Attributes:
         name: of the sweep's file.
         document: the sweep as it was given.
@@ -111,6 +116,29 @@ class Results:
 
     def _combinations(self, keys: Sequence[str]) -> set[tuple[str, ...]]:
         return {tuple(text(row.axes.get(key, UNSET)) for key in keys) for row in self.rows}
+
+    def values(self, key: str) -> list[Any]:
+        """The different values of an axis, in the sweep's order."""
+        return list({text(summary.axes[key]): summary.axes[key] for summary in self.summaries}.values())
+
+    @cached_property
+    def main(self) -> str | None:
+        """The numeric axis with most values, at least three; else the axis with most values; mechanisms only alone."""
+        candidates = [key for key in self.main_axes if key != _MECHANISM] or self.main_axes
+        numeric = [key for key in candidates if all(map(is_number, self.values(key)))]
+        numeric = [key for key in numeric if len(self.values(key)) >= _SMALLEST_NUMERIC_AXIS]
+        return max(numeric or candidates, key=lambda key: len(self.values(key)), default=None)
+
+    @cached_property
+    def compared(self) -> str | None:
+        """What lines compare; None where one axis varies."""
+        others = [key for key in self.main_axes if key != self.main]
+        return _MECHANISM if _MECHANISM in others else max(others, key=lambda key: len(self.values(key)), default=None)
+
+    @property
+    def facets(self) -> list[str]:
+        """What makes panels."""
+        return [key for key in self.main_axes if key not in (self.main, self.compared)]
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -173,11 +201,6 @@ def read_cell(folder: Path) -> Facts | None:
     except (OSError, DataError):
         return None
     return facts if isinstance(facts, dict) and "status" in facts else None
-
-
-def is_quality(metric: str) -> bool:
-    """Whether a metric says how good the synthetic table is; the others are costs that every run reports."""
-    return metric in all_metrics()
 
 
 def is_number(value: Any) -> bool:

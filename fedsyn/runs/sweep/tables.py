@@ -1,65 +1,18 @@
-"""Tables of a sweep: as CSV and LaTeX files, and for people, with the best of what is compared in bold.
-
-`AxisRoles` says of the axes of a sweep which one a plot runs along, what is compared, and what makes panels. The main
-axis is the numeric one with most values, at least three, otherwise the one with most values. What is compared are
-mechanisms, or else the other axis with most values; every further axis makes panels.
-"""
+"""Tables of a sweep: as CSV and LaTeX files, and for people, with the best of what is compared in bold."""
 
 from __future__ import annotations
 
-import csv
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+import pandas as pd
 
 from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.evaluation.report.tables import Table, plus_minus
 from fedsyn.runs.sweep.results import UNSET, Results, Row, Summary, is_number, text
-
-_SMALLEST_NUMERIC_AXIS = 3
-_MECHANISM = "mechanism.name"
-
-
-@dataclass(frozen=True)
-class AxisRoles:
-    """Roles of the main axes of a sweep.
-
-    Attributes:
-        main: along which plots run; None where nothing varies.
-        compared: what lines (and bold cells) compare; None where one axis varies.
-        facets: what makes panels.
-    """
-
-    main: str | None
-    compared: str | None
-    facets: tuple[str, ...]
-
-    @classmethod
-    def of(cls, results: Results) -> AxisRoles:
-        if not results.main_axes:
-            return cls(None, None, ())
-        main = main_axis(results)
-        others = [key for key in results.main_axes if key != main]
-        if not others:
-            return cls(main, None, ())
-        compared = _MECHANISM if _MECHANISM in others else max(others, key=lambda key: len(values_of(results, key)))
-        return cls(main, compared, tuple(key for key in others if key != compared))
-
-
-def main_axis(results: Results) -> str:
-    """The numeric axis with most values, at least three; else the axis with most values; mechanisms only alone."""
-    candidates = [key for key in results.main_axes if key != _MECHANISM] or results.main_axes
-    numeric = [key for key in candidates if all(is_number(value) for value in values_of(results, key))]
-    numeric = [key for key in numeric if len(values_of(results, key)) >= _SMALLEST_NUMERIC_AXIS]
-    return max(numeric or candidates, key=lambda key: len(values_of(results, key)))
-
-
-def values_of(results: Results, key: str) -> list[Any]:
-    """The different values of an axis, in the sweep's order."""
-    return list({text(summary.axes[key]): summary.axes[key] for summary in results.summaries}.values())
 
 
 def labelled(results: Results, summary: Summary, keys: Sequence[str]) -> str:
@@ -78,8 +31,7 @@ def best(results: Results, metric: str) -> set[int]:
     known = all_metrics()
     if metric not in known or metric == "heterogeneity":
         return set()
-    layout = AxisRoles.of(results)
-    compared = layout.compared or layout.main
+    compared = results.compared or results.main
     groups: dict[tuple[str, ...], list[tuple[float, int]]] = {}
     for position, summary in enumerate(results.summaries):
         mean = summary.mean(metric)
@@ -114,22 +66,23 @@ def write_tables(results: Results, out: Path | str) -> list[Path]:
     out = Path(out)
     paths = [out / "results.csv", out / "summary.csv", out / "summary.tex"]
     keys = list(dict.fromkeys(key for row in results.rows for key in row.axes))
-    with paths[0].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["cell", *keys, "seed", "status", *results.metrics, "error"])
-        for row in results.rows:
-            values = [row.metrics.get(name, "") for name in results.metrics]
-            seed = "" if row.seed is None else row.seed
-            axes = [text(row.axes.get(key, UNSET)) for key in keys]
-            writer.writerow([row.id, *axes, seed, row.status, *values, row.error.get("message", "")])
-    with paths[1].open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        spread = [f"{name}_{what}" for name in results.metrics for what in ("mean", "sd")]
-        writer.writerow([*results.axes, "cells", "done", *spread])
-        for summary in results.summaries:
-            both = [v for name in results.metrics for v in (summary.mean(name), summary.sd(name))]
-            axes = [text(summary.axes[key]) for key in results.axes]
-            writer.writerow([*axes, summary.cells, summary.done, *("" if math.isnan(v) else v for v in both)])
+    cells = [
+        [row.id, *(text(row.axes.get(key, UNSET)) for key in keys)]
+        + ["" if row.seed is None else row.seed, row.status]
+        + [row.metrics.get(name) for name in results.metrics]
+        + [row.error.get("message", "")]
+        for row in results.rows
+    ]
+    pd.DataFrame(cells, columns=["cell", *keys, "seed", "status", *results.metrics, "error"]).to_csv(
+        paths[0], index=False
+    )
+    spread = [f"{name}_{what}" for name in results.metrics for what in ("mean", "sd")]
+    combinations = [
+        [*(text(summary.axes[key]) for key in results.axes), summary.cells, summary.done]
+        + [value for name in results.metrics for value in (summary.mean(name), summary.sd(name))]
+        for summary in results.summaries
+    ]
+    pd.DataFrame(combinations, columns=[*results.axes, "cells", "done", *spread]).to_csv(paths[1], index=False)
     paths[2].write_text(summary_table(results).latex(), encoding="utf-8")
     return paths
 

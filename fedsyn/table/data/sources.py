@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,12 +24,11 @@ from fedsyn.table.data.cells import Cells, read_cells
 from fedsyn.table.data.layout import header_options
 from fedsyn.table.data.opening import SUFFIXES
 from fedsyn.table.data.options import FileOptions
-from fedsyn.table.data.readers import options_for, read_guessed, require_table
+from fedsyn.table.data.readers import options_for, read_guessed
 from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
-from fedsyn.table.data.stream import encoded_blocks, read_table
+from fedsyn.table.data.stream import read_table
 from fedsyn.table.data.synthfs import SynthFSOptions, synthfs, synthfs_schema
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.encoding import Block
 from fedsyn.table.schema.frames import as_frame
 
 if TYPE_CHECKING:
@@ -103,47 +102,9 @@ def load_dataset(
     return Dataset(dataset.frame, result, dataset.name, dataset.native_partition)
 
 
-@dataclass(frozen=True)
-class FileSource:
-    """A file that is read block by block.
-
-    Attributes:
-        path: of a CSV or Parquet file.
-        schema: its public schema, label and bins as the run has them.
-        options: how it is read.
-        name: for reports.
-    """
-
-    path: Path
-    schema: Schema
-    options: FileOptions
-    name: str
-
-    def blocks(self) -> Iterator[Block]:
-        """Its rows, encoded; see `encoded_blocks`."""
-        return encoded_blocks(self.path, self.schema, self.options)
-
-
-def file_source(
-    source: str,
-    *,
-    schema: Schema | str | Path | None = None,
-    bins: int | None = None,
-    label: str | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> FileSource | None:
-    """A source that is a path, unread; None for every other kind. Arguments and errors as `load_dataset`."""
-    if not _is_path(source):
-        return None
-    given = Schema.load(schema) if isinstance(schema, str | Path) else schema
-    known = _needed(given, source).adjusted(bins, label)
-    path = require_table(source)
-    return FileSource(path, known, options_for(path, options), path.name.split(".")[0])
-
-
 def layouts(sources: Sequence[str], schema: Schema, options: Mapping[str, Any]) -> set[FileOptions]:
     """Return the formats that the first lines of files show; other sources show nothing."""
-    paths = [Path(source) for source in sources if _is_path(source)]
+    paths = [Path(source) for source in sources if is_path(source)]
     return {header_options(path, options_for(path, options), list(schema.columns)) for path in paths}
 
 
@@ -155,7 +116,7 @@ def source_cells(source: str, options: Mapping[str, Any] | None = None, columns:
     Raises:
         ConfigError, DataError: as `load_dataset`.
     """
-    if _is_path(source):
+    if is_path(source):
         return read_cells(source, options, columns=columns)
     if source.startswith("openml:"):
         _only(dict(options or {}))
@@ -168,17 +129,16 @@ def source_cells(source: str, options: Mapping[str, Any] | None = None, columns:
 def _load(source: str | Path | AnyFrame, schema: Schema | None, options: dict[str, Any]) -> Dataset:
     if not isinstance(source, str | Path):
         _only(options)
-        return Dataset(as_frame(source), _needed(schema, "a DataFrame"), "table")
+        return Dataset(as_frame(source), needed(schema, "a DataFrame"), "table")
     text = str(source)
-    if _is_path(text):
-        name = Path(text).name.split(".")[0]
-        schema = _needed(schema, text)
-        return Dataset(read_table(text, schema, options), schema, name)
+    if is_path(text):
+        schema = needed(schema, text)
+        return Dataset(read_table(text, schema, options), schema, Path(text).name.split(".")[0])
     if text == "synthfs":
         return _load_synthfs(schema, options)
     if text.startswith("openml:"):
         _only(options)
-        schema = _needed(schema, text)
+        schema = needed(schema, text)
         return Dataset(_fetch_openml(text), schema, text.removeprefix("openml:"))
     if text.startswith("sklearn:"):
         text = text.removeprefix("sklearn:")
@@ -241,11 +201,13 @@ def _fetch_openml(source: str) -> pd.DataFrame:
     return fetch_openml(source.removeprefix("openml:"))
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
+    """Whether a source is a file."""
     return any(text.lower().endswith(suffix) for suffix in SUFFIXES) or "/" in text or Path(text).is_file()
 
 
-def _needed(schema: Schema | None, what: str) -> Schema:
+def needed(schema: Schema | None, what: str) -> Schema:
+    """The schema; SchemaError without one."""
     if schema is None:
         raise SchemaError(f"{what} needs a schema; `fedsyn schema draft` proposes one from the data")
     return schema

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedsyn.errors import DataError, SchemaError
+from fedsyn.errors import DataError, SchemaError, nearest
 from fedsyn.table.schema.base import ASIDE, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.encoding import Encoder
@@ -185,20 +185,32 @@ _WORDS = {
 }
 
 
-def approved_column(
-    column: ColumnBase, data: Mapping[str, Any], known: Finding | None, how: How, name: str, where: str = "schema"
-) -> dict[str, Any]:
-    """A column as plain data, approved.
+def approved_columns(
+    schema: Any, names: Collection[str], found: Mapping[str, Finding] | None, how: How, where: str = "schema"
+) -> dict[str, dict[str, Any]]:
+    """Columns of a schema as plain data, approved.
 
     Args:
-        column: the column, and `data` the same as plain data.
-        known: what the table shows, if it is at hand; without it, what the draft marked as rare counts.
-        how: it is approved.
-        name, where: what to call it, and its schema, in a message.
+        schema: a `Schema`.
+        names: the columns.
+        found: what its table shows, if it is at hand; without it, what the draft marked as rare counts.
+        how: they are approved.
+        where: what to call the schema in a message.
 
     Raises:
-        SchemaError: few rows hold a category, and nobody said why it is public.
+        SchemaError: no such column, or few rows hold a category, and nobody said why it is public.
     """
+    data, columns = schema.to_dict()["columns"], schema.every_column
+    for name in names:
+        if name not in columns:
+            raise SchemaError(f"{where} has no column '{name}'{nearest(name, columns)}")
+    return {name: _approved(columns[name], data[name], (found or {}).get(name), how, name, where) for name in names}
+
+
+def _approved(
+    column: ColumnBase, data: Mapping[str, Any], known: Finding | None, how: How, name: str, where: str
+) -> dict[str, Any]:
+    """A column, which is `data` as plain data, approved."""
     data = dict(data)
     rare: tuple[Any, ...] = known.rare if known is not None else ()
     marked = "rare" in column.drafted and known is None

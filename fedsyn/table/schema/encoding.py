@@ -58,10 +58,6 @@ class OwnRows:
             words[name], index[name] = [known[i] for i in used.tolist()], places[self.index[name]]
         return OwnRows(self.numbers, words, index)
 
-    def divided(self, *masks: npt.NDArray[np.bool_]) -> tuple[OwnRows, ...]:
-        """The rows of each (n,) mask."""
-        return tuple(self.taken(mask) for mask in masks)
-
     @classmethod
     def joined(cls, parts: Sequence[OwnRows]) -> OwnRows:
         """Parts, one below the other; of several tables, too, whose words have other numbers."""

@@ -18,7 +18,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
 from fedsyn.notebook import Shown, View
 from fedsyn.output import plain
-from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_column, findings, not_approved
+from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_columns, findings, not_approved
 from fedsyn.table.schema.base import ASIDE, REMARKS, Aside, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import KINDS, CategoricalColumn, Column, column_dict
@@ -323,12 +323,8 @@ class Schema(BaseModel, Shown):
             SchemaError: no such column, or few rows hold a category and nobody said why it is public.
         """
         data, asked = self.to_dict(), How(**how)
-        found = findings(self, as_frame(frame), asked.few) if frame is not None else {}
-        for name in names or tuple(self.unapproved):
-            if name not in data["columns"]:
-                raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
-            old = data["columns"][name]
-            data["columns"][name] = approved_column(self.every_column[name], old, found.get(name), asked, name)
+        found = None if frame is None else findings(self, as_frame(frame), asked.few)
+        data["columns"] |= approved_columns(self, names or tuple(self.unapproved), found, asked)
         return Schema.from_dict(data)
 
     def adjusted(self, bins: int | None = None, label: str | None = None) -> Schema:

@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from fedsyn import yamlio
-from fedsyn.errors import ConfigError, SchemaError, nearest
-from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, Finding, How, approved_column
+from fedsyn.errors import SchemaError
+from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, Finding, How, approved_columns
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.draft import Guess
@@ -39,17 +39,9 @@ def approve(
         where: what to call the schema in a message.
 
     Raises:
-        ConfigError: a name that is none of a column.
-        SchemaError: few rows hold a category, and nobody said why it is public.
+        SchemaError: no such column, or few rows hold a category, and nobody said why it is public.
     """
-    schema = Schema.loads(text, where)
-    for name in names:
-        if name not in schema.every_column:
-            raise ConfigError(f"{where} has no column '{name}'{nearest(name, schema.every_column)}")
-    columns = schema.to_dict()["columns"]
-    for name in names:
-        known = found.get(name) if found is not None else None
-        new = approved_column(schema.every_column[name], columns[name], known, how, name, where)
+    for name, new in approved_columns(Schema.loads(text, where), names, found, how, where).items():
         text = answered(text, name, new, where)
     return text
 

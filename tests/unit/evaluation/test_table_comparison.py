@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from fedsyn.errors import DataError
-from fedsyn.evaluation.real import verdicts
 from fedsyn.evaluation.real.attack import auc_interval, membership
 from fedsyn.evaluation.real.comparison import MOST_PAIRED_COLUMNS, TableComparison, compare_tables
+from fedsyn.evaluation.real.scales import placed
 from fedsyn.evaluation.real.scores import (
     MOST_GROUPS,
     Grouping,
@@ -60,9 +60,9 @@ def test_a_table_that_copies_its_rows_is_found_out() -> None:
     real, held, other = (linked(600, 20, rng(seed)) for seed in (1, 2, 3))
     copied = membership(wide, real, held, real, rng())
     assert copied is not None and copied.lower > 0.9 and copied.copies == 1.0 and copied.copies_held_out < 0.2
-    assert verdicts.of_attack(copied)[1] == "bad"
-    for lower, auc, mood in ((0.5, 0.55, "good"), (0.51, 0.59, "mid"), (0.51, 0.6, "bad")):
-        assert verdicts.of_attack(replace(copied, lower=lower, auc=auc))[1] == mood
+    assert "remembers rows" in copied.words()
+    for lower, auc, words in ((0.5, 0.55, "cannot tell"), (0.51, 0.59, "a little"), (0.51, 0.6, "remembers rows")):
+        assert words in replace(copied, lower=lower, auc=auc).words()
     honest = membership(wide, real, held, other, rng())
     assert honest is not None and honest.lower < 0.5 < honest.upper
     assert membership(wide, real, held[:1], other, rng()) is None
@@ -164,11 +164,16 @@ def test_prediction_stands_between_a_guess_and_the_real_rows() -> None:
     real, held = linked(3000, 4, rng(1)), linked(1500, 4, rng(2))
     good = compare_tables(labelled, real, linked(3000, 4, rng(3)), holdout=held, rng=rng()).prediction
     assert good is not None and good.held_out and good.measure == "AUC" and good.real > 0.85
-    assert good.kept == pytest.approx(1, abs=0.1) and verdicts.of_prediction(good)[1] == "good"
+    assert good.kept == pytest.approx(1, abs=0.1) and good.words() == "predicts nearly as well as real rows"
     broken = real.copy()
     broken[:, 1] = rng(4).permutation(broken[:, 1])
     bad = compare_tables(labelled, real, broken, rng=rng()).prediction
-    assert bad is not None and not bad.held_out and abs(bad.kept) < 0.4 and verdicts.of_prediction(bad)[1] == "bad"
+    assert (
+        bad is not None
+        and not bad.held_out
+        and abs(bad.kept) < 0.4
+        and bad.words() in ("predicts little", "predicts nothing")
+    )
     number = compare_tables(labelled, real, real, holdout=held, label="x", rng=rng()).prediction
     assert number is not None and number.measure == "RMSE" and number.real < number.guess
     assert number.kept == pytest.approx(1, abs=0.05)
@@ -205,20 +210,22 @@ def test_dates_are_shown_as_dates_and_stand_in_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "rows", "independent", "uniform", "mood"),
+    ("value", "rows", "independent", "uniform", "words"),
     [
-        (0.05, 0.0, 0.3, 1.7, "good"),
-        (0.2, 0.0, 0.3, 1.7, "mid"),
-        (0.5, 0.0, 0.3, 1.7, "bad"),
-        (1.8, 0.0, 0.3, 1.7, "bad"),
-        (18.0, math.nan, 20.0, 38.0, "good"),
-        (21.0, math.nan, 20.0, 38.0, "bad"),
-        (0.89, 0.91, 0.5, 0.5, "good"),
-        (0.49, 0.91, 0.5, 0.5, "bad"),
-        (1.0, math.nan, math.nan, math.nan, "mid"),
+        (0.01, 0.0, 0.3, 1.7, "nearly as good as the training rows themselves"),
+        (0.05, 0.0, 0.3, 1.7, "more than half of the way from independent columns to the training rows"),
+        (0.2, 0.0, 0.3, 1.7, "less than half of the way from independent columns to the training rows"),
+        (0.5, 0.0, 0.3, 1.7, "no better than independent columns"),
+        (1.8, 0.0, 0.3, 1.7, "no better than a uniform table"),
+        (18.0, math.nan, 20.0, 38.0, "better than independent columns"),
+        (21.0, math.nan, 20.0, 38.0, "no better than independent columns"),
+        (0.89, 0.91, 0.5, 0.5, "nearly as good as the training rows themselves"),
+        (0.49, 0.91, 0.5, 0.5, "no better than a uniform table"),
+        (0.6, 0.0, 0.01, 1.7, "more than half of the way from a uniform table to the training rows"),
+        (1.0, math.nan, math.nan, math.nan, "no scale is known"),
     ],
 )
 def test_a_metric_is_judged_by_its_scale(
-    value: float, rows: float, independent: float, uniform: float, mood: str
+    value: float, rows: float, independent: float, uniform: float, words: str
 ) -> None:
-    assert verdicts.of_metric(value, rows, independent, uniform)[1] == mood
+    assert placed(value, rows, independent, uniform) == words

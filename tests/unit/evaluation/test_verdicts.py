@@ -24,7 +24,7 @@ from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.scores import link, moments
 from fedsyn.evaluation.verdict import Judged, Verdict, judged
 from fedsyn.runs import finish as finishing
-from fedsyn.runs.compare import read_runs, rows_of
+from fedsyn.runs.compare import ComparedRun, rows_of
 from fedsyn.runs.engines import run
 from fedsyn.runs.report import load_evaluation
 from fedsyn.runs.sweep.report import report_folder
@@ -185,9 +185,9 @@ def test_runs_of_different_schemas_are_not_starred(tmp_path: Path) -> None:
         if bins == 8:
             (out / "schema.yaml").write_text((out / "schema.yaml").read_text(encoding="utf-8") + "\n# another\n")
         folders.append(out)
-    same, other = (rows_of(read_runs(some)) for some in ([folders[0], folders[0]], folders))
-    assert any("*" in text for _, group in same for _, texts in group for text in texts)
-    assert not any("*" in text for _, group in other for _, texts in group for text in texts)
+    same, other = (rows_of(list(map(ComparedRun.read, some))) for some in ([folders[0], folders[0]], folders))
+    assert any("*" in text for group in same.values() for _, texts in group for text in texts)
+    assert not any("*" in text for group in other.values() for _, texts in group for text in texts)
 
 
 def _config(data: dict[str, object]) -> dict[str, object]:

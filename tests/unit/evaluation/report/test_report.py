@@ -40,7 +40,7 @@ from fedsyn.runs.report import load_evaluation, load_evaluations, write_run_page
 from fedsyn.runs.sweep import load_results, load_sweep, run_sweep
 from fedsyn.runs.sweep.report import figures, report_folder
 from fedsyn.runs.sweep.results import CELL_FILE, Results, Row
-from fedsyn.runs.sweep.tables import AxisRoles, best, failures, is_geometric, main_axis
+from fedsyn.runs.sweep.tables import best, failures, is_geometric
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.version import installing
 
@@ -434,7 +434,7 @@ def test_report_of_a_sweep_has_settings_spread_and_plot(swept: Path) -> None:
     page = read(paths[0], links="cells/")
     assert "12 done, 0 failed" in page and "features: 4" in page and ">Against epsilon</h2>" in page
     results = load_results(swept)
-    assert main_axis(results) == "privacy.epsilon"
+    assert results.main == "privacy.epsilon"
     with paths[2].open(newline="", encoding="utf-8") as file:
         summary = list(csv.DictReader(file))
     assert len(summary) == 6
@@ -456,16 +456,17 @@ def results_over(**axes: list[Any]) -> Results:
 
 def test_the_main_axis_is_the_numeric_one_if_it_has_points_enough() -> None:
     names = ["a", "b", "c", "d"]
-    assert main_axis(results_over(name=names, epsilon=[1, 2, 3])) == "epsilon"
-    assert main_axis(results_over(epsilon=[1, 2], name=names)) == "name"
-    assert main_axis(results_over(rounds=[1, 2, 3], epsilon=[1, 2, 3, 4])) == "epsilon"
+    assert results_over(name=names, epsilon=[1, 2, 3]).main == "epsilon"
+    assert results_over(epsilon=[1, 2], name=names).main == "name"
+    assert results_over(rounds=[1, 2, 3], epsilon=[1, 2, 3, 4]).main == "epsilon"
 
 
 def test_axes_get_a_role_each() -> None:
     grid = results_over(**{"data.bins": [8, 16, 32], "mechanism.name": ["a", "b"], "federation.clients": [4, 9]})
-    assert AxisRoles.of(grid) == AxisRoles("data.bins", "mechanism.name", ("federation.clients",))
-    assert AxisRoles.of(results_over(epsilon=[1, 2, 3])) == AxisRoles("epsilon", None, ())
-    assert AxisRoles.of(results_over(a=["x", "y", "z"], b=["p", "q"])) == AxisRoles("a", "b", ())
+    assert (grid.main, grid.compared, grid.facets) == ("data.bins", "mechanism.name", ["federation.clients"])
+    alone, two = results_over(epsilon=[1, 2, 3]), results_over(a=["x", "y", "z"], b=["p", "q"])
+    assert (alone.main, alone.compared, alone.facets) == ("epsilon", None, [])
+    assert (two.main, two.compared, two.facets) == ("a", "b", [])
 
 
 def test_the_best_is_that_of_equal_settings_in_the_metrics_direction() -> None:

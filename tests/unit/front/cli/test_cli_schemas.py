@@ -10,7 +10,6 @@ from exports import PERSONAL, hospital, write_hospital
 from typed_commands import Fedsyn, Result, entry_point
 
 from fedsyn import yamlio
-from fedsyn.config import RunConfig
 from fedsyn.front.cli import reviewing
 from fedsyn.front.cli.init import config_text
 from fedsyn.loading import load_config, parse_config
@@ -280,16 +279,12 @@ def test_init_writes_two_files_that_are_ready_to_edit(fedsyn: Fedsyn, folder: Pa
     assert_one_message(fedsyn("init", "patients.csv"), "run.yaml exists", "--force")
 
 
-def test_every_key_of_a_configuration_is_shown_with_its_default() -> None:
-    """Taking the `#` away from everything changes nothing."""
-    text = config_text(["rows.csv"], {})
-    lines = [line for line in text.splitlines() if not re.match(r"^ *# [A-Z]", line)]
-    every = yamlio.loads("\n".join(re.sub(r"^( *)# ", r"\1", line) for line in lines), "run.yaml")
-    assert set(every) == {*RunConfig.model_fields, "epsilon", "delta"}
-    short = {"data": {"source": "rows.csv", "schema": "schema.yaml"}, "epsilon": 1, "delta": 1e-6}
-    alone = parse_config({**short, "federation": {"clients": 1}})  # one file: one holder, who adds the noise
-    assert (alone.aggregation.protocol, alone.aggregation.noise) == ("plain", "local")
-    assert parse_config(every).to_dict() == alone.to_dict()
+def test_a_table_in_one_file_has_one_holder_who_adds_the_noise() -> None:
+    written = parse_config(yamlio.loads(config_text(["rows.csv"], {}), "run.yaml"))
+    assert (written.federation.clients, written.privacy.epsilon, written.privacy.delta) == (1, 1.0, 1e-6)
+    assert (written.aggregation.protocol, written.aggregation.noise) == ("plain", "local")
+    typed = parse_config(yamlio.loads(config_text(["a.parquet", "b.parquet"], {}), "run.yaml"))
+    assert (typed.federation.clients, typed.synthesis.format) == (2, "parquet")
 
 
 def test_several_files_are_holders(fedsyn: Fedsyn, folder: Path) -> None:

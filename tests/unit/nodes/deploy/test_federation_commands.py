@@ -153,7 +153,7 @@ def test_the_status_fits_a_terminal(capsys: pytest.CaptureFixture[str], monkeypa
         "its certificate ends in 24 days" in said
         and "hospital-4" in said
         and "never seen" in said
-        and "3f9c2a1b7d  " in said
+        and "3f9c2a1b7d finished" in said
         and "18446744073709551615" not in said  # Flower's number is for programs: --json
     )
 

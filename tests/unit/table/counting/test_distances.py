@@ -1,23 +1,17 @@
-"""Workload errors in L2, and distances of many cliques at once, against brute force."""
+"""Distances of many cliques at once, against brute force."""
 
 from __future__ import annotations
 
 import itertools
-from math import sqrt
 
 import numpy as np
 import pytest
 
 import fedsyn.table.counting.distances as distances_module
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ConfigError
-from fedsyn.evaluation.base import EvaluationInput
-from fedsyn.evaluation.real import marginals as marginal_metrics
-from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.table.counting.distances import touched_distances
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.workload import Workload, all_kway
 
 DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
 CLIQUES: list[Clique] = [q for k in (1, 2, 3, 4) for q in itertools.combinations(DOMAIN.attributes, k)]
@@ -32,42 +26,6 @@ def a_model(seed: int = 3) -> Model:
     rng = np.random.default_rng(seed)
     measured = [Measurement(q, rng.random(DOMAIN.shape_of(q)) ** 3 * 10, 1.0) for q in itertools.pairwise("abcd")]
     return estimate(DOMAIN, measured, total=50.0, config=EstimateConfig(iterations=40))
-
-
-# Workload error in L2 ------------------------------------------------------------------------------------------------
-
-
-def by_hand(real: np.ndarray, made: list[np.ndarray], workload: Workload) -> float:
-    total = 0.0
-    for clique, weight, other in zip(workload.cliques, workload.weights, made, strict=True):
-        p = np.zeros(DOMAIN.shape_of(clique))
-        for row in real:
-            p[tuple(int(row[axis]) for axis in DOMAIN.axes(clique))] += 1 / len(real)
-        total += weight * sqrt(float(((p - other / other.sum()) ** 2).sum()))
-    return total / sum(workload.weights)
-
-
-def test_l2_error_of_a_model_and_of_a_table_are_those_of_their_marginals() -> None:
-    workload = Workload(all_kway(DOMAIN, 2).cliques, tuple(np.arange(1.0, 7.0)))
-    real, made, model = table(70), table(31, seed=9), a_model()
-    data = EvaluationInput(train=real, domain=DOMAIN, workload=workload, model=model)
-    expected = by_hand(real, model.project_many(workload.cliques), workload)
-    assert evaluate(["workload_error_l2"], data)["workload_error_l2"] == pytest.approx(expected, rel=1e-9)
-    data = EvaluationInput(train=real, domain=DOMAIN, workload=workload, synthetic=made)
-    expected = by_hand(real, [m.astype(float) for m in count(made, DOMAIN, workload.cliques)], workload)
-    assert evaluate(["workload_error_l2"], data)["workload_error_l2"] == pytest.approx(expected, rel=1e-9)
-    errors = evaluate(["workload_error", "workload_error_l2"], data)
-    assert errors["workload_error_l2"] < errors["workload_error"], "the L2 norm is the smaller one"
-
-
-def test_l2_error_needs_marginals_that_can_be_formed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marginal_metrics, "_LARGEST_DENSE", 19)
-    data = EvaluationInput(train=table(20), domain=DOMAIN, workload=all_kway(DOMAIN, 2), model=a_model())
-    with pytest.raises(ConfigError, match="c × d has 20"):
-        evaluate(["workload_error_l2"], data)
-    assert evaluate(["workload_error"], data)["workload_error"] > 0
-    with pytest.raises(ConfigError, match="synthetic table"):
-        evaluate(["workload_error_l2"], EvaluationInput(train=table(20), domain=DOMAIN, workload=all_kway(DOMAIN, 2)))
 
 
 # Distances -----------------------------------------------------------------------------------------------------------

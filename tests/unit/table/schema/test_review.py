@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from fedsyn.errors import ConfigError, SchemaError
+from fedsyn.errors import SchemaError
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.approval import How, findings, left
 from fedsyn.table.schema.draft import draft_columns, drafted_schema
@@ -136,7 +136,7 @@ def test_columns_are_written_where_they_stand() -> None:
 
 
 def test_a_column_that_is_not_there() -> None:
-    with pytest.raises(ConfigError, match=r"has no column 'wards' \(did you mean 'ward'\?\)"):
+    with pytest.raises(SchemaError, match=r"has no column 'wards' \(did you mean 'ward'\?\)"):
         approve(TEXT, ["wards"])
     with pytest.raises(SchemaError, match="has no column 'x'"):
         with_column(TEXT, "x", {})

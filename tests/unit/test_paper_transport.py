@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
+from experiments import transport as module
+from experiments.transport import pair_distance
 from fedsyn.domain import Domain
 from fedsyn.errors import RunError
 from fedsyn.evaluation.base import ColumnRange, EvaluationInput
-from fedsyn.evaluation.real import transport as module
-from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.evaluation.real.transport import pair_distance
+from fedsyn.evaluation.real.metrics import evaluate as evaluated
 from fedsyn.table.counting.workload import all_kway
 
 pytest.importorskip("ot", reason="POT is an extra")
@@ -21,6 +21,10 @@ RANGES = {
     "x": ColumnRange(np.arange(10) * 2.0 + 1.0, 0.0, 20.0),
     "y": ColumnRange(np.array([-1.0, 0.0, 5.0, 6.0, np.nan]), -1.0, 6.0),
 }
+
+
+def evaluate(names: list[str], data: EvaluationInput) -> dict[str, float]:
+    return evaluated([f"experiments.paper_metrics:{name}" for name in names], data)
 
 
 def given(test: np.ndarray, synthetic: np.ndarray, **more: object) -> EvaluationInput:

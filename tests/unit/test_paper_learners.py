@@ -4,18 +4,21 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score
 
+from experiments import efficacy as module
+from experiments.efficacy import features, weighted_f1
 from fedsyn.domain import Domain
 from fedsyn.evaluation.base import ColumnRange, EvaluationInput
-from fedsyn.evaluation.learners import efficacy as module
-from fedsyn.evaluation.learners.boosting import f1_of_classes
-from fedsyn.evaluation.learners.efficacy import features
-from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.evaluation.real.metrics import evaluate as evaluated
 from fedsyn.table.counting.workload import all_kway
 
 pytest.importorskip("xgboost", reason="XGBoost is an extra")
 
 LEARNERS = ("rf", "mlp", "xgb")
 F1, RMSE = [f"f1_{x}" for x in LEARNERS], [f"rmse_{x}" for x in LEARNERS]
+
+
+def evaluate(names: list[str], data: EvaluationInput) -> dict[str, float]:
+    return evaluated([f"experiments.paper_metrics:{name}" for name in names], data)
 
 
 def labelled(rows: int, classes: int, seed: int, noise: float = 0.2) -> tuple[np.ndarray, Domain]:
@@ -64,7 +67,7 @@ def test_classifiers_learn_what_can_be_learned_and_the_score_is_weighted(classes
 
 def test_f1_is_weighted_by_class() -> None:
     """A constant prediction of a class with 84.5% of the rows scores the published figure for shoppers."""
-    constant = f1_of_classes(np.repeat([0, 1], [8453, 1547]), np.zeros(10_000, dtype=int), "weighted")
+    constant = weighted_f1(np.repeat([0, 1], [8453, 1547]), np.zeros(10_000, dtype=int))
     assert constant == pytest.approx(0.774, abs=5e-4)
 
 

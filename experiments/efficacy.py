@@ -26,7 +26,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fedsyn.evaluation.base import EvaluationInput
-from fedsyn.evaluation.learners.boosting import f1_of_classes, one_thread, regression_error
+from fedsyn.evaluation.learners.boosting import one_thread, regression_error
 
 Learner = Literal["rf", "mlp", "xgb"]
 
@@ -50,7 +50,14 @@ def f1_with(data: EvaluationInput, learner: Learner) -> float:
         predicted = np.full(truth.size, seen[np.argmax(np.bincount(y))] if seen.size else 0)
     else:
         predicted = seen[_predictions(_classifier(learner, y), x, y, x_test)]
-    return f1_of_classes(truth, predicted, "weighted")
+    return weighted_f1(truth, predicted)
+
+
+def weighted_f1(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """Return the mean F1 score of the classes that `truth` has, each counted by its rows there."""
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(truth, predicted, labels=np.unique(truth), average="weighted"))
 
 
 def logistic(data: EvaluationInput) -> np.ndarray:
@@ -85,7 +92,7 @@ def f1_lr(data: EvaluationInput) -> float:
 
     truth, made = data.test[:, data.label_axis].astype(np.int64), logistic(data)
     if data.domain[data.label] != 2:
-        return f1_of_classes(truth, made, "weighted")
+        return weighted_f1(truth, made)
     return float(f1_score(truth, made, labels=[1], average="macro", zero_division=0.0))
 
 
