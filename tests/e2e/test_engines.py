@@ -92,13 +92,6 @@ def test_the_seed_alone_decides_the_result(config: Path, serial: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_process_pool_gives_the_serial_result(config: Path, serial: Path) -> None:
-    out = config.parent / "pool"
-    fedsyn_run(config, out, "runtime.workers=2")
-    assert_same_result(out, serial)
-
-
-@pytest.mark.slow
 def test_ray_gives_the_serial_result(config: Path, serial: Path) -> None:
     out = config.parent / "ray"
     fedsyn_run(config, out, "runtime.engine=ray")

@@ -59,13 +59,6 @@ def serial(config: Path) -> Path:
     return out
 
 
-@pytest.mark.slow
-def test_a_process_pool_gives_the_serial_result(config: Path, serial: Path) -> None:
-    out = config.parent / "pool"
-    fedsyn_run(config, out, "runtime.workers=2")
-    assert_same_result(out, serial)
-
-
 @pytest.mark.slow  # test_engines runs another mechanism on Ray by default
 def test_ray_gives_the_serial_result(config: Path, serial: Path) -> None:
     out = config.parent / "ray"

@@ -91,13 +91,6 @@ def test_a_malicious_threat_model_opens_the_same(config: Path, parties: Path) ->
     same_result(out, parties)
 
 
-@pytest.mark.slow
-def test_a_process_pool_gives_the_serial_result(config: Path, parties: Path) -> None:
-    out = config.parent / "pool"
-    fedsyn_run(config, out, "runtime.workers=2")
-    same_result(out, parties)
-
-
 @pytest.mark.slow  # test_engines runs another mechanism on Ray by default
 def test_ray_gives_the_serial_result(config: Path, parties: Path) -> None:
     out = config.parent / "ray"

@@ -391,10 +391,10 @@ def test_ray_gives_what_one_process_gives(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_what_a_cell_needs_of_ray(tmp_path: Path) -> None:
-    axes = [{"runtime.workers": 3}, {"runtime.ray": {"cpus": 2, "memory": 4.5, "retries": 1, "wait": 9}}]
+    axes = [{"runtime.seed": 3}, {"runtime.ray": {"cpus": 2, "memory": 4.5, "retries": 1, "wait": 9}}]
     cells = load_sweep(write(tmp_path, list=axes)).cells
     found = [_needs(CellTask(cell, tmp_path)) for cell in cells]
-    assert found == [Needs(3, None, 5, 300.0), Needs(2, 4.5, 1, 9.0)]
+    assert found == [Needs(1, None, 5, 300.0), Needs(2, 4.5, 1, 9.0)]
 
 
 def test_shipped_sweeps_are_usable(tmp_path: Path) -> None:
