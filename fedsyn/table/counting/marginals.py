@@ -38,9 +38,9 @@ _CELLS_AT_ONCE = 1 << 22
 _FEW_ROWS = 1 << 12
 # From so many pairs on it is considered to multiply; attributes of more values are left out, as their products mostly
 # add zeros; columns of a product, and rows of one.
-_MANY_PAIRS, _MOST_VALUES, _MOST_COLUMNS, _MULTIPLIED = 1000, 32, 1 << 11, 1 << 12
+_MANY_PAIRS, _MOST_VALUES, _MOST_COLUMNS, _MULTIPLIED = 1000, 32, 1 << 12, 1 << 12
 # Seconds that a pair by itself costs more than here, and that each of its rows adds; of a multiplication (measured).
-_PER_PAIR, _PER_ROW, _PER_PRODUCT = 2e-6, 2e-9, 2e-11
+_PER_PAIR, _PER_ROW, _PER_PRODUCT = 2e-6, 3e-9, 1e-11
 # Numbers that are counted together at a time: what the cache of a core holds.
 _NUMBERS_AT_ONCE = 1 << 17
 # Numbers that are sorted at once without asking whether counting would be cheaper: those of a small table.
