@@ -135,7 +135,7 @@ def test_check_says_what_needs_approval(fedsyn: Fedsyn, folder: Path) -> None:
     drafted(fedsyn)
     result = fedsyn("schema", "check", "schema.yaml", "--data", "patients.csv")
     assert result.code == 1 and "15 of 15 columns need approval" in result.out
-    assert "Temperatur: read from the data: its kind; its bounds; whether values are missing" in result.out
+    assert "Temperatur: read from the data: its kind; its bounds and bins; whether values are missing" in result.out
     assert_no_cell_of_a_person(result.out)
     assert fedsyn("schema", "review", "schema.yaml", "--all", "--data", "patients.csv").code == 0
     result = fedsyn("schema", "check", "schema.yaml")
