@@ -12,7 +12,7 @@ from rich.text import Text
 
 from fedsyn.config import DEFAULT_MECHANISM
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK
-from fedsyn.privacy.conversion import zcdp_rho
+from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.registry import contract_class
 from fedsyn.selection.rows import pairs_shown
 from fedsyn.table.schema.base import AsideColumn
@@ -81,7 +81,7 @@ def carried(guesses: Mapping[str, Guess], rows: int) -> str:
     """Return in how many pairs of a draft's columns its rows can show a link, as a clause."""
     columns = sum(not isinstance(guess.column, AsideColumn) for guess in guesses.values())
     pairs, share = math.comb(columns, 2), contract_class(DEFAULT_MECHANISM).Options().sketch_share
-    mu2 = 2.0 * zcdp_rho(EPSILON, DELTA) * share
+    mu2 = PrivacyBudget(EPSILON, DELTA).mu ** 2 * share
     shown = pairs_shown(mu2, pairs, rows, LEAST_LINK, CHANCE)
     which = f"all {pairs:,}" if shown == pairs else f"about {shown:,} of {pairs:,}" if shown else f"none of {pairs:,}"
     where = f"in {which} pairs of columns"

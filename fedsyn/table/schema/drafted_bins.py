@@ -3,8 +3,9 @@
 The error of a column in g bins is the L1 distance between the shares of its values in `FINEST` cells, as they are and
 as a run would have them, and has two parts:
 
-- **Noise.** On bins with shares p of n rows it comes to sqrt(2/pi) sigma (sum of sqrt p)^2 / n. Half of the budget goes
-  to the d columns' own marginals, so that sigma^2 = d / rho: the more rows, the finer; the more columns, the coarser.
+- **Noise.** On bins with shares p of n rows it comes to sqrt(2/pi) sigma (sum of sqrt p)^2 / n. Half of the budget
+  mu^2 goes to the d columns' own marginals, so that sigma^2 = 2 d / mu^2: more rows have finer bins, more columns
+  coarser ones.
 - **Width.** A run draws evenly inside a bin. Of the distance that this leaves what chance puts there is taken away, a
   variance of p (1 - g / FINEST) / n in each cell: coarse bins of a flat column lose nothing.
 
@@ -43,10 +44,10 @@ _CHANCE = sqrt(2.0 / pi)  # mean distance from 0 of a normal number
 
 def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: frozenset[str]) -> dict[str, ColumnBase]:
     """Return the ordered ones of a table's drafted columns, with the bins that its rows carry at `EPSILON`."""
-    from fedsyn.privacy.conversion import zcdp_rho  # with SciPy, which only a draft needs here
+    from fedsyn.privacy.budget import PrivacyBudget  # with SciPy, which only a draft needs here
 
     modelled = sum(not isinstance(column, AsideColumn) for column in columns.values())
-    noise = _CHANCE * sqrt(modelled / zcdp_rho(EPSILON, DELTA)) / len(frame)
+    noise = _CHANCE * sqrt(2.0 * modelled) / PrivacyBudget(EPSILON, DELTA).mu / len(frame)
     some, found = frame.iloc[:: -(-len(frame) // _ROWS)], dict[str, ColumnBase]()
     for name, column in columns.items():
         if isinstance(column, BinnedColumn):
