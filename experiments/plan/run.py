@@ -133,7 +133,6 @@ def prior() -> Iterator[str]:
         found.append((*like, within))
         yield f"{name:20} unevenness {like.unevenness:.3f} (sd {within:.3f}) links {like.links:.4f}"
     even, links, _ = np.quantile(found, [1 / 6, 1 / 2, 5 / 6], axis=0).T
-    even = even[::-1]
     typical = ", ".join(f"Likeness({a:.3f}, {b:.4f})" for a, b in zip(even, links, strict=True))
     yield f"TYPICAL = ({typical})"
     yield f"WITHIN = {np.median(np.array(found)[:, 2]):.3f}"

@@ -2,10 +2,10 @@
 
 A column's masses fall off geometrically over its values, as steeply as its unevenness u says. Of s values it has
 s^(1 - u log s) effective cells (`views.effective_cells`): the more values, the less even, since what has many is skewed
-more often than what has two. A row is normal scores of one factor: column j loads on it
-with a_j, so that columns i and j correlate by rho = a_i a_j; cut at the masses, the scores are codes. Values without an
-order stand in a random one. The loadings are powers of uniform numbers, some strong columns beside weak ones, with the
-power that makes the mean of rho^2 over pairs the table's `links`.
+more often than what has two. A row is normal scores of one factor: column j loads on it with a_j, so that columns i and
+j correlate by rho = a_i a_j; cut at the masses, the scores are codes. Values without an order stand in a random one.
+The loadings are powers of uniform numbers, some strong columns beside weak ones, with the power that makes the mean of
+rho^2 over pairs the table's `links`.
 
 What tables are like was read off the tuning side of experiments/held_out: `python experiments/plan/run.py --prior`
 prints `TYPICAL` and `WITHIN` anew. A table's `links` is the mean over its pairs of phi^2 / (1 + phi^2), Pearson's
@@ -35,8 +35,9 @@ class Likeness(NamedTuple):
     links: float
 
 
-#: Of either, what a sixth, half and five sixths of the tables have less than.
-TYPICAL = (Likeness(0.102, 0.0009), Likeness(0.042, 0.0715), Likeness(0.008, 0.2248))
+#: Of either, what a sixth, half and five sixths of the tables have less than. Both grow together: over the 22 tables
+#: their ranks correlate by 0.33.
+TYPICAL = (Likeness(0.008, 0.0009), Likeness(0.042, 0.0715), Likeness(0.102, 0.2248))
 #: Standard deviation of log(effective cells) / log(s) of one table's columns beside that: the median over the tables.
 WITHIN = 0.035
 _TRIES = 64  # of drawing rows that constraints allow
