@@ -104,13 +104,15 @@ def chosen(side: str) -> list[str]:
 
 
 def likeness(codes: npt.NDArray[np.integer], domain: Domain) -> tuple[Likeness, float]:
-    """Return what a table is like, and the standard deviation of its columns' evenness; columns of one value aside."""
+    """Return what a table is like, and the sd of its columns' evenness beside that; columns of one value aside."""
     names = [name for name in domain if len(np.unique(codes[:, domain.axes((name,))[0]])) > 1]
     masses = {
         name: np.asarray(own, np.float64).ravel() / len(codes)
         for name, own in zip(names, count(codes, domain, [(name,) for name in names]), strict=True)
     }
     even = np.array([log(effective_cells(own)) / log(len(own)) for own in masses.values()])
+    logs = np.log([len(own) for own in masses.values()])
+    uneven = float(np.sum(1.0 - even) / np.sum(logs))
     pairs, found = list(combinations(names, 2)), list[float]()
     for (a, b), own in zip(pairs, count(codes, domain, pairs), strict=True):
         alone = np.outer(masses[a], masses[b])
@@ -119,7 +121,7 @@ def likeness(codes: npt.NDArray[np.integer], domain: Domain) -> tuple[Likeness, 
         chance = np.prod([np.count_nonzero(masses[name]) - 1.0 for name in (a, b)]) / (len(codes) - 1.0)
         squared = max(0.0, float(np.sum(off**2 / alone[there])) - float(chance))
         found.append(squared / (1.0 + squared))
-    return Likeness(float(even.mean()), float(np.mean(found)) if found else 0.0), float(even.std())
+    return Likeness(uneven, float(np.mean(found)) if found else 0.0), float(np.std(even + uneven * logs))
 
 
 def prior() -> Iterator[str]:
@@ -129,7 +131,7 @@ def prior() -> Iterator[str]:
         rows = rows_of(name)
         like, within = likeness(rows.train, rows.domain)
         found.append((*like, within))
-        yield f"{name:20} evenness {like.evenness:.3f} (sd {within:.3f}) links {like.links:.4f}"
+        yield f"{name:20} unevenness {like.unevenness:.3f} (sd {within:.3f}) links {like.links:.4f}"
     even, links, _ = np.quantile(found, [1 / 6, 1 / 2, 5 / 6], axis=0).T
     typical = ", ".join(f"Likeness({a:.3f}, {b:.4f})" for a, b in zip(even, links, strict=True))
     yield f"TYPICAL = ({typical})"

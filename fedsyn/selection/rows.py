@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import fsum, sqrt
 
+import numpy as np
+from scipy.special import chdtri
+
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
 _HIDDEN = 0.1
@@ -62,6 +65,16 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
     return rows * rows < sqrt(2.0) * sketches / mu2
 
 
+def pairs_shown(mu2: float, pairs: int, rows: float, association: float, chance: float) -> int:
+    """Return in how many pairs of columns an association (Cramér's V) would stand out of the sketches' noise.
+
+    Of k pairs, each in halves of equal mass (`shows_nothing`), one has a squared distance of (n V)^2 / 4 and noise of
+    sigma^2 = k / (4 mu^2) in one dimension; with chance / k its square is beyond the quantile of chi-squared.
+    """
+    k = np.arange(1, pairs + 1)
+    return int(np.count_nonzero(k * chdtri(1, chance / k) <= mu2 * (rows * association) ** 2))
+
+
 def arranging_share(mu2: float, pairs: Sequence[tuple[int, int]], sizes: Sequence[int], rows: float) -> float:
     """Return the share of the budget that finds an order for values that have none.
 
@@ -85,4 +98,4 @@ def arranging_share(mu2: float, pairs: Sequence[tuple[int, int]], sizes: Sequenc
     return min(share, ARRANGING) if share <= 2.0 * ARRANGING else 0.0
 
 
-__all__ = ["ARRANGED", "ARRANGING", "arranging_share", "shows_nothing", "sketched_sizes", "width_of"]
+__all__ = ["ARRANGED", "ARRANGING", "arranging_share", "pairs_shown", "shows_nothing", "sketched_sizes", "width_of"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from rich import box
@@ -9,8 +10,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from fedsyn.config import DEFAULT_MECHANISM
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK
+from fedsyn.privacy.budget import PrivacyBudget
+from fedsyn.registry import contract_class
+from fedsyn.selection.rows import pairs_shown
 from fedsyn.table.schema.base import AsideColumn
+from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.draft import Guess
+from fedsyn.table.schema.drafted_bins import DELTA, EPSILON
 from fedsyn.table.schema.proposals import Proposal
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
@@ -49,7 +57,7 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
     apart = [name for name, guess in guesses.items() if isinstance(guess.column, AsideColumn)]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
-    said = [f"{rows:,} rows were read."] if rows else []
+    said = [f"{rows:,} rows were read{carried(guesses, rows)}."] if rows else []
     if apart:
         said.append(f"Left out of the synthetic table: {', '.join(apart)}. Only --keep NAME keeps one of them.")
     for name, (values, held) in folded.items():
@@ -69,7 +77,20 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
     return said
 
 
+def carried(guesses: Mapping[str, Guess], rows: int) -> str:
+    """Return in how many pairs of a draft's columns its rows can show a link, as a clause."""
+    columns = sum(not isinstance(guess.column, AsideColumn) for guess in guesses.values())
+    pairs, share = math.comb(columns, 2), contract_class(DEFAULT_MECHANISM).Options().sketch_share
+    mu2 = PrivacyBudget(EPSILON, DELTA).mu ** 2 * share
+    shown = pairs_shown(mu2, pairs, rows, LEAST_LINK, CHANCE)
+    which = f"all {pairs:,}" if shown == pairs else f"about {shown:,} of {pairs:,}" if shown else f"none of {pairs:,}"
+    where = f"in {which} pairs of columns"
+    return f"; at epsilon {EPSILON:g} they can show a link (Cramér's V of {LEAST_LINK:g}) {where}" if pairs else ""
+
+
 def _why(guess: Guess) -> str:
+    if isinstance(guess.column, BinnedColumn):
+        return f"{guess.why}; {guess.column.size - guess.column.missing} bins"
     if guess.folded[0]:
         return f"{guess.why}; {guess.folded[0]:,} values become 'other'"
     return f"{guess.why}; {guess.rare} rare" if guess.rare else guess.why

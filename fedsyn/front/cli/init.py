@@ -33,7 +33,7 @@ def init(
     files: Annotated[list[str], typer.Argument(help="Your table, or one file per holder.", metavar="FILE")],
     label: LabelOption = None,
     keep: KeepOption = None,
-    bins: BinsOption = 32,
+    bins: BinsOption = None,
     separator: SeparatorOption = None,
     encoding: EncodingOption = None,
     decimal: DecimalOption = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,7 +32,7 @@ DecimalOption = Annotated[str | None, typer.Option(help="Decimal mark of a text 
 SheetOption = Annotated[str | None, typer.Option(help="Sheet of an Excel file, by name or number; default: the first.")]
 HeaderOption = Annotated[int | None, typer.Option(min=1, max=5, help="Rows of names, joined; default: 1.")]
 SkipRowsOption = Annotated[int | None, typer.Option(min=0, max=1000, help="Rows above the names, such as a title.")]
-BinsOption = Annotated[int, typer.Option(help="Bins of ordered columns.")]
+BinsOption = Annotated[int | None, typer.Option(help="Bins of ordered columns; default: as many as rows carry.")]
 LabelOption = Annotated[str | None, typer.Option(help="Column that the evaluation predicts.")]
 KeepOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Keep a column that looks personal; may be repeated.")
@@ -45,7 +46,7 @@ FewOption = Annotated[int, typer.Option(min=1, help="A category that fewer rows 
 @app.command("draft")
 def draft_command(
     file: Annotated[str, typer.Argument(help="CSV, TSV, Excel or Parquet file.", metavar="FILE")],
-    bins: BinsOption = 32,
+    bins: BinsOption = None,
     label: LabelOption = None,
     keep: KeepOption = None,
     separator: SeparatorOption = None,
@@ -92,16 +93,18 @@ def file_options(
 
 
 def drafted(
-    files: Sequence[str], options: dict[str, Any], bins: int, label: str | None, keep: Sequence[str]
+    files: Sequence[str], options: dict[str, Any], bins: int | None, label: str | None, keep: Sequence[str]
 ) -> tuple[Cells, dict[str, Guess], list[Proposal], str]:
     """The cells of all files under one another, what their columns are guessed to be, what holds, and the draft's text.
 
     Raises:
         DataError: files of different columns, or no column is modelled.
     """
-    from fedsyn.table.schema import Schema
+    from fedsyn.front.cli.drafts import carried
+    from fedsyn.table.schema import BinnedColumn, Schema
     from fedsyn.table.schema.columns import KINDS
     from fedsyn.table.schema.draft import draft_columns, drafted_schema
+    from fedsyn.table.schema.drafted_bins import FINEST
     from fedsyn.table.schema.proposals import proposed_constraints
     from fedsyn.table.schema.review import remarks
 
@@ -114,7 +117,13 @@ def drafted(
         )
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     holding = proposed_constraints(schema, cells.frame)
-    return cells, guesses, holding, schema.dumps(remarks(guesses, holding))
+    for name in {name for one in holding for name in one.columns} if bins is None else ():
+        if isinstance(column := guesses[name].column, BinnedColumn):  # wide bins keep little of what it holds to
+            guesses[name] = replace(guesses[name], column=column.cut(FINEST))
+    schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
+    said, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
+    said[first] = [f"{rows:,} rows{carried(guesses, rows)}.", *said.get(first, ())]
+    return cells, guesses, holding, schema.dumps(said)
 
 
 def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:

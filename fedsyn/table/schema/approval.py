@@ -179,7 +179,7 @@ def not_approved(left: Mapping[str, Sequence[str]]) -> str:
 
 _WORDS = {
     "kind": "its kind",
-    "bounds": "its bounds",
+    "bounds": "its bounds and bins",
     "categories": "its categories",
     "missing": "whether values are missing",
 }

@@ -346,6 +346,10 @@ class BinnedColumn(ColumnBase):
             return values, absent
         return (low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64), absent
 
+    def cut(self, bins: int) -> Self:
+        """The column, cut into `bins` equal ones."""
+        return type(self).model_validate({**self.model_dump(), "bins": bins})
+
     @property
     def within(self) -> Within | None:
         """The pieces to which draws are restricted, or None."""

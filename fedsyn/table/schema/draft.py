@@ -18,9 +18,11 @@ from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.table.schema.base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
+from fedsyn.table.schema.drafted_bins import FINEST, resolved
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
+from fedsyn.table.schema.values import MISSING_TEXT
 from fedsyn.table.schema.vocabulary import (
     ENOUGH,
     FEW_ROWS,
@@ -89,7 +91,7 @@ class GuessOptions:
         stored: whether the table had dtypes, which come back (a file of text has none).
     """
 
-    bins: int = 32
+    bins: int = FINEST
     is_label: bool = False
     keep: bool = False
     decimal: str | None = None
@@ -371,7 +373,7 @@ _STEPS = (("minute", "min"), ("second", "s"), ("millisecond", "ms"), ("microseco
 
 def draft_columns(
     frame: pd.DataFrame,
-    bins: int = 32,
+    bins: int | None = None,
     label: str | None = None,
     keep: Collection[str] = (),
     *,
@@ -385,7 +387,7 @@ def draft_columns(
 
     Args:
         frame: the table to read.
-        bins: number of equal-width bins of every ordered column.
+        bins: number of equal-width bins of every ordered column; None: as many of each as its rows carry (`resolved`).
         label: the column to predict, or None.
         keep: columns that are not set aside, whatever they look like.
         decimal: the decimal mark of numbers in text, where somebody said it.
@@ -398,7 +400,7 @@ def draft_columns(
         ConfigError: `bins` out of range, or a name in `keep` that is none of a column.
         DataError: no rows or columns, doubled column names, or `label` is not a column.
     """
-    if type(bins) is not int:
+    if bins is not None and type(bins) is not int:
         raise ConfigError(f"bins must be a whole number, found {type(bins).__name__}")
     names = [str(name) for name in frame.columns]
     if len(frame) == 0 or not names:
@@ -408,7 +410,7 @@ def draft_columns(
         raise DataError(f"cannot draft a schema: more than one column is named '{doubled}'")
     if label is not None and label not in names:
         raise DataError(f"the table has no column '{label}'{nearest(label, names)}")
-    if not 1 <= bins <= MOST_BINS:
+    if bins is not None and not 1 <= bins <= MOST_BINS:
         raise ConfigError(f"bins must lie between 1 and {MOST_BINS}; got {bins}")
     for name in keep:
         if name not in names:
@@ -416,8 +418,12 @@ def draft_columns(
     guesses = {}
     for j, name in enumerate(names):
         is_label = name == label
-        asked = GuessOptions(bins, is_label, is_label or name in keep, decimal, stored=not text)
+        asked = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
+    if bins is None:
+        words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
+        for name, column in resolved({n: guess.column for n, guess in guesses.items()}, frame, words).items():
+            guesses[name] = replace(guesses[name], column=column)
     quantities = (DecimalColumn, NumericColumn)
     bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, quantities)}
     for name, said in places_on_earth(bounds).items():

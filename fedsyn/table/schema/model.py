@@ -273,7 +273,7 @@ class Schema(BaseModel, Shown):
 
     @classmethod
     def draft(
-        cls, frame: AnyFrame, bins: int = 32, label: str | None = None, keep: Collection[str] = (), **how: Any
+        cls, frame: AnyFrame, bins: int | None = None, label: str | None = None, keep: Collection[str] = (), **how: Any
     ) -> Schema:
         """Proposes a schema for a table, which no run accepts before approval; see `draft.draft_columns`.
 

@@ -48,10 +48,12 @@ class Proposal:
     Attributes:
         rule: itself.
         rows: that it was seen to hold in: those in which none of its columns is missing.
+        columns: that it is about.
     """
 
     rule: AnyRule
     rows: int
+    columns: tuple[str, ...] = ()
 
 
 def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
@@ -71,7 +73,7 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
             continue
         if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
             known = np.logical_and.reduce([~table.absent(name) for name in names])
-            found.append(Proposal(rule, int(known.sum())))
+            found.append(Proposal(rule, int(known.sum()), tuple(names)))
     return found
 
 

@@ -14,6 +14,7 @@ from fedsyn.front.cli import reviewing
 from fedsyn.front.cli.init import config_text
 from fedsyn.loading import load_config, parse_config
 from fedsyn.table.schema import Schema
+from fedsyn.table.schema.drafted_bins import FINEST
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_check_says_what_needs_approval(fedsyn: Fedsyn, folder: Path) -> None:
     drafted(fedsyn)
     result = fedsyn("schema", "check", "schema.yaml", "--data", "patients.csv")
     assert result.code == 1 and "15 of 15 columns need approval" in result.out
-    assert "Temperatur: read from the data: its kind; its bounds; whether values are missing" in result.out
+    assert "Temperatur: read from the data: its kind; its bounds and bins; whether values are missing" in result.out
     assert_no_cell_of_a_person(result.out)
     assert fedsyn("schema", "review", "schema.yaml", "--all", "--data", "patients.csv").code == 0
     result = fedsyn("schema", "check", "schema.yaml")
@@ -243,7 +244,11 @@ def test_a_constraint_that_was_seen_is_stated_only_if_a_person_says_so(
     fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
-    assert fedsyn("init", "visits.csv").code == 0
+    result = fedsyn("init", "visits.csv")
+    assert result.code == 0 and "240 rows were read; at epsilon 1 they can show a link" in " ".join(result.out.split())
+    drafted = Schema.load(folder / "schema.yaml").columns  # 240 rows carry fewer bins, but a constraint needs fine ones
+    assert {drafted[name].bins for name in ("came", "left")} == {FINEST}
+    assert "#? 240 rows; at epsilon 1" in (folder / "schema.yaml").read_text(encoding="utf-8")
     result = fedsyn("schema", "review", "schema.yaml", "--all", "--data", "visits.csv")
     assert "What was seen to hold is left in it as comments" in result.out
     assert Schema.load(folder / "schema.yaml").constraints == ()

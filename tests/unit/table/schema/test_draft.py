@@ -23,6 +23,7 @@ from fedsyn.table.schema import Schema
 from fedsyn.table.schema.base import ASIDE
 from fedsyn.table.schema.columns import KINDS
 from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
+from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.proposals import proposed_constraints
 from fedsyn.table.schema.review import _HOLD, remarks, without_remarks
@@ -35,9 +36,9 @@ PIECES = [*_TYPED.split(), "", "a b", "€ 5", "prefer not to say", "# no", "a: 
 
 
 def guess(values: list[object], name: str = "x", **asked: object) -> Guess:
-    """The guess for one column of a file of text."""
+    """The guess for one column of a file of text, of as many bins as a schema has unless it says."""
     frame = pd.DataFrame({name: pd.Series([str(v) for v in values], dtype=object)})
-    return draft_columns(frame, text=True, **asked)[name]  # type: ignore[arg-type]
+    return draft_columns(frame, text=True, **{"bins": FINEST, **asked})[name]  # type: ignore[arg-type]
 
 
 def keys(found: Guess) -> dict[str, object]:

@@ -56,7 +56,7 @@ def test_what_is_left_is_said_per_column() -> None:
     schema = Schema.loads(TEXT)
     words = left(schema)
     assert list(words) == ["age", "ward", "town"]
-    assert words["age"] == ["its kind", "its bounds", "whether values are missing"]
+    assert words["age"] == ["its kind", "its bounds and bins", "whether values are missing"]
     assert any("some of its categories are held by fewer than 10" in word for word in words["town"])
     found = findings(schema, rows())
     assert found["ward"].rare == ("west",) and (found["town"].unlisted, found["town"].unlisted_rows) == (1, 50)
