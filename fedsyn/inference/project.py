@@ -158,7 +158,7 @@ def planner_of(tree: JunctionTree) -> QueryPlanner:
 _PEAK_CELLS = 1 << 22
 # A multiplication for a single cell costs about this many of a projection's, which run in longer loops.
 _CELL_COST = 2.0
-# From so many pairs across a tree on it is considered to compute them in two sweeps; the last bits differ then.
+# Fewest pairs across a tree that are computed in two sweeps; their last bits differ from those of one by one.
 _MANY_PAIRS = 200
 # Numbers that two sweeps over a tree may hold, and their products that take as long as one pair by itself (measured).
 _HELD, _PRODUCTS_PER_PAIR = 1 << 26, 30_000
@@ -340,7 +340,7 @@ class TreeProjector:
         return found
 
     def _sweeps_pay(self, nodes: list[int], pairs: int) -> bool:
-        """Whether `_sweep` has room, and takes less than so many pairs one by one: by its numbers and products."""
+        """Whether `_sweep` has room for a tree, and takes less time than the pairs one by one."""
         tree, sizes = self.tree, self.axes.sizes
         cells = [self.axes.cells(link) for link in tree.separators]
         own = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
