@@ -35,6 +35,9 @@ CHECK = (
 )
 SLOW: dict[str, tuple[str, ...]] = {
     "rooms": (),
+    "nodes": ("unit/nodes",),
+    "killed": ("unit/runs",),
+    "requests": ("unit/privacy", "unit/protocol"),
     "conformance": ("unit/front/testing",),
     "figures": ("audit", "golden", "property", "statistical"),
     "runs": (
