@@ -27,7 +27,7 @@ from second_account import delta_of_gaussian, delta_of_rho
 import fedsyn.registry as registry
 from fedsyn.errors import ConfigError
 from fedsyn.front.testing.checks.files import PUBLIC
-from fedsyn.front.testing.schemas import awkward_names
+from fedsyn.front.testing.schemas import awkward_names, awkward_tables
 from fedsyn.testing import ConformanceCheck, Skipped, check_mechanism, mechanism_checks
 
 # Those of the paper's own variants whose code no default option reaches.
@@ -56,12 +56,13 @@ COSTLY = (
 
 
 def _every_check() -> Iterator[Any]:
+    tables = awkward_tables()
     others = [table for table in awkward_names() if table != HOME]
     for number, name in enumerate(sorted(registry.MECHANISMS)):
         second = others[number % len(others)]
         if second == "sixty_columns" and name in PAIRWISE:
             second = "odd_names"
-        for check in every_check(name, options=OPTIONS.get(name)):
+        for check in every_check(name, tables=tables, options=OPTIONS.get(name)):
             table, costly = check.bench.table.name, check.name in COSTLY
             marks = [pytest.mark.xdist_group(f"conformance-{name}-{table}")]
             if table == HOME:

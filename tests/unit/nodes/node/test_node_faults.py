@@ -208,7 +208,7 @@ def new_node(folder: Path) -> Path:
 
 
 def run_out(folder: Path, *deaths: tuple[int, str, int]) -> tuple[list[str], list[int]]:
-    """All requests, through some deaths: what was told, and the lengths of the last child's calls, as `Disk` has them."""
+    """All requests, through some deaths: what was told, and the last child's `Disk.lengths`."""
     told: list[str] = []
     for at, when, cut in (*deaths, (-1, "never", 0)):
         disk = Disk(folder, at, when, cut)
@@ -280,7 +280,7 @@ _WHEN = ("before", "after", "power before", "power after")
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("when", "calls_apart"), [("power before", 3), *(pytest.param(when, 1, marks=pytest.mark.slow) for when in _WHEN)]
+    ("when", "calls_apart"), [("power before", 7), *(pytest.param(when, 1, marks=pytest.mark.slow) for when in _WHEN)]
 )
 def test_killed_at_every_call(tmp_path: Path, calls: int, when: str, calls_apart: int) -> None:
     died = 0
