@@ -29,21 +29,14 @@ DEEP, NOT_LEFT = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     absent = importlib.util.find_spec("jax_privacy") is None
     for item in items:
-        if shares_a_fixture(item) and not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
         name = getattr(item, "originalname", item.name)
         if DEEP in item.name and name not in NOT_LEFT:
             item.add_marker(pytest.mark.slow)
             if absent:
                 item.add_marker(pytest.mark.skip(reason="the extra deep is not installed: pip install 'fedsyn[deep]'"))
-
-
-def shares_a_fixture(item: pytest.Item) -> bool:
-    """Whether a test uses a fixture of its module: each process that runs some of the module's tests makes it anew."""
-    given = getattr(item, "_fixtureinfo", None)
-    return given is not None and any(
-        fixture.scope == "module" for fixtures in given.name2fixturedefs.values() for fixture in fixtures
-    )
+        # A module's quick tests stay on one worker: each worker makes the module's fixtures and cached runs anew.
+        if not (item.get_closest_marker("xdist_group") or item.get_closest_marker("slow")):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.hookimpl(trylast=True)
