@@ -94,7 +94,7 @@ def test_without_noise_it_is_aim_with_the_squared_score(
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "table",
-    ["compas", *(pytest.param(name, marks=pytest.mark.slow) for name in ("breast_cancer", "diabetes"))],
+    ["compas", "breast_cancer", "diabetes"],
 )
 def test_without_noise_on_the_papers_tables(
     quiet: None, stored: list[Any], fedsyn_data: Path, tmp_path: Path, table: str

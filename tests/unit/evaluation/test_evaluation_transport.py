@@ -14,13 +14,17 @@ from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.transport import pair_distance
 from fedsyn.table.counting.workload import all_kway
 
-pytest.importorskip("ot", reason="POT is an extra")
-
 DOMAIN = Domain(("x", "y", "c", "e"), (10, 5, 3, 2))
 RANGES = {
     "x": ColumnRange(np.arange(10) * 2.0 + 1.0, 0.0, 20.0),
     "y": ColumnRange(np.array([-1.0, 0.0, 5.0, 6.0, np.nan]), -1.0, 6.0),
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def pot() -> None:
+    """Imported by the worker that runs the tests alone: it brings JAX along."""
+    pytest.importorskip("ot", reason="POT is an extra")
 
 
 def given(test: np.ndarray, synthetic: np.ndarray, **more: object) -> EvaluationInput:
