@@ -206,7 +206,7 @@ def test_a_client_that_is_not_capped_is_caught(monkeypatch: pytest.MonkeyPatch) 
     assert "divergence" in violated(whole_client(), FEW_EPSILON, DELTA)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_ledger_that_accounts_for_one_row_of_a_client_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientUnit, "entered", lambda self, release: release)
     monkeypatch.setattr(ClientUnit, "factor", 1.0)
