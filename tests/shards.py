@@ -39,7 +39,8 @@ SLOW: dict[str, tuple[str, ...]] = {
     "killed": ("unit/runs",),
     "requests": ("unit/privacy", "unit/protocol"),
     "conformance": ("unit/front/testing",),
-    "figures": ("audit", "golden", "property", "statistical"),
+    "audits": ("audit",),
+    "figures": ("golden", "property", "statistical"),
     "runs": (
         "e2e/test_constrained_runs.py",
         "e2e/test_crypto_service.py",
