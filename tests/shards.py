@@ -35,8 +35,12 @@ CHECK = (
 )
 SLOW: dict[str, tuple[str, ...]] = {
     "rooms": (),
+    "nodes": ("unit/nodes",),
+    "killed": ("unit/runs",),
+    "requests": ("unit/privacy", "unit/protocol"),
     "conformance": ("unit/front/testing",),
-    "figures": ("audit", "golden", "property", "statistical"),
+    "audits": ("audit",),
+    "figures": ("golden", "property", "statistical"),
     "runs": (
         "e2e/test_constrained_runs.py",
         "e2e/test_crypto_service.py",

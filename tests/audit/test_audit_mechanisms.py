@@ -63,7 +63,7 @@ CLIENT_AUDITS = {
 }
 CLIENT_FEW = ("sketch_aim",)  # by default
 # By default one of each family of mechanisms, under each noise; `make test-all` audits all, and in many runs.
-FEW_DEFAULT = ("aim", "fhaim", "flaim_random", "fed_naive_bayes", "fed_dp_ctgan", "sketch_aim", "mst", "privsyn")
+FEW_DEFAULT = ("aim", "flaim_random", "fed_naive_bayes", "fed_dp_ctgan", "sketch_aim", "mst")
 NOT_AUDITED = {"augflaim_oracle": "its clients read the pooled table: not private, and its ledger says so"}
 
 
@@ -123,8 +123,6 @@ def test_audit_of_a_whole_client_in_many_runs(case: Case) -> None:
 
 # The audit can fail ------------------------------------------------------------------------------------------------
 
-NOISES = ("server", "local", "distributed")
-
 
 def scale_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """A build whose Gaussian noise, continuous and discrete, is `factor` times as large as its ledgers say."""
@@ -151,7 +149,7 @@ def naive_bayes(noise: str, epsilon: float = FEW_EPSILON) -> list[Transcript]:
     return transcripts(Case("fed_naive_bayes", noise, ROUNDS, shape=(8, 16, 16)), epsilon, DELTA, FEW)
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("noise", ["server", "distributed", pytest.param("local", marks=pytest.mark.slow)])
 def test_noise_that_is_15_percent_too_small_is_caught(noise: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The log likelihood ratio is then 0.0238 a value in mean, 0.196 in standard deviation: 76 +- 11 for 3,200 values.
     Below the 20.2 that are needed: 5 standard deviations, once in 3e6."""
@@ -204,12 +202,11 @@ def whole_client() -> list[Transcript]:
 
 
 def test_a_client_that_is_not_capped_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert violated(whole_client(), FEW_EPSILON, DELTA) == {}
     break_client(monkeypatch, BringsAllItsRows)
     assert "divergence" in violated(whole_client(), FEW_EPSILON, DELTA)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_ledger_that_accounts_for_one_row_of_a_client_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClientUnit, "entered", lambda self, release: release)
     monkeypatch.setattr(ClientUnit, "factor", 1.0)

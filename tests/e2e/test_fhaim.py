@@ -91,11 +91,8 @@ def test_without_noise_it_is_aim_with_the_squared_score(
     assert [r.selected for r in encrypted.strategy.records] == [r.selected for r in plain.strategy.records]
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "table",
-    ["compas", *(pytest.param(name, marks=pytest.mark.slow) for name in ("breast_cancer", "diabetes"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("table", ["compas", "breast_cancer", "diabetes"])
 def test_without_noise_on_the_papers_tables(
     quiet: None, stored: list[Any], fedsyn_data: Path, tmp_path: Path, table: str
 ) -> None:

@@ -27,7 +27,13 @@ from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.runs.sweep.results import read_cell
 
-pytest.importorskip("ray")
+
+@pytest.fixture(autouse=True, scope="module")
+def ray_there() -> None:
+    """Imported where the tests run, not where they are collected."""
+    pytest.importorskip("ray")
+
+
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 
 CONFIG = """\

@@ -129,9 +129,8 @@ def test_range_queries_of_small_tables(tmp_path, name, table, noise, bound):
     assert query_error(tmp_path, name, table, 1.0, noise, 1) <= bound
 
 
-@pytest.mark.parametrize(
-    "name", ["privsyn", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fed_privsyn", "ada_fed_privsyn"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["privsyn", "fed_privsyn", "ada_fed_privsyn"])
 def test_range_queries_of_adult(tmp_path, name):
     assert query_error(tmp_path, name, "adult", 1.0, "distributed", 1) <= 0.0025
 

@@ -153,7 +153,7 @@ NARROW = [{"when": {"ward": ["x"]}, "then": {"a": [">= 6"]}}, "a <= b", {"imposs
 @example((GAP, ["a < b", "b < c"]), 1, False)
 @example((RANGE, NARROW), 2, False)
 @given(schemas(), st.integers(0, 2**32 - 1), st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_zeros_and_rows_are_those_of_brute_force(
     case: tuple[dict[str, dict[str, Any]], list[Any]], seed: int, redraws: bool
 ) -> None:

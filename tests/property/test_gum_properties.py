@@ -21,7 +21,7 @@ tables = st.integers(1, 40).flatmap(lambda n: arrays(np.float64, n, elements=num
 @given(tables, st.floats(1e-3, 1e6))
 @example(np.zeros(5), 1.0)
 @example(np.array([1e6, 1e6, -1e6]), 1e-3)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_norm_sub_is_the_nearest_valid_array(values: np.ndarray, total: float) -> None:
     made = norm_sub(values, total)
     assert made.min() >= 0
@@ -35,7 +35,7 @@ def test_norm_sub_is_the_nearest_valid_array(values: np.ndarray, total: float) -
 
 
 @given(tables)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_norm_sub_leaves_valid_arrays_alone(values: np.ndarray) -> None:
     values = np.abs(values) + (values == 0)
     np.testing.assert_allclose(norm_sub(values, float(values.sum())), values, rtol=1e-9, atol=1e-9)
@@ -58,7 +58,7 @@ def problems(draw: st.DrawFn) -> tuple[Domain, list[Measurement]]:
 
 
 @given(problems(), st.one_of(st.none(), st.sampled_from([0.0, 1.0, 250.0])))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_consistent_marginals_share_their_one_way_projections(
     problem: tuple[Domain, list[Measurement]], total: float | None
 ) -> None:
@@ -77,7 +77,7 @@ def test_consistent_marginals_share_their_one_way_projections(
 
 
 @given(problems(), st.integers(0, 60), st.integers(0, 2**32 - 1), st.floats(0, 1))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_rows_keep_their_number_and_domain(
     problem: tuple[Domain, list[Measurement]], rows: int, seed: int, duplicate: float
 ) -> None:

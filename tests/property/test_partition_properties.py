@@ -63,7 +63,7 @@ def test_rows_once_no_empty_client_and_reproducible(name: str, data: st.DataObje
     assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 12), min_size=1, max_size=12),
     min_rows=st.integers(1, 4),

@@ -48,7 +48,7 @@ def last(sigma: float) -> Release:
 
 @pytest.mark.parametrize("exact", [False, True], ids=["zcdp", "gaussian"])
 @given(epsilon=st.floats(0.01, 20.0), plan=plans, order=rounds)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_a_ledger_filled_to_the_last_ulp_can_be_read_again(
     exact: bool, epsilon: float, plan: list, order: list
 ) -> None:

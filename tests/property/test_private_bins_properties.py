@@ -28,7 +28,7 @@ whole_numbers = st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=30)
 numbers = st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=30)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(values=whole_numbers | numbers, whole=st.booleans(), most=st.integers(2, 20), seed=st.integers(0, 99))
 def test_whatever_is_released_closes_the_schema(values: list[float], whole: bool, most: int, seed: int) -> None:
     """Also where noise drowns the rows: the steps of a run, with noise of one row."""
@@ -60,7 +60,7 @@ def test_whatever_is_released_closes_the_schema(values: list[float], whole: bool
     assert ((found.edges[codes] <= x) & (x < found.edges[codes + 1]))[inside].all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=40), st.integers(2, 12), st.floats(0, 20))
 def test_cuts_are_ascending_edges_of_the_grid_and_no_more_than_asked(
     counts: list[float], most: int, sigma: float
@@ -73,7 +73,7 @@ def test_cuts_are_ascending_edges_of_the_grid_and_no_more_than_asked(
         assert trim or (found[0], found[-1]) == (0, len(counts))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 5))
 def test_parts_of_a_bucket_differ_by_one(span: int, parts: int, start: int) -> None:
     parts = min(parts, span)
@@ -81,7 +81,7 @@ def test_parts_of_a_bucket_differ_by_one(span: int, parts: int, start: int) -> N
     assert len(made) == parts and made.sum() == span and made.max() - made.min() <= 1
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.text(st.characters(codec="utf-8"), min_size=1, max_size=4), st.integers(1, 50), max_size=12))
 def test_a_tree_without_noise_finds_exactly_what_is_frequent(rows: dict[str, int]) -> None:
     words, counts = list(rows), np.array(list(rows.values()), np.int64)
@@ -138,7 +138,7 @@ def open_columns(draw: st.DrawFn) -> dict[str, Any]:
     return column | bounds | ({} if bins is None else {"bins": bins}) | draw(st.sampled_from([{}, {"missing": True}]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(open_columns())
 def test_what_is_open_survives_its_file(column: dict[str, Any]) -> None:
     """The hash too: client and server compare it, and the client has read a file."""

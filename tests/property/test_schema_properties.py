@@ -31,7 +31,7 @@ from fedsyn.table.schema import (
 )
 from fedsyn.table.schema.values import written
 
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SETTINGS = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # Line ends inside a cell are legal CSV but depend on the writer's platform; lone surrogates are not UTF-8.
 TEXT = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=6)
 FINITE = st.floats(-1e12, 1e12, allow_nan=False)

@@ -63,7 +63,7 @@ def joint_of(domain: Domain, model: Model) -> np.ndarray:
 
 
 @given(restricted(), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1.0, 30.0, 900.0]))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_model_with_zeros_agrees_with_brute_force(case: tuple[Domain, list[Clique]], seed: int, scale: float) -> None:
     domain, cliques = case
     rng = np.random.default_rng(seed)
@@ -149,7 +149,7 @@ def test_marginals_and_zeros_give_the_maximum_entropy_over_the_possible_rows() -
 
 
 @given(restricted(), st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_conditioning_is_exact(case: tuple[Domain, list[Clique]], seed: int) -> None:
     domain, cliques = case
     rng = np.random.default_rng(seed)
@@ -184,7 +184,7 @@ def test_conditioning_is_exact(case: tuple[Domain, list[Clique]], seed: int) -> 
 
 
 @given(restricted(), st.integers(0, 2**32 - 1), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_gum_makes_possible_rows_only(case: tuple[Domain, list[Clique]], seed: int, from_rows: bool) -> None:
     domain, cliques = case
     rng = np.random.default_rng(seed)

@@ -14,7 +14,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import opendp.prelude as dp
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
@@ -120,6 +119,8 @@ def test_draws_are_independent(source: RandomSource) -> None:
 @pytest.mark.parametrize("s", [17.36, *(pytest.param(s, marks=pytest.mark.slow) for s in (1.0, 5000.0))])
 def test_opendp_draws_the_same_distribution(s: float) -> None:
     """Two samples of 100,000 each: chi-square test of homogeneity. opendp's sampler is that of Canonne et al. 2020."""
+    import opendp.prelude as dp
+
     dp.enable_features("contrib")
     size = 100_000
     space = dp.vector_domain(dp.atom_domain(T=int), size=size), dp.l2_distance(T=float)

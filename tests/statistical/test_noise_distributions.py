@@ -110,7 +110,7 @@ def test_operating_system_integers_and_permutations_are_uniform() -> None:
     _chi_square(np.unique(codes, return_counts=True)[1], np.full(6, 1 / 6))
 
 
-@pytest.mark.parametrize("epsilon,sensitivity", [(1.0, 1.0), (3.0, 2.0)])
+@pytest.mark.parametrize("epsilon,sensitivity", [pytest.param(1.0, 1.0, marks=pytest.mark.slow), (3.0, 2.0)])
 def test_the_exponential_mechanism_has_its_distribution(
     source: RandomSource, epsilon: float, sensitivity: float
 ) -> None:

@@ -55,6 +55,7 @@ def draws(kind: str, fresh_seeds: bool) -> tuple[np.ndarray, Sketcher]:
     return found, sketcher
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["count", "signs"])
 def test_over_seeds_the_mean_is_the_squared_error_of_the_marginal(kind: str) -> None:
     codes, model = tables()
@@ -69,7 +70,9 @@ def test_over_seeds_the_mean_is_the_squared_error_of_the_marginal(kind: str) -> 
     assert 4.5 * found.std(ddof=1) / math.sqrt(DRAWS) < 0.1 * exact, "the test must be able to see a bias of a tenth"
 
 
-@pytest.mark.parametrize("kind", ["interactions", "groups", "count", "signs"])
+@pytest.mark.parametrize(
+    "kind", ["interactions", "groups", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("count", "signs"))]
+)
 def test_over_the_noise_the_mean_is_the_squared_error_that_the_matrix_sees(kind: str) -> None:
     codes, model = tables()
     found, sketcher = draws(kind, fresh_seeds=False)

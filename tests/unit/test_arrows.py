@@ -11,7 +11,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from parsed import nodes_of
 
+pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
 
@@ -90,7 +92,7 @@ def arrows(files: Mapping[str, str]) -> set[tuple[str, str]]:
     modules = {module_of(path) for path in files}
     found = set()
     for path, text in files.items():
-        for node in ast.walk(ast.parse(text, path)):
+        for node in nodes_of(text):
             found |= {(module_of(path), name) for name in _imported(node, modules)}
     return {(a, b) for a, b in found if a != b}
 
@@ -204,7 +206,7 @@ def long_functions(files: Mapping[str, str]) -> dict[str, int]:
     """`path:function` -> lines, docstring included, of the functions over the limit."""
     found = {}
     for path, text in files.items():
-        for node in ast.walk(ast.parse(text, path)):
+        for node in nodes_of(text):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > MOST_LINES_OF_A_FUNCTION:

@@ -61,6 +61,7 @@ def test_a_figure_made_stale_says_so_on_its_page() -> None:
     assert noted(noted(text, name, [old]), name, [fresh]).strip() == text.strip()
 
 
+@pytest.mark.slow
 def test_a_planner_twice_as_slow_makes_its_claims_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     removed = Planner.removed
 

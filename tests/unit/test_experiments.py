@@ -149,6 +149,12 @@ panels: [{metric: workload_error, x: privacy.epsilon}]
 """
 
 
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first check runs the sweep, the others find its cells finished."""
+    return tmp_path_factory.mktemp("checked") / "out"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "good"),
     [
@@ -160,14 +166,13 @@ panels: [{metric: workload_error, x: privacy.epsilon}]
     ],
 )
 def test_check_runs_compares_and_draws(
-    check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, good: bool
+    check: ModuleType, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, good: bool
 ) -> None:
     folder = tmp_path / "small"
     folder.mkdir()
     (folder / "sweep.yaml").write_text(SMALL)
     (folder / "expected.yaml").write_text(EXPECTED.replace(old, new.replace(", f", "\n    f")) if old else EXPECTED)
     monkeypatch.setattr(check, "HERE", tmp_path)
-    out = tmp_path / "out"
     assert check.check("small", out, 1) is good
     table = (out / "table.md").read_text(encoding="utf-8")
     assert "more budget, less error" in table and "epsilon 100.0" in table

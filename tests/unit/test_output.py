@@ -8,13 +8,13 @@ import re
 import subprocess
 import sys
 import tomllib
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args, get_type_hints
 
 import pytest
 from jinja2 import UndefinedError
+from parsed import nodes_of
 from test_arrows import ROOT, sources
 
 from fedsyn.errors import ConfigError
@@ -23,14 +23,14 @@ from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table
 from fedsyn.output import filled, markdown, plain, reason
 
+pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 HOSTILE = "age\x1b[2J\x1b]0;pwned\x07\x9b1m\u202e\u2066\r\x00"
 SECRET = "row-value-1234"
 
 
-@cache
-def trees() -> dict[str, list[ast.AST]]:
+def trees() -> dict[str, tuple[ast.AST, ...]]:
     """Every node of every module of the product."""
-    return {path: list(ast.walk(ast.parse(text, path))) for path, text in sources().items()}
+    return {path: nodes_of(text) for path, text in sources().items()}
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,6 @@ from fedsyn.evaluation.base import ColumnRange, EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate as evaluated
 from fedsyn.table.counting.workload import all_kway
 
-pytest.importorskip("ot", reason="POT is an extra")
-
 DOMAIN = Domain(("x", "y", "c", "e"), (10, 5, 3, 2))
 RANGES = {
     "x": ColumnRange(np.arange(10) * 2.0 + 1.0, 0.0, 20.0),
@@ -25,6 +23,12 @@ RANGES = {
 
 def evaluate(names: list[str], data: EvaluationInput) -> dict[str, float]:
     return evaluated([f"experiments.paper_metrics:{name}" for name in names], data)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def pot() -> None:
+    """Imported by the worker that runs the tests alone: it brings JAX along."""
+    pytest.importorskip("ot", reason="POT is an extra")
 
 
 def given(test: np.ndarray, synthetic: np.ndarray, **more: object) -> EvaluationInput:

@@ -11,6 +11,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+from parsed import nodes_of
+
+pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("fedsyn", "strategies", "clients", "partitioners", "benchmarks")
 PAGES = ("README.md", "SECURITY.md", "docs/*.md", "docs/mechanisms/*.md", "docs/tutorials/*.md", "experiments/**/*.md")
@@ -33,15 +37,15 @@ ANYWHERE = {
 
 def strings(source: str) -> Iterator[tuple[str, bool]]:
     """Yield the first line of each docstring (with True) and each other string (with False) of a module."""
-    tree = ast.parse(source)
+    nodes = nodes_of(source)
     documented: set[int] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node)
             if text:
                 documented.add(id(node.body[0].value))  # type: ignore[attr-defined]
                 yield text.splitlines()[0], True
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
             yield node.value, False
 

@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from parsed import nodes_of
 
+pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 ROOT = Path(__file__).resolve().parents[3]
 SCANNED = ("fedsyn", "strategies", "clients")
 DRAWS = {
@@ -46,9 +48,9 @@ ALLOWED = {
 
 
 @cache
-def _sources() -> dict[str, ast.Module]:
+def _sources() -> dict[str, str]:
     files = [path for folder in SCANNED for path in sorted((ROOT / folder).rglob("*.py"))]
-    return {path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8")) for path in files}
+    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
 def _called_name(call: ast.Call) -> str | None:
@@ -58,13 +60,13 @@ def _called_name(call: ast.Call) -> str | None:
     return function.id if isinstance(function, ast.Name) else None
 
 
-def draws(tree: ast.Module) -> list[int]:
+def draws(text: str) -> list[int]:
     """Line numbers of calls that draw from a noise distribution."""
-    return [n.lineno for n in ast.walk(tree) if isinstance(n, ast.Call) and _called_name(n) in DRAWS]
+    return [n.lineno for n in nodes_of(text) if isinstance(n, ast.Call) and _called_name(n) in DRAWS]
 
 
-def imports_module(tree: ast.Module, module: str) -> bool:
-    for node in ast.walk(tree):
+def imports_module(text: str, module: str) -> bool:
+    for node in nodes_of(text):
         if isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names} | {str(node.module)}
         elif isinstance(node, ast.Import):
@@ -77,7 +79,7 @@ def imports_module(tree: ast.Module, module: str) -> bool:
 
 
 def test_noise_is_drawn_in_one_module_only() -> None:
-    found = {name: lines for name, tree in _sources().items() if (lines := draws(tree))}
+    found = {name: lines for name, text in _sources().items() if (lines := draws(text))}
     assert NOISE_MODULE in found
     strangers = {name: lines for name, lines in found.items() if name != NOISE_MODULE and name not in ALLOWED}
     assert not strangers, f"noise drawn outside a ledger entry (file: lines): {strangers}"
@@ -85,7 +87,7 @@ def test_noise_is_drawn_in_one_module_only() -> None:
 
 @pytest.mark.parametrize("module", REACHED_BY)
 def test_only_the_ledger_reaches_the_noise_modules(module: str) -> None:
-    importers = [name for name, tree in _sources().items() if imports_module(tree, module)]
+    importers = [name for name, text in _sources().items() if imports_module(text, module)]
     assert importers == [REACHED_BY[module]]
 
 
@@ -100,7 +102,7 @@ def test_only_the_ledger_reaches_the_noise_modules(module: str) -> None:
     ],
 )
 def test_the_scan_sees_draws(code: str, expected: list[int]) -> None:
-    assert draws(ast.parse(code)) == expected
+    assert draws(code) == expected
 
 
 @pytest.mark.parametrize("module", REACHED_BY)
@@ -115,5 +117,5 @@ def test_the_scan_sees_draws(code: str, expected: list[int]) -> None:
     ],
 )
 def test_the_scan_sees_imports(module: str, code: str) -> None:
-    assert imports_module(ast.parse(code.format(module)), module)
-    assert not imports_module(ast.parse(code.format("ledger")), module)
+    assert imports_module(code.format(module), module)
+    assert not imports_module(code.format("ledger"), module)

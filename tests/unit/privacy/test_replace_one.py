@@ -144,7 +144,7 @@ def moved(one: TapedRelease, two: TapedRelease) -> float:
 
 
 #: Whose noise, and every how many exchanges are tried.
-KINDS = [("public", "server", 1), ("private", "local", 5), ("public", "distributed", 7)]
+KINDS = [("public", "server", 1), ("private", "local", 11), ("public", "distributed", 13)]
 ALL_KINDS = ("aim", "fed_naive_bayes")
 
 

@@ -205,7 +205,7 @@ def refused(client: TableClient, answer: Mapping[str, Any]) -> str:
 
 
 @every_record
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_garbage_in_the_place_of_a_parameter_is_refused(name: str, request_: str, data: st.DataObject) -> None:
     sent, client = exchange(name, request_), fresh(name, request_)

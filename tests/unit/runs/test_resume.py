@@ -143,7 +143,7 @@ def check_every_death(federation: Federation, step: int) -> None:
 def test_a_server_that_was_killed_goes_on_as_if_it_had_not_been(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_every_death(Federation(case, tmp_path, monkeypatch), 47)
+    check_every_death(Federation(case, tmp_path, monkeypatch), 83)
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def test_what_a_measurement_removes_is_the_difference_of_the_queries_errors(work
         assert plan.asked[i] == pytest.approx(sum(held))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(0, 1e3)), min_size=1, max_size=8),
     st.floats(1e-3, 1e3),

@@ -116,7 +116,7 @@ def test_rounding_can_move_further_than_the_values_do() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.floats(0, 1e6),
     st.one_of(st.floats(0.001, 50), st.integers(1, 50).map(float)),

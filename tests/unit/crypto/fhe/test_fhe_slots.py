@@ -198,7 +198,7 @@ def test_the_papers_counter_shows_exact_counts_and_ours_cannot() -> None:
 facts = {"count": 1, "length": 100}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     exponent=st.floats(-9.0, 6.5),
     honest=st.integers(1, 10_000),

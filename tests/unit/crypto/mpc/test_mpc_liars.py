@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -271,8 +271,14 @@ def run_with_a_lie(liar: int, n: int, lie: str) -> tuple[list[Noted], list[Excep
     return parties, errors
 
 
-@LIARS
-@pytest.mark.parametrize("lie", [*list(LIES)[:-1], pytest.param("nothing", marks=pytest.mark.thorough)])
+def lies() -> Iterator[Any]:
+    """Every lie of every liar; the default tests take each lie once, and each liar."""
+    for i, lie in enumerate(LIES):
+        for liar in range(3):
+            yield pytest.param(liar, lie, marks=[pytest.mark.slow] * (liar != i % 3))
+
+
+@pytest.mark.parametrize(("liar", "lie"), lies())
 def test_a_lie_in_any_message_ends_the_computation_and_nothing_comes_out(liar: int, lie: str) -> None:
     """Every message, to the party before and to the one after. What does not end it: an input (the liar's own, of
     whatever value). What one honest party alone may notice: the last "ok" before a value is out, which is right."""

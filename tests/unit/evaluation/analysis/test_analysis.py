@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -107,7 +108,10 @@ def test_what_cannot_be_combined_is_said(estimates: list[float], variances: list
 
 # Formulas ------------------------------------------------------------------------------------------------------------
 
-statsmodels = pytest.importorskip("statsmodels.api")
+
+@pytest.fixture(autouse=True, scope="module")
+def statsmodels() -> Any:
+    return pytest.importorskip("statsmodels.api")
 
 
 def one(seed: int, n: int = 300) -> pd.DataFrame:
@@ -125,7 +129,7 @@ def tables() -> list[pd.DataFrame]:
     return [one(seed) for seed in range(4)]
 
 
-def test_linear_regression_is_statsmodels_own(tables: list[pd.DataFrame]) -> None:
+def test_linear_regression_is_statsmodels_own(tables: list[pd.DataFrame], statsmodels: Any) -> None:
     found = fedsyn.analyse(tables, "hours-per-week ~ age + ward")
     renamed = [frame.rename(columns={"hours-per-week": "hours"}) for frame in tables]
     fits = [statsmodels.formula.ols("hours ~ age + ward", frame).fit(cov_type="HC1") for frame in renamed]
@@ -154,7 +158,7 @@ def test_linear_regression_is_statsmodels_own(tables: list[pd.DataFrame]) -> Non
     ],
 )
 def test_coefficients_are_those_that_statsmodels_finds_for_the_same_formula(
-    tables: list[pd.DataFrame], formula: str
+    tables: list[pd.DataFrame], statsmodels: Any, formula: str
 ) -> None:
     """statsmodels reads it with patsy: the same terms in the same order, and every table's levels, means and knots."""
     renamed = [frame.rename(columns={"hours-per-week": "hours"}) for frame in tables[:1] * 2]
@@ -173,7 +177,7 @@ def test_awkward_names_may_be_quoted(tables: list[pd.DataFrame]) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["back", "back01"])
-def test_two_values_make_it_logistic(tables: list[pd.DataFrame], outcome: str) -> None:
+def test_two_values_make_it_logistic(tables: list[pd.DataFrame], statsmodels: Any, outcome: str) -> None:
     found = fedsyn.analyse(tables, f"{outcome} ~ age")
     fits = [statsmodels.formula.logit("back01 ~ age", frame).fit(disp=0) for frame in tables]
     assert found.about.startswith("logistic regression")
@@ -283,7 +287,7 @@ def test_a_value_that_a_table_lacks_has_the_proportion_none(tables: list[pd.Data
     assert found.combined.estimate[1] == pytest.approx((tables[0].ward == "heart").mean() / 2)
 
 
-def test_an_estimator_of_ones_own(tables: list[pd.DataFrame]) -> None:
+def test_an_estimator_of_ones_own(tables: list[pd.DataFrame], statsmodels: Any) -> None:
     textbook = fedsyn.analyse(tables, "back01 ~ age", Linear(robust=False))
     fits = [statsmodels.formula.ols("back01 ~ age", frame).fit() for frame in tables]
     assert textbook.combined.within == pytest.approx(np.mean([fit.bse**2 for fit in fits], axis=0))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, DataError
@@ -32,6 +33,7 @@ from fedsyn.evaluation.report.run_page import RunFacts, alarms, first_sentence
 from fedsyn.evaluation.report.sweep_charts import Point, against
 from fedsyn.evaluation.report.tables import Table, number, plus_minus
 from fedsyn.front.archive import read_release, save_release
+from fedsyn.front.cli import app
 from fedsyn.loading import load_config
 from fedsyn.runs.directory import LOOKS_FILE, OLD_NAMES, load_metrics, not_for_publication
 from fedsyn.runs.engines import run
@@ -228,12 +230,7 @@ def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
     report_folder(copy)
     (copy / "figures").mkdir(exist_ok=True)
     (copy / "figures" / "age.svg").write_text("<svg/>", encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "fedsyn.front.cli", "report", str(copy), "--no-real"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = CliRunner().invoke(app, ["report", str(copy), "--no-real"])
     last = done.stdout.strip().splitlines()[-1]
     assert last == (
         "not for publication: comparison.json, metrics.json, metrics.csv, metrics.tex, measured.jsonl, "

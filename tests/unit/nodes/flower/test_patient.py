@@ -14,7 +14,6 @@ from flwr.app import ConfigRecord, Error, Message, RecordDict
 from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import ConfirmMessageReceivedResponse, ObjectTree, PullObjectResponse
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_ins_message
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.http_grid import HttpGrid
@@ -69,7 +68,11 @@ class Link(HttpGrid):
         got = SimpleNamespace(messages_list=[], message_object_trees=[])
         for name in sorted(request.message_ids):
             message = self.waiting.get(name)
-            if message is None:  # it was announced before, or never sent: a SuperLink says so by an error
+            if message is None:
+                # Imported here: with it comes Flower's database.
+                from flwr.server.superlink.linkstate.utils import create_message_error_unavailable_ins_message
+
+                # It was announced before, or never sent: a SuperLink says so by an error.
                 lost = create_message_error_unavailable_ins_message(name, 1)
                 self.objects |= {key: each.deflate() for key, each in get_all_nested_objects(lost).items()}
                 got.messages_list.append(message_to_proto(lost))

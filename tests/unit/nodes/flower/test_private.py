@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from parsed import nodes_of
 
 from fedsyn.nodes.flower import ClientApp, RecordDict, private
 from fedsyn.nodes.flower.grid import InProcessGrid
 
+pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 ROOT = Path(__file__).resolve().parents[4]
 HERE = "fedsyn/nodes/flower/private.py"
 PUBLIC = {"flwr.app", "flwr.client", "flwr.clientapp", "flwr.common", "flwr.serverapp", "flwr.serverapp.strategy"}
@@ -19,7 +21,7 @@ PUBLIC = {"flwr.app", "flwr.client", "flwr.clientapp", "flwr.common", "flwr.serv
 
 def taken(text: str) -> Iterator[tuple[str, str]]:
     """(module, name) of what a source takes from Flower; the name is empty for a module alone."""
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(text):
         if isinstance(node, ast.ImportFrom) and re.match(r"flwr\b", node.module or ""):
             yield from ((str(node.module), alias.name) for alias in node.names)
         elif isinstance(node, ast.Import):

@@ -166,7 +166,7 @@ def ray_grid(
     return RayGrid(app, PATH, nodes, {}, cluster=cluster, needs=needs, clients_per_task=size)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.xdist_group("flower")
 @pytest.mark.parametrize("size", [None, 1, 3])
 def test_ray_answers_as_this_process_does(cluster: Cluster, size: int | None) -> None:
@@ -178,7 +178,7 @@ def test_ray_answers_as_this_process_does(cluster: Cluster, size: int | None) ->
     assert isinstance(ours, Heard) and ours == theirs and SECRET not in repr(theirs)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.xdist_group("flower")
 def test_a_late_reply_is_not_delivered_but_remembered(cluster: Cluster) -> None:
     grid = ray_grid(cluster, ["echo", "sleep", "echo"], size=3)
@@ -186,7 +186,7 @@ def test_a_late_reply_is_not_delivered_but_remembered(cluster: Cluster) -> None:
     assert ask(grid, 2)[2].params["counter"] == 2
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.xdist_group("flower")
 def test_what_was_lost_with_its_process_is_asked_again(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -206,7 +206,7 @@ def test_what_is_lost_again_and_again_ends_the_run(cluster: Cluster) -> None:
         ask(ray_grid(cluster, ["die"]), 1)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @pytest.mark.xdist_group("flower")
 def test_what_this_machine_cannot_do(cluster: Cluster) -> None:
     with pytest.raises(ConfigError, match="a task needs 100000 CPUs and 1 GB of memory, and this machine has less"):

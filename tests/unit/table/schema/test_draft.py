@@ -462,7 +462,7 @@ def test_a_table_of_persons_only_leaves_nothing_to_model() -> None:
         Schema.draft(pd.DataFrame({"email": [f"a{k}@b.de" for k in range(50)]}))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.lists(st.sampled_from(PIECES), min_size=1, max_size=5), min_size=1, max_size=4), st.integers(0, 99))
 def test_a_draft_of_any_awkward_table_is_a_schema_that_reads_it(columns: list[list[str]], seed: int) -> None:
     """With its remarks it is the same schema; with all that it proposes stated it still is one, and every row obeys."""

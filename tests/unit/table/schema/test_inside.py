@@ -14,7 +14,7 @@ from fedsyn.table.schema.inside import Inside
 SENSIBLE = (0.0, 1000.0, 2000.0, 4000.0, 8000.0, 16000.0, 100000.0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.lists(st.floats(0, 1e6), min_size=1, max_size=12),
     st.lists(st.integers(1, 10**5), min_size=12, max_size=12),
