@@ -105,21 +105,15 @@ def _linked(population: stats.rv_continuous, slope: float) -> tuple[npt.NDArray[
     rng, rows = np.random.default_rng(0), 60_000
     x = np.minimum(population.rvs(rows, random_state=rng), 60.0)
     y = (rng.random(rows) < 1.0 / (1.0 + np.exp(1.5 - slope * x))).astype(int)
-    schema = Schema.from_dict(
-        {
-            "columns": {
-                "x": {"kind": "numeric", "bins": STAYS},
-                "y": {"kind": "numeric", "dtype": "integer", "lower": 0, "upper": 1},
-            }
-        }
-    )
-    codes = np.column_stack([schema.columns["x"].codes_of(x), y]).astype(np.intp)
+    column = NumericColumn(bins=STAYS)
+    schema = Schema(columns={"x": column, "y": NumericColumn(lower=0, upper=1, dtype="integer")}, approved=True)
+    codes = np.column_stack([column.codes_of(x), y]).astype(np.intp)
     counts = np.maximum(np.bincount(codes @ [2, 1], minlength=12).reshape(6, 2), 0.5)
     model = Model(schema.domain, {("x", "y"): np.log(counts)}, rows)
     linked, by_chance = (
         decoding(schema, model, lean).decode(codes, np.random.default_rng(1)).x for lean in (0.0, None)
     )
-    assert (schema.columns["x"].codes_of(np.asarray(linked)) == codes[:, 0]).all()
+    assert (column.codes_of(np.asarray(linked)) == codes[:, 0]).all()
     return x, y, np.asarray(linked), np.asarray(by_chance)
 
 
