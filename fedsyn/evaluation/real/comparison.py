@@ -377,7 +377,7 @@ def _pairs(
                 association_synthetic=found.synthetic,
                 kept=found.kept,
                 linked=linked,
-                correlation=Correlation.of(linear[0][a, b], linear[1][a, b], rows, made),
+                correlation=Correlation.of(float(linear[0][a, b]), float(linear[1][a, b]), rows, made),
             )
         )
     return tuple(sorted(pairs, key=lambda pair: (not pair.linked, -pair.judged().loss))), rules
