@@ -79,7 +79,7 @@ class Correlation:
 
     @classmethod
     def of(cls, was: float, now: float, rows: int, made: int) -> Correlation | None:
-        """Return it, of so many rows; None where the rows' is none, or weaker than what is called a link."""
+        """Return the finding from two correlations and their numbers of rows; None where the first is below 0.1."""
         if not abs(was) >= LEAST_LINK:
             return None
         now = now if math.isfinite(now) else 0.0
