@@ -6,6 +6,7 @@ weakened. Whoever finds the losses, from real rows or from released values alone
 | what | lost beyond |
 |---|---|
 | a link of two columns | shrunk by more than half, or linked in another way |
+| a correlation of two numbers | shrunk or grown so, beyond what chance does |
 | the mean of a column | moved by more than 0.2 standard deviations of the real values |
 | its standard deviation | multiplied or divided by more than 1.5 |
 | the share of its most frequent value | moved by more than 10 points |
@@ -62,8 +63,35 @@ def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
     return Judged(name, *max(found, default=(0.0, "")))
 
 
-def judged_link(name: str, was: float, now: float, kept: float, doubt: float = 0.0) -> Judged:
-    """Return what became of a link.
+@dataclass(frozen=True)
+class Correlation:
+    """What Pearson's correlation of two columns of numbers became: regressions rest on it, and outliers shrink it.
+
+    Attributes:
+        was, now: of the rows and of the table.
+        kept: the smaller over the larger, negative where the sign turned, and a standard error more: up to there
+            chance may have moved it (experiments/verdicts, the tuning side).
+    """
+
+    was: float
+    now: float
+    kept: float
+
+    @classmethod
+    def of(cls, was: float, now: float, rows: int, made: int) -> Correlation | None:
+        """Return the finding from two correlations and their numbers of rows; None where the first is below 0.1."""
+        if not abs(was) >= LEAST_LINK:
+            return None
+        now = now if math.isfinite(now) else 0.0
+        most = max(abs(was), abs(now))
+        error = math.hypot((1.0 - was**2) / math.sqrt(rows), (1.0 - now**2) / math.sqrt(made)) / most
+        return cls(round(was, 4), round(now, 4), round(min(1.0, was * now / most**2 + error), 4))
+
+
+def judged_link(
+    name: str, was: float, now: float, kept: float, doubt: float = 0.0, linear: Correlation | None = None
+) -> Judged:
+    """Return what became of a link, by the worse of its association and its correlation.
 
     >>> judged_link("a × b", 0.3, 0.26, 0.82), judged_link("a × b", 0.3, 0.26, 0.82, doubt=0.1).state
     (Judged(name='a × b', loss=0.36, why='association 0.30 became 0.26'), 'weakened')
@@ -73,10 +101,14 @@ def judged_link(name: str, was: float, now: float, kept: float, doubt: float = 0
         was, now: association of the rows and of the table.
         kept: share of the link that is in the table; of another shape, less than the associations say.
         doubt: by how much `kept` may be off: a link is called neither kept nor lost that may be weakened.
+        linear: of two columns of numbers.
     """
     shape = ", in another way" if now > 0.75 * was and kept < 0.75 else ""
     loss = min(max(0.75 * LOST["link"], 1.0 - kept - doubt), 1.0 - kept + doubt)
-    return judged(name, [("link", loss, f"association {was:.2f} became {now:.2f}{shape}")])
+    losses = [("link", loss, f"association {was:.2f} became {now:.2f}{shape}")]
+    if linear is not None:
+        losses.append(("link", 1.0 - linear.kept, f"correlation {linear.was:.2f} became {linear.now:.2f}"))
+    return judged(name, losses)
 
 
 @dataclass(frozen=True, kw_only=True)

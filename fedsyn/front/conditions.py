@@ -34,7 +34,9 @@ class Except:
     values: tuple[Any, ...]
 
 
-def restrict(schema: Schema, model: AnyModel, where: Mapping[str, Any], lean: float = 0.0) -> tuple[Schema, AnyModel]:
+def restrict(
+    schema: Schema, model: AnyModel, where: Mapping[str, Any], lean: float | None = None
+) -> tuple[Schema, AnyModel]:
     """The schema and the model of the rows that meet some conditions.
 
     Args:
@@ -47,7 +49,8 @@ def restrict(schema: Schema, model: AnyModel, where: Mapping[str, Any], lean: fl
         A schema that decodes such rows (values of a bin that a range cuts come from the range), and a model whose total
         is the number of records that meet the conditions. Their distribution is the model's own, given the conditions,
         with values inside a bin as likely as they are drawn. (Where a range and a constraint cut the same bin,
-        every row obeys both, and how likely that bin is follows the range alone.)
+        every row obeys both, and how likely that bin is follows the range alone; so it does where `lean` links
+        values to the rest of their rows.)
 
     Raises:
         InputError: an unknown column or value, a range of a column without an order, or conditions that no row meets.

@@ -108,7 +108,7 @@ def frames_of_posterior(
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_TABLES:
         raise InputError(f"tables: expected a number of tables from 1 to {MOST_TABLES}, found {count!r}")
     tables = PosteriorTables(release, rows, where)
-    facts = {**tables.facts, "bins": bins_of(release.schema)}
+    facts = {**tables.facts, "real_rows": tables.real, "bins": bins_of(release.schema)}
     for schema, model, own in tables.draws(count, randomness):
         frame = frame_of(schema, model, tables.size, own, independent=True)
         frame.attrs[FACTS] = facts

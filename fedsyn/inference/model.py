@@ -253,11 +253,34 @@ class Model:
         parts = [self._log_likelihood(codes[start : start + most]) for start in range(0, max(1, len(codes)), most)]
         return np.concatenate(parts)
 
-    def _log_likelihood(self, codes: np.ndarray) -> np.ndarray:
+    def log_odds(self, codes: np.ndarray, attribute: str, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """How much likelier rows are with one value of an attribute than with another, all others as they are.
+
+        Args:
+            codes: (n, d) integers, columns in domain order.
+            attribute: whose value is changed.
+            low, high: (n,) values of it.
+
+        Returns:
+            (n,) float64, log P(row with high) - log P(row with low); 0 where either is impossible.
+        """
+        axes, found = axes_of(self.domain), []
+        wanted = None if axes.hidden else 1 << axes.rank[attribute]  # other potentials are equal on both sides
+        for value in (low, high):
+            rows = codes.copy()
+            rows[:, self.domain.axes((attribute,))[0]] = value
+            found.append(self.log_likelihood(rows) if wanted is None else self._log_likelihood(rows, wanted))
+        with np.errstate(invalid="ignore"):
+            return np.asarray(np.nan_to_num(found[1] - found[0], nan=0.0, posinf=0.0, neginf=0.0))
+
+    def _log_likelihood(self, codes: np.ndarray, wanted: int = -1) -> np.ndarray:
+        """By the potentials that share an attribute with a mask."""
         axes = axes_of(self.domain)
         hidden = tuple(bits(axes.hidden))
         out = np.full((len(codes), *(axes.sizes[rank] for rank in hidden)), -self.log_partition)
         for mask, table in self._tables.items():
+            if not mask & wanted:
+                continue
             ranks = sorted(bits(mask), key=lambda rank: axes.hidden >> rank & 1)
             part = table.transpose([bits(mask).index(rank) for rank in ranks])
             columns = tuple(codes[:, axes.order[rank]] for rank in ranks if not axes.hidden >> rank & 1)

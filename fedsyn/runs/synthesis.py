@@ -32,6 +32,8 @@ from fedsyn.table.schema.binned import BinnedColumn
 BATCH = 1 << 19
 # A batch that is under way takes about 150 MB.
 _MOST_THREADS = 4
+# Rows that say how far a bin's values are moved by the rest of their rows.
+_ROWS = 1 << 12
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -72,13 +74,24 @@ def write_synthetic(
     return None if spool is None else spool.rows()
 
 
-def decoding(schema: Schema, model: AnyModel, lean: float = 0.0) -> Schema:
+def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Schema:
     """The schema that decodes a model's rows: inside bins numbers lie as its one-way marginals suggest.
 
     Post-processing of the model, which was released: no privacy is spent (`fedsyn.table.schema.inside`).
+
+    Args:
+        schema: of the model.
+        model: a run's, or a draw of its posterior.
+        lean: of a table that is analysed beside others of its posterior: where in the range of what the counts leave
+            open its numbers lie, -1 to 1; they go by the rest of their rows, too, as coefficients need it. None: for a
+            table by itself, whose conditions on a range are exact.
     """
     names = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
-    return schema.shaped(dict(zip(names, model.project_many([(name,) for name in names]), strict=True)), lean)
+    counts = dict(zip(names, model.project_many([(name,) for name in names]), strict=True))
+    if lean is None or not isinstance(model, Model):
+        return schema.shaped(counts, lean or 0.0)
+    codes = model.sample(_ROWS, np.random.default_rng(0)).astype(np.intp)  # a quadrature: nothing is drawn from it
+    return schema.shaped(counts, lean, (codes, model.log_odds))
 
 
 def expected_rows(model: AnyModel) -> int:

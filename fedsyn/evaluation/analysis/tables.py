@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: What `sample --tables` writes beside the tables.
 FACTS_FILE = "tables.json"
-#: Where a table in memory says what the model holds (`DataFrame.attrs`): `held` and `given`, as that file has them.
+#: Where a table in memory says it (`DataFrame.attrs`): `real_rows`, `held` and `given` of that file, and `bins`.
 FACTS = "fedsyn"
 
 
@@ -84,9 +84,8 @@ def tables_of(given: Any) -> Tables:
     facts = frames[0].attrs.get(FACTS)
     if facts is None or any(frame.attrs.get(FACTS) != facts for frame in frames):
         return Tables(frames)
-    return Tables(
-        frames, None, frozenset(map(frozenset, facts["held"])), None, frozenset(facts["given"]), facts.get("bins", {})
-    )
+    held, given_ = frozenset(map(frozenset, facts["held"])), frozenset(facts["given"])
+    return Tables(frames, facts.get("real_rows"), held, None, given_, facts.get("bins", {}))
 
 
 def _of_path(path: Path) -> Tables:

@@ -118,9 +118,10 @@ def _of_tables(tables: Tables, combined: Combined) -> list[str]:
     notes = []
     if tables.real_rows is None:
         notes.append(
-            "Honest only if each table comes from its own draw of the posterior (fedsyn sample RUN --tables 20 --out "
-            "DIR) and has as many rows as the real one: nothing beside these tables says so."
-            + (" Nor does anything say which columns the model knows together." if tables.held is None else "")
+            "These tables came without what was released beside them. Each is taken for its own draw of the posterior, "
+            "of as many rows as the real table, and every pair of columns for measured; if not so, the intervals are "
+            "wrong. Pass the folder of fedsyn sample RUN --tables 20 --out DIR, or the list of "
+            "Synthesizer.sample(tables=20) as it is: merging or saving its tables loses these facts."
         )
     # A posterior's tables differ by more than `ratio` times this besides; small ones may differ less by chance.
     if np.mean((1 + 1 / combined.tables) * combined.between < combined.within) > 0.5 and tables.ratio >= 1:

@@ -25,12 +25,12 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted.beliefs import MOST, Beliefs, believed
 from fedsyn.inference.empirical import EmpiricalModel
 from fedsyn.inference.evidence import Evidence
+from fedsyn.inference.factor import Cuts
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
 from fedsyn.selection.views import ModelView, effective_cells
@@ -355,15 +355,11 @@ class Effects:
 
 def visible(mass: Floats, groups: npt.NDArray[np.integer]) -> float:
     """How much of the variance of an attribute's normal scores lies between groups of its values, 0 to 1."""
-    return (
-        min(1.0, _score_variance(np.asarray(np.bincount(groups, mass), np.float64)) / max(_score_variance(mass), 1e-9))
-        or 1e-3
-    )
+    whole, between = _score_variance(mass), _score_variance(np.bincount(groups, mass))
+    return min(1.0, between / max(whole, 1e-9)) or 1e-3
 
 
-def _score_variance(mass: Floats) -> float:
+def _score_variance(mass: npt.ArrayLike) -> float:
     """Variance of E[z | value], z normal and cut at the values' masses, in their order."""
-    share = mass[mass > 0] / mass.sum()
-    places = ndtri(np.clip(np.concatenate([[0.0], np.cumsum(share)]), 0.0, 1.0))
-    edges = np.exp(-(places**2) / 2.0) / math.sqrt(2.0 * math.pi)
-    return float(((edges[:-1] - edges[1:]) ** 2 / share).sum())
+    cuts = Cuts.of(mass, np.arange(np.size(mass)))
+    return float((cuts.moments(1)[:, 0] ** 2 / cuts.mass).sum())

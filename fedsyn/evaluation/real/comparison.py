@@ -29,13 +29,26 @@ from fedsyn.evaluation.real.scores import (
     Moments,
     axis_labels,
     closeness,
+    correlations,
+    levels,
     link,
     moments_of_shares,
     places,
     shares,
 )
 from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, sentence
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, Verdict, few, folded, judged, judged_link
+from fedsyn.evaluation.verdict import (
+    CHANCE,
+    LEAST_LINK,
+    LOST,
+    Correlation,
+    Judged,
+    Verdict,
+    few,
+    folded,
+    judged,
+    judged_link,
+)
 from fedsyn.notebook import Bar, View
 from fedsyn.table.schema import BinnedColumn, Column, Schema
 from fedsyn.table.schema.binned import NUMBERS
@@ -112,6 +125,7 @@ class PairScore:
         association, association_synthetic: Cramér's V (bias-corrected), real and synthetic.
         kept: how much of what links them is in the table: `fedsyn.evaluation.real.scores.Link`.
         linked: whether something links the real columns, beyond chance and by V = 0.1 at least.
+        correlation: of two columns with bins; None where the real one is below 0.1.
     """
 
     first: str
@@ -121,6 +135,7 @@ class PairScore:
     association_synthetic: float
     kept: float
     linked: bool
+    correlation: Correlation | None = None
 
     @property
     def name(self) -> str:
@@ -129,7 +144,7 @@ class PairScore:
 
     def judged(self) -> Judged:
         """Return what became of the link."""
-        return judged_link(self.name, self.association, self.association_synthetic, self.kept)
+        return judged_link(self.name, self.association, self.association_synthetic, self.kept, linear=self.correlation)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,6 +361,7 @@ def _pairs(
     sampled = [sample_rows(codes, most, rng) for codes in tables]
     rows, made = map(len, sampled)
     real, synthetic = (grouping.count(codes) for codes in sampled)
+    linear = [_correlations(schema, codes, names) for codes in sampled]
     pairs = []
     for at, (a, b) in enumerate(grouping.pairs):
         found = link(real[at], rows, synthetic[at], made)
@@ -359,9 +375,20 @@ def _pairs(
                 association_synthetic=found.synthetic,
                 kept=found.kept,
                 linked=linked,
+                correlation=Correlation.of(float(linear[0][a, b]), float(linear[1][a, b]), rows, made),
             )
         )
-    return tuple(sorted(pairs, key=lambda pair: (not pair.linked, pair.kept))), rules
+    return tuple(sorted(pairs, key=lambda pair: (not pair.linked, -pair.judged().loss))), rules
+
+
+def _correlations(schema: Schema, codes: Codes, names: Sequence[str]) -> Floats:
+    """(names, names) correlations of columns with bins, values inside bins as a table has them; NaN of others."""
+    found, own = np.full((len(names), len(names)), np.nan), codes[:, schema.domain.axes(names)].astype(np.intp)
+    binned = [at for at, name in enumerate(names) if isinstance(schema.columns[name], BinnedColumn)]
+    known = [levels(schema.columns[names[at]], own[:, at], places(schema, names[at])) for at in binned]
+    if binned:
+        found[np.ix_(binned, binned)] = correlations(known)
+    return found
 
 
 def _scaled(column: Column, real: Moments | None, synthetic: Moments | None) -> tuple[Moments, Moments] | None:

@@ -119,14 +119,39 @@ def moments_of_shares(column: Column, share: Floats, at: Floats | None, rows: in
     mass = share[known] / max(share[known].sum(), 1e-300)
     if not mass.any():
         return None
-    values = at[known][:, None]
-    if isinstance(column, BinnedColumn):
-        bins, places = np.divmod(np.arange(len(mass) * _INSIDE), _INSIDE)
-        places = Inside(column.edges, rows * mass).place(bins, (places + 0.5) / _INSIDE)
-        values = (column.edges[bins] + np.diff(column.edges)[bins] * places).reshape(len(mass), _INSIDE)
-        values = np.floor(values) if column.whole else values
+    values = _values(column, mass, at[known], rows)
     mean = float(mass @ values.mean(axis=1))
     return mean, math.sqrt(float(mass @ ((values - mean) ** 2).mean(axis=1)))
+
+
+def levels(column: Column, codes: Codes, at: Floats | None) -> Floats:
+    """(n,) mean value of each row's code, as above; NaN where missing."""
+    assert at is not None
+    known, share = np.isfinite(at), np.bincount(codes, minlength=len(at)) / max(1, len(codes))
+    found = np.full(len(at), np.nan)
+    found[known] = _values(column, share[known] / max(share[known].sum(), 1e-300), at[known], len(codes)).mean(axis=1)
+    return found[codes]
+
+
+def _values(column: Column, mass: Floats, at: Floats, rows: int) -> Floats:
+    """(known codes, places) values, equally likely within a code."""
+    if not isinstance(column, BinnedColumn):
+        return at[:, None]
+    bins, places = np.divmod(np.arange(len(mass) * _INSIDE), _INSIDE)
+    places = Inside(column.edges, rows * mass).place(bins, (places + 0.5) / _INSIDE)
+    values = (column.edges[bins] + np.diff(column.edges)[bins] * places).reshape(len(mass), _INSIDE)
+    return np.floor(values) if column.whole else values
+
+
+def correlations(columns: Sequence[Floats]) -> Floats:
+    """(columns, columns) Pearson correlations of (n,) values, NaN where missing, of rows that have both."""
+    values = np.stack(columns, axis=1)
+    known = np.isfinite(values)
+    means = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    centred = np.where(known, values - means, 0.0)
+    squares = (centred**2).T @ known
+    with np.errstate(divide="ignore", invalid="ignore"):  # of a constant column there is none
+        return np.asarray(centred.T @ centred / np.sqrt(squares * squares.T))
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.table.schema.base import ColumnBase
-from fedsyn.table.schema.inside import Inside
+from fedsyn.table.schema.inside import Codes, Inside, Odds
 from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Within:
     >>> within = Within(np.array([0.0, 10.0, 20.0]), True, [(5.0, 10.0)])
     >>> within.weights.tolist()
     [0.5, 0.1]
-    >>> sorted(set(within.draw(np.repeat([0, 1], 100), np.random.default_rng(0)).tolist()))
+    >>> sorted(set(within.draw(np.repeat([0, 1], 100), np.random.default_rng(0).random(200)).tolist()))
     [5, 6, 7, 8, 9, 10]
 
     Attributes:
@@ -111,12 +111,11 @@ class Within:
         high[met] = np.minimum(high[met], self._start[last] + self._spans[last] - (1 if self._whole else 0))
         return low, high
 
-    def draw(self, codes: npt.NDArray[np.integer], rng: np.random.Generator) -> npt.NDArray[Any]:
-        """(n,) numbers of (n,) bins, int64 where they are whole; one `rng.random` number each.
+    def draw(self, codes: npt.NDArray[np.integer], uniform: Floats) -> npt.NDArray[Any]:
+        """(n,) numbers of (n,) bins, int64 where they are whole, from a number of 0 to 1 each.
 
         A bin that no piece meets, which a model that heeds `weights` never gives, is drawn from as a whole.
         """
-        uniform = rng.random(len(codes))
         low, high = self._edges[codes], self._edges[codes + 1]
         met = np.isin(codes, self._bin)
         own, u = codes[met], uniform[met]
@@ -326,17 +325,21 @@ class BinnedColumn(ColumnBase):
         """Values drawn inside the bins of (n,) codes; one `rng.random` number a row, missing or not."""
         return self.restored(*self.draw(codes, rng))
 
-    def draw(self, codes: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def draw(
+        self, codes: np.ndarray, rng: np.random.Generator, odds: Odds | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """(n,) numbers drawn from those of each bin (float64 or int64), and a (n,) mask of the missing.
 
-        All are equally likely, or as `shaped` has it.
+        All are equally likely, or as `shaped` has it; `odds`: of the rows, to which numbers are linked.
         """
         bins = len(self.edges) - 1
         inside = np.minimum(codes, bins - 1)
-        if self._within is not None:
-            return self._within.draw(inside, rng), codes >= bins
-        low, high = self.edges[inside], self.edges[inside + 1]
         uniform = rng.random(len(codes))
+        if odds is not None and self._inside is not None:
+            uniform = self._inside.linked(codes, uniform, odds)
+        if self._within is not None:
+            return self._within.draw(inside, uniform), codes >= bins
+        low, high = self.edges[inside], self.edges[inside + 1]
         if self._inside is not None:
             uniform = self._inside.place(inside, uniform)
         absent = codes >= bins
@@ -361,17 +364,20 @@ class BinnedColumn(ColumnBase):
         other._within = Within(self.edges, self.whole, pieces, self._inside)
         return other
 
-    def shaped(self, counts: Floats, lean: float = 0.0) -> Self:
+    def shaped(self, counts: Floats, lean: float = 0.0, rows: tuple[Codes, Odds] | None = None) -> Self:
         """The column with draws inside bins as the bins' counts, which were released, suggest (`Inside`).
 
         Args:
             counts: (codes,) records.
             lean: where in the range of what the counts leave open, -1 to 1.
+            rows: (n,) codes and odds of some, as the model that the counts are of has them: numbers are linked to them.
         """
         if self.whole and (np.diff(self.edges) <= 1).all():
             return self
         other = self.model_copy()
         other._inside = Inside(self.edges, counts[: len(self.edges) - 1], lean)
+        if rows is not None:
+            other._inside.link(*rows)
         return other
 
     def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:

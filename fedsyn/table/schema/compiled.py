@@ -8,7 +8,8 @@ the bins, so that a row's codes never change.
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from math import prod
 from typing import Any, TypeGuard
@@ -27,6 +28,8 @@ from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, Impossibl
 
 # How often rows whose numbers break a constraint are drawn anew before they are placed one column after the other.
 _DRAWS = 8
+#: (n, d) codes, a column, and two codes of it for each row -> (n,) log odds of the second (`inside.Odds`).
+RowOdds = Callable[[np.ndarray, str, np.ndarray, np.ndarray], np.ndarray]
 
 
 class CompiledRules:
@@ -272,15 +275,17 @@ class CompiledRules:
         other.columns = dict(columns)
         return other
 
-    def drawn(self, codes: np.ndarray, rng: np.random.Generator) -> DrawnRows:
+    def drawn(self, codes: np.ndarray, rng: np.random.Generator, odds: RowOdds | None = None) -> DrawnRows:
         """Numbers of the ordered columns, drawn inside the bins of (n, d) codes, and codes of the others.
 
-        Column by column; then constraints are settled, and what they compute is added.
+        Column by column, as `odds` says of the rows; then constraints are settled, and what they compute is added.
         """
         rows = DrawnRows({name: codes[:, j] for j, name in enumerate(self.columns)}, {})
         for name, column in self.columns.items():
             if isinstance(column, BinnedColumn):
-                rows.drawn[name] = column.draw(rows.codes[name].astype(np.intp), rng)
+                rows.drawn[name] = column.draw(
+                    rows.codes[name].astype(np.intp), rng, None if odds is None else partial(odds, codes, name)
+                )
         self.settle(rows, rng)
         for step in self.steps:
             step.add(rows)

@@ -6,17 +6,25 @@ an end towards which the density falls it goes on as the generalised Pareto dens
 three bins (Pickands 1975: what the tails of nearly all distributions come to), so a wide last bin is not full to its
 bound. Between bins that are both fuller, or both emptier, nothing is known, and the density is even.
 
+Which row of a bin has which of its numbers follows from the rest of the row (`Inside.linked`): where readmissions grow
+likelier from bin to bin, they do so inside a bin, too. Without it a coefficient is too small.
+
 The counts are released values, so this is post-processing: no row is read, no noise is drawn, no privacy is spent. No
 number leaves its bin, so the counts of all bins stay as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit, logit, xlogy
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.integer]
+#: Two codes for each of n rows -> (n,) log of how much likelier the row is with the second than with the first.
+Odds = Callable[[Codes, Codes], Floats]
 
 #: Steepest rate inside a bin, in bins: beyond it nearly all values stand at one edge. Of what is uncertain, the most.
 _STEEPEST, _MOST_OPEN = 30.0, 2.0
@@ -24,6 +32,8 @@ _FLAT = 1e-9  # a rate that is none
 #: Indices of a tail: nearly even, up to a mean that is still finite. And how far one may be off: `lean` = 1.
 _INDICES, INDEX_OPEN = (-0.99, 0.9), 0.25
 _HALVINGS = 60
+# What the rows of a bin have in common is a mixture of so many.
+_POINTS = 32
 
 
 class Inside:
@@ -43,6 +53,8 @@ class Inside:
 
     def __init__(self, edges: Floats, counts: Floats, lean: float = 0.0) -> None:
         widths, counts = np.diff(edges), np.maximum(np.asarray(counts, np.float64), 1.0)
+        self._counts = counts
+        self._mixture: Floats | None = None
         self.rates, self.indices = np.zeros(len(counts)), np.zeros(len(counts))
         self.flipped = np.zeros(len(counts), dtype=bool)
         if len(counts) > 1 and (widths > 0).all():
@@ -80,6 +92,55 @@ class Inside:
             found = np.where(index == 0, risen, np.expm1(index * risen) / index) / rate
         found = np.where(rate == 0, share, np.where(flipped, 1.0 - found, found))
         return np.asarray(np.clip(found, 0.0, 1.0))
+
+    def link(self, codes: Codes, odds: Odds) -> None:
+        """Links numbers to the rest of their rows from now on; `codes`, `odds`: of rows as the released model has them.
+
+        Let F be the share of records below a value, and log P(rest of the row | value) linear in log(F / (1 - F))
+        between a bin's two neighbours: in the tails that is linear in the log of the share beyond, as a logistic model
+        of an exponential column has it, or one of the logarithm of a heavy one. Its slope is what `odds` say, less the
+        counts' own odds, over the difference of the neighbours' means. A number u of 0 to 1 then has a density inside
+        its bin that goes with exp(slope u), in the last and the first bin with a power of 1 - u or u: to first order
+        that of a logistic, or an extreme value, moved by the slope. Over all rows of a bin the moved ones are a
+        mixture, and their share of it is even again: the bin's density stays what its counts say.
+        """
+        here = codes < len(self._counts)
+        bins, moved = codes[here], self._moved(codes, odds)[here]
+        self._mixture = np.full((len(self._counts), _POINTS), np.nan)
+        for bin_ in np.unique(bins).tolist():
+            self._mixture[bin_] = np.quantile(moved[bins == bin_], (np.arange(_POINTS) + 0.5) / _POINTS)
+
+    def linked(self, codes: Codes, uniform: Floats, odds: Odds) -> Floats:
+        """(n,) numbers of 0 to 1, even over the rows of a bin, and by the rest of a row larger or smaller."""
+        if self._mixture is None:
+            return uniform
+        last = len(self._counts) - 1
+        bins, found = np.minimum(codes, last), np.empty_like(uniform)
+        mixture, moved = self._mixture[bins], self._moved(codes, odds)
+        with np.errstate(divide="ignore", over="ignore"):
+            for rows, latent, below in (
+                (bins == last, lambda u: np.log(-np.log1p(-u)), lambda z: -np.expm1(-np.exp(z))),
+                ((bins > 0) & (bins < last), logit, expit),
+                ((bins == 0) & (last > 0), lambda u: -np.log(-np.log(u)), lambda z: np.exp(-np.exp(-z))),
+            ):
+                at = latent(uniform[rows]) + moved[rows]
+                found[rows] = below(at[:, None] - mixture[rows]).mean(axis=1)
+        return np.where(np.isnan(found), uniform, np.minimum(found, np.nextafter(1.0, 0.0)))
+
+    def _moved(self, codes: Codes, odds: Odds) -> Floats:
+        """(n,) how far the rest of a row moves its number; a share counts as that of one record at least."""
+        counts, last = self._counts, len(self._counts) - 1
+        if not last:
+            return np.zeros(len(codes))
+        below = np.append(0.0, np.minimum(np.cumsum(counts) / counts.sum(), 1.0))
+        mean = np.diff(xlogy(below, below) + xlogy(1.0 - below, 1.0 - below)) / np.diff(below)
+        span = np.diff(logit(below)) / 2.0
+        span[0] = span[-1] = 1.0
+        bins = np.minimum(codes, last)
+        low, high = np.maximum(bins - 1, 0), np.minimum(bins + 1, last)
+        known = odds(low, high) - np.log(counts[high] / counts[low])
+        known = np.clip(known, -np.log(counts[high]), np.log(counts[low]))
+        return np.asarray(known / (mean[high] - mean[low]) * span[bins])
 
 
 def _rates(counts: Floats, widths: Floats) -> Floats:
@@ -134,4 +195,4 @@ def _grown(index: float, left: float) -> float:
     return float(np.expm1(index * left) / index) if abs(index) > 1e-9 else left
 
 
-__all__ = ["INDEX_OPEN", "Inside"]
+__all__ = ["INDEX_OPEN", "Inside", "Odds"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
@@ -22,7 +22,7 @@ from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_colum
 from fedsyn.table.schema.base import ASIDE, REMARKS, Aside, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import KINDS, CategoricalColumn, Column, column_dict
-from fedsyn.table.schema.compiled import CompiledRules, computed_columns
+from fedsyn.table.schema.compiled import CompiledRules, RowOdds, computed_columns
 from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.frames import as_frame
@@ -76,6 +76,7 @@ class Schema(BaseModel, Shown):
     label: str | None = None
     missing_values: tuple[str, ...] = ()
     approved: bool = False
+    _odds: RowOdds | None = PrivateAttr(default=None)
 
     @model_validator(mode="before")
     @classmethod
@@ -360,17 +361,30 @@ class Schema(BaseModel, Shown):
         sizes = tuple(column.size for column in self.columns.values())
         return Domain(tuple(self.columns), sizes, ordered, self.compiled.zeros, coarser=self.compiled.coarser)
 
-    def shaped(self, counts: Mapping[str, np.ndarray], lean: float = 0.0) -> Schema:
+    def shaped(
+        self, counts: Mapping[str, np.ndarray], lean: float = 0.0, model: tuple[np.ndarray, RowOdds] | None = None
+    ) -> Schema:
         """The schema that draws numbers inside bins as the released counts of the bins suggest; its codes are the same.
 
         Args:
             counts: ordered column -> (codes,) records.
             lean: where in the range of what the counts leave open, -1 to 1.
+            model: (m, d) codes of rows of a released model, and its odds: numbers go by the rest of their rows.
         """
-        shaped = {n: c.shaped(counts[n], lean) if isinstance(c, BinnedColumn) else c for n, c in self.columns.items()}
+
+        def own(name: str, column: Any) -> Any:
+            rows = (
+                None
+                if model is None
+                else (model[0][:, list(self.columns).index(name)], partial(model[1], model[0], name))
+            )
+            return column.shaped(counts[name], lean, rows) if isinstance(column, BinnedColumn) else column
+
+        shaped = {name: own(name, column) for name, column in self.columns.items()}
         other = self.model_copy(update={"columns": shaped})
         other.__dict__.pop("every_column", None)
         other.__dict__["compiled"] = self.compiled.drawing_from(shaped)
+        other._odds = None if model is None else model[1]
         return other
 
     @property
@@ -495,7 +509,7 @@ class Schema(BaseModel, Shown):
     def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
         import pandas as pd
 
-        rows, table = self.compiled.drawn(codes, rng), {}
+        rows, table = self.compiled.drawn(codes, rng, self._odds), {}
         for name in self.order:
             column: Any = self.every_column[name]
             if name in self.aside:

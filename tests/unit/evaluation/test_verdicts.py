@@ -158,6 +158,23 @@ def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:
     assert link(real, 2_000, stronger, 2_000).kept == pytest.approx(0.6, abs=0.01)
 
 
+@pytest.mark.parametrize(("far", "state"), [(0.0, "kept"), (0.03, "weakened"), (0.2, "lost")])
+def test_a_correlation_that_rows_far_off_shrink_is_not_kept(far: float, state: str) -> None:
+    """In groups of equally many rows three per cent of rows at the bounds hardly count: the association stays."""
+    rng, rows = np.random.default_rng(0), 4_000
+    names = {"a": NumericColumn(lower=-8, upper=8, bins=32), "b": NumericColumn(lower=-8, upper=8, bins=32)}
+    schema = Schema(columns=names, approved=True)
+    real, made = (rng.multivariate_normal([0, 0], [[1, 0.5], [0.5, 1]], rows) for _ in range(2))
+    made[: int(far * rows)] = rng.choice([-6.0, 6.0], (int(far * rows), 2))
+    codes = [schema.encode(pd.DataFrame(values, columns=["a", "b"])) for values in (real, made)]
+    (pair,) = compare_tables(schema, *codes, rng=rng).pairs
+    assert pair.correlation is not None and pair.judged().state == state
+    for told, values in zip((pair.correlation.was, pair.correlation.now), (real, made), strict=True):
+        assert told == pytest.approx(np.corrcoef(values.T)[0, 1], abs=0.03)  # of values, in 32 bins
+    if state == "weakened":
+        assert pair.kept > 0.75 and "correlation 0.50 became 0.2" in pair.judged().why
+
+
 def test_a_verdict_names_what_is_fit_what_is_not_and_what_is_not_known() -> None:
     good, bad = Judged("a × b", 0.1, ""), Judged("a × c", 1.6, "association 0.40 became 0.08")
     columns = [Judged("a", 0.2, ""), Judged("b", 0.2, "")]

@@ -221,7 +221,7 @@ def test_draws_stay_in_their_bins_and_pieces(whole: bool) -> None:
         for code, weight in enumerate(within.weights):
             assert weight == pytest.approx(allowed[bins == code].mean(), abs=1e-9 if whole else 0.01)
             if weight > 0 and len({low for low, _ in pieces}) == len(pieces):
-                drawn = within.draw(np.full(300, code), rng)
+                drawn = within.draw(np.full(300, code), rng.random(300))
                 assert np.any([(drawn >= low) & (drawn <= high) for low, high in pieces], axis=0).all()
                 assert (drawn >= edges[code]).all() and (drawn < edges[code + 1]).sum() >= 299
 

@@ -402,13 +402,17 @@ def test_under_a_condition_everything_rests_on_its_columns_too(tables: list[pd.D
 def test_tables_in_memory_say_what_their_model_holds(tables: list[pd.DataFrame]) -> None:
     told = [frame.copy() for frame in tables]
     for frame in told:
-        frame.attrs["fedsyn"] = {"held": [["age", "back"]], "given": []}
+        frame.attrs["fedsyn"] = {"real_rows": len(frame) / 5, "held": [["age", "back"]], "given": [], "bins": {}}
     assert not fedsyn.analyse(told, "back ~ age").unheld
     found = fedsyn.analyse(told, "back ~ age + ward")
-    assert found.unheld == set(found.terms) and "Nor does anything" not in str(found)
+    assert found.unheld == set(found.terms) and "came without" not in str(found)
+    given = Tables(tables, len(tables[0]) / 5, frozenset({frozenset({"age", "back"})}))
+    assert (
+        fedsyn.analyse(told, "age").to_frame().equals(fedsyn.analyse(given, "age").to_frame())
+    )  # as wide as a folder's
     told[1].attrs.clear()
     assert not fedsyn.analyse(told, "back ~ age + ward").unheld
-    assert "columns the model knows together" in " ".join(str(fedsyn.analyse(told, "back ~ age")).split())
+    assert "These tables came without what was released beside them." in fedsyn.analyse(told, "back ~ age").warnings[0]
 
 
 def test_few_degrees_of_freedom_are_said(tables: list[pd.DataFrame]) -> None:

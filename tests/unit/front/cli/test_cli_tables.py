@@ -317,6 +317,7 @@ def test_several_tables_are_draws_of_their_own(call: Fedsyn, here: Path) -> None
     saved = fedsyn.load(here / "model.fedsyn").sample(50, tables=3, seed=1)
     assert [list(table["ward"]) for table in saved] == [list(table["ward"]) for table in tables]
     assert all(table.attrs["fedsyn"]["held"] == facts["held"] for table in saved)
+    assert all(table.attrs["fedsyn"]["real_rows"] == facts["real_rows"] for table in saved)
     assert all(table.attrs["fedsyn"]["given"] == [] and "cost" in table.attrs["fedsyn"]["bins"] for table in saved)
 
 
