@@ -209,7 +209,7 @@ def _run_case(case: Case, source: Source, keep: Path | None) -> Taken:
     with tempfile.TemporaryDirectory() as folder:
         prepared = prepare(config, Path(folder) / "store")
         nodes = [{"partition-id": k, "num-partitions": prepared.clients} for k in range(prepared.clients)]
-        grid = TimedGrid(app, nodes, run_config_of(config, store=prepared.folder), app_path="fedsyn.runs.holders:app")
+        grid = TimedGrid(app, nodes, run_config_of(config, store=prepared.folder))
         grid.taken, grid.payloads = taken, None if keep is None else []
         wall, cpu = time.perf_counter(), time.process_time()
         strategy = serve(config, prepared, grid, Path(folder), None, Timed)

@@ -21,6 +21,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table
+from fedsyn.nodes.deploy.federation import joined
 from fedsyn.output import filled, markdown, plain, reason
 
 pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
@@ -137,7 +138,7 @@ def test_every_process_begins_without_tracebacks() -> None:
         module = named.partition(":")[0].replace(".", "/")
         starts.add(f"{module}.py" if f"{module}.py" in files else f"{module}/__init__.py")
     starts |= {path for path, text in files.items() if "ProcessPoolExecutor(" in text}
-    assert len(starts) >= 7
+    assert len(starts) >= 6
     assert not {path for path in starts if "no_tracebacks()" not in files[path]}
 
 
@@ -246,10 +247,11 @@ def test_what_is_put_into_a_page_is_text(tmp_path: Path) -> None:
 
 def test_what_is_put_into_a_template_is_text() -> None:
     """A name in a README neither commands a terminal nor makes a link, a heading or HTML; a value is never left out."""
-    values = {"federation": f"a](http://x) <script>{HOSTILE}\n# b", "port": 1, "hosts": "h", "schema": True}
-    values |= {"parties": ["[p](q)"], "warnings": "w", "wheel": None, "digest": None, "extra": ""}
+    hostile = f"a](http://x) <script>{HOSTILE}\n# b"
+    plan = SimpleNamespace(name=hostile, port=1, hosts=["h"], parties=[("[p](q)", "host:1")], insecure=False)
+    values = {"plan": plan, "seen": "w", "schema": True, "joined": joined, "wheel": None, "digest": None, "extra": ""}
     text = filled("nodes/deploy", "operator.md", **values)
     assert plain(text) == text and "<script>" not in text and "\n# b" not in text
     assert "](http" not in text.replace("\\]", "") and r"\[p\](q)" in text
-    with pytest.raises(UndefinedError, match="parties"):
-        filled("nodes/deploy", "operator.md", **{name: value for name, value in values.items() if name != "parties"})
+    with pytest.raises(UndefinedError, match="seen"):
+        filled("nodes/deploy", "operator.md", **{name: value for name, value in values.items() if name != "seen"})

@@ -19,7 +19,6 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit, logit, xlogy
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.integer]
@@ -112,6 +111,8 @@ class Inside:
 
     def linked(self, codes: Codes, uniform: Floats, odds: Odds) -> Floats:
         """(n,) numbers of 0 to 1, even over the rows of a bin, and by the rest of a row larger or smaller."""
+        from scipy.special import expit, logit  # a schema is read without SciPy
+
         if self._mixture is None:
             return uniform
         last = len(self._counts) - 1
@@ -129,6 +130,8 @@ class Inside:
 
     def _moved(self, codes: Codes, odds: Odds) -> Floats:
         """(n,) how far the rest of a row moves its number; a share counts as that of one record at least."""
+        from scipy.special import logit, xlogy
+
         counts, last = self._counts, len(self._counts) - 1
         if not last:
             return np.zeros(len(codes))
