@@ -327,4 +327,4 @@ def test_an_order_is_asked_for_where_nothing_released_gave_one() -> None:
             assert own.predicted_quality is not None
             asked = own.predicted_quality.sentence().partition("what would help most: ")[2].partition(";")[0]
             assert not re.search(r"\bq\d", asked), asked
-    assert abs(kept[1] - kept[0]) < 0.1
+    assert kept[1] < kept[0] + 0.1
