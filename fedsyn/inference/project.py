@@ -161,7 +161,7 @@ _CELL_COST = 2.0
 # Fewest pairs across a tree that are computed in two sweeps; their last bits differ from those of one by one.
 _MANY_PAIRS = 200
 # Numbers that two sweeps over a tree may hold, and their products that take as long as one pair by itself (measured).
-_HELD, _PRODUCTS_PER_PAIR = 1 << 26, 30_000
+_HELD, _PRODUCTS_PER_PAIR = 1 << 26, 200_000
 # A message with more cells is not kept for later queries.
 _KEPT_CELLS = 1 << 20
 
