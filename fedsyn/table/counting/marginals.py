@@ -164,19 +164,25 @@ class Products:
     def __init__(self, shape: Sequence[int], pairs: npt.NDArray[np.integer]) -> None:
         self.used, place = np.unique(pairs, return_inverse=True)
         self.sizes = np.array(shape)[self.used]
-        starts = np.cumsum(self.sizes) - self.sizes
-        self.starts, self.columns = starts, int(self.sizes.sum())
-        first, second = place.reshape(pairs.shape).T
-        self.cells = self.sizes[first] * self.sizes[second]
-        of = np.repeat(np.arange(len(pairs)), self.cells)
-        row, column = np.divmod(np.arange(len(of)) - (np.cumsum(self.cells) - self.cells)[of], self.sizes[second][of])
-        # Where each cell of each pair is in the flat product.
-        self._at = (starts[first][of] + row) * self.columns + starts[second][of] + column
+        self.starts, self.columns = np.cumsum(self.sizes) - self.sizes, int(self.sizes.sum())
+        self._pairs = place.reshape(pairs.shape).T
+        self.cells = self.sizes[self._pairs].prod(axis=0)
 
     def pay(self, rows: int) -> bool:
         """Whether they are faster than one pair after the other."""
         alone = len(self.cells) * (_PER_PAIR + _PER_ROW * rows)
         return self.columns <= _MOST_COLUMNS and _PER_PRODUCT * rows * self.columns**2 < alone
+
+    @cached_property
+    def _at(self) -> npt.NDArray[np.int32]:
+        """(sum of `cells`,) where each cell of each pair is in the flat product, which has 2^24 at most."""
+        (first, second), small = self._pairs, np.int32
+        ends = np.cumsum(self.cells)
+        before, width = (ends - self.cells).astype(small), self.sizes[second].astype(small)
+        corner = (self.starts[first] * self.columns + self.starts[second]).astype(small)
+        of = np.repeat(np.arange(len(before), dtype=small), self.cells)
+        row, column = np.divmod(np.arange(ends[-1], dtype=small) - before[of], width[of])
+        return np.asarray(corner[of] + row * small(self.columns) + column)
 
     def counts(self, codes: np.ndarray) -> np.ndarray:
         """(sum of `cells`,) int64 counts of all pairs."""
