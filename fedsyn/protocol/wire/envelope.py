@@ -168,8 +168,9 @@ class Envelope:
 
     def to_scalars(self) -> dict[str, Scalar]:
         """One JSON text: Flower checks every key of a record, and thousands of clients mean thousands of records."""
-        fields = {name: value for name, value in asdict(self).items() if value is not None}
-        fields["config"] = fields.pop("config_hash")
+        fields = {name: value for name, value in vars(self).items() if value is not None}  # `asdict` copies all params
+        fields |= {"config": fields.pop("config_hash"), "params": dict(self.params)}
+        fields |= {name: asdict(fields[name]) for name in ("sum", "stage") if name in fields}
         return {ENVELOPE: to_json(fields)}
 
     @classmethod
