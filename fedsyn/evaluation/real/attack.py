@@ -21,7 +21,7 @@ from fedsyn.table.schema import Schema
 MOST_ATTACKED = 1000  # rows of each kind
 _COMPARISONS = 300_000_000  # of one cell with another, by which the synthetic rows are limited
 _FEWEST_SYNTHETIC = 1000
-_BLOCK = 1 << 22  # distances that are held at a time
+_BLOCK = 1 << 21  # distances that are held at a time
 
 
 @dataclass(frozen=True)
