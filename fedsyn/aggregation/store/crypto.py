@@ -28,6 +28,7 @@ from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 
 _RUN = 32  # bytes
+_NOT_ANNOUNCED = "the run was not announced to the crypto party"
 _KEY = "the request does not bring its run and the crypto party's keys"
 
 
@@ -135,12 +136,13 @@ class CryptoRun:
     @property
     def party(self) -> CryptoParty:
         if self._party is None:
-            raise RunError("the run was not announced to the crypto party")
+            raise RunError(_NOT_ANNOUNCED)
         return self._party
 
     @property
     def begun(self) -> Begun:
-        assert self.party and self._begun is not None
+        if self._begun is None:
+            raise RunError(_NOT_ANNOUNCED)
         return self._begun
 
     def announce(self, rho: float, clients: int) -> None:
