@@ -202,15 +202,12 @@ class Model:
         swept = query.project_pairs(axes.mask(clique) for clique in cliques if len(set(clique)) == 2)
         out = []
         for clique in cliques:
-            if len(clique) == 2:
-                first, second = (axes.rank[name] for name in clique)
-                table = swept.get(1 << first | 1 << second)
-                if query.tree.roots[first] != query.tree.roots[second]:
-                    out.append(np.multiply.outer(query.project(1 << first), query.project(1 << second)) * self.total)
-                elif table is not None:
-                    out.append(np.multiply(table if first < second else table.T, self.total, order="C"))
-                else:
-                    out.append(self.project(clique))
+            ranks = [axes.rank[name] for name in clique]
+            if len(ranks) == 2 and query.tree.roots[ranks[0]] != query.tree.roots[ranks[1]]:
+                first, second = (query.project(1 << rank) for rank in ranks)
+                out.append(np.multiply.outer(first, second) * self.total)
+            elif len(ranks) == 2 and (table := swept.get(1 << ranks[0] | 1 << ranks[1])) is not None:
+                out.append(np.multiply(table if ranks[0] < ranks[1] else table.T, self.total, order="C"))
             else:
                 out.append(self.project(clique))
         return out

@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
 from math import sqrt
 
 import numpy as np
 import pytest
+from small_tables import DOMAIN, a_model, table
 
 from experiments import paper_metrics
-from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.table.counting.workload import Workload, all_kway
 
-DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
 NAME = "experiments.paper_metrics:workload_error_l2"
-
-
-def table(rows: int, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return np.stack([rng.integers(0, n, rows) ** 2 // n for n in DOMAIN.shape], axis=1).astype(np.uint8)
-
-
-def a_model(seed: int = 3) -> Model:
-    rng = np.random.default_rng(seed)
-    measured = [Measurement(q, rng.random(DOMAIN.shape_of(q)) ** 3 * 10, 1.0) for q in itertools.pairwise("abcd")]
-    return estimate(DOMAIN, measured, total=50.0, config=EstimateConfig(iterations=40))
 
 
 def by_hand(real: np.ndarray, made: list[np.ndarray], workload: Workload) -> float:

@@ -49,9 +49,9 @@ def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: fr
     modelled = sum(not isinstance(column, AsideColumn) for column in columns.values())
     noise = _CHANCE * sqrt(2.0 * modelled) / PrivacyBudget(EPSILON, DELTA).mu / len(frame)
     some, found = frame.iloc[:: -(-len(frame) // _ROWS)], dict[str, ColumnBase]()
-    for name, column in columns.items():
+    for at, (name, column) in enumerate(columns.items()):
         if isinstance(column, BinnedColumn):
-            block = some.iloc[:, [list(columns).index(name)]].set_axis([name], axis=1)
+            block = some.iloc[:, [at]].set_axis([name], axis=1)
             try:
                 numbers = Encoder({name: column}, missing, np.int64, kept=(name,)).block(block).own.numbers[name]
             except DataError:  # dates among numbers; `fedsyn schema check` says so

@@ -371,16 +371,11 @@ class Schema(BaseModel, Shown):
             lean: where in the range of what the counts leave open, -1 to 1.
             model: (m, d) codes of rows of a released model, and its odds: numbers go by the rest of their rows.
         """
-
-        def own(name: str, column: Any) -> Any:
-            rows = (
-                None
-                if model is None
-                else (model[0][:, list(self.columns).index(name)], partial(model[1], model[0], name))
-            )
-            return column.shaped(counts[name], lean, rows) if isinstance(column, BinnedColumn) else column
-
-        shaped = {name: own(name, column) for name, column in self.columns.items()}
+        shaped: dict[str, Any] = dict(self.columns)
+        for at, (name, column) in enumerate(self.columns.items()):
+            if isinstance(column, BinnedColumn):
+                rows = None if model is None else (model[0][:, at], partial(model[1], model[0], name))
+                shaped[name] = column.shaped(counts[name], lean, rows)
         other = self.model_copy(update={"columns": shaped})
         other.__dict__.pop("every_column", None)
         other.__dict__["compiled"] = self.compiled.drawing_from(shaped)

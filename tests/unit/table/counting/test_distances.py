@@ -6,26 +6,14 @@ import itertools
 
 import numpy as np
 import pytest
+from small_tables import DOMAIN, a_model, table
 
 import fedsyn.table.counting.distances as distances_module
 from fedsyn.domain import Clique, Domain
-from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.table.counting.distances import touched_distances
 from fedsyn.table.counting.marginals import count
 
-DOMAIN = Domain(("a", "b", "c", "d"), (2, 3, 4, 5))
 CLIQUES: list[Clique] = [q for k in (1, 2, 3, 4) for q in itertools.combinations(DOMAIN.attributes, k)]
-
-
-def table(rows: int, seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return np.stack([rng.integers(0, n, rows) ** 2 // n for n in DOMAIN.shape], axis=1).astype(np.uint8)
-
-
-def a_model(seed: int = 3) -> Model:
-    rng = np.random.default_rng(seed)
-    measured = [Measurement(q, rng.random(DOMAIN.shape_of(q)) ** 3 * 10, 1.0) for q in itertools.pairwise("abcd")]
-    return estimate(DOMAIN, measured, total=50.0, config=EstimateConfig(iterations=40))
 
 
 # Distances -----------------------------------------------------------------------------------------------------------
