@@ -1,10 +1,11 @@
 """Runs an experiment of this folder, compares its results with expected.yaml, and draws them.
 
-    python experiments/check.py NAME [--out DIR] [--workers N]
+    python experiments/check.py NAME [--out DIR] [--workers N] [--accept]
 
 It runs experiments/NAME/sweep.yaml (finished cells of DIR are not run again), and writes table.md and plot.png into
 DIR. Exit code: 0 if every value lies within its tolerance and every claim held or failed as recorded; 1 if not, or if
-cells failed; 2 where the experiment's files or options are bad.
+cells failed; 2 where the experiment's files or options are bad. `--accept` then writes what came out into
+expected.yaml: each mean, two of its standard errors as its tolerance (at least a hundredth), and which claims held.
 
 An experiment that has a program with a fast mode in place of a sweep is run by that program, in that mode.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -34,6 +36,8 @@ from fedsyn.runs.sweep.tables import summary_table
 
 HERE = Path(__file__).resolve().parent
 Where = dict[str, Any]  # dotted key of a resolved configuration -> value
+_VALUE = re.compile(r"(expected: *)([-+.\de]+)(,?\s+tolerance: *)([-+.\de]+)")
+_HELD = re.compile(r"(held: *)(true|false)")
 _LOOKS = ("color", "shape", "strokeDash", "x", "y")  # every panel has its own lines and axes
 
 
@@ -59,6 +63,13 @@ class Claim:
     held: bool
     where: Where = field(default_factory=dict)
     factor: float = 1.0
+
+    def means(self, outcome: Outcome) -> list[float]:
+        return [outcome.mean_sd(self.where | step, self.metric)[0] for step in self.descending]
+
+    def holds(self, means: list[float]) -> bool:
+        """Whether they fall; a mean that is missing (nan) makes no claim hold."""
+        return all(one >= self.factor * other for one, other in itertools.pairwise(means))
 
 
 @dataclass(frozen=True)
@@ -192,9 +203,8 @@ def check_claims(outcome: Outcome, claims: list[Claim]) -> tuple[list[list[str]]
     """Rows of the table of claims, and whether each held or failed as recorded."""
     rows, good = [], True
     for claim in claims:
-        means = [outcome.mean_sd(claim.where | step, claim.metric)[0] for step in claim.descending]
-        # A mean that is missing (nan) makes no claim hold.
-        held = all(one >= claim.factor * other for one, other in itertools.pairwise(means))
+        means = claim.means(outcome)
+        held = claim.holds(means)
         good &= held == claim.held and not any(map(math.isnan, means))
         rows.append([claim.says, claim.metric, ", ".join(f"{m:.4g}" for m in means), _yes(held), _yes(claim.held)])
     return rows, good
@@ -293,7 +303,47 @@ def _published(expected: Expected, panel: Panel) -> list[Point]:
     ]
 
 
-def check(name: str, out: Path, workers: int) -> bool:
+def accepted(text: str, values: list[tuple[float, float, int]], held: list[bool]) -> str:
+    """expected.yaml with the (mean, sd, seeds) of its values and what its claims came to, in its order.
+
+    Raises:
+        ConfigError: the file has another number of values or claims.
+    """
+    found = [_as_expected(*value) for value in values]
+    verdicts = [str(fact).lower() for fact in held]
+    for pattern, wanted, what in ((_VALUE, len(found), "values"), (_HELD, len(verdicts), "claims")):
+        if (seen := len(pattern.findall(text))) != wanted:
+            raise ConfigError(f"expected.yaml has {wanted} {what}, of which {seen} can be rewritten")
+    numbers, facts = iter(found), iter(verdicts)
+
+    def value(match: re.Match[str]) -> str:
+        mean, tolerance = next(numbers)
+        return f"{match[1]}{mean}{match[3]}{tolerance}"
+
+    return _HELD.sub(lambda match: match[1] + next(facts), _VALUE.sub(value, text))
+
+
+def _as_expected(mean: float, sd: float, seeds: int) -> tuple[str, str]:
+    """A mean to a hundredth of its tolerance, and the tolerance to two digits."""
+    tolerance = max(2 * sd / math.sqrt(seeds), 0.01 * abs(mean), 1e-12)
+    digits = max(0, 2 - math.floor(math.log10(tolerance)))
+    return f"{round(mean, digits):.10g}", f"{tolerance:.2g}"
+
+
+def accept(outcome: Outcome, expected: Expected, path: Path) -> None:
+    """Writes what came out into the file, and says which claims changed sides."""
+    values = []
+    for value in expected.values:
+        summary = outcome.summary(outcome.lookup.combination(value.where))
+        values.append((*outcome.mean_sd(value.where, value.metric), max(1, summary.values[value.metric].size)))
+    held = [claim.holds(claim.means(outcome)) for claim in expected.claims]
+    path.write_text(accepted(path.read_text(encoding="utf-8"), values, held), encoding="utf-8")
+    for claim, fact in zip(expected.claims, held, strict=True):
+        if fact != claim.held:
+            print(f"{'holds' if fact else 'no longer holds'}: {claim.says}")
+
+
+def check(name: str, out: Path, workers: int, accepting: bool = False) -> bool:
     """Runs, compares, writes table.md and plot.png. Returns whether everything is as expected."""
     folder = HERE / name
     if not (folder / "sweep.yaml").is_file():
@@ -320,6 +370,8 @@ def check(name: str, out: Path, workers: int) -> bool:
     draw(outcome, expected, out / "plot.png")
     print("\n".join(part for part in parts[:4] if part))
     print(f"table.md and plot.png are in {out}" + (f"; {failed} cells failed" if failed else ""))
+    if accepting and not failed:
+        accept(outcome, expected, folder / "expected.yaml")
     return values_good and claims_good and ranks_good and not failed
 
 
@@ -335,12 +387,13 @@ def main() -> int:
     parser.add_argument("name", help="folder of experiments/ that has a sweep.yaml, or a fast mode")
     parser.add_argument("--out", type=Path, help="results folder; default runs/NAME")
     parser.add_argument("--workers", type=int, default=1, help="processes that run cells")
+    parser.add_argument("--accept", action="store_true", help="write what came out into expected.yaml")
     options = parser.parse_args()
     try:
         if (command := fast_command(options.name)) is not None:
             where = [] if options.out is None else ["--out", str(options.out)]
             return subprocess.run([*command, *where, "--workers", str(max(1, options.workers))], check=False).returncode
-        good = check(options.name, options.out or Path("runs") / options.name, max(1, options.workers))
+        good = check(options.name, options.out or Path("runs") / options.name, max(1, options.workers), options.accept)
     except FedsynError as error:
         print(error, file=sys.stderr)
         return 2

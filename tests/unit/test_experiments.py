@@ -179,6 +179,28 @@ def test_check_runs_compares_and_draws(
     assert (out / "plot.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_what_came_out_is_accepted_as_expected(
+    check: ModuleType, tmp_path: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "sweep.yaml").write_text(SMALL)
+    stale = EXPECTED.replace("expected: 0.1", "expected: 9.0").replace("held: true", "held: false")
+    (folder / "expected.yaml").write_text(stale)
+    monkeypatch.setattr(check, "HERE", tmp_path)
+    assert check.check("small", out, 1, accepting=True) is False
+    assert check.check("small", out, 1) is True
+    written = check.Expected.load(folder / "expected.yaml")
+    assert written.claims[0].held and written.values[0].paper == 0.2
+    with pytest.raises(ConfigError, match="1 values, of which 2 can be"):
+        check.accepted("expected: 1, tolerance: 2\nexpected: 1, tolerance: 2", [(1.0, 0.1, 4)], [])
+
+
+def test_an_expected_value_has_two_standard_errors(check: ModuleType) -> None:
+    assert check.accepted("expected: 7, tolerance: 1", [(0.12345, 0.01, 4)], []) == "expected: 0.1235, tolerance: 0.01"
+    assert check.accepted("expected: 7, tolerance: 1", [(12345.6, 0.0, 4)], []) == "expected: 12346, tolerance: 1.2e+02"
+
+
 def test_check_refuses_what_the_sweep_does_not_hold(check: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(SMALL)
     lookup = check.Lookup(load_sweep(tmp_path / "sweep.yaml"))
