@@ -11,8 +11,12 @@ there and here, so the shape counts. s is known; r is known up to noise:
   noise. That share of it is what <r - s, s> has beside noise, half of |r|^2 - |r - s|^2 - |s|^2.
 
 Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`); what is kept
-is that of what they show, in rows and table. A pair is seen to be linked if the look is beyond noise, for all pairs
-together, and the association is no weaker than what `verdict` calls a link.
+is that of what they show, in rows and table. Of two columns of numbers a correlation is kept as well, at most: by both
+standard deviations in the rows over those in the table, or the other way round. Noise that a fit leaves on far values
+widens a column and links nothing. Those of the rows are what the noisy counts of each column say.
+
+A pair is seen to be linked if the look is beyond noise, for all pairs together, and the association is no weaker than
+what `verdict` calls a link.
 """
 
 from __future__ import annotations
@@ -28,13 +32,13 @@ from scipy.special import chdtri
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent, visible
-from fedsyn.evaluation.real.scores import few_groups, places
+from fedsyn.evaluation.real.scores import few_groups, level_of_codes, places
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, Judged, judged_link
 from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
 from fedsyn.table.counting.residuals import residual
-from fedsyn.table.schema import CategoricalColumn, Schema
+from fedsyn.table.schema import BinnedColumn, CategoricalColumn, Schema
 
 Floats = npt.NDArray[np.float64]
 #: A link is called kept or lost if it is so by this many standard deviations: experiments/verdicts, the tuning side.
@@ -51,7 +55,7 @@ class SeenLink:
         columns: of the pair.
         seen: the association of the rows, as noise shows it; 0 to 1.
         made: that of the table.
-        kept: share of the link that is in the table.
+        kept: share of the link, or of a correlation, that is in the table: whichever is judged worse.
         spread: its standard deviation, by noise.
     """
 
@@ -116,6 +120,7 @@ def seen_links(
     columns = {} if schema is None else schema.columns
     domain = effects.domain
     few = {name: _few(effects, name, schema) for name in domain}
+    widths = {} if schema is None else _widths(effects, schema)
     sketched = {domain.canonical(g.clique): g for g in sketches if len(g.clique) == 2 and g.alone is not None}
     off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
     apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
@@ -146,7 +151,11 @@ def seen_links(
         kept, spread = look.kept(cells, most)
         spread = math.hypot(spread, (1.0 - shown) / math.sqrt(12.0))  # of what no group showed, anything may be kept
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
-        found.append(SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3)))
+        shares = [(kept, spread)]
+        if all(name in widths for name in pair):
+            shares.append(_at_most(*(widths[name] for name in pair)))
+        told = (SeenLink(pair, round(seen, 3), round(now, 3), round(k, 3), round(off, 3)) for k, off in shares)
+        found.append(max(told, key=lambda link: link.judged().loss))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
     found.sort(key=lambda link: -link.judged().loss)
     joined = tuple(name for name in domain if name in grouped)
@@ -162,6 +171,39 @@ def _few(effects: Effects, name: str, schema: Schema | None) -> npt.NDArray[np.i
     if schema is None and (ordered := effects.domain.ordered.get(name, 0)):
         at = np.where(np.arange(len(mass)) < ordered, 0.0, np.nan)
     return few_groups(mass, at, 1.0 / math.sqrt(max(1.0, effects.rows)))
+
+
+def _widths(effects: Effects, schema: Schema) -> dict[str, tuple[float, float]]:
+    """Variance of each column with bins, in the rows over that in the table, and its standard deviation by noise.
+
+    The rows' is what the mean of all noisy counts of single values says, or its standard deviation if that is more.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for name, column in schema.columns.items():
+        at, counts = places(schema, name), [m for m in effects.measured((name,)) if m.groups is None]
+        if at is None or not isinstance(column, BinnedColumn) or not counts:
+            continue
+        known, weights = np.isfinite(at), np.array([m.sigma**-2 for m in counts])
+        rows = np.average([m.values for m in counts], axis=0, weights=weights)[known]
+        table = effects.masses[name][known]
+        values = level_of_codes(column, effects.masses[name], at, effects.rows)[known]
+        if min(rows.sum(), table.sum()) <= 0:
+            continue
+        own, apart = (float(p @ (values - p @ values) ** 2) for p in (table / table.sum(), rows / rows.sum()))
+        if own <= 0:
+            continue
+        fourth = float(((values - rows @ values / rows.sum()) ** 4).sum())
+        off = math.sqrt(fourth / weights.sum()) / float(rows.sum()) / own
+        found[name] = max(apart / own, off), off
+    return found
+
+
+def _at_most(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
+    """What is kept of a correlation at most, and its standard deviation, from two columns' `_widths`."""
+    kept = math.sqrt(first[0] * second[0])
+    off = 0.5 * math.hypot(first[1] / max(first[0], 1e-300), second[1] / max(second[0], 1e-300))
+    kept = min(kept, 1.0 / max(kept, 1e-300))
+    return kept, kept * off
 
 
 def _shown(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -> float:

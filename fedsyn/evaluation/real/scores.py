@@ -127,13 +127,17 @@ def moments_of_shares(column: Column, share: Floats, at: Floats | None, rows: in
 def levels(column: Column, codes: Codes, at: Floats | None) -> Floats:
     """(n,) mean value of each row's code, as above; NaN where missing."""
     assert at is not None
-    known, share = np.isfinite(at), np.bincount(codes, minlength=len(at)) / max(1, len(codes))
-    found = np.full(len(at), np.nan)
-    found[known] = _values(column, share[known] / max(share[known].sum(), 1e-300), at[known], len(codes)).mean(axis=1)
-    return found[codes]
+    return level_of_codes(column, np.bincount(codes, minlength=len(at)) / max(1, len(codes)), at, len(codes))[codes]
 
 
-def _values(column: Column, mass: Floats, at: Floats, rows: int) -> Floats:
+def level_of_codes(column: Column, share: Floats, at: Floats, rows: float) -> Floats:
+    """(size,) mean value of each code of `rows` rows with such shares, as above; NaN where missing."""
+    known, found = np.isfinite(at), np.full(len(at), np.nan)
+    found[known] = _values(column, share[known] / max(share[known].sum(), 1e-300), at[known], rows).mean(axis=1)
+    return found
+
+
+def _values(column: Column, mass: Floats, at: Floats, rows: float) -> Floats:
     """(known codes, places) values, equally likely within a code."""
     if not isinstance(column, BinnedColumn):
         return at[:, None]
