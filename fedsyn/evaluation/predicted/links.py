@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -57,6 +57,7 @@ class SeenLink:
         made: that of the table.
         kept: share of the link, or of a correlation, that is in the table: whichever is judged worse.
         spread: its standard deviation, by noise.
+        widths: whether `kept` is of a correlation, by what the spread of its columns became.
     """
 
     columns: Clique
@@ -64,10 +65,16 @@ class SeenLink:
     made: float
     kept: float
     spread: float
+    widths: bool = False
 
     def judged(self) -> Judged:
         """Return what became of the link."""
-        return judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, DOUBT * self.spread)
+        found = judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, DOUBT * self.spread)
+        return (
+            replace(found, why=f"correlation kept by {self.kept:.0%} at most: noise changed the columns' spread")
+            if self.widths
+            else found
+        )
 
 
 @dataclass(frozen=True)
@@ -151,10 +158,10 @@ def seen_links(
         kept, spread = look.kept(cells, most)
         spread = math.hypot(spread, (1.0 - shown) / math.sqrt(12.0))  # of what no group showed, anything may be kept
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
-        shares = [(kept, spread)]
+        told = [SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3))]
         if all(name in widths for name in pair):
-            shares.append(_at_most(*(widths[name] for name in pair)))
-        told = (SeenLink(pair, round(seen, 3), round(now, 3), round(k, 3), round(off, 3)) for k, off in shares)
+            kept, spread = _at_most(*(widths[name] for name in pair))
+            told.append(replace(told[0], kept=round(kept, 3), spread=round(spread, 3), widths=True))
         found.append(max(told, key=lambda link: link.judged().loss))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
     found.sort(key=lambda link: -link.judged().loss)

@@ -413,6 +413,7 @@ def test_a_column_that_noise_widened_weakens_its_correlations() -> None:
         off.append(found.kept - now / was)
         near += abs(off[-1]) < 2.5 * found.spread
         called.append(found.judged().state)
+        assert found.widths and "the columns' spread" in found.judged().why
     assert now / was < 0.7 and abs(np.mean(off)) < 0.05 and near >= 10 and "kept" not in called
 
 
