@@ -71,7 +71,7 @@ class SeenLink:
         """Return what became of the link."""
         found = judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, DOUBT * self.spread)
         return (
-            replace(found, why=f"correlation kept by {self.kept:.0%} at most: noise changed the columns' spread")
+            replace(found, why=f"at most {self.kept:.0%} of the correlation is kept: noise changed the columns' spread")
             if self.widths
             else found
         )
