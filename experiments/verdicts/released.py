@@ -1,7 +1,7 @@
-"""Whether what released values alone say of links is so: python -m experiments.verdicts.released --side tuning
+"""Whether what released values alone say of a table is so: python -m experiments.verdicts.released --side tuning
 
-`sketch_aim` runs at its defaults on the tables of `experiments/held_out`, seed 1. Each link that its public verdict
-names (`predicted_quality.json`) is looked up in the comparison of the run's table with its real rows.
+`sketch_aim` runs at its defaults on the tables of `experiments/held_out`, seed 1. Each column and each link that its
+public verdict names (`predicted_quality.json`) is looked up in the comparison of the run's table with its real rows.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -18,36 +20,50 @@ from experiments.held_out.held_cells import Cell, fitted, spread
 from experiments.held_out.held_tables import TABLES, available, row_counts, rows_of
 from experiments.verdicts.run import schema_of
 from fedsyn import yamlio
+from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.evaluation.predicted.effects import Effects
 from fedsyn.evaluation.predicted.links import DOUBT, seen_links
+from fedsyn.evaluation.predicted.moments import DOUBT as MOMENTS_DOUBT
+from fedsyn.evaluation.predicted.moments import seen_moments
 from fedsyn.evaluation.real.comparison import compare_tables
 from fedsyn.evaluation.verdict import judged_link
 from fedsyn.inference import Evidence
+from fedsyn.table.counting.workload import Workload
+from fedsyn.table.schema import BinnedColumn
 
 STATES = ("kept", "weakened", "lost")
-#: Standard deviations of doubt that one was chosen from.
+WHAT = ("links", "columns of numbers", "other columns")
+#: Standard deviations of doubt that one was chosen from; infinite: moments are not looked at.
 DOUBTS = (0.0, 0.5, 1.0, 1.5, 2.0)
 
+Told = tuple[str, float, str, str]  # what, doubt, what it is called, what it is beside real rows
 
-def told(name: str, rows: int, epsilon: float) -> list[tuple[float, float, str]]:
-    """(kept, its standard deviation, what it is beside real rows) of each link that a run's public verdict names."""
+
+def told(name: str, rows: int, epsilon: float, chosen: bool) -> Iterator[Told]:
+    """Each column and link that a run's public verdict names, by each doubt or the chosen one."""
     table, rng = rows_of(name), np.random.default_rng(rows)
     domain, train, schema = table.domain, table.train[:rows], schema_of(table)
     strategy = fitted(Cell(name, rows, epsilon, 1, "sketch_aim", ()).config(), train, domain)
     assert strategy.model is not None
-    pairs, errors = list(combinations(domain, 2)), list(strategy.sketch_errors())
-    effects = Effects(strategy.model, Evidence(strategy.measured, strategy.model.total), errors, pairs)
-    links = seen_links(effects, errors, pairs, schema).links
-    if not links:
-        return []
+    evidence, errors = Evidence(strategy.measured, strategy.model.total), list(strategy.sketch_errors())
+    pairs = list(combinations(domain, 2))
+    effects = Effects(strategy.model, evidence, errors, pairs)
+    links = seen_links(effects, errors, pairs, schema, seen_moments(effects, schema)).links
+    ones = Workload.uniform([(attribute,) for attribute in domain])
+    quality = predict_quality(strategy.model, evidence, errors, ones, schema=schema)
     found = compare_tables(schema, train, strategy.model.sample(rows, rng), rng=rng)
     true = {(pair.first, pair.second): pair.judged().state for pair in found.pairs}
-    return [(link.kept, link.spread, true[link.columns]) for link in links if link.columns in true]
-
-
-def table_of(found: list[tuple[float, float, str]], doubt: float) -> Counter[tuple[str, str]]:
-    """(called, is) -> number of links."""
-    return Counter((judged_link("", 1.0, 1.0, kept, doubt * off).state, true) for kept, off, true in found)
+    for doubt in [DOUBT] if chosen else DOUBTS:
+        for link in links:
+            if link.columns in true:
+                called = judged_link("", 1.0, 1.0, link.kept, doubt * link.spread).state
+                yield WHAT[0], doubt, called, true[link.columns]
+    real = {column.name: column.judged().state for column in found.columns}
+    for doubt in [MOMENTS_DOUBT] if chosen else [*DOUBTS, float("inf")]:
+        looked = quality if doubt < float("inf") else replace(quality, moments={})
+        for column in looked.judged_columns(doubt):
+            what = WHAT[1 if isinstance(schema.columns[column.name], BinnedColumn) else 2]
+            yield what, doubt, column.state, real[column.name]
 
 
 def main() -> int:
@@ -57,25 +73,26 @@ def main() -> int:
     parser.add_argument("--tables", nargs="*", default=[], help="default: all")
     parser.add_argument("--check", action="store_true", help="compare with expected.yaml, which is of the judging side")
     options = parser.parse_args()
-    found = []
+    counts = Counter[Told]()
     for name in spread([name for name, table in TABLES.items() if table.side == options.side and available(name)]):
         if not options.tables or name in options.tables:
-            found += [each for n in row_counts(name) for e in options.epsilons for each in told(name, n, e)]
-    print("| doubt | called kept | are kept | weakened | lost | called lost | are kept | weakened | lost |")
+            for rows in row_counts(name):
+                for epsilon in options.epsilons:
+                    counts.update(told(name, rows, epsilon, options.side == "judging"))
+    print("| what, doubt | called kept | are kept | weakened | lost | called lost | are kept | weakened | lost |")
     print("|---" * 9 + "|")
     right = {}
-    for doubt in DOUBTS if options.side == "tuning" else (DOUBT,):
-        counts = table_of(found, doubt)
-        cells = [f"{doubt:g} sd"]
+    for what, doubt in sorted({each[:2] for each in counts}, key=lambda row: (WHAT.index(row[0]), row[1])):
+        cells = [f"{what}, {doubt:g} sd"]
         for state in ("kept", "lost"):
-            called = sum(counts[state, true] for true in STATES)
-            cells += [str(called), *(f"{counts[state, true] / max(called, 1):.0%}" for true in STATES)]
-            right[state] = counts[state, state] / max(called, 1)
+            called = sum(counts[what, doubt, state, true] for true in STATES)
+            cells += [str(called), *(f"{counts[what, doubt, state, true] / max(called, 1):.0%}" for true in STATES)]
+            right[what, state] = counts[what, doubt, state, state] / max(called, 1)
         print("| " + " | ".join(cells) + " |")
     if not options.check:
         return 0
     least = yamlio.read_mapping(Path(__file__).with_name("expected.yaml"))["released"]
-    good = all(right[state] >= float(share) for state, share in least.items())
+    good = all(right[what, state] >= float(share) for what, shares in least.items() for state, share in shares.items())
     print("as expected" if good else "NOT as expected")
     return 0 if good else 1
 

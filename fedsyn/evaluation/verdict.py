@@ -88,6 +88,11 @@ class Correlation:
         return cls(round(was, 4), round(now, 4), round(min(1.0, was * now / most**2 + error), 4))
 
 
+def doubtful(kind: str, amount: float, doubt: float) -> float:
+    """Return a loss that may be off by some doubt: neither none nor a whole one unless it is so anyway."""
+    return min(max(0.75 * LOST[kind], amount - doubt), amount + doubt)
+
+
 def judged_link(
     name: str, was: float, now: float, kept: float, doubt: float = 0.0, linear: Correlation | None = None
 ) -> Judged:
@@ -104,8 +109,7 @@ def judged_link(
         linear: of two columns of numbers.
     """
     shape = ", in another way" if now > 0.75 * was and kept < 0.75 else ""
-    loss = min(max(0.75 * LOST["link"], 1.0 - kept - doubt), 1.0 - kept + doubt)
-    losses = [("link", loss, f"association {was:.2f} became {now:.2f}{shape}")]
+    losses = [("link", doubtful("link", 1.0 - kept, doubt), f"association {was:.2f} became {now:.2f}{shape}")]
     if linear is not None:
         losses.append(("link", 1.0 - linear.kept, f"correlation {linear.was:.2f} became {linear.now:.2f}"))
     return judged(name, losses)
@@ -118,7 +122,7 @@ class Verdict:
     Attributes:
         columns: all of them.
         links: the pairs that something links.
-        doubt: whether links between kept and lost may be anything: noise leaves it open.
+        doubt: whether columns and links between kept and lost may be anything: noise leaves it open.
         unseen: what was not seen of the other pairs, as one clause; empty where all were seen.
         training: what a model learns from the table: how good, 1 as from real rows, and the words for it; None: `why`.
         why: why training was not measured.
@@ -155,7 +159,7 @@ class Verdict:
         good, bad, unknown = ([use for use, fit in uses.items() if fit is one] for one in (True, False, None))
         text = f"it is fit for {_listed(good)}" if good else "it is not fit for use"
         text += f", not for {_listed(bad, 'or')}" if good and bad else ""
-        facts = [_columns(self.columns), _links(self.links, self.doubt), self.unseen]
+        facts = [_columns(self.columns, self.doubt), _links(self.links, self.doubt), self.unseen]
         facts += [self.training[1]] if self.training else []
         if text_facts := "; ".join(filter(None, facts)):
             text += f": {text_facts}"
@@ -194,12 +198,13 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
-def _columns(columns: Sequence[Judged]) -> str:
+def _columns(columns: Sequence[Judged], doubt: bool) -> str:
     kept, moved, lost = (sum(one.state == state for one in columns) for state in ("kept", "weakened", "lost"))
     if not moved and not lost:
         return ""
     worst = max(columns, key=lambda one: one.loss)
-    return f"columns: {kept} close, {moved} moved, {lost} lost (worst {worst.name}: {worst.why})"
+    text = f"columns: {kept} close, {moved} moved{' or in doubt' if doubt else ''}, {lost} lost"
+    return f"{text} (worst {worst.name}: {worst.why})"
 
 
 def _links(links: Sequence[Judged], doubt: bool) -> str:

@@ -12,8 +12,8 @@ there and here, so the shape counts. s is known; r is known up to noise:
 
 Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`); what is kept
 is that of what they show, in rows and table. Of two columns of numbers a correlation is kept as well, at most: by both
-standard deviations in the rows over those in the table, or the other way round. Noise that a fit leaves on far values
-widens a column and links nothing. Those of the rows are what the noisy counts of each column say.
+standard deviations in the rows over those in the table (`moments`), or the other way round: noise that a fit leaves on
+far values widens a column and links nothing.
 
 A pair is seen to be linked if the look is beyond noise, for all pairs together, and the association is no weaker than
 what `verdict` calls a link.
@@ -22,7 +22,7 @@ what `verdict` calls a link.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -32,13 +32,14 @@ from scipy.special import chdtri
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent, visible
-from fedsyn.evaluation.real.scores import few_groups, level_of_codes, places
+from fedsyn.evaluation.predicted.moments import SeenMoments
+from fedsyn.evaluation.real.scores import few_groups, places
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, Judged, judged_link
 from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
 from fedsyn.table.counting.residuals import residual
-from fedsyn.table.schema import BinnedColumn, CategoricalColumn, Schema
+from fedsyn.table.schema import CategoricalColumn, Schema
 
 Floats = npt.NDArray[np.float64]
 #: A link is called kept or lost if it is so by this many standard deviations: experiments/verdicts, the tuning side.
@@ -114,7 +115,11 @@ class SeenLinks:
 
 
 def seen_links(
-    effects: Effects, sketches: Iterable[SketchError], pairs: Sequence[Clique], schema: Schema | None
+    effects: Effects,
+    sketches: Iterable[SketchError],
+    pairs: Sequence[Clique],
+    schema: Schema | None,
+    moments: Mapping[str, SeenMoments],
 ) -> SeenLinks:
     """Return what was seen of some pairs.
 
@@ -123,11 +128,11 @@ def seen_links(
         sketches: of it.
         pairs: in domain order.
         schema: says which columns have an order; None: not known but of bins.
+        moments: of columns of numbers.
     """
     columns = {} if schema is None else schema.columns
     domain = effects.domain
     few = {name: _few(effects, name, schema) for name in domain}
-    widths = {} if schema is None else _widths(effects, schema)
     sketched = {domain.canonical(g.clique): g for g in sketches if len(g.clique) == 2 and g.alone is not None}
     off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
     apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
@@ -159,8 +164,8 @@ def seen_links(
         spread = math.hypot(spread, (1.0 - shown) / math.sqrt(12.0))  # of what no group showed, anything may be kept
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
         told = [SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3))]
-        if all(name in widths for name in pair):
-            kept, spread = _at_most(*(widths[name] for name in pair))
+        if all(name in moments for name in pair):
+            kept, spread = _at_most(*(moments[name] for name in pair))
             told.append(replace(told[0], kept=round(kept, 3), spread=round(spread, 3), widths=True))
         found.append(max(told, key=lambda link: link.judged().loss))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
@@ -180,36 +185,11 @@ def _few(effects: Effects, name: str, schema: Schema | None) -> npt.NDArray[np.i
     return few_groups(mass, at, 1.0 / math.sqrt(max(1.0, effects.rows)))
 
 
-def _widths(effects: Effects, schema: Schema) -> dict[str, tuple[float, float]]:
-    """Variance of each column with bins, in the rows over that in the table, and its standard deviation by noise.
-
-    The rows' is what the mean of all noisy counts of single values says, or its standard deviation if that is more.
-    """
-    found: dict[str, tuple[float, float]] = {}
-    for name, column in schema.columns.items():
-        at, counts = places(schema, name), [m for m in effects.measured((name,)) if m.groups is None]
-        if at is None or not isinstance(column, BinnedColumn) or not counts:
-            continue
-        known, weights = np.isfinite(at), np.array([m.sigma**-2 for m in counts])
-        rows = np.average([m.values for m in counts], axis=0, weights=weights)[known]
-        table = effects.masses[name][known]
-        values = level_of_codes(column, effects.masses[name], at, effects.rows)[known]
-        if min(rows.sum(), table.sum()) <= 0:
-            continue
-        own, apart = (float(p @ (values - p @ values) ** 2) for p in (table / table.sum(), rows / rows.sum()))
-        if own <= 0:
-            continue
-        fourth = float(((values - rows @ values / rows.sum()) ** 4).sum())
-        off = math.sqrt(fourth / weights.sum()) / float(rows.sum()) / own
-        found[name] = max(apart / own, off), off
-    return found
-
-
-def _at_most(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:
-    """What is kept of a correlation at most, and its standard deviation, from two columns' `_widths`."""
-    kept = math.sqrt(first[0] * second[0])
-    off = 0.5 * math.hypot(first[1] / max(first[0], 1e-300), second[1] / max(second[0], 1e-300))
-    kept = min(kept, 1.0 / max(kept, 1e-300))
+def _at_most(first: SeenMoments, second: SeenMoments) -> tuple[float, float]:
+    """What is kept of two columns' correlation at most, and its standard deviation."""
+    kept = math.sqrt(first.variance * second.variance)
+    off = 0.5 * math.hypot(*(one.variance_spread / one.variance for one in (first, second)))
+    kept = min(kept, 1.0 / kept)
     return kept, kept * off
 
 

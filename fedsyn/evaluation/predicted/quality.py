@@ -19,12 +19,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaincinv, gammaln
 
-from fedsyn.domain import Clique
+from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted.effects import Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.errors import Predicted, Predictor
 from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
+from fedsyn.evaluation.predicted.moments import DOUBT, SeenMoments, seen_moments
 from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, sentence
-from fedsyn.evaluation.verdict import LOST, Verdict, few, folded, judged
+from fedsyn.evaluation.verdict import LOST, Judged, Verdict, few, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
 from fedsyn.table.counting.workload import Workload
@@ -80,6 +81,7 @@ class PredictedQuality(Evaluation):
         scenarios: the workload error that would have been, by what is changed.
         left_out: cliques of the workload that are too large to say anything of, or too many.
         seen: the pairs that what was released links.
+        moments: of columns of numbers.
         other: of each column of categories, the share of the table's rows that have an unlisted value.
         why: why nothing is said; everything else is empty then.
     """
@@ -94,6 +96,7 @@ class PredictedQuality(Evaluation):
     scenarios: Mapping[str, float] = field(default_factory=dict)
     left_out: int = 0
     seen: SeenLinks = field(default_factory=SeenLinks)
+    moments: Mapping[str, SeenMoments] = field(default_factory=dict)
     other: Mapping[str, float] = field(default_factory=dict)
     why: str = ""
 
@@ -125,18 +128,23 @@ class PredictedQuality(Evaluation):
         """The pairs with the largest predicted errors."""
         return sorted(self.pairs, key=lambda said: -said.value)[:most]
 
-    def verdict(self) -> Verdict:
-        """Return what the table is fit for, as far as released values say it."""
-        columns = []
+    def judged_columns(self, doubt: float = DOUBT) -> list[Judged]:
+        """Return what became of each column; doubt: in standard deviations of its moments."""
+        found = []
         for one in self.columns:
             (name,), other = one.columns, self.other.get(one.columns[0], 0.0)
             losses = [
                 ("rows", one.value / 2.0, f"{one.value / 2.0:.0%} of the rows would have to change, as predicted")
             ]
             losses.append(("other", other, f"{other:.0%} of its rows are 'other', an unlisted value"))
-            columns.append(judged(name, losses))
+            losses += self.moments[name].losses(doubt) if name in self.moments else []
+            found.append(judged(name, losses))
+        return found
+
+    def verdict(self) -> Verdict:
+        """Return what the table is fit for, as far as released values say it."""
         return Verdict(
-            columns=columns,
+            columns=self.judged_columns(),
             links=[link.judged() for link in self.seen.links],
             doubt=True,
             unseen=self.seen.sentence(),
@@ -227,15 +235,7 @@ def predict_quality(
         return PredictedQuality(why="the mechanism releases no marginals")
     domain = model.domain
     ones = [(name,) for name in domain]
-    asked = [domain.canonical(clique) for clique in workload.cliques]
-    cliques, weights, cells = list[Clique](), list[float](), 0
-    apart = -(-len(asked) // _MOST_ASKED)
-    for clique, weight in zip(asked[::apart], workload.weights[::apart], strict=True):
-        size = domain.size(clique)
-        if size <= _LARGEST and cells + size <= _CELLS:
-            cliques.append(clique)
-            weights.append(float(weight))
-            cells += size
+    cliques, weights = _formed(workload, domain)
     pairs = list(combinations(domain, 2))
     if len(pairs) > _MOST:
         pairs = sorted({pair for q in cliques for pair in combinations(q, 2)}, key=domain.axes)[:_MOST]
@@ -250,9 +250,9 @@ def predict_quality(
 
     index, share = [at[q] for q in cliques], np.array(weights) / max(math.fsum(weights), 1e-300)
     if not cliques:
-        return PredictedQuality(
-            columns=said(ones), pairs=said(pairs), left_out=len(asked), why="its marginals are too large"
-        )
+        left_out, why = len(workload.cliques), "its marginals are too large"
+        return PredictedQuality(columns=said(ones), pairs=said(pairs), left_out=left_out, why=why)
+    moments = {} if schema is None else seen_moments(predictor.effects, schema)
     others = {name: float(share @ predictor.errors(scenario).errors[index]) for name, scenario in SCENARIOS.items()}
     return PredictedQuality(
         _whole(index, share, found, predictor),
@@ -260,10 +260,25 @@ def predict_quality(
         said(pairs),
         said(cliques[:_MOST]),
         others,
-        len(asked) - len(cliques),
-        seen_links(predictor.effects, sketch_errors, pairs, schema),
+        len(workload.cliques) - len(cliques),
+        seen_links(predictor.effects, sketch_errors, pairs, schema, moments),
+        moments,
         {} if schema is None else _other(schema, predictor.effects.masses),
     )
+
+
+def _formed(workload: Workload, domain: Domain) -> tuple[list[Clique], list[float]]:
+    """Cliques of the workload whose marginals are formed, and their weights."""
+    asked = [domain.canonical(clique) for clique in workload.cliques]
+    cliques, weights, cells = list[Clique](), list[float](), 0
+    apart = -(-len(asked) // _MOST_ASKED)
+    for clique, weight in zip(asked[::apart], workload.weights[::apart], strict=True):
+        size = domain.size(clique)
+        if size <= _LARGEST and cells + size <= _CELLS:
+            cliques.append(clique)
+            weights.append(float(weight))
+            cells += size
+    return cliques, weights
 
 
 def _other(schema: Schema, masses: Mapping[str, Floats]) -> dict[str, float]:

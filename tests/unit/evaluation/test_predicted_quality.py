@@ -21,7 +21,9 @@ from fedsyn.evaluation.predicted.beliefs import believed
 from fedsyn.evaluation.predicted.effects import Effects, Scenario, part_of, visible
 from fedsyn.evaluation.predicted.errors import Predictor, deviation, kept_noise
 from fedsyn.evaluation.predicted.links import SeenLink, seen_links
+from fedsyn.evaluation.predicted.moments import seen_moments
 from fedsyn.evaluation.real.scores import level_of_codes, link, places
+from fedsyn.evaluation.verdict import judged
 from fedsyn.inference import EmpiricalModel, Evidence, Measurement, MixtureModel, Model, estimate
 from fedsyn.inference.posterior import nearest_counts
 from fedsyn.protocol.strategy import MechanismStrategy
@@ -377,7 +379,7 @@ def test_what_is_kept_of_a_link_is_told_without_its_rows(how: str, sigma: float,
     off, near = [], 0
     for seed in range(12):
         effects, sketches, true = linked_pair(seed, sigma, how, shrink)
-        (found,) = [each for each in seen_links(effects, sketches, PAIRS, None).links if each.columns == ("a", "b")]
+        (found,) = [each for each in seen_links(effects, sketches, PAIRS, None, {}).links if each.columns == ("a", "b")]
         off.append(found.kept - true)
         near += abs(off[-1]) < 2.5 * found.spread
     assert abs(np.mean(off)) < 0.05 and near >= 10
@@ -402,9 +404,9 @@ def test_a_column_that_noise_widened_weakens_its_correlations() -> None:
             Measurement((n,), m + rng.normal(0, 3.0, 32), 3.0)
             for n, m in zip(pair, (exact.sum(1), exact.sum(0)), strict=True)
         ]
-        (found,) = seen_links(
-            Effects(model, Evidence(tuple(released), float(rows)), (), [pair]), (), [pair], schema
-        ).links
+        effects = Effects(model, Evidence(tuple(released), float(rows)), (), [pair])
+        moments = seen_moments(effects, schema)
+        (found,) = seen_links(effects, (), [pair], schema, moments).links
         values = [
             level_of_codes(schema.columns[n], made.sum(axis=1 - a) / rows, places(schema, n), rows)
             for a, n in enumerate(pair)
@@ -414,6 +416,11 @@ def test_a_column_that_noise_widened_weakens_its_correlations() -> None:
         near += abs(off[-1]) < 2.5 * found.spread
         called.append(found.judged().state)
         assert found.widths and "the columns' spread" in found.judged().why
+        first, second = (judged("", moments[name].losses()) for name in pair)
+        assert first.state == "lost" and second.state != "lost"
+        exact_mean, made_mean = (table.sum(axis=1) @ values[0] / rows for table in (exact, made))
+        exact_sd = np.sqrt(exact.sum(axis=1) @ (values[0] - exact_mean) ** 2 / rows)
+        assert moments["x"].mean == pytest.approx((made_mean - exact_mean) / exact_sd, rel=0.3)  # 4 sd of its unit
     assert now / was < 0.7 and abs(np.mean(off)) < 0.05 and near >= 10 and "kept" not in called
 
 
