@@ -52,7 +52,7 @@ def workload_error_in_l2(data: EvaluationInput) -> float:
         off = (real / max(1, real.sum()) - made / made.sum() for real, made in pairs)
         errors[block] = [
             np.sqrt(np.square(apart).sum()) for apart in off
-        ]  # not by BLAS: its bits depend on the processor
+        ]  # BLAS has other bits elsewhere
     return float(np.average(errors, weights=np.array(data.workload.weights)))
 
 
