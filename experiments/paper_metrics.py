@@ -50,9 +50,7 @@ def workload_error_in_l2(data: EvaluationInput) -> float:
         some = [cliques[i] for i in block]
         pairs = zip(count(data.train, data.domain, some), data.model.project_many(some), strict=True)
         off = (real / max(1, real.sum()) - made / made.sum() for real, made in pairs)
-        errors[block] = [
-            np.sqrt(np.square(apart).sum()) for apart in off
-        ]  # BLAS has other bits elsewhere
+        errors[block] = [np.sqrt(np.square(apart).sum()) for apart in off]  # BLAS has other bits elsewhere
     return float(np.average(errors, weights=np.array(data.workload.weights)))
 
 
