@@ -324,10 +324,10 @@ def accepted(text: str, values: list[tuple[float, float, int]], held: list[bool]
 
 
 def _as_expected(mean: float, sd: float, seeds: int) -> tuple[str, str]:
-    """A mean to a hundredth of its tolerance, and the tolerance to two digits."""
-    tolerance = max(2 * sd / math.sqrt(seeds), 0.01 * abs(mean), 1e-12)
-    digits = max(0, 2 - math.floor(math.log10(tolerance)))
-    return f"{round(mean, digits):.10g}", f"{tolerance:.2g}"
+    """A mean and its tolerance, to two digits of the tolerance; no exponents, which YAML 1.1 takes for text."""
+    tolerance = max(2 * sd / math.sqrt(seeds), 0.01 * abs(mean), 1e-9)
+    digits = max(0, 1 - math.floor(math.log10(tolerance)))
+    return f"{mean:.{digits}f}", f"{tolerance:.{digits}f}"
 
 
 def accept(outcome: Outcome, expected: Expected, path: Path) -> None:

@@ -197,8 +197,11 @@ def test_what_came_out_is_accepted_as_expected(
 
 
 def test_an_expected_value_has_two_standard_errors(check: ModuleType) -> None:
-    assert check.accepted("expected: 7, tolerance: 1", [(0.12345, 0.01, 4)], []) == "expected: 0.1235, tolerance: 0.01"
-    assert check.accepted("expected: 7, tolerance: 1", [(12345.6, 0.0, 4)], []) == "expected: 12346, tolerance: 1.2e+02"
+    assert check.accepted("expected: 7, tolerance: 1", [(0.12345, 0.01, 4)], []) == "expected: 0.123, tolerance: 0.010"
+    assert check.accepted("expected: 7, tolerance: 1", [(12345.6, 0.0, 4)], []) == "expected: 12346, tolerance: 123"
+    assert (
+        check.accepted("expected: 7, tolerance: 1", [(0.0, 3e-5, 4)], []) == "expected: 0.000000, tolerance: 0.000030"
+    )
 
 
 def test_check_refuses_what_the_sweep_does_not_hold(check: ModuleType, tmp_path: Path) -> None:
