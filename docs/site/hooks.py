@@ -10,17 +10,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from mkdocs.structure.files import File, Files
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-from claims.register import noted  # noqa: E402
+from claims.register import noted
 
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 _IMAGE = re.compile(r"(<(?:img|source)\b[^>]*?\b(?:src|srcset)=\")([^\"]+)(\")")

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from experiments.held_out.held_tables import TABLES, Rows, available, row_counts, rows_of
 from fedsyn import yamlio
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables

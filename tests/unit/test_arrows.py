@@ -6,6 +6,7 @@ Every import counts, also one inside a function or under TYPE_CHECKING: a reader
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from parsed import nodes_of
 pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
+AROUND = ("tests", "experiments", "benchmarks", "claims", "docs")
 
 # From the top down. A module imports from its own room and from the rows below it; rooms of one row do not know each
 # other. The longest name that fits says where a module stands.
@@ -229,6 +231,15 @@ def test_files_are_short() -> None:
 
 def test_functions_are_short() -> None:
     check_lengths(long_functions(sources()), LONG_FUNCTIONS, MOST_LINES_OF_A_FUNCTION)
+
+
+def test_no_file_bends_the_path() -> None:
+    """What an installation from a checkout puts there is enough for tests, experiments, benchmarks and the site."""
+    bent = re.compile(r"^\s*sys\.path(\.(insert|append|extend)\(|\[.*\] *=| *\+?=)", re.MULTILINE)
+    files = [path for folder in (*PACKAGES, *AROUND) for path in (ROOT / folder).rglob("*.py")]
+    assert len(files) > 700
+    assert [str(path) for path in files if bent.search(path.read_text(encoding="utf-8"))] == []
+    assert bent.search("    sys.path.insert(0, '.')") and bent.search("sys.path += ['.']")
 
 
 # The rules find what breaks them -------------------------------------------------------------------------------------
