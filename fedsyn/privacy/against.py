@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from fedsyn.privacy.distributed import FINEST, ROUNDING
+from fedsyn.privacy.distributed import FINEST, ROUNDING, SMALLEST_SHARE
 from fedsyn.privacy.release import Release, Shares
 
 #: What a server reads of what the clients contribute: nothing but what is released; each vector, with a share of the
@@ -43,9 +43,13 @@ def times_of(shares: Shares, remaining: int) -> float:
     H s² is at least (γσ)² + r² (`fedsyn.privacy.distributed`). So j shares are a Gaussian noise of variance
 
         (j s² - r²)/γ² >= σ² (j/H - (1 - j/H) (r/γσ)²) for j < H, and γσ is at least `FINEST`; >= σ² j/H for j >= H.
+
+    For thousands of shares that bound falls below 0. But s is at least `SMALLEST_SHARE`, so j s² - r² is also at least
+    j s² (1 - r²/(j `SMALLEST_SHARE`²)) >= (γσ)² (j/H) (1 - r²/(j `SMALLEST_SHARE`²)).
     """
     part = remaining / shares.honest
-    return 1.0 / (part - max(0.0, 1.0 - part) * (ROUNDING / FINEST) ** 2)
+    fine = part - max(0.0, 1.0 - part) * (ROUNDING / FINEST) ** 2
+    return 1.0 / max(fine, part * (1.0 - (ROUNDING / SMALLEST_SHARE) ** 2 / remaining))
 
 
 def faced(release: Release, known: int, alone: bool) -> Release:

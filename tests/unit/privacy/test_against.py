@@ -21,7 +21,8 @@ from fedsyn.privacy import (
     Release,
 )
 from fedsyn.privacy.accountant import GaussianAccountant, ZcdpAccountant
-from fedsyn.privacy.against import against, at_most, in_words, tolerated
+from fedsyn.privacy.against import against, at_most, in_words, times_of, tolerated
+from fedsyn.privacy.distributed import ROUNDING
 from fedsyn.privacy.release import Shares
 from fedsyn.protocol.explain import Explanation, explain
 from fedsyn.registry import client_class
@@ -127,6 +128,27 @@ def test_the_rounding_of_shares_is_counted() -> None:
         ledger.charge(Release("m", 1, GAUSSIAN, 1.0, sigma=3.0, shares=noise.shares, extra=noise.extra_rho))
         really = ((10 - known) * noise.share**2 - 4.0) / noise.resolution**2  # step 3 of the proof in `distributed`
         assert ledger.epsilon_faced(known) >= ZcdpAccountant(9.0).epsilon(0.5 / really, DELTA) * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("honest", [2, 60, 1_821, 4_096, 4_097, 100_000, 3_000_000])
+@pytest.mark.parametrize("sigma", [1e-3, 0.7, 5.0, 333.0, 1e6])
+def test_some_shares_of_thousands_are_never_less_noise_than_is_said(honest: int, sigma: float) -> None:
+    """By the plan itself: j shares, less what pays for being discrete, are (j s^2 - r^2) / gamma^2 of variance."""
+    noise = DistributedNoise.of(sigma, sensitivity=1.0, count=1, length=1, asked=honest, fewest=honest, corrupted=0)
+    for some in sorted({1, 2, 7, honest // 2, honest - 1, honest, 2 * honest} - {0}):
+        variance = (some * noise.share**2 - ROUNDING**2) / noise.resolution**2
+        said = times_of(noise.shares, some)
+        assert variance > 0 and 0 < sigma**2 / variance <= said * (1 + 1e-12)
+        assert said <= 1.8 * honest / some
+
+
+@pytest.mark.parametrize("holders", [5_000, 100_000])
+def test_of_thousands_a_ledger_says_what_the_last_one_faces(holders: int) -> None:
+    """All others collude: one share is left, of which the older bound on its variance fell below 0."""
+    found = faces(ledger_of(holders, corrupted=0.05, dropout=0.1))
+    values = [found[key] for key in sorted(found)]
+    assert all(0 < value < math.inf for value in values)
+    assert found[0, True] <= found[holders - 1, True] and found[holders - 1, True] > 10.0
 
 
 def test_what_is_not_in_shares_counts_as_it_stands() -> None:
