@@ -67,6 +67,10 @@ def _excel(above: Sequence[Sequence[str]]) -> Callable[[Path], tuple[str, pd.Dat
     return write
 
 
+HEAD = (
+    *("table", "rows x columns", "typed at `init`", "hints", "left out", "columns close / moved / lost"),
+    *("linked pairs kept / weakened / lost", "the first clause"),
+)
 _ITEMS = [f"q{i + 1}" for i in range(10)]
 TABLES = {
     "survey": Table(_csv(newcomers.survey())),
@@ -102,9 +106,8 @@ def taken(name: str, folder: Path) -> list[str]:
     """The table's row of what came out."""
     file, frame = TABLES[name].write(folder)
     fedsyn(folder, "init", file, *TABLES[name].typed)
-    asked = (folder / "schema.yaml").read_text(encoding="utf-8").count(
-        "#?"
-    ) - 2  # what they are, and how many links show
+    # Less the lines that say what such lines are, and how many links show.
+    hints = (folder / "schema.yaml").read_text(encoding="utf-8").count("#?") - 2
     fedsyn(folder, "schema", "review", "schema.yaml", "--all")
     fedsyn(folder, "run", "run.yaml", "--out", "out", "--set", "runtime.seed=1")
     if "<html" not in (folder / "out" / "report.html").read_text(encoding="utf-8")[:1000]:
@@ -116,7 +119,7 @@ def taken(name: str, folder: Path) -> list[str]:
     size = f"{len(frame):,} x {frame.shape[1]}"
     typed = " ".join(TABLES[name].typed) or "-"
     columns = states([column.judged() for column in found.columns])
-    return [name, size, typed, str(asked), str(left), columns, states(links), fit]
+    return [name, size, typed, str(hints), str(left), columns, states(links), fit]
 
 
 def main() -> int:
@@ -124,11 +127,7 @@ def main() -> int:
     parser.add_argument("--tables", nargs="*", default=list(TABLES), choices=list(TABLES), metavar="NAME")
     parser.add_argument("--keep", type=Path, help="folder for the files and runs; default: none are kept")
     options = parser.parse_args()
-    print(
-        "| table | rows x columns | typed at `init` | hints | left out | columns close / moved / lost ",
-        end="",
-    )
-    print("| linked pairs kept / weakened / lost | the first clause |\n|---|---|---|---|---|---|---|---|")
+    print(f"| {' | '.join(HEAD)} |\n{'|---' * len(HEAD)}|")
     first: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as temporary:
         for at, name in enumerate(options.tables):

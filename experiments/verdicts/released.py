@@ -33,8 +33,9 @@ from fedsyn.table.schema import BinnedColumn
 
 STATES = ("kept", "weakened", "lost")
 WHAT = ("links", "columns of numbers", "other columns")
-#: Standard deviations of doubt that one was chosen from; infinite: moments are not looked at.
+#: Standard deviations of doubt that one was chosen from.
 DOUBTS = (0.0, 0.5, 1.0, 1.5, 2.0)
+NOT_LOOKED_AT = float("inf")  # the moments of columns
 
 Told = tuple[str, float, str, str]  # what, doubt, what it is called, what it is beside real rows
 
@@ -59,8 +60,8 @@ def told(name: str, rows: int, epsilon: float, chosen: bool) -> Iterator[Told]:
                 called = judged_link("", 1.0, 1.0, link.kept, doubt * link.spread).state
                 yield WHAT[0], doubt, called, true[link.columns]
     real = {column.name: column.judged().state for column in found.columns}
-    for doubt in [MOMENTS_DOUBT] if chosen else [*DOUBTS, float("inf")]:
-        looked = quality if doubt < float("inf") else replace(quality, moments={})
+    for doubt in [MOMENTS_DOUBT] if chosen else [*DOUBTS, NOT_LOOKED_AT]:
+        looked = replace(quality, moments={}) if doubt == NOT_LOOKED_AT else quality
         for column in looked.judged_columns(doubt):
             what = WHAT[1 if isinstance(schema.columns[column.name], BinnedColumn) else 2]
             yield what, doubt, column.state, real[column.name]

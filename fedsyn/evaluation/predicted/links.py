@@ -71,11 +71,9 @@ class SeenLink:
     def judged(self) -> Judged:
         """Return what became of the link."""
         found = judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, DOUBT * self.spread)
-        return (
-            replace(found, why=f"at most {self.kept:.0%} of the correlation is kept: noise changed the columns' spread")
-            if self.widths
-            else found
-        )
+        if not self.widths:
+            return found
+        return replace(found, why=f"about {self.kept:.0%} of the correlation is kept at most, by the columns' spread")
 
 
 @dataclass(frozen=True)

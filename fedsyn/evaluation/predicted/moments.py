@@ -26,14 +26,12 @@ class SeenMoments:
     """A column of numbers.
 
     Attributes:
-        column: its name.
         mean: how far the table's mean is from the rows', in their standard deviations.
         mean_spread: its standard deviation, by noise.
         variance: that of the rows over that of the table.
         variance_spread: its standard deviation, by noise.
     """
 
-    column: str
     mean: float
     mean_spread: float
     variance: float
@@ -79,5 +77,5 @@ def seen_moments(effects: Effects, schema: Schema) -> dict[str, SeenMoments]:
         variance = max(float(rows @ apart**2) / own, off)
         unit = math.sqrt(variance * own)
         told = abs(float(table @ apart)) / unit, noise * math.sqrt(float((apart**2).sum())) / unit, variance, off
-        found[name] = SeenMoments(name, *(float(f"{number:.4g}") for number in told))
+        found[name] = SeenMoments(*(float(f"{number:.4g}") for number in told))
     return found
