@@ -190,8 +190,8 @@ def fitted(
 def code_hash() -> str:
     """Of all code that can change a result: two checkouts that say the same compute the same."""
     package = Path(fedsyn.__file__).resolve().parent
-    folders = ("plugins/strategies", "plugins/clients", "inference", "selection", "counting", "privacy", "protocol")
-    files = sorted(file for folder in folders for file in (package / folder).resolve().glob("*.py"))
+    rooms = ("plugins/strategies", "plugins/clients", "inference", "selection", "table", "privacy", "protocol", "aggregation")
+    files = [file for room in rooms for file in sorted((package / room).resolve(strict=True).rglob("*.py"))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
