@@ -153,12 +153,18 @@ class Ledger:
         return self.accountant.epsilon(of_the_worst(self._releases, costs), self.budget.delta)
 
     def _against(self) -> dict[str, Any]:
-        """What ledger.json says of who faces what; nothing where it is not known how many holders a run has."""
+        """What ledger.json says of who faces what; nothing where it is not known how many holders a run has.
+
+        The entries are the record of what was spent, and this is a reading of them: where it fails, the record stands.
+        """
         holders, reads = (self.assumptions.get(name) for name in ("holders", "server_reads"))
         if not isinstance(holders, int):
             return {}
         shares = [*dict.fromkeys(r.shares for r in self._releases if r.shares is not None)]
-        return {"against": against(self.epsilon_faced, shares, holders, reads)}  # type: ignore[arg-type]
+        try:
+            return {"against": against(self.epsilon_faced, shares, holders, reads)}  # type: ignore[arg-type]
+        except Exception as error:
+            return {"against_unknown": f"{type(error).__name__}: {error}"}
 
     def can_afford(self, *releases: Release) -> bool:
         """Whether all of these together would be accepted now; each states what one row moves and pays."""

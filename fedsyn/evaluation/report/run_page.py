@@ -161,7 +161,14 @@ def who_faces_what(facts: RunFacts) -> str:
     """Epsilon against somebody outside, against other holders, and against those with the server; empty for one holder,
     where nothing is private, and of a ledger that does not say it."""
     ledger = facts.ledger
-    if not ledger["private"] or "against" not in ledger:
+    if not ledger["private"]:
+        return ""
+    if "against_unknown" in ledger:
+        return (
+            f"What other holders face could not be computed ({ledger['against_unknown']}): this epsilon is against "
+            "somebody outside, who knows what is released."
+        )
+    if "against" not in ledger:
         return ""
     return " ".join(in_words(ledger["against"], float(ledger["epsilon"])))
 

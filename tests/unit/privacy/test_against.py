@@ -95,6 +95,19 @@ def test_counting_on_nobody_costs_what_was_measured(holders: int) -> None:
     assert report["may_collude"] == 0 and "counts on nobody" in " ".join(in_words(report, 1.0))
 
 
+def test_no_failure_of_this_reading_loses_the_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above 4,096 holders, once: a bound fell below zero, and the whole ledger of a paid run with it."""
+    whole, ledger = ledger_of(3, corrupted=0.05).report(), ledger_of(3, corrupted=0.05)
+
+    def fails(*_: object) -> None:
+        raise ValueError("math domain error")
+
+    monkeypatch.setattr("fedsyn.privacy.ledger.against", fails)
+    report = ledger.report()
+    assert report.pop("against_unknown") == "ValueError: math domain error"
+    assert report == {key: value for key, value in whole.items() if key != "against"} and len(report["releases"]) == 1
+
+
 @pytest.mark.parametrize("holders", OUTSIDE)
 def test_the_table_of_the_documents(holders: int) -> None:
     found = faces(ledger_of(holders, corrupted=0.05))
