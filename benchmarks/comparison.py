@@ -46,6 +46,9 @@ PEER_EPSILON = 1.0
 ONE_WAY = "one-way marginals alone"
 BEST_AIM = "`aim`, the best of six settings"
 
+#: Printed beside a metric of the model: the same of a table that was sampled from it.
+BESIDE = {"workload_error": "table_error"}
+
 #: Mechanisms that two cores cannot run 24 times, and why.
 LEFT_OUT = {"fed_dp_ctgan": "it trains networks for 500 rounds"}
 
@@ -153,8 +156,8 @@ Every mechanism of this project, and those of other libraries where they ran, on
 and the same code for the metrics.
 
 ```sh
-python benchmarks/comparison.py --cache FILE > docs/comparison.md   # afresh
-python benchmarks/comparison.py --cache FILE --any-code --no-peer-runs > docs/comparison.md   # this page
+python experiments/held_out/run.py --cache FILE --side judging --epsilons 0.3 1 10 --seeds 1 2 3 --yardsticks
+python benchmarks/comparison.py --cache FILE --seeds 1 2 3 > docs/comparison.md
 ```
 
 Tables: the real ones of the judging side of [experiments/held_out](../experiments/held_out) with 500 training rows or
@@ -162,8 +165,8 @@ more, one of each family; at most 20,000 training rows, a fifth (at most 5,000 r
 triples, or all. δ = 1e-5, row counts public. Every mechanism at its defaults; {clients} clients with even shares of the
 rows, unless one holder has all of them; noise in shares, as in a secure sum or among parties. `aim` has its default,
 ten rounds; the best of six settings is chosen by its error, cell by cell, which no user can. Seeds: {seeds}.
-Workload error: 0 is best, 2 worst; nll: nats a held-out row ([metrics](metrics.md)); ∞: a held-out row has probability
-0; -: no such number. {left_out}
+Workload error: 0 is best, 2 worst; of the model/of a table sampled from it. nll: nats a held-out row
+([metrics](metrics.md)); ∞: a held-out row has probability 0; -: no such number. {left_out}
 """
 
 
@@ -249,7 +252,9 @@ def row(name: str, facts: Sequence[dict[str, Any]], metric: str, digits: int) ->
         elif None in values or not np.isfinite(values).all():
             cells.append("∞")
         else:
-            cells.append(f"{np.mean(values):.{digits}f}")
+            beside = [f[BESIDE[metric]] for f in own if BESIDE.get(metric) in f]
+            means = [np.mean(some) for some in (values, beside) if len(some) == len(values)]
+            cells.append("/".join(f"{mean:.{digits}f}" for mean in means))
     label = f"`{name}`" if name in mechanisms() else name
     return f"| {label} | {' | '.join(cells)} |"
 

@@ -210,7 +210,7 @@ class DistributedAimClient(TableClient):
         view = self.view(call.arrays)
         cliques = [self.candidates.cliques[i] for i in eligible]
         encoded = encode(weights * l1_distances(self.codes, self.domain, cliques, view, self.size), resolution)
-        return Contribution.of_vector(encoded, call.request.layout(self.contract, call.arrays))
+        return Contribution.of_vector(encoded, call.layout)
 
     @answers(Marginals)
     def measure(self, call: Call[Marginals]) -> Contribution:
@@ -218,7 +218,7 @@ class DistributedAimClient(TableClient):
 
         Counts are integers as they are: nothing is rounded.
         """
-        return self.marginals(call.request.layout(self.contract, call.arrays))
+        return self.marginals(call.layout)
 
 
 # Real numbers as integers, and back: Algorithms 3 and 4 without noise and ring, which are the aggregation's -----------

@@ -253,7 +253,7 @@ class MstClient(TableClient):
     @answers(Marginals)
     def measure(self, call: Call[Marginals]) -> Contribution:
         """The tree's pairs, exact; each is a count, L2 sensitivity 1."""
-        return self.marginals(call.request.layout(self.contract, call.arrays))
+        return self.marginals(call.layout)
 
 
 class FedMstClient(TableClient):
@@ -266,16 +266,15 @@ class FedMstClient(TableClient):
     def sketch(self, call: Call[PairSketches]) -> Contribution:
         """The coarse marginals of its rows, exact counts."""
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
-        return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
+        return Contribution.of_vector(np.asarray(vector), call.layout)
 
     @answers(CoarsePairs)
     def measure(self, call: Call[CoarsePairs]) -> Contribution:
         """The tree's pairs in groups, exact; each is a count, L2 sensitivity 1."""
         tables = call.request.coarse(self.contract, call.arrays).of_rows(self.codes)
-        layout = call.request.layout(self.contract, call.arrays)
         vector = np.concatenate([table.ravel() for table in tables])
         cells = np.flatnonzero(vector)
-        return Contribution(cells, vector[cells], tuple(range(len(tables))), layout)
+        return Contribution(cells, vector[cells], tuple(range(len(tables))), call.layout)
 
 
 # What both halves use ------------------------------------------------------------------------------------------------

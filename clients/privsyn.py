@@ -334,7 +334,7 @@ class PairClient(TableClient):
     def one_vector(self, parts: Sequence[npt.NDArray[np.int64]], call: Call[Any]) -> Contribution:
         """Some exact integer vectors as one array of a sum."""
         vector = np.concatenate([np.zeros(0, np.int64), *parts])
-        return Contribution.of_vector(vector, call.request.layout(self.contract, call.arrays))
+        return Contribution.of_vector(vector, call.layout)
 
 
 class PrivSynClient(PairClient):

@@ -556,7 +556,7 @@ class SketchAimClient(TableClient):
         counts = count(self.codes, domain, [(name,) for name in domain])
         parts = [f // len(own) * times_cells(own) for f, own in zip(factors, counts, strict=True)]
         vector = np.concatenate(parts).astype(np.int64, copy=False)
-        return Contribution.of_vector(vector, call.request.layout(self.contract, call.arrays))
+        return Contribution.of_vector(vector, call.layout)
 
     @answers(Arrangement)
     def arrange(self, call: Call[Any]) -> Contribution:
@@ -567,12 +567,12 @@ class SketchAimClient(TableClient):
     def sketch(self, call: Call[Any]) -> Contribution:
         """The sketches of its rows, exact integers."""
         vector = call.request.sketcher(self.contract, call.arrays).of_rows(self.codes)
-        return Contribution.of_vector(np.asarray(vector), call.request.layout(self.contract, call.arrays))
+        return Contribution.of_vector(np.asarray(vector), call.layout)
 
     @answers(Residuals)
     def measure_residuals(self, call: Call[Residuals]) -> Contribution:
         """What the chosen marginals have beyond their one-way parts, exact integers."""
-        layout = call.request.layout(self.contract, call.arrays)
+        layout = call.layout
         return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)
 
     @answers(MeasureAll)
@@ -582,5 +582,4 @@ class SketchAimClient(TableClient):
         plain = Layout.of_marginals(self.domain, request.measured(self.contract))
         counted, weights = self.marginals(plain), np.array([*request.one_way, *request.weights], np.int64)
         which = np.searchsorted(plain.offsets, counted.cells, side="right") - 1
-        layout = request.layout(self.contract, call.arrays)
-        return Contribution(counted.cells, counted.values * weights[which], (0,), layout)
+        return Contribution(counted.cells, counted.values * weights[which], (0,), call.layout)

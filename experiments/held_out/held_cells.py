@@ -116,28 +116,32 @@ class Cell:
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
-    """The metrics of a cell, its CPU seconds and what was noted; a failure is a result too."""
-    started = time.process_time()
+    """The metrics of a cell, the CPU seconds of its run and what was noted; a failure is a result too."""
     facts: dict[str, Any] = {"id": cell.id, **asdict(cell), "code": code_hash()}
+    table, started = rows_of(cell.table), time.process_time()
     try:
-        facts |= _metrics(cell)
+        strategy = fitted(cell.config(), table.train[: cell.rows], table.domain)
+        facts["cpu"] = round(time.process_time() - started, 2)
+        facts |= measures(cell, strategy.model) | {"measured": len(strategy.records)}
     except FedsynError as error:
-        facts |= {"error": str(error)}
-    return facts | {"cpu": round(time.process_time() - started, 2)}
-
-
-def _metrics(cell: Cell) -> dict[str, Any]:
-    table = rows_of(cell.table)
-    strategy = fitted(cell.config(), table.train[: cell.rows], table.domain)
-    return measures(cell, strategy.model) | {"measured": len(strategy.records)}
+        facts |= {"error": str(error), "cpu": round(time.process_time() - started, 2)}
+    return facts
 
 
 def measures(cell: Cell, model: AnyModel | None) -> dict[str, float | None]:
-    """The metrics of a model in a cell; None stands for infinity, and where there is no such pair."""
+    """The metrics of a model in a cell; None stands for infinity, and where there is no such pair.
+
+    Beside the model's own, `table_error` is the workload error of a table that was sampled from it, with as many rows
+    as the model counts.
+    """
     table = rows_of(cell.table)
     train, workload = table.train[: cell.rows], build_workload(WORKLOAD, table.domain)
     data = EvaluationInput(train=train, domain=table.domain, workload=workload, test=table.held, model=model)
     found = {name: value if np.isfinite(value) else None for name, value in evaluate(METRICS, data).items()}
+    if model is not None:
+        rows = model.sample(max(1, round(model.total)), Randomness(cell.seed).generator("sampled table"))
+        made = EvaluationInput(train=train, domain=table.domain, workload=workload, synthetic=rows)
+        found |= {"table_error": evaluate(["workload_error"], made)["workload_error"]}
     return found | pair_errors(model, train, table.domain, workload.cliques)
 
 
@@ -190,7 +194,8 @@ def fitted(
 def code_hash() -> str:
     """Of all code that can change a result: two checkouts that say the same compute the same."""
     package = Path(fedsyn.__file__).resolve().parent
-    rooms = ("plugins/strategies", "plugins/clients", "inference", "selection", "table", "privacy", "protocol", "aggregation")
+    halves = ("plugins/clients", "plugins/strategies")
+    rooms = (*halves, "aggregation", "inference", "privacy", "protocol", "selection", "table")
     files = [file for room in rooms for file in sorted((package / room).resolve(strict=True).rglob("*.py"))]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 

@@ -213,7 +213,7 @@ class TableClient(NumPyClient):
             ProtocolError: less noise than planned, or the description of another sum than the request's.
             BudgetExceeded: it costs more than is left.
         """
-        layout = call.request.layout(self.contract, call.arrays)  # by this client's own reckoning
+        layout = call.layout  # by this client's own reckoning
         self._require_planned(call.request, layout, layout.count * gaussian_rho(spec.sigma, layout.sensitivity))
         ClientSum.check(layout, layout.count, spec)
         self._take_part(call)
@@ -333,7 +333,7 @@ class TableClient(NumPyClient):
     def count_rows(self, call: Call[RowTotal]) -> Contribution:
         """How many of its rows take part; one row changes that by exactly 1."""
         refuse(not self.contract.sums_rows, "row counts are not summed in this run")
-        return Contribution.of_vector(np.array([len(self.codes)]), call.request.layout(self.contract, call.arrays))
+        return Contribution.of_vector(np.array([len(self.codes)]), call.layout)
 
     @answers(Evaluate)
     def evaluate_table(self, call: Call[Evaluate]) -> Contribution:
@@ -344,7 +344,7 @@ class TableClient(NumPyClient):
     @answers(OneWay)
     def one_way(self, call: Call[OneWay]) -> Contribution:
         """Contributes every exact one-way marginal to a sum; one row touches each of the d once, L2 sensitivity 1."""
-        return self.marginals(call.request.layout(self.contract, call.arrays))
+        return self.marginals(call.layout)
 
     @answers(Answers)
     def deal(self, call: Call[Answers]) -> Contribution:

@@ -200,7 +200,7 @@ class FindingClient(TableClient):
     @answers(FindRanges)
     def ranges(self, call: Call[FindRanges]) -> Contribution:
         """Counts over each universe; one row touches each once, L2 sensitivity 1."""
-        layout = call.request.layout(self.contract, call.arrays)
+        layout = call.layout
         self._once((0, 0))
         parts = [histogram(np.array(c.edges), self.own.numbers[c.name]) for c in finding_of(self.contract).ranges]
         return _contribution(parts, layout)
@@ -208,7 +208,7 @@ class FindingClient(TableClient):
     @answers(FindBins)
     def bins(self, call: Call[FindBins]) -> Contribution:
         """Counts of each grid at every width; one row touches each width once, L2 sensitivity 1."""
-        cells, layout = call.request.cells, call.request.layout(self.contract, call.arrays)
+        cells, layout = call.request.cells, call.layout
         self._once((1, 0))
         parts = []
         for i in finding_of(self.contract).binned:
@@ -220,7 +220,7 @@ class FindingClient(TableClient):
     @answers(FindCategories)
     def categories(self, call: Call[FindCategories]) -> Contribution:
         """Counts of what follows each prefix; one row touches each column's vector once at most."""
-        layout = call.request.layout(self.contract, call.arrays)
+        layout = call.layout
         asked = [[bytes.fromhex(prefix) for prefix in own] for own in call.request.prefixes]
         length = next(len(prefix) for own in asked for prefix in own)
         self._follow(call.request.prefixes)

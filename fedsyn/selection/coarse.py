@@ -12,6 +12,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
@@ -113,19 +114,14 @@ class Coarse:
         """Inverse of `pack` for a client, which does not trust it.
 
         Whatever groups a server sends, one row is in one cell of each coarse marginal: only their range is checked.
+        Clients of a simulation that share a process get one object, which holds no row: sharing saves work only.
 
         Raises:
             ProtocolError: wrong length or type, or a group that does not exist.
         """
-        if len(shapes) != len(cliques) or any(len(s) != len(q) for s, q in zip(shapes, cliques, strict=False)):
-            raise ProtocolError("parameter 'shapes' must hold the groups of each attribute of each clique")
-        names, counts = list(itertools.chain(*cliques)), list(itertools.chain(*shapes))
-        sizes = [(domain[name], count) for name, count in zip(names, counts, strict=True)]
-        if any(count > values for values, count in sizes):
-            raise ProtocolError("the groups of the coarse marginals do not exist")
-        own = iter(unpacked(packed, sizes, "coarse marginals"))
-        groups = tuple(tuple(itertools.islice(own, len(clique))) for clique in cliques)
-        return cls(domain, tuple(cliques), groups, tuple(map(tuple, shapes)))
+        flat = np.ascontiguousarray(packed)
+        key = (flat.dtype.str, flat.shape, flat.tobytes())
+        return _shared(domain, tuple(cliques), tuple(map(tuple, shapes)), key)
 
     @classmethod
     def in_groups(cls, domain: Domain, cliques: Sequence[Clique], groups: Sequence[Groups]) -> Coarse:
@@ -192,6 +188,23 @@ class Coarse:
             squares = np.multiply.outer(squares, np.bincount(group, weights=own * own, minlength=count))
         cells = np.asarray(values, np.float64).reshape(shape)[np.ix_(*self.groups[i])]
         return Measurement(clique, cells * weights, sigma * math.sqrt(float(squares.mean())), math.prod(shape))
+
+
+@lru_cache(maxsize=4)
+def _shared(
+    domain: Domain,
+    cliques: tuple[Clique, ...],
+    shapes: tuple[tuple[int, ...], ...],
+    key: tuple[str, tuple[int, ...], bytes],
+) -> Coarse:
+    if len(shapes) != len(cliques) or any(len(s) != len(q) for s, q in zip(shapes, cliques, strict=False)):
+        raise ProtocolError("parameter 'shapes' must hold the groups of each attribute of each clique")
+    names, counts = list(itertools.chain(*cliques)), list(itertools.chain(*shapes))
+    sizes = [(domain[name], count) for name, count in zip(names, counts, strict=True)]
+    if any(count > values for values, count in sizes):
+        raise ProtocolError("the groups of the coarse marginals do not exist")
+    own = iter(unpacked(np.frombuffer(key[2], np.dtype(key[0])).reshape(key[1]), sizes, "coarse marginals"))
+    return Coarse(domain, cliques, tuple(tuple(itertools.islice(own, len(clique))) for clique in cliques), shapes)
 
 
 def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import PrivacyBudget, Release
 from fedsyn.protocol.wire.envelope import Arrays
-from fedsyn.protocol.wire.requests import Request
+from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.selection.views import ModelView
 from fedsyn.table.schema import Schema
@@ -112,6 +112,13 @@ class Call(Generic[R]):
         Raises ProtocolError if they are not what the record allows.
         """
         return self.record.read(self.params, self.contract)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Of the sum that is asked for, by this client's own reckoning. Raises ProtocolError as `request` does."""
+        asked: Any = self.request  # of a sum
+        layout: Layout = asked.layout(self.contract, self.arrays)
+        return layout
 
     @cached_property
     def source(self) -> RandomSource:
