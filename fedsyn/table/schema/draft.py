@@ -27,6 +27,7 @@ from fedsyn.table.schema.vocabulary import (
     ENOUGH,
     FEW_ROWS,
     is_free_text,
+    is_icd,
     is_person,
     is_post_code,
     nearly_unique,
@@ -44,7 +45,6 @@ from fedsyn.table.schema.written import Written, outward, outward_days, places_o
 if TYPE_CHECKING:
     import pandas as pd
 
-_ICD = r"^[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?[+*!]?$"
 # A column lists at most so many values; of a longer list, those that enough rows hold.
 MOST_CATEGORIES = 500
 LONG_LIST = 100
@@ -145,21 +145,26 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
 
 
 def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
-    """Codes of too many values to list, by their first characters: ICD-10 by three, post codes by as many as fit."""
+    """Codes of too many values to list, by as many of their first characters as leave most rows a listed code.
+
+    ICD-10 codes begin with a category of three characters, post codes with a region. Where not even the first character
+    does that, they are no codes that could be rolled up.
+    """
     if profile.values <= LONG_LIST:
         return None
-    if profile.all_match(_ICD):
-        leading, what = 3, "ICD-10 codes"
+    if is_icd(profile):
+        longest, what = 3, "ICD-10 codes"
     elif is_post_code(profile):
-        texts = profile.texts.to_pylist()
-        fitting = [n for n in range(1, min(map(len, texts))) if len({text[:n] for text in texts}) <= LONG_LIST]
-        leading, what = max(fitting), "post codes"
+        longest, what = min(map(len, profile.texts.to_pylist())) - 1, "post codes"
     else:
         return None
-    found = _listed(
-        profile.replaced(rf"^(.{{{leading}}}).*$", r"\1"), CodeColumn, {**keys, "leading": leading}, what, asked
-    )
-    return replace(found, why=f"{what}, {profile.values:,} of them: by the first {leading}")
+    for leading in range(longest, 0, -1):
+        short = profile.replaced(rf"^(.{{{leading}}}).*$", r"\1")
+        listed = short.counts if short.values <= LONG_LIST else short.counts[short.counts >= FEW_ROWS]
+        if 1 < len(listed) <= MOST_CATEGORIES and 2 * int(listed.sum()) >= profile.present:
+            found = _listed(short, CodeColumn, {**keys, "leading": leading}, what, asked)
+            return replace(found, why=f"{what}, {profile.values:,} of them: by the first {leading}")
+    return None
 
 
 def _more_than_text(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:

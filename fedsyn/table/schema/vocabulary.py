@@ -38,6 +38,9 @@ _DATES = (
     r"^\d{1,2}\.? \p{L}{3,9}\.? \d{4}$",
     r"^\p{L}{3,9}\.? \d{1,2}, \d{4}$",
 )
+_ICD = r"^[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?[+*!]?$"
+#: Intervals as pandas.cut writes them: [0, 10), (10.0, inf].
+_BRACKETED = re.compile(r"^[\[(]\s*(-?inf|-?\d+(?:\.\d+)?)\s*[,;]\s*(-?inf|-?\d+(?:\.\d+)?)\s*[\])]$")
 _NUMBERED = re.compile(r"^\(?(\d{1,3})(?:\)?\s*[-–:.=)]\s*|\s+\()(?=[^\d\s]).+$")
 
 
@@ -68,7 +71,14 @@ def is_person(name: str) -> bool:
     """Return whether a column's name says that its values are persons: `subject`, `patient_id`, `Kunden-Nr`."""
     whole = "".join(words_of(name))
     rest = re.sub(r"(ids?|nr|no|number|nummer|key|code|identifier)$", "", whole)
-    return rest in known_words("persons") or (rest != whole and rest in known_words("persons_in_names"))
+    return bool({whole, rest} & known_words("persons")) or (rest != whole and rest in known_words("persons_in_names"))
+
+
+def is_icd(profile: Profile) -> bool:
+    """Return whether a column holds ICD-10 codes: all look so, and a dot in one of ten or the column's name says it."""
+    if is_person(profile.name) or not profile.all_match(_ICD):
+        return False
+    return bool(known_words("diagnoses") & set(words_of(profile.name))) or profile.share_matching(r"\.") > 0.1
 
 
 def is_post_code(profile: Profile) -> bool:
@@ -196,7 +206,9 @@ def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None
         if all(scale in places for places in known):
             steps = [places[scale] for places in known]
             if len(set(steps)) >= what.get("least", 2):
-                return dict(zip(words, steps, strict=True)), f"words of {scale}, in order"
+                alike = len(words) - len(set(steps))
+                check = "" if not alike else "; look at words that mean the same, which are in the order of the alphabet"
+                return dict(zip(words, steps, strict=True)), f"words of {scale}, in order{check}"
     return None
 
 
@@ -240,6 +252,10 @@ def _range_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 def _range(text: str) -> tuple[float, float] | None:
     """Return both ends of a range in words; of a number alone, that one twice."""
+    bracketed = _BRACKETED.match(text)
+    if bracketed is not None:
+        low, high = (float(end.replace(" ", "")) for end in bracketed.groups())
+        return (low, high) if low <= high else None
     pattern, units = _range_patterns()
     match = pattern.match(text) or pattern.match(" ".join(units.sub(" ", text).split()))
     if match is None or (match["high"] and (match["below"] or match["above"] not in (None, "from", "da", "desde"))):

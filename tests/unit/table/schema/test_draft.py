@@ -295,6 +295,23 @@ def test_a_column_that_says_which_person_a_row_is_of(typed: bool) -> None:
     assert not once.column.person and once.hints == ()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("rows", [150, 400, 1000])
+def test_codes_are_rolled_up_as_far_as_rows_carry_them(rows: int) -> None:
+    """Most rows keep a code that ten rows hold, however short it gets; with 400 rows and 150 groups a draft failed."""
+    rng = np.random.default_rng(0)
+    icd = [f"{rng.choice(list('ACEIJKMN'))}{rng.integers(0, 40):02d}.{rng.integers(0, 10)}" for _ in range(rows)]
+    found = draft_columns(pd.DataFrame({"x": icd, "y": ["a", "b"] * (rows // 2)}), text=True)["x"]
+    assert found.column.kind == "code" and found.folded[1] <= rows / 2
+    assert found.column.leading == {150: 2, 400: 2, 1000: 2}[rows]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["subject", "chip", "room"])
+def test_what_looks_like_a_code_of_a_diagnosis_is_none_without_a_dot_or_a_name(name: str) -> None:
+    numbers = [f"S{k:03d}" for k in range(190)]
+    frame = pd.DataFrame({name: [numbers[k % 190] for k in range(600)], "y": ["a", "b"] * 300})
+    assert "ICD" not in draft_columns(frame, text=True)[name].why
+
+
 def test_codes_of_many_values_are_rolled_up() -> None:
     """By their first characters, so that no code of few rows has to be listed; none is lost in `other`."""
     rng = np.random.default_rng(0)

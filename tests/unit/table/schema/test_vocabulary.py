@@ -57,6 +57,22 @@ def profile(values: list[str], name: str = "x", times: int = 20) -> Profile:
         ["0 (never)", "1 (seldom)", "2 (daily)"],
         ["I", "II", "IV", "X"],
         ["Q1", "Q2", "Q4"],
+        ["trifft nicht zu", "trifft eher nicht zu", "trifft eher zu", "trifft zu"],
+        ["stimme nicht zu", "stimme eher nicht zu", "stimme eher zu", "stimme zu"],
+        ["disagree", "mostly disagree", "mostly agree", "agree"],
+        ["En desacuerdo", "Algo en desacuerdo", "Algo de acuerdo", "De acuerdo"],
+        ["pas du tout satisfait", "plutôt pas satisfait", "plutôt satisfait", "tout à fait satisfait"],
+        ["not at all satisfied", "slightly satisfied", "moderately satisfied", "very satisfied", "extremely satisfied"],
+        ["slightly important", "moderately important", "very important", "extremely important"],
+        ["überhaupt nicht wichtig", "eher nicht wichtig", "eher wichtig", "sehr wichtig"],
+        ["never", "almost never", "sometimes", "fairly often", "very often"],
+        ["never", "less than once a month", "monthly", "weekly", "daily"],
+        ["not at all", "slightly", "somewhat", "moderately", "very", "extremely"],
+        ["low", "medium", "high", "critical"],
+        ["none", "primary", "secondary", "tertiary"],
+        ["underweight", "normal", "overweight", "obese"],
+        ["[0, 10)", "[10, 20)", "[20, inf)"],
+        ["(-inf, -1.5]", "(-1.5, 0.0]", "(0.0, 3.25]"],
     ],
     ids=lambda words: words[0],
 )
@@ -93,6 +109,14 @@ def test_letters_are_grades_where_the_column_says_so() -> None:
     assert reading is not None and reading.keys["categories"] == ("C", "B", "A")
 
 
+def test_words_on_one_step_are_no_order() -> None:
+    """Of two words that mean the same the alphabet decides, and the reason says so."""
+    reading = reading_in_order(profile(["Jan", "January", "Feb", "March"]))
+    assert reading is not None and "order of the alphabet" in reading.why
+    reading = reading_in_order(profile(["Jan", "Feb", "March"]))
+    assert reading is not None and reading.why.endswith("in order")
+
+
 def test_no_word_has_two_places_on_a_scale() -> None:
     for scale in vocabulary()["scales"].values():
         places = [(plainly_written(word), step) for step, words in enumerate(scale["steps"]) for word in words]
@@ -109,7 +133,7 @@ def test_what_is_unordered_has_no_place() -> None:
             CategoricalColumn(categories=values, **wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["patient_id", "PatientID", "subject", "Kunden-Nr", "participant no", "case_id"])
+@pytest.mark.parametrize("name", ["patient_id", "PatientID", "subject", "Kunden-Nr", "participant no", "case_id", "pid"])
 def test_persons_are_named(name: str) -> None:
     assert is_person(name)
 
