@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import fsum, sqrt
 
 import numpy as np
+import numpy.typing as npt
 from scipy.special import chdtri
 
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
@@ -65,14 +66,14 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
     return rows * rows < sqrt(2.0) * sketches / mu2
 
 
-def pairs_shown(mu2: float, pairs: int, rows: float, association: float, chance: float) -> int:
-    """Return in how many pairs of columns an association (Cramér's V) would stand out of the sketches' noise.
+def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> npt.NDArray[np.float64]:
+    """(pairs,) the weakest association (Cramér's V) that stands out of the sketches' noise, of 1, 2, ... pairs.
 
     Of k pairs, each in halves of equal mass (`shows_nothing`), one has a squared distance of (n V)^2 / 4 and noise of
     sigma^2 = k / (4 mu^2) in one dimension; with chance / k its square is beyond the quantile of chi-squared.
     """
     k = np.arange(1, pairs + 1)
-    return int(np.count_nonzero(k * chdtri(1, chance / k) <= mu2 * (rows * association) ** 2))
+    return np.asarray(np.sqrt(k * chdtri(1, chance / k) / mu2) / rows)
 
 
 def arranging_share(mu2: float, pairs: Sequence[tuple[int, int]], sizes: Sequence[int], rows: float) -> float:
@@ -98,4 +99,4 @@ def arranging_share(mu2: float, pairs: Sequence[tuple[int, int]], sizes: Sequenc
     return min(share, ARRANGING) if share <= 2.0 * ARRANGING else 0.0
 
 
-__all__ = ["ARRANGED", "ARRANGING", "arranging_share", "pairs_shown", "shows_nothing", "sketched_sizes", "width_of"]
+__all__ = ["ARRANGED", "ARRANGING", "arranging_share", "shows_nothing", "sketched_sizes", "weakest_shown", "width_of"]

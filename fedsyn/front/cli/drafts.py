@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +15,7 @@ from fedsyn.config import DEFAULT_MECHANISM
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.registry import contract_class
-from fedsyn.selection.rows import pairs_shown
+from fedsyn.selection.rows import weakest_shown
 from fedsyn.table.schema.base import AsideColumn
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.draft import Guess
@@ -57,7 +58,7 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
     apart = [name for name, guess in guesses.items() if isinstance(guess.column, AsideColumn)]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
-    said = [f"{rows:,} rows were read{carried(guesses, rows)}."] if rows else []
+    said = [f"{rows:,} rows were read.{carried(guesses, rows)}"] if rows else []
     if apart:
         said.append(f"Left out of the synthetic table: {', '.join(apart)}. Only --keep NAME keeps one of them.")
     for name, (values, held) in folded.items():
@@ -78,14 +79,16 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
 
 
 def carried(guesses: Mapping[str, Guess], rows: int) -> str:
-    """Return in how many pairs of a draft's columns its rows can show a link, as a clause."""
+    """Return which links between a draft's columns its rows can show, as a sentence; empty for one column."""
     columns = sum(not isinstance(guess.column, AsideColumn) for guess in guesses.values())
     pairs, share = math.comb(columns, 2), contract_class(DEFAULT_MECHANISM).Options().sketch_share
-    mu2 = PrivacyBudget(EPSILON, DELTA).mu ** 2 * share
-    shown = pairs_shown(mu2, pairs, rows, LEAST_LINK, CHANCE)
-    which = f"all {pairs:,}" if shown == pairs else f"about {shown:,} of {pairs:,}" if shown else f"none of {pairs:,}"
-    where = f"in {which} pairs of columns"
-    return f"; at epsilon {EPSILON:g} they can show a link (Cramér's V of {LEAST_LINK:g}) {where}" if pairs else ""
+    if not pairs:
+        return ""
+    weakest = weakest_shown(PrivacyBudget(EPSILON, DELTA).mu ** 2 * share, pairs, rows, CHANCE)
+    few, last = int(np.count_nonzero(weakest <= LEAST_LINK)), weakest[-1]
+    said = f" At epsilon {EPSILON:g}, of {pairs:,} pairs of columns looked at together, "
+    said += "none shows a link" if last > 1 else f"each shows a link from a Cramér's V of {max(0.01, last):.2f} on"
+    return said + (f" by itself; of {few:,} (a workload), each from {LEAST_LINK:g} on." if 0 < few < pairs else ".")
 
 
 def _why(guess: Guess) -> str:

@@ -123,7 +123,7 @@ def drafted(
                 guesses[name] = replace(guesses[name], column=column.cut(FINEST))
         schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     said, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
-    said[first] = [f"{rows:,} rows{carried(guesses, rows)}.", *said.get(first, ())]
+    said[first] = [f"{rows:,} rows.{carried(guesses, rows)}", *said.get(first, ())]
     return cells, guesses, holding, schema.dumps(said)
 
 

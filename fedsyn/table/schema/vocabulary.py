@@ -207,7 +207,9 @@ def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None
             steps = [places[scale] for places in known]
             if len(set(steps)) >= what.get("least", 2):
                 alike = len(words) - len(set(steps))
-                check = "" if not alike else "; look at words that mean the same, which are in the order of the alphabet"
+                check = (
+                    "" if not alike else "; look at words that mean the same, which are in the order of the alphabet"
+                )
                 return dict(zip(words, steps, strict=True)), f"words of {scale}, in order{check}"
     return None
 
