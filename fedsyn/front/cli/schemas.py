@@ -113,7 +113,7 @@ def drafted(
     if not any(guess.column.kind in KINDS for guess in guesses.values()):
         raise DataError(
             f"no column of {files[0]} is left to synthesise: each is empty, personal, free text, or different in every "
-            "row; --keep NAME keeps one that is not empty"
+            f"row; --keep NAME keeps one that is not empty{''.join(f'; {note}' for note in cells.notes)}"
         )
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     holding = proposed_constraints(schema, cells.frame)

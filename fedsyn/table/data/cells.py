@@ -91,8 +91,10 @@ def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
     unnamed = [j for j, name in enumerate(header) if not name.strip()]
     if unnamed:
         notes.append(_left_out(unnamed, len(header)))
-    if len(unnamed) > 1 and len(frame) and _are_names(frame.iloc[0]):
+    if unnamed and len(frame) and _are_names(frame.iloc[0]):
         notes.append("the next row looks like names, too: --header 2 joins both rows, --skip-rows 1 takes it alone")
+    elif _has_units(frame):
+        notes.append("the row under the names has words where all others have numbers (units?): --header 2 joins both")
     frame = frame.iloc[:rows, [j for j in range(len(header)) if j not in unnamed]]
     return Cells(frame, layout.options(), tuple(notes), text=True)
 
@@ -101,6 +103,15 @@ def _are_names(row: pd.Series) -> bool:
     """Whether a row has a text in every cell, none of them a number and none twice."""
     texts = [str(cell).strip() for cell in row.tolist()]
     return all(texts) and len(set(texts)) == len(texts) and not any(parse_number(text) is not None for text in texts)
+
+
+def _has_units(frame: pd.DataFrame) -> bool:
+    """Whether the first row has no number, but a word in a column where the next twenty have numbers."""
+    cells = frame.iloc[:21].fillna("").astype(str).to_numpy()
+    if len(cells) < 21 or any(parse_number(cell) is not None for cell in cells[0]):
+        return False
+    told = [column for column in cells.T if column[0].strip()]
+    return any(all(parse_number(cell) is not None for cell in column[1:]) for column in told)
 
 
 def _left_out(unnamed: list[int], columns: int) -> str:

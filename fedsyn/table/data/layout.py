@@ -132,7 +132,10 @@ def require_names(path: Path, header: Sequence[str]) -> None:
         )
     for name in named:
         if named.count(name) > 1:
-            raise DataError(f"{path} has more than one column named '{name}': rename one in its first line")
+            raise DataError(
+                f"{path} has more than one column named '{name}': rename one in its first line; where names stand in "
+                "two rows, --header 2 joins them"
+            )
 
 
 def _candidates(path: Path) -> list[str]:

@@ -94,8 +94,20 @@ def test_a_hint_names_the_option(tmp_path: Path) -> None:
     for path in (book(tmp_path / "two.xlsx", wide, ROWS), text(tmp_path / "two.csv", wide, ROWS)):
         notes = "; ".join(read_cells(path).notes)
         assert "the next row looks like names, too: --header 2 joins both rows" in notes and SECRET not in notes
+    merged = [["Patient", None, "Labs", "Costs"], NAMES[1]]
+    assert "--header 2 joins both rows" in "; ".join(read_cells(book(tmp_path / "m.xlsx", merged, ROWS)).notes)
+    with pytest.raises(DataError, match="more than one column named 'Patient'.* --header 2 joins them"):
+        read_cells(book(tmp_path / "d.xlsx", [["Patient", "Patient", "Labs", "Costs"], NAMES[1]], ROWS))
     one = read_cells(book(tmp_path / "one.xlsx", [["a", None, None, "b"]], ROWS))
     assert "--header" not in "; ".join(one.notes)  # a row with numbers is none of names
+
+
+def test_a_row_of_units_is_said(tmp_path: Path) -> None:
+    values = [["years", "EUR"], *([str(k), f"{k}.5"] for k in range(30))]
+    notes = "; ".join(read_cells(text(tmp_path / "u.csv", [["age", "fee"]], values)).notes)
+    assert "--header 2 joins both" in notes and "years" not in notes
+    for plain in (values[1:], values[:15], [["unknown", "1.5"], *values[1:]]):
+        assert "--header" not in "; ".join(read_cells(text(tmp_path / "p.csv", [["age", "fee"]], plain)).notes)
 
 
 def test_other_sheets_are_named(tmp_path: Path) -> None:
