@@ -60,7 +60,7 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
     said = [f"{rows:,} rows were read.{carried(guesses, rows)}"] if rows else []
     if apart:
-        said.append(f"Left out of the synthetic table: {', '.join(apart)}. Only --keep NAME keeps one of them.")
+        said.append(f"Left out of the synthetic table: {', '.join(apart)}; --keep NAME keeps one of them.")
     for name, (values, held) in folded.items():
         said.append(f"{name}: {values:,} values, in {held:,} rows together, are not listed and become 'other'.")
     if rare:

@@ -325,8 +325,17 @@ def _several_answers(profile: Profile) -> str | None:
 
 
 def _two_numbers(profile: Profile) -> str | None:
-    if profile.values > 2 and profile.all_match(r"^\d{2,3} ?/ ?\d{2,3}$"):
+    if profile.values > 2 and profile.all_match(r"^\d{2,3} ?/ ?\d{2,3}( ?\p{L}+)?$"):
         return "two numbers in one cell, such as a blood pressure? Make two columns of them"
+    if profile.values > 2 and profile.all_match(r"^\(?-?\d{1,3}\.\d+ ?[,; ] ?-?\d{1,3}\.\d+\)?$"):
+        return "a latitude and a longitude in one cell? Two columns of areas keep what they say of the others"
+    return None
+
+
+def _outside_parentheses(profile: Profile) -> str | None:
+    """$(1,234.00), which is not read as a number."""
+    if profile.any_matches(r"^[$€£¥₹] ?\([\d.,' ]+\)$|^\([\d.,' ]+\) ?[$€£¥₹]$"):
+        return "amounts below zero with the currency outside of the parentheses? Read are ($1.00), -$1.00 and (1.00)"
     return None
 
 
@@ -343,6 +352,7 @@ def _several_formats(profile: Profile) -> str | None:
 HINTS: tuple[Callable[[Profile], str | None], ...] = (
     _several_formats,
     _two_numbers,
+    _outside_parentheses,
     _several_answers,
     _several_spellings,
 )

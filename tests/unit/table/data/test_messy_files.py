@@ -96,7 +96,7 @@ def test_a_hint_names_the_option(tmp_path: Path) -> None:
         assert "the next row looks like names, too: --header 2 joins both rows" in notes and SECRET not in notes
     merged = [["Patient", None, "Labs", "Costs"], NAMES[1]]
     assert "--header 2 joins both rows" in "; ".join(read_cells(book(tmp_path / "m.xlsx", merged, ROWS)).notes)
-    with pytest.raises(DataError, match="more than one column named 'Patient'.* --header 2 joins them"):
+    with pytest.raises(DataError, match=r"more than one column named 'Patient'.* --header 2 joins them"):
         read_cells(book(tmp_path / "d.xlsx", [["Patient", "Patient", "Labs", "Costs"], NAMES[1]], ROWS))
     one = read_cells(book(tmp_path / "one.xlsx", [["a", None, None, "b"]], ROWS))
     assert "--header" not in "; ".join(one.notes)  # a row with numbers is none of names

@@ -169,6 +169,10 @@ def test_a_number_far_from_the_rest_is_said(numbers: list[float], found: str | N
         (["self-employed", "Self employed", "none at all"], "groups: {Self employed: [self-employed]}"),
         (["web", "app", "web;app", "app;mail", "mail"], "several answers in one cell"),
         (["120/80", "130/90", "95/60"], "two numbers in one cell"),
+        (["120/80 mmHg", "130/90 mmHg", "95/60 mmHg"], "two numbers in one cell"),
+        (["52.1, 13.4", "48.9, 2.35", "-33.8, 151.2"], "a latitude and a longitude in one cell"),
+        (["$(1,234.00)", "$12.00", "$3.50"], "the currency outside of the parentheses"),
+        (["(1,234.00) €", "12.00 €"], "the currency outside of the parentheses"),
         (["31.12.2024", "01.02.2024", "2024-03-01"], "dates in several formats"),
     ],
 )
@@ -177,7 +181,16 @@ def test_what_a_person_should_look_at(values: list[str], part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "values", [["yes", "no"], ["a;b", "c"], ["north", "south"], ["1/2", "3/4"], ["<=5K", ">5K"], ["A+", "A-", "A"]]
+    "values",
+    [
+        ["yes", "no"],
+        ["a;b", "c"],
+        ["north", "south"],
+        ["1/2", "3/4"],
+        ["<=5K", ">5K"],
+        ["A+", "A-", "A"],
+        ["Q1 (2024)", "Q2 (2024)"],
+    ],
 )
 def test_nothing_is_said_of_plain_words(values: list[str]) -> None:
     assert text_hints(profile(values)) == ()
