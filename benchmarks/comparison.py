@@ -165,7 +165,8 @@ triples, or all. δ = 1e-5, row counts public. Every mechanism at its defaults; 
 rows, unless one holder has all of them; noise in shares, as in a secure sum or among parties. `aim` has its default,
 ten rounds; the best of six settings is chosen by its error, cell by cell, which no user can. Seeds: {seeds}.
 Workload error: 0 is best, 2 worst; of the model/of a table sampled from it. nll: nats a held-out row
-([metrics](metrics.md)); ∞: a held-out row has probability 0; -: no such number. {left_out}
+([metrics](metrics.md)); ∞: a held-out row has probability 0; -: no such number.
+{left_out}
 """
 
 
@@ -186,7 +187,7 @@ def page(options: argparse.Namespace) -> str:
             lines = [f"## {title}, ε = {epsilon:g}\n", f"| | {' | '.join(TABLES)} |", "|---" * (len(TABLES) + 1) + "|"]
             lines += [row(name, facts, metric, digits) for name, facts in here.items()]
             if epsilon == PEER_EPSILON:
-                lines += [row(peer, list(by_table.values()), metric, digits) for peer, by_table in peers.items()]
+                lines += [row(peer, facts, metric, digits) for peer, facts in those_that_ran(peers)]
             parts.append("\n".join(lines) + "\n")
     return "\n".join([*parts, peers_note(peers), cpu_table(found, peers)])
 
@@ -241,6 +242,12 @@ def peer_cell(peer: str, table: str, options: argparse.Namespace, cache: Cache) 
     return facts
 
 
+def those_that_ran(peers: dict[str, dict[str, dict[str, Any]]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """The peers that have a result on any table, each with those of all tables."""
+    found = {peer: list(by_table.values()) for peer, by_table in peers.items()}
+    return [(peer, facts) for peer, facts in found.items() if any("error" not in f for f in facts)]
+
+
 def row(name: str, facts: Sequence[dict[str, Any]], metric: str, digits: int) -> str:
     cells = []
     for table in TABLES:
@@ -291,7 +298,7 @@ def peers_note(peers: dict[str, dict[str, dict[str, Any]]]) -> str:
     lines = [
         "## Peers\n",
         "By the adapter in `benchmarks/peers`: the same rows, workload and budget (the rho of zCDP that ε and δ\n"
-        f"allow), at the library's defaults, ε = {PEER_EPSILON:g}, one seed; its model is judged by the code that "
+        f"allow), at the library's defaults, ε = {PEER_EPSILON:g}, seed 1; its model is judged by the code that "
         "judges ours.\n`mbi AIM` is AIM with ten rounds written on mbi alone, which ships no mechanism.\n",
     ]
     for peer, by_table in peers.items():
@@ -304,7 +311,7 @@ def peers_note(peers: dict[str, dict[str, dict[str, Any]]]) -> str:
 def cpu_table(found: dict[str, list[dict[str, Any]]], peers: dict[str, dict[str, dict[str, Any]]]) -> str:
     lines = ["## CPU seconds of the runs above\n", f"| | {' | '.join(TABLES)} |", "|---" * (len(TABLES) + 1) + "|"]
     lines += [row(name, facts, "cpu", 2) for name, facts in found.items()]
-    lines += [row(peer, list(by_table.values()), "cpu", 2) for peer, by_table in peers.items()]
+    lines += [row(peer, facts, "cpu", 2) for peer, facts in those_that_ran(peers)]
     return "\n".join(lines) + "\n"
 
 
