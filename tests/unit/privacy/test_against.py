@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
+from fedsyn.evaluation.report.run_page import who_faces_what
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -104,6 +106,8 @@ def test_no_failure_of_this_reading_loses_the_entries(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("fedsyn.privacy.ledger.against", fails)
     report = ledger.report()
+    facts: Any = SimpleNamespace(ledger={**report, "private": True})
+    assert "could not be computed (ValueError: math domain error)" in who_faces_what(facts)
     assert report.pop("against_unknown") == "ValueError: math domain error"
     assert report == {key: value for key, value in whole.items() if key != "against"} and len(report["releases"]) == 1
 
