@@ -361,7 +361,7 @@ def weighing() -> Iterator[list[int]]:
 
 @fingerprint
 def planner() -> Facts:
-    """Candidates that are weighed and passes of the fits, of a run on 14 columns with all pairs."""
+    """Candidates that are weighed and passes of the fits, of a run on 30 columns with all pairs, more than are weighed at once."""
     from benchmarks.bench_wide import write_table
     from fedsyn.loading import parse_config
     from fedsyn.runs.engines import run
@@ -369,7 +369,7 @@ def planner() -> Facts:
     watched = ("Planner.removed", "Planner.offers", "Planner.best", "Calibrator.run", "estimate")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_table(folder, 14)
+        write_table(folder, 30)
         made = document("sketch_aim", clients=3, federation={"partition": "iid"}, evaluation=[])
         made["data"] = {"source": str(folder / "table.csv"), "schema": str(folder / "schema.yaml")}
         with counting(*watched) as calls, weighing() as weighed:
