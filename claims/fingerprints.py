@@ -361,7 +361,7 @@ def weighing() -> Iterator[list[int]]:
 
 @fingerprint
 def planner() -> Facts:
-    """Candidates that are weighed and passes of the fits, of a run on 30 columns with all pairs, more than are weighed at once."""
+    """Candidates that are weighed and passes of the fits, of a run on 30 columns with all pairs: more than one look."""
     from benchmarks.bench_wide import write_table
     from fedsyn.loading import parse_config
     from fedsyn.runs.engines import run
