@@ -299,7 +299,8 @@ def peers_note(peers: dict[str, dict[str, dict[str, Any]]]) -> str:
         "## Peers\n",
         "By the adapter in `benchmarks/peers`: the same rows, workload and budget (the rho of zCDP that ε and δ\n"
         f"allow), at the library's defaults, ε = {PEER_EPSILON:g}, seed 1; its model is judged by the code that "
-        "judges ours.\n`mbi AIM` is AIM with ten rounds written on mbi alone, which ships no mechanism.\n",
+        "judges ours.\nA peer's runs are kept: they do not depend on this project's code.\n"
+        "`mbi AIM` is AIM with ten rounds written on mbi alone, which ships no mechanism.\n",
     ]
     for peer, by_table in peers.items():
         said = {f["versions"] for f in by_table.values() if "versions" in f}

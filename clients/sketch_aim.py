@@ -572,7 +572,7 @@ class SketchAimClient(TableClient):
     @answers(Residuals)
     def measure_residuals(self, call: Call[Residuals]) -> Contribution:
         """What the chosen marginals have beyond their one-way parts, exact integers."""
-        layout = call.layout
+        layout = call.layout  # which refuses what does not fit, before a row is counted
         return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)
 
     @answers(MeasureAll)

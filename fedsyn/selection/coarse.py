@@ -22,7 +22,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import Departure
-from fedsyn.selection.groups import equal_groups, group_counts, unpacked
+from fedsyn.selection.groups import Packed, array_of, equal_groups, group_counts, key_of, unpacked
 
 Floats = npt.NDArray[np.float64]
 Groups = tuple[npt.NDArray[np.integer], ...]
@@ -119,9 +119,7 @@ class Coarse:
         Raises:
             ProtocolError: wrong length or type, or a group that does not exist.
         """
-        flat = np.ascontiguousarray(packed)
-        key = (flat.dtype.str, flat.shape, flat.tobytes())
-        return _shared(domain, tuple(cliques), tuple(map(tuple, shapes)), key)
+        return _shared(domain, tuple(cliques), tuple(map(tuple, shapes)), key_of(packed))
 
     @classmethod
     def in_groups(cls, domain: Domain, cliques: Sequence[Clique], groups: Sequence[Groups]) -> Coarse:
@@ -195,7 +193,7 @@ def _shared(
     domain: Domain,
     cliques: tuple[Clique, ...],
     shapes: tuple[tuple[int, ...], ...],
-    key: tuple[str, tuple[int, ...], bytes],
+    packed: Packed,
 ) -> Coarse:
     if len(shapes) != len(cliques) or any(len(s) != len(q) for s, q in zip(shapes, cliques, strict=False)):
         raise ProtocolError("parameter 'shapes' must hold the groups of each attribute of each clique")
@@ -203,7 +201,7 @@ def _shared(
     sizes = [(domain[name], count) for name, count in zip(names, counts, strict=True)]
     if any(count > values for values, count in sizes):
         raise ProtocolError("the groups of the coarse marginals do not exist")
-    own = iter(unpacked(np.frombuffer(key[2], np.dtype(key[0])).reshape(key[1]), sizes, "coarse marginals"))
+    own = iter(unpacked(array_of(packed), sizes, "coarse marginals"))
     return Coarse(domain, cliques, tuple(tuple(itertools.islice(own, len(clique))) for clique in cliques), shapes)
 
 

@@ -17,6 +17,8 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 
 Grouping = Mapping[tuple[str, int], npt.NDArray[np.integer]]
+#: An array of a message as a key of a cache: dtype, shape and bytes.
+Packed = tuple[str, tuple[int, ...], bytes]
 
 
 def group_counts(domain: Domain, clique: Clique, width: int) -> tuple[int, ...]:
@@ -129,6 +131,18 @@ def unpack_grouping(
     keys = grouping_keys(domain, cliques, width)
     found = unpacked(packed, [(domain[name], groups) for name, groups in keys], "sketches")
     return dict(zip(keys, found, strict=True))
+
+
+def key_of(packed: npt.NDArray[np.generic]) -> Packed:
+    """Return an array of a message as a key: what is made of it, without a row, is shared by a process's clients."""
+    array = np.ascontiguousarray(packed)
+    return array.dtype.str, array.shape, array.tobytes()
+
+
+def array_of(key: Packed) -> npt.NDArray[np.generic]:
+    """Inverse of `key_of`."""
+    dtype, shape, content = key
+    return np.frombuffer(content, np.dtype(dtype)).reshape(shape)
 
 
 def unpacked(

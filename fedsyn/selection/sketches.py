@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.selection.groups import Grouping, group_counts, unpack_grouping
+from fedsyn.selection.groups import Grouping, Packed, array_of, group_counts, key_of, unpack_grouping
 from fedsyn.table.counting.marginals import Counter
 from fedsyn.table.counting.reductions import dot
 
@@ -269,8 +269,7 @@ def make_sketcher(
     Raises:
         ProtocolError: the groups are malformed.
     """
-    groups = np.ascontiguousarray(packed)
-    return _shared_sketcher(kind, domain, cliques, width, (groups.dtype.str, groups.shape, groups.tobytes()))
+    return _shared_sketcher(kind, domain, cliques, width, key_of(packed))
 
 
 @lru_cache(maxsize=4)
@@ -279,10 +278,9 @@ def _shared_sketcher(
     domain: Domain,
     cliques: tuple[Clique, ...],
     width: int,
-    key: tuple[str, tuple[int, ...], bytes],
+    packed: Packed,
 ) -> Sketcher:
-    packed = np.frombuffer(key[2], np.dtype(key[0])).reshape(key[1])
-    return kind(domain, cliques, width, unpack_grouping(packed, domain, cliques, width))
+    return kind(domain, cliques, width, unpack_grouping(array_of(packed), domain, cliques, width))
 
 
 def squared_distance(residual: npt.NDArray[np.floating], sigma: float, noises: int | None = None) -> float:

@@ -115,7 +115,7 @@ class Call(Generic[R]):
 
     @cached_property
     def layout(self) -> Layout:
-        """Where the answer's values stand in the sum, by this client's own sums. Raises ProtocolError as `request`."""
+        """The layout of the sum that is asked for, as this client works it out. Raises ProtocolError as `request`."""
         asked: Any = self.request  # of a sum
         layout: Layout = asked.layout(self.contract, self.arrays)
         return layout

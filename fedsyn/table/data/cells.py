@@ -94,7 +94,7 @@ def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
     if unnamed and len(frame) and _are_names(frame.iloc[0]):
         notes.append("the next row looks like names, too: --header 2 joins both rows, --skip-rows 1 takes it alone")
     elif _has_units(frame):
-        notes.append("the row under the names has words where all others have numbers (units?): --header 2 joins both")
+        notes.append("the row under the names has words where the next have numbers (units?): --header 2 joins both")
     frame = frame.iloc[:rows, [j for j in range(len(header)) if j not in unnamed]]
     return Cells(frame, layout.options(), tuple(notes), text=True)
 

@@ -147,21 +147,21 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
 def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
     """Codes of too many values to list, by as many of their first characters as leave most rows a listed code.
 
-    ICD-10 codes begin with a category of three characters, post codes with a region. Where not even the first character
-    does that, they are no codes that could be rolled up.
+    ICD-10 codes begin with a category of three characters, post codes with a region, of which all are listed. Where not
+    even the first character does that, they are no codes that could be rolled up.
     """
     if profile.values <= LONG_LIST:
         return None
     if is_icd(profile):
-        longest, what = 3, "ICD-10 codes"
+        longest, most, what = 3, profile.values, "ICD-10 codes"
     elif is_post_code(profile):
-        longest, what = min(map(len, profile.texts.to_pylist())) - 1, "post codes"
+        longest, most, what = min(map(len, profile.texts.to_pylist())) - 1, LONG_LIST, "post codes"
     else:
         return None
     for leading in range(longest, 0, -1):
         short = profile.replaced(rf"^(.{{{leading}}}).*$", r"\1")
-        listed = short.counts if short.values <= LONG_LIST else short.counts[short.counts >= FEW_ROWS]
-        if 1 < len(listed) <= MOST_CATEGORIES and 2 * int(listed.sum()) >= profile.present:
+        kept = _kept(short)
+        if short.values <= most and kept > 1 and 2 * int(short.counts[:kept].sum()) >= profile.present:
             found = _listed(short, CodeColumn, {**keys, "leading": leading}, what, asked)
             return replace(found, why=f"{what}, {profile.values:,} of them: by the first {leading}")
     return None
@@ -214,12 +214,17 @@ def proposed(
     return made(profile, kind, keys, reading.why, "categories")
 
 
+def _kept(profile: Profile) -> int:
+    """Return how many values a draft lists, the most frequent ones: all, or of many those that enough rows hold."""
+    if profile.values <= LONG_LIST:
+        return profile.values
+    return min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= FEW_ROWS)))
+
+
 def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, asked: GuessOptions) -> Guess:
     """A guess that lists the values; of many, those that enough rows hold."""
     texts: list[str] = profile.texts.to_pylist()
-    kept = profile.values
-    if kept > LONG_LIST:
-        kept = min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= FEW_ROWS)))
+    kept = _kept(profile)
     listed = keys.get("categories") or sorted(texts[:kept])
     named = [text for text in texts[:kept] if text.casefold() == "other"]
     other = named[0] if named else "other"

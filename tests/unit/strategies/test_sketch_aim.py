@@ -539,4 +539,4 @@ def test_pairs_that_show_a_link_do_not_show_what_is_not_there(rows: int) -> None
         for k in (shown, 2 * shown)
     ]
     assert shown > 0 and false[0] < 0.065 and false[1] > 0.3  # 4,000 tries of 5%: one in a thousand is beyond
-    assert (np.diff(weakest) > 0).all() and len(weakest) == 10_000
+    assert np.count_nonzero(weakest_shown(mu2, shown - 1, rows, 0.05) <= link) == shown - 1

@@ -133,7 +133,9 @@ def test_what_is_unordered_has_no_place() -> None:
             CategoricalColumn(categories=values, **wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["patient_id", "PatientID", "pid", "subject", "Kunden-Nr", "case_id"])
+@pytest.mark.parametrize(
+    "name", ["patient_id", "PatientID", "pid", "subject", "Kunden-Nr", "participant no", "case_id"]
+)
 def test_persons_are_named(name: str) -> None:
     assert is_person(name)
 
