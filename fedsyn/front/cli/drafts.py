@@ -93,7 +93,8 @@ def carried(guesses: Mapping[str, Guess], rows: int) -> str:
 
 def _why(guess: Guess) -> str:
     if isinstance(guess.column, BinnedColumn):
-        return f"{guess.why}; {guess.column.size - guess.column.missing} bins"
+        round_ = " round" if isinstance(guess.column.bins, tuple) else ""
+        return f"{guess.why}; {guess.column.size - guess.column.missing}{round_} bins"
     if guess.folded[0]:
         return f"{guess.why}; {guess.folded[0]:,} values become 'other'"
     return f"{guess.why}; {guess.rare} rare" if guess.rare else guess.why

@@ -349,8 +349,8 @@ class BinnedColumn(ColumnBase):
             return values, absent
         return (low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64), absent
 
-    def cut(self, bins: int) -> Self:
-        """The column, cut into `bins` equal ones."""
+    def cut(self, bins: int | Sequence[Any]) -> Self:
+        """The column, cut into so many equal bins, or at these edges."""
         return type(self).model_validate({**self.model_dump(), "bins": bins})
 
     @property

@@ -1,4 +1,4 @@
-"""How many bins a draft proposes for each ordered column of a table: the number that makes its error least.
+"""The bins that a draft proposes for each ordered column of a table: those that make its error least.
 
 The error of a column in g bins is the L1 distance between the shares of its values in `FINEST` cells, as they are and
 as a run would have them, and has two parts:
@@ -13,21 +13,24 @@ A pair is measured in no finer groups than its columns have bins. So g is at lea
 noise, in g x g cells with the same budget, moves a tenth of the rows.
 
 Neither the number of rows alone nor one number for all columns would do: a skewed column has few bins that carry
-noise, and loses its shape in wide ones. The rows are read for it, so the number of bins is drafted as the bounds are,
-and public only once a person says so.
+noise, and loses its shape in wide ones. Where equal bins hold nearly all rows in a few of them and noise in all others,
+as of incomes and costs, round numbers are better edges: 0, 10, 20, 50, 100, ... Both are then judged in cells of equal
+mass, which show what is inside the first bins. The rows are read for it, so the bins are drafted as the bounds are, and
+public only once a person says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import pi, sqrt
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import floor, log10, pi, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsyn.errors import DataError
 from fedsyn.table.schema.base import AsideColumn, ColumnBase
-from fedsyn.table.schema.binned import BinnedColumn, Floats
+from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, Floats
 from fedsyn.table.schema.encoding import Encoder
 
 if TYPE_CHECKING:
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
 FINEST, _FEWER = 32, (4, 6, 8, 11, 16, 23)
 #: The budget of a run as `fedsyn init` writes it.
 EPSILON, DELTA = 1.0, 1e-6
+#: First digits of round numbers, and how many decades of them, from the largest down.
+_DIGITS, _DECADES = ((1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)), range(2, 7)
+#: Round numbers are looked at where half of the rows, between the quartiles, lie in less of the range than this.
+_NARROW = 0.1
 _TENTH = 0.2  # of the rows, as an L1 distance
 _ROWS = 20_000  # that are read, evenly spaced
 _CHANCE = sqrt(2.0 / pi)  # mean distance from 0 of a normal number
@@ -68,20 +75,40 @@ def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColum
     counts = {round(steps / max(1, round(steps / count))) for count in _FEWER}
     least, most = sqrt(_TENTH / noise), min(steps, FINEST)
     ways = [*(column.cut(count) for count in sorted(counts) if least <= count < most), column.cut(FINEST)]
-    cells = ways[-1].edges
+    even = ways[-1].edges
+    mass = np.unique(np.r_[even[[0, -1]], np.quantile(values, np.arange(1, FINEST) / FINEST)]) if len(values) else even
 
     def below(edges: Floats) -> Floats:
         shares = np.searchsorted(values, edges) / max(1, len(values))
         return np.asarray(np.r_[0.0, shares[1:-1], 1.0], np.float64)
 
-    def error(way: BinnedColumn) -> float:
+    def error(way: BinnedColumn, cells: Floats) -> float:
         own = below(way.edges)
-        even = np.diff(np.interp(cells, way.edges, own))
-        chance = _CHANCE * np.sqrt(even * (1.0 - len(way.edges[1:]) / len(even)) / max(1, len(values))).sum()
-        width = np.abs(even - np.diff(below(cells))).sum()
+        drawn = np.diff(np.interp(cells, way.edges, own))
+        free = max(0.0, 1.0 - len(way.edges[1:]) / len(drawn))
+        chance = _CHANCE * np.sqrt(drawn * free / max(1, len(values))).sum()
+        width = np.abs(drawn - np.diff(below(cells))).sum()
         return float(sqrt(max(0.0, width**2 - chance**2)) + noise * np.sqrt(np.diff(own)).sum() ** 2)
 
-    return min(ways, key=error)
+    equal = min(ways, key=lambda way: error(way, even))
+    if not len(values) or steps <= FINEST or np.diff(np.quantile(values, (0.25, 0.75)))[0] >= _NARROW * (high - low):
+        return equal
+    return min([equal, *_in_round_numbers(column)], key=lambda way: error(way, mass))
+
+
+def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
+    """The column of numbers in bins whose edges are round: 0, 10, 20, 50, ..., 5,000, and its bounds."""
+    low, high = column.span
+    reach = max(abs(column.bound(low)), abs(column.bound(high))) if column.scale[0] == NUMBERS else 0
+    if not reach:
+        return
+    top = floor(log10(reach))
+    for digits, decades in product(_DIGITS, _DECADES):
+        sizes = [float(f"{digit}e{top - k}") for digit in digits for k in range(decades)]
+        found = {column.number(own) for size in sizes for own in (-size, size)} | {column.number(0.0)}
+        edges = [low, *sorted(own for own in found if low < own < high and (own.is_integer() or not column.whole)), high]
+        if len(edges) <= FINEST + 1:
+            yield column.cut([column.bound(own) for own in edges])
 
 
 __all__ = ["DELTA", "EPSILON", "FINEST", "resolved"]

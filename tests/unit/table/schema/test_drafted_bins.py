@@ -23,6 +23,13 @@ def bins(rows: int, columns: int = 1) -> dict[str, int]:
     return {name: column.size for name, column in schema.columns.items()}
 
 
+def edges(values: np.ndarray) -> list[float] | None:
+    """The edges that a draft lists, None where it has equal bins."""
+    column = Schema.draft(pd.DataFrame({"x": values})).columns["x"]
+    assert isinstance(column, BinnedColumn)
+    return list(column.bins) if isinstance(column.bins, tuple) else None
+
+
 def test_more_rows_have_more_bins_and_more_columns_fewer() -> None:
     few, some, many, wide = bins(300), bins(1_000), bins(100_000), bins(1_000, 20)  # of a pair the tenth: 32 at last
     assert few["bell0"] < some["bell0"] < many["bell0"] == FINEST == many["even0"]
@@ -31,7 +38,25 @@ def test_more_rows_have_more_bins_and_more_columns_fewer() -> None:
 
 def test_what_is_even_needs_few_bins_and_what_is_skewed_many() -> None:
     found = bins(1_000)
-    assert found["even0"] < found["bell0"] < found["skewed"] == FINEST
+    assert found["even0"] < found["bell0"] < found["skewed"] <= FINEST
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_long_tail_has_round_edges_between_its_bounds(whole: bool) -> None:
+    values = np.exp(4.0 + 1.5 * np.random.default_rng(0).normal(size=2_000)) * np.where(np.arange(2_000) % 9, 1.0, -0.1)
+    found = edges(np.round(values, 0 if whole else 2).astype(int if whole else float))
+    assert found is not None and len(found) <= FINEST + 1 and found[0] <= values.min() and found[-1] >= values.max()
+    assert 0 in found and all(f"{abs(edge):.0e}"[1:2] == "e" and float(f"{edge:.0e}") == edge for edge in found[1:-1])
+    assert np.diff(found).max() > 20 * np.diff(found).min()
+    assert not whole or all(isinstance(edge, int) or edge.is_integer() for edge in found)
+
+
+def test_what_has_no_long_tail_or_no_more_values_than_bins_has_equal_bins() -> None:
+    rng = np.random.default_rng(0)
+    assert edges(rng.normal(size=2_000).round(3)) is None
+    assert edges(np.minimum(31, rng.geometric(0.6, 2_000))) is None  # each value has a bin
+    dates = pd.Timestamp("2020-01-01") + pd.to_timedelta(np.exp(6 * rng.random(2_000)).astype(int), "D")
+    assert edges(np.asarray(dates)) is None
 
 
 @pytest.mark.parametrize("rows", [120, 400])

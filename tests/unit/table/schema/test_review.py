@@ -218,6 +218,9 @@ def test_a_proposed_constraint_is_stated_or_goes() -> None:
 def test_bounds_and_categories_are_typed() -> None:
     column = Schema.loads(typed(TEXT, "age", "0, 120")).columns["age"]
     assert (column.lower, column.upper, column.approved, column.drafted) == (0, 120, True, ("kind", "missing"))
+    tail = TEXT.replace("lower: 0\n    upper: 110", "bins: [0, 10, 20, 50, 110]")
+    column = Schema.loads(typed(tail, "age", "-5, 40")).columns["age"]
+    assert column.bins == (-5, 0, 10, 20, 40)  # the edges between stay
     column = Schema.loads(typed(TEXT, "ward", "north; the east; south")).columns["ward"]
     assert column.categories == ("north", "the east", "south") and column.approved
     assert Schema.loads(typed(TEXT, "town", "a, b")).columns["town"].drafted == ()  # nothing rare is left
