@@ -11,13 +11,14 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.capabilities import PLAIN
 from fedsyn.config import DataNode, EvaluationNode, RunConfig, RuntimeNode, SynthesisNode
@@ -167,22 +168,21 @@ def plan(
     """
     stands = stand_ins(config, public_schema(config), rows, like, public)
     schema, middle, own = stands.schema, stands.middle, config.privacy.epsilon
-    every, coarser = sorted({own, *(epsilons or (own * factor for factor in FACTORS))}), list(_coarser(config, schema))
-    whole, steps = len(every) * len(stands.tables) + len(coarser), count(1)
+    every = sorted({own, *(epsilons or (own * factor for factor in FACTORS))})
+    most, steps = len(every) * len(stands.tables) + len(_WAYS), count(1)
 
     def done() -> None:
         if advance is not None:
-            advance(next(steps), whole)
+            advance(next(steps), most)
 
-    expected, models = list[Expected](), list[AnyModel]()
-    for epsilon in every:
-        one, model = expectation(config, stands, epsilon, done)
-        expected.append(one)
-        models += [model] if epsilon == own else []
+    found = {epsilon: expectation(config, stands, epsilon, done) for epsilon in every}
+    expected, (now, model) = [one for one, _ in found.values()], found[own]
     changes = list[Change]()
-    for what, other in coarser:
-        _, then = rehearse(rehearsing(config, own), other, middle)
-        changes.append(_change(what, schema, other, middle, models[0], then.model))
+    for way in _WAYS:
+        other = way(config, schema, middle, now.run.bins)
+        if other is not None:
+            _, then = rehearse(rehearsing(config, own), other.schema, other.table)
+            changes.append(_change(other, schema, middle, model, then.model))
         done()
     return Plan(
         config.mechanism.name,
@@ -374,40 +374,110 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
 # Coarser tables ---------------------------------------------------------------------------------------------------
 
 
-def _coarser(config: RunConfig, schema: Schema) -> Iterator[tuple[str, Schema]]:
-    """Schemas of the same rows with half the bins, and with half the columns, where there can be such."""
+@dataclass(frozen=True, eq=False)
+class Coarser:
+    """The rows of a table under a schema that tells less, or the same in fewer columns.
+
+    Attributes:
+        what: the change, in words.
+        schema: the other one.
+        table: the rows as it has them.
+        holding: column -> the one that holds it, and its place in there; of merged ones only.
+    """
+
+    what: str
+    schema: Schema
+    table: pd.DataFrame
+    holding: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+
+
+def _half_the_bins(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float) -> Coarser | None:
+    """The same columns with half the bins, where each is two of them."""
     columns = {name: column for name, column in schema.columns.items() if isinstance(column, BinnedColumn)}
     bins = {name: column.bins for name, column in columns.items() if isinstance(column.bins, int) and column.bins > 3}
     halves = {name: schema.edited(**{name: {"bins": own // 2}}).columns[name] for name, own in bins.items()}
     nested = [n for n, half in halves.items() if np.array_equal(getattr(half, "edges", ()), columns[n].edges[::2])]
-    if nested:
-        yield "half the bins", schema.edited(**{name: {"bins": bins[name] // 2} for name in nested})
-    asked = config.workload.cliques is not None or config.federation.columns is not None
-    if len(schema.domain) >= 4 and not asked and not schema.constraints:
-        out = [name for name in list(schema.domain)[1::2] if name != schema.label]
-        yield "every second column", schema.edited(**{name: {"kind": "drop"} for name in out})
+    other = schema.edited(**{name: {"bins": bins[name] // 2} for name in nested})
+    return Coarser("half the bins", other, table) if nested else None
 
 
-def _change(what: str, schema: Schema, other: Schema, table: pd.DataFrame, now: AnyModel, then: AnyModel) -> Change:
-    """Return the errors of the pairs that a coarser schema has, both in its values."""
-    codes, starts = np.asarray(other.block(table).codes), dict[str, Any]()
-    for name, size in zip(other.domain, other.domain.shape, strict=True):
-        own, bins = schema.domain[name], other.domain.ordered.get(name, 0)
-        starts[name] = np.arange(own) if own == size else np.r_[2 * np.arange(bins), 2 * bins : own]
-    pairs = random_kway(other.domain, 2, _PAIRS, np.random.default_rng(1)).cliques
-    tables = zip(
-        pairs, *(one.project_many(pairs) for one in (now, then, EmpiricalModel(other.domain, codes))), strict=True
-    )
+def _half_the_columns(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float) -> Coarser | None:
+    """Every second column is left out, but never the label."""
+    if len(schema.domain) < 4 or not _free(config, schema):
+        return None
+    out = [name for name in list(schema.domain)[1::2] if name != schema.label]
+    return Coarser("every second column", schema.edited(**{name: {"kind": "drop"} for name in out}), table)
+
+
+def _merged(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float) -> Coarser | None:
+    """Two neighbouring columns become one, where all of their values together are at most `cells`."""
+    if not _free(config, schema):
+        return None
+    names, sizes, two = list(schema.domain), schema.domain, list[tuple[str, str]]()
+    while len(names) > 1:
+        first, second = names[:2]
+        fits = sizes[first] * sizes[second] <= cells and schema.label not in (first, second)
+        two += [(first, second)] if fits else []
+        names = names[1 + fits :]
+    if not two or len(schema.domain) - len(two) < 2:
+        return None
+    data, codes = schema.to_dict(), np.asarray(schema.block(table).codes).astype(np.int64)
+    one, holding = table.drop(columns=[name for pair in two for name in pair]), dict[str, tuple[str, int]]()
+    for pair in two:
+        name, (left, right) = "+".join(pair), schema.domain.axes(pair)
+        values = list(map(str, range(sizes[pair[0]] * sizes[pair[1]])))
+        one[name] = np.array(values)[codes[:, left] * sizes[pair[1]] + codes[:, right]]
+        data["columns"] = {n: column for n, column in data["columns"].items() if n not in pair}
+        data["columns"][name] = {"kind": "categorical", "categories": values, "other": False, "approved": True}
+        holding |= {own: (name, at) for at, own in enumerate(pair)}
+    return Coarser("merged", Schema.from_dict(data), one, holding)
+
+
+def _free(config: RunConfig, schema: Schema) -> bool:
+    """Whether nothing else names columns."""
+    return config.workload.cliques is None and config.federation.columns is None and not schema.constraints
+
+
+_WAYS = (_half_the_bins, _half_the_columns, _merged)
+
+
+def _change(other: Coarser, schema: Schema, table: pd.DataFrame, now: AnyModel, then: AnyModel) -> Change:
+    """Return the errors of the pairs that a coarser table has, both in its values."""
+    codes, starts = np.asarray(schema.block(table).codes), dict[str, Any]()
+    true, domain = EmpiricalModel(schema.domain, codes), other.schema.domain
+    kept = [name for name in schema.domain if name in domain or name in other.holding]
+    for name in kept:
+        own = schema.domain[name]
+        halved = name in domain and domain[name] < own
+        bins = domain.ordered.get(name, 0)
+        starts[name] = np.r_[2 * np.arange(bins), 2 * bins : own] if halved else np.arange(own)
+    pairs = random_kway(schema.domain.project(kept), 2, _PAIRS, np.random.default_rng(1)).cliques
     errors = []
-    for pair, fine, coarse, true in tables:
-        summed = np.asarray(fine).reshape(schema.domain.shape_of(pair))
-        for axis, name in enumerate(pair):
-            summed = np.add.reduceat(summed, starts[name], axis)
-        shares = np.ravel(true) / len(codes)
-        errors.append(
-            [np.abs(np.ravel(t) / total - shares).sum() for t, total in ((summed, now.total), (coarse, then.total))]
-        )
-    return Change(what, *map(float, np.mean(errors, axis=0)))
+    for pair, fine, known in zip(pairs, now.project_many(pairs), true.project_many(pairs), strict=True):
+        summed = []
+        for values in (fine, known):
+            cells = np.asarray(values).reshape(schema.domain.shape_of(pair))
+            for axis, name in enumerate(pair):
+                cells = np.add.reduceat(cells, starts[name], axis)
+            summed.append(np.ravel(cells) / cells.sum())
+        coarse = _pair_of(other, schema, pair, then)
+        errors.append([np.abs(one - summed[1]).sum() for one in (summed[0], coarse / coarse.sum())])
+    return Change(other.what, *map(float, np.mean(errors, axis=0)))
+
+
+def _pair_of(other: Coarser, schema: Schema, pair: Sequence[str], model: AnyModel) -> npt.NDArray[np.float64]:
+    """Return the cells of two columns in a coarser table's model, which may hold them inside of merged ones."""
+    held = dict.fromkeys(other.holding.get(name, (name, 0))[0] for name in pair)
+    clique = other.schema.domain.canonical(tuple(held))
+    axes, shape = list[str](), list[int]()
+    for name in clique:
+        inside = sorted((at, own) for own, (one, at) in other.holding.items() if one == name)
+        axes += [own for _, own in inside] or [name]
+        shape += [schema.domain[own] for _, own in inside] or [other.schema.domain[name]]
+    cells = np.asarray(model.project_many([clique])[0], np.float64).reshape(shape)
+    cells = cells.sum(axis=tuple(at for at, name in enumerate(axes) if name not in pair))
+    left = [name for name in axes if name in pair]
+    return np.ravel(cells.transpose([left.index(name) for name in pair]))
 
 
 def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:

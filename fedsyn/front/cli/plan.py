@@ -35,6 +35,7 @@ _STANDS = {
 _CHANGES = {
     "half the bins": "Half the bins would make the error of pairs, counted in those bins,",
     "every second column": "Without every second column the error of the other pairs would be",
+    "merged": "Neighbours merged, two columns into one of at most {bins:,.0f} values, would make the error of pairs",
 }
 
 
@@ -104,7 +105,10 @@ def _table(found: Plan) -> Table:
 def _texts(found: Plan) -> list[str]:
     own, minutes = found.expected[found.own], found.minutes
     lasts = f"{60.0 * minutes:,.0f} seconds" if minutes < 2.0 else f"{minutes:,.0f} minutes"
-    changes = [f"{_CHANGES[one.what]} {one.then:.3f} instead of {one.now:.3f}." for one in found.changes]
+    changes = [
+        f"{_CHANGES[one.what].format(bins=own.run.bins)} {one.then:.3f} instead of {one.now:.3f}."
+        for one in found.changes
+    ]
     return [
         "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of "
         "sketch_aim on the tables that chose it. 'links from': the association (Cramér's V) that half of the pairs "

@@ -42,8 +42,8 @@ FINEST, _FEWER = 32, (4, 6, 8, 11, 16, 23)
 EPSILON, DELTA = 1.0, 1e-6
 #: First digits of round numbers, and how many decades of them, from the largest down.
 _DIGITS, _DECADES = ((1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)), range(2, 7)
-#: Round numbers are looked at where half of the rows, between the quartiles, lie in less of the range than this.
-_NARROW = 0.1
+#: Round numbers are looked at where half of the rows lie so near to 0, as a share of the larger bound.
+_NEAR = 0.1
 _TENTH = 0.2  # of the rows, as an L1 distance
 _ROWS = 20_000  # that are read, evenly spaced
 _CHANCE = sqrt(2.0 / pi)  # mean distance from 0 of a normal number
@@ -91,7 +91,7 @@ def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColum
         return float(sqrt(max(0.0, width**2 - chance**2)) + noise * np.sqrt(np.diff(own)).sum() ** 2)
 
     equal = min(ways, key=lambda way: error(way, even))
-    if not len(values) or steps <= FINEST or np.diff(np.quantile(values, (0.25, 0.75)))[0] >= _NARROW * (high - low):
+    if not len(values) or steps <= FINEST or np.median(np.abs(values)) >= _NEAR * max(abs(low), abs(high)):
         return equal
     return min([equal, *_in_round_numbers(column)], key=lambda way: error(way, mass))
 
@@ -106,7 +106,11 @@ def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
     for digits, decades in product(_DIGITS, _DECADES):
         sizes = [float(f"{digit}e{top - k}") for digit in digits for k in range(decades)]
         found = {column.number(own) for size in sizes for own in (-size, size)} | {column.number(0.0)}
-        edges = [low, *sorted(own for own in found if low < own < high and (own.is_integer() or not column.whole)), high]
+        edges = [
+            low,
+            *sorted(own for own in found if low < own < high and (own.is_integer() or not column.whole)),
+            high,
+        ]
         if len(edges) <= FINEST + 1:
             yield column.cut([column.bound(own) for own in edges])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -56,9 +57,9 @@ def test_a_plan_reads_no_row_of_the_run_and_promises_less_error_for_more_epsilon
     few, many = (one.run for one in found.expected)
     assert many.error < few.error and many.columns < few.columns and many.bins > few.bins
     assert all(one.low < one.run.error < one.high <= 2.0 for one in found.expected)
-    assert done == [(at, 8) for at in range(1, 9)], "three tables at two epsilons, and two coarser ones"
+    assert done == [(at, 9) for at in range(1, 10)], "three tables at two epsilons, and three coarser ones"
     assert few.messages > 4 and few.up > 0 and few.down > 0 and found.minutes > 0
-    assert [change.what for change in found.changes] == ["half the bins", "every second column"]
+    assert [change.what for change in found.changes] == ["half the bins", "every second column", "merged"]
 
 
 def test_a_rehearsal_without_the_runs_protocol_has_its_noise(config: RunConfig) -> None:
@@ -107,7 +108,7 @@ def test_the_error_of_coarser_values_is_that_of_their_sums() -> None:
     fine, coarse = Schema.loads(SCHEMA), Schema.loads(SCHEMA.replace("bins: 8", "bins: 4"))
     table, other = linked(500), linked(500, seed=1)
     now, then = EmpiricalModel(fine.domain, fine.encode(other)), EmpiricalModel(coarse.domain, coarse.encode(other))
-    change = planning._change("half the bins", fine, coarse, table, now, then)
+    change = planning._change(planning.Coarser("half the bins", coarse, table), fine, table, now, then)
     assert change.now == pytest.approx(change.then) and change.now > 0.01
 
 
@@ -121,9 +122,28 @@ columns:
   word: {kind: categorical, categories: [a, b]}
 label: odd
 """)
-    (bins, coarse), (columns, fewer) = planning._coarser(config, schema)
-    assert (bins, coarse.domain.shape) == ("half the bins", (4, 7, 3, 4, 3))
-    assert columns == "every second column" and list(fewer.domain) == ["even", "odd", "few", "word"]
+    halved, fewer = (way(config, schema, linked(9), 9.0) for way in planning._WAYS[:2])
+    assert halved is not None and halved.schema.domain.shape == (4, 7, 3, 4, 3)
+    assert fewer is not None and list(fewer.schema.domain) == ["even", "odd", "few", "word"]
+
+
+def test_neighbours_are_merged_as_far_as_noise_lets_and_their_pairs_are_read_from_the_merged_columns(
+    config: RunConfig,
+) -> None:
+    schema, table = Schema.loads(SCHEMA), linked(400)
+    sizes = schema.domain.shape
+    assert planning._merged(config, schema, table, min(a * b for a, b in pairwise(sizes)) - 1) is None
+    assert planning._merged(config, schema, table, 1e9) is not None
+    other = planning._merged(config, schema, table, 24.0)
+    assert other is not None and len(other.schema.domain) < len(sizes) and max(other.schema.domain.shape) <= 24
+    true = EmpiricalModel(schema.domain, schema.encode(table))
+    then = EmpiricalModel(other.schema.domain, other.schema.encode(other.table))
+    for pair in permutations(schema.domain, 2):
+        expected = true.project_many([pair])[0]
+        assert np.array_equal(planning._pair_of(other, schema, pair, then), np.ravel(expected)), pair
+    assert planning._change(other, schema, table, true, then).then == 0.0
+    named = parse_config({**config.model_dump(mode="json"), "workload": {"cliques": [list(schema.domain)[:2]]}})
+    assert planning._merged(named, schema, table, 1e9) is None
 
 
 def test_a_draft_will_do(config: RunConfig) -> None:

@@ -32,7 +32,7 @@ def fedsyn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
 def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets every plan be of 500 columns, whose names and numbers are as long as they get."""
     found = tuple(Expected(epsilon, 0.1234, 0.4567, RUN) for epsilon in (0.125, 1.0, 1000.0))
-    changes = (Change("half the bins", 0.3, 0.2), Change("every second column", 0.3, 0.25))
+    changes = (Change("half the bins", 0.3, 0.2), Change("every second column", 0.3, 0.25), Change("merged", 0.3, 0.4))
     whole = Plan("sketch_aim", 10**9, 5000, 500, "typical tables", found, 1, "secagg", changes)
     monkeypatch.setattr(planning, "plan", lambda *_, **__: whole)
 
