@@ -114,16 +114,17 @@ class SketchAim(MechanismStrategy):
         for t in range(1, self.options.rounds + 1):  # step 4
             self.begin_round(t)
             cohort = self.sample(self.config.federation.sampling_rate)
-            with self.timed("select"):
-                plan = self.plan(sketched, measurements, left, t)
-            if plan and left > _ROUNDING_ERROR * scales.planned:
+            spendable, last = left > _ROUNDING_ERROR * scales.planned, t == self.options.rounds
+            with self.timed("select"):  # of a plan without a budget the last one's notes alone are of use
+                plan = self.plan(sketched, measurements, left, t) if spendable or last else {}
+            if plan and spendable:
                 request, sigma, groups = self.asked(plan)
                 left -= sum(plan.values())
                 self.record.sigma = sigma
                 sums = yield Sum(cohort, request, sigma, groups)
                 measurements += self.opened_residuals(sums, request, groups)
                 self.selected(request.chosen(self.contract))
-            self.estimate(measurements, t == self.options.rounds, shrinkage)
+            self.estimate(measurements, last, shrinkage)
 
     @property
     def view(self) -> ModelView:

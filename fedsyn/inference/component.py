@@ -10,9 +10,10 @@ pairs of attributes at once that is arithmetic on an array of sums along paths.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -163,7 +164,7 @@ class Component:
     @cached_property
     def passes(self) -> tuple[int, ...]:
         """Its part of `pass_cost`, under each order."""
-        return tuple(tree_cost(tree, self.measured) for tree in self.trees)
+        return self._of_each(lambda tree: tree_cost(tree, self.measured))
 
     @cached_property
     def neighbours(self) -> tuple[dict[int, int], ...]:
@@ -195,7 +196,13 @@ class Component:
 
     @cached_property
     def extension(self) -> tuple[Extension, ...]:
-        return tuple(Extension(tree, self.measured) for tree in self.trees)
+        return self._of_each(lambda tree: Extension(tree, self.measured))
+
+    def _of_each(self, made: Callable[[JunctionTree], Any]) -> tuple[Any, ...]:
+        """What is made of the tree of each order; once where both are the same."""
+        first, second = self.trees
+        found = made(first)
+        return (found, found if second is first else made(second))
 
 
 def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:

@@ -128,7 +128,7 @@ def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
             holding[rank].append(node)
     order: list[int] = []
     parents: list[int] = []
-    placed = [False] * len(ordered)
+    placed, nearest = [False] * len(ordered), [0] * len(ordered)
     for start in range(len(ordered)):  # a root is the largest clique that no other root reached
         if placed[start]:
             continue
@@ -142,8 +142,9 @@ def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
             parents.append(parent if minus_shared else -1)
             order.append(node)
             for other in {n for rank in bits(ordered[node]) for n in holding[rank]}:
-                if not placed[other]:
-                    shared = (ordered[node] & ordered[other]).bit_count()
+                shared = (ordered[node] & ordered[other]).bit_count()
+                if shared > nearest[other] and not placed[other]:  # as near an earlier one comes first
+                    nearest[other] = shared
                     heappush(links, (-shared, len(order) - 1, other))
     masks = tuple(ordered[i] for i in order)
     separators = tuple(masks[node] & masks[parent] if parent >= 0 else 0 for node, parent in enumerate(parents))
@@ -179,9 +180,19 @@ def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
 
 
 def tree_cost(tree: JunctionTree, measured: Sequence[int]) -> int:
-    """What a pass over a tree costs (`pass_cost`), exactly."""
-    counts = table_counts(tree, measured)
-    return sum(cells * (FIXED_PASSES + 2 * count) for cells, count in zip(tree.cells, counts, strict=True))
+    """What a pass over a tree costs (`pass_cost`), exactly: `table_counts`, of which no node needs to know its own."""
+    cells, cliques, holding = tree.cells, tree.cliques, [list[int]() for _ in tree.axes.sizes]
+    smallest_first = sorted(range(len(cells)), key=cells.__getitem__)
+    for node in smallest_first:
+        for rank in bits(cliques[node]):
+            holding[rank].append(node)
+    tables = sum(cells[parent] for parent in tree.parents if parent >= 0)
+    for mask in measured:  # its table is at the smallest clique that holds it
+        for node in holding[(mask & -mask).bit_length() - 1] if mask else smallest_first:
+            if mask & cliques[node] == mask:
+                tables += cells[node]
+                break
+    return FIXED_PASSES * sum(cells) + 2 * tables
 
 
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:

@@ -331,13 +331,14 @@ class Effects:
         """Share of an association that groups of values can show: exact for one of normal scores, in their order."""
         if groups is None:
             return 1.0
-        shares = []
-        for name, own in zip(clique, groups, strict=True):
-            key = name, own.tobytes()
-            if key not in self._shares:
-                self._shares[key] = visible(self.masses[name], own)
-            shares.append(self._shares[key])
-        return math.prod(shares)
+        return math.prod(self.visible(name, own) for name, own in zip(clique, groups, strict=True))
+
+    def visible(self, name: str, groups: npt.NDArray[np.integer]) -> float:
+        """The same of one attribute: `visible` of its mass."""
+        key = name, groups.tobytes()
+        if key not in self._shares:
+            self._shares[key] = visible(self.masses[name], groups)
+        return self._shares[key]
 
     def _infer(self) -> None:
         """R^2 of pairs of which nothing was released: the prior's, learned from those that were sketched.

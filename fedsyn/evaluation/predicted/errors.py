@@ -40,6 +40,7 @@ _MAD = math.sqrt(2.0 / math.pi)
 #: 5%, the middles of twelve parts of a distribution, 95%.
 _POINTS = np.concatenate([[0.05], (np.arange(12) + 0.5) / 12, [0.95]])
 _LARGE = 50.0  # records of a cell, from which Poisson and normal deviations agree to a thousandth
+_FACTORIALS = gammaln(np.arange(_LARGE) + 1.0)  # their logarithms
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,28 +90,23 @@ class Predictor:
 
     def errors(self, scenario: Scenario | None = None) -> Predicted:
         """Predicted errors of the run as it was, or as it might have been."""
-        chosen = scenario or Scenario()
-        parts = {s: self.effects[s].left(chosen) for q in self.cliques for s in subsets(q)}
-        errors, floors, bounds, slopes = *np.empty((3, len(self.cliques))), list[dict[Clique, float]]()
+        return self.of_scenarios([scenario or Scenario()])[0]
+
+    def of_scenarios(self, scenarios: Sequence[Scenario]) -> list[Predicted]:
+        """The same of several, whose marginals are formed once."""
+        found = [_Foreseen(self, scenario) for scenario in scenarios]
         for place, marginal in self._marginals():
-            clique = self.cliques[place]
-            inside = list(subsets(clique))
-            lam = marginal * self.model.total * chosen.rows
-            rows = sum(parts[s].rows * self.effects.dimensions(s) for s in inside) / self.effects.cells(clique)
-            relative = sum(parts[s].relative * self.effects[s].squared for s in inside)
-            off = np.sqrt(rows * deviation(lam) ** 2 + _MAD**2 * relative * lam**2)
-            total = float(lam.sum())
-            errors[place] = float(np.minimum(off, 2.0 * lam).sum()) / total
-            floors[place] = errors[place]
-            if not self.shrunk and self._source(clique) != "unknown":
-                errors[place] = max(errors[place], kept_noise(lam, self._noise(clique) * chosen.noise**2) / total)
-            bounds[place] = self._bound(clique, marginal)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                slope = np.where((off > 0) & (off < 2.0 * lam), _MAD**2 * lam**2 / (2.0 * off), 0.0)
-            gain = float(slope.sum()) / total
-            slopes.append({s: gain * parts[s].relative for s in inside if self.effects[s].spread > 0})
-        spread = self._spread(errors, slopes)
-        return Predicted(*spread, floors, slopes, bounds, tuple(self._source(q) for q in self.cliques))
+            clique, deviations = self.cliques[place], dict[float, Floats]()
+            bound, unknown = self._bound(clique, marginal), self._source(clique) == "unknown"
+            for one in found:
+                rows = one.scenario.rows
+                lam = marginal * self.model.total * rows
+                if rows not in deviations:
+                    deviations[rows] = deviation(lam)
+                one.add(place, lam, deviations[rows], unknown)
+                one.bounds[place] = bound
+        sources = tuple(self._source(clique) for clique in self.cliques)
+        return [Predicted(*self._spread(f.errors, f.slopes), f.floors, f.slopes, f.bounds, sources) for f in found]
 
     def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
         """Means, 5% and 95% points of errors over what is believed of R^2.
@@ -165,13 +161,40 @@ class Predictor:
             yield from zip(block, view.probabilities([self.cliques[i] for i in block]), strict=True)
 
 
+class _Foreseen:
+    """Errors of a run as it might have been, clique after clique."""
+
+    def __init__(self, predictor: Predictor, scenario: Scenario) -> None:
+        self.predictor, self.scenario, effects = predictor, scenario, predictor.effects
+        self.parts = {s: effects[s].left(scenario) for q in predictor.cliques for s in subsets(q)}
+        self.errors, self.floors, self.bounds = np.empty((3, len(predictor.cliques)))
+        self.slopes = list[dict[Clique, float]]()
+
+    def add(self, place: int, lam: Floats, deviations: Floats, unknown: bool) -> None:
+        """Computes what is expected of the clique at a place from its expected counts and their `deviation`."""
+        clique, effects, parts = self.predictor.cliques[place], self.predictor.effects, self.parts
+        inside = list(subsets(clique))
+        rows = sum(parts[s].rows * effects.dimensions(s) for s in inside) / effects.cells(clique)
+        relative = sum(parts[s].relative * effects[s].squared for s in inside)
+        off = np.sqrt(rows * deviations**2 + _MAD**2 * relative * lam**2)
+        total = float(lam.sum())
+        self.errors[place] = self.floors[place] = float(np.minimum(off, 2.0 * lam).sum()) / total
+        if not self.predictor.shrunk and not unknown:
+            noise = self.predictor._noise(clique) * self.scenario.noise**2
+            self.errors[place] = max(self.errors[place], kept_noise(lam, noise) / total)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.where((off > 0) & (off < 2.0 * lam), _MAD**2 * lam**2 / (2.0 * off), 0.0)
+        gain = float(slope.sum()) / total
+        self.slopes.append({s: gain * parts[s].relative for s in inside if effects[s].spread > 0})
+
+
 def deviation(lam: Floats) -> Floats:
     """(m,) E|X - lambda| of Poisson variables: 2 e^-lambda lambda^(f + 1) / f!, f = floor(lambda) (De Moivre)."""
     found = _MAD * np.sqrt(lam)
     few = (lam > 0) & (lam < _LARGE)
     some = lam[few]
     floor = np.floor(some)
-    found[few] = np.exp(math.log(2.0) - some + (floor + 1.0) * np.log(some) - gammaln(floor + 1.0))
+    found[few] = np.exp(math.log(2.0) - some + (floor + 1.0) * np.log(some) - _FACTORIALS[floor.astype(np.intp)])
     return found
 
 

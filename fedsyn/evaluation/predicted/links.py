@@ -31,7 +31,7 @@ import numpy.typing as npt
 from scipy.special import chdtri
 
 from fedsyn.domain import Clique
-from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent, visible
+from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent
 from fedsyn.evaluation.predicted.moments import SeenMoments
 from fedsyn.evaluation.real.scores import few_groups, places
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, Judged, judged_link
@@ -196,7 +196,7 @@ def _shown(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -
     if groups is None:
         return 1.0
     parts = zip(pair, groups, few, strict=True)
-    return min(1.0, math.prod(visible(effects.masses[n], g) / visible(effects.masses[n], own) for n, g, own in parts))
+    return min(1.0, math.prod(effects.visible(n, g) / effects.visible(n, own) for n, g, own in parts))
 
 
 @dataclass(frozen=True, eq=False)

@@ -242,7 +242,7 @@ def predict_quality(
     pairs = [pair for pair in pairs if domain.size(pair) <= _LARGEST]
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
     predictor = Predictor(model, evidence, sketch_errors, places, shrunk)
-    found = predictor.errors()
+    found, *might = predictor.of_scenarios([Scenario(), *SCENARIOS.values()])
     at = {clique: place for place, clique in enumerate(places)}
 
     def said(some: Sequence[Clique]) -> tuple[PredictedError, ...]:
@@ -253,7 +253,7 @@ def predict_quality(
         left_out, why = len(workload.cliques), "its marginals are too large"
         return PredictedQuality(columns=said(ones), pairs=said(pairs), left_out=left_out, why=why)
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
-    others = {name: float(share @ predictor.errors(scenario).errors[index]) for name, scenario in SCENARIOS.items()}
+    others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
     return PredictedQuality(
         _whole(index, share, found, predictor),
         said(ones),
