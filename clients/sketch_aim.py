@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import fsum, prod, sqrt
 from typing import Annotated, Any, ClassVar
 
@@ -17,8 +17,8 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from fedsyn.aggregation import Contribution
-from fedsyn.config import RunConfig
-from fedsyn.domain import Clique
+from fedsyn.config import InferenceNode, RunConfig
+from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.inference.capacity import Capacity
 from fedsyn.privacy import PrivacyStatement, gaussian_rho, sigma_for_rho
@@ -116,6 +116,13 @@ class SketchScales:
         first = 1.0 / sqrt(arranging * mu2) if arranging else math.inf
         one_way, sketches = 1.0 / sqrt(options.one_way_share * mu2), 1.0 / sqrt(options.sketch_share * mu2)
         return cls(one_way, sketches, left * mu2, first)
+
+
+@lru_cache(maxsize=4)
+def _taken_alone(domain: Domain, max_cells: int, max_pass: float, cliques: tuple[Clique, ...]) -> list[int]:
+    """Which cliques a model can take by themselves; not those of an attribute of one value."""
+    fits = Capacity(domain, InferenceNode(max_cells=max_cells, max_message_passing_cost=max_pass)).test()
+    return [i for i, clique in enumerate(cliques) if min(domain.shape_of(clique)) > 1 and fits(clique)]
 
 
 def residual_weights(budgets: Sequence[float], shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], float]:
@@ -338,12 +345,9 @@ class SketchAimContract(Contract):
 
         An attribute of one value has no association with any other.
         """
-        fits, domain = Capacity(self.domain, self.config.inference).test(), self.domain
-        return [
-            i
-            for i, clique in enumerate(self.candidates.cliques)
-            if len(clique) in self.sizes and min(domain.shape_of(clique)) > 1 and fits(clique)
-        ]
+        node = self.config.inference
+        alone = _taken_alone(self.domain, node.max_cells, node.max_message_passing_cost, self.candidates.cliques)
+        return [i for i in alone if len(self.candidates.cliques[i]) in self.sizes]
 
     @cached_property
     def unordered(self) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import log, pi
+from math import log, pi, prod, sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -142,8 +142,8 @@ class Resolutions:
             at, steps = [0] * len(clique), []
             while True:
                 now = [rungs[j] for rungs, j in zip(every, at, strict=True)]
-                kept, carried = float(np.prod([r.kept for r in now])), float(np.prod([r.carried for r in now]))
-                steps.append(([r.count for r in now], carried, np.sqrt(max(0.0, 1.0 - kept))))
+                kept, carried = prod([r.kept for r in now]), prod([r.carried for r in now])
+                steps.append(([r.count for r in now], carried, sqrt(max(0.0, 1.0 - kept))))
                 open_ = [a for a, j in enumerate(at) if j + 1 < len(every[a])]
                 if not open_:
                     break

@@ -15,6 +15,8 @@ from fedsyn.table.counting.workload import Workload, random_kway
 
 # Dense marginals that are held at the same time; 4 million cells are 32 MB.
 _CELLS_AT_ONCE = 1 << 22
+#: Of `EvaluationInput.cache`: a workload's cliques -> the training table's marginals, where memory holds all of them.
+COUNTED = "counted"
 # A larger clique is compared on the cells that rows touch.
 _LARGEST_DENSE = 1 << 24
 # Pairs that `kway_error` compares at most.
@@ -30,7 +32,7 @@ def workload_error(data: EvaluationInput) -> float:
     Source: Maddock et al. 2024, appendix B.3, "Average Workload Error".
     """
     if data.model is not None:
-        errors = _model_errors(data.train, data.domain, data.workload.cliques, data.model)
+        errors = _model_errors(data, data.model)
     else:
         assert data.synthetic is not None, "workload errors need a model or a synthetic table"
         errors = _table_errors(data.train, data.synthetic, data.domain, data.workload.cliques)
@@ -44,7 +46,7 @@ def kway_error(data: EvaluationInput, ways: int) -> float:
     every run of a table is measured on the same ones.
     """
     workload = random_kway(data.domain, ways, _COMMON.get(ways, 64), np.random.default_rng(1))
-    return workload_error(replace(data, workload=workload))
+    return workload_error(replace(data, workload=workload, cache={}))
 
 
 def negative_log_likelihood(data: EvaluationInput) -> float:
@@ -103,21 +105,22 @@ def client_heterogeneity(
     return np.clip(total / math.fsum(workload.weights), 0.0, 2.0)
 
 
-def _model_errors(codes: np.ndarray, domain: Domain, cliques: Sequence[Clique], model: EvaluatedModel) -> np.ndarray:
+def _model_errors(data: EvaluationInput, model: EvaluatedModel) -> np.ndarray:
     """(Q,) L1 distances, in blocks of cliques that fit in memory together."""
-    errors = np.empty(len(cliques))
-    sizes = [domain.size(clique) for clique in cliques]
+    codes, domain, cliques = data.train, data.domain, data.workload.cliques
+    errors, sizes = np.empty(len(cliques)), [domain.size(clique) for clique in cliques]
     for index in (i for i, cells in enumerate(sizes) if cells > _LARGEST_DENSE):
         errors[index] = _touched_error(codes, domain, cliques[index], model)
     dense = [i for i, cells in enumerate(sizes) if cells <= _LARGEST_DENSE]
-    for block in groups_within(_CELLS_AT_ONCE, dense, sizes.__getitem__):
-        errors[block] = _dense_errors(codes, domain, [cliques[i] for i in block], model)
+    blocks, known = list(groups_within(_CELLS_AT_ONCE, dense, sizes.__getitem__)), data.cache.setdefault(COUNTED, {})
+    for block in blocks:
+        some = [cliques[i] for i in block]
+        real = known.get(cliques) or count(codes, domain, some)
+        if len(blocks) == 1:
+            known[cliques] = real
+        pairs = zip(real, model.project_many(some), strict=True)
+        errors[block] = [float(np.abs(_normalised(own) - _normalised(made)).sum()) for own, made in pairs]
     return errors
-
-
-def _dense_errors(codes: np.ndarray, domain: Domain, cliques: list[Clique], model: EvaluatedModel) -> list[float]:
-    pairs = zip(count(codes, domain, cliques), model.project_many(cliques), strict=True)
-    return [float(np.abs(_normalised(real) - _normalised(made)).sum()) for real, made in pairs]
 
 
 def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: EvaluatedModel) -> float:

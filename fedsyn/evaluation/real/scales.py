@@ -16,6 +16,7 @@ import numpy as np
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.base import EvaluationInput, sample_rows
+from fedsyn.evaluation.real.marginals import COUNTED
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scores import Codes, Floats, shares
 from fedsyn.inference import AnyModel, EmpiricalModel, Model
@@ -47,6 +48,7 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
         "uniform table": (Model(domain, {}, float(rows)), uniform),
     }
     found: dict[str, dict[str, float | None]] = {name: {} for name in chosen}
+    counted = data.cache.setdefault(COUNTED, {})
     for reference, (model, table) in references.items():
         for name in chosen:
             made = table
@@ -54,7 +56,7 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
                 if reference == "uniform table":
                     continue
                 made = _guess(train[:_FEW_ROWS], train, data)
-            value = evaluate([name], replace(data, model=model, synthetic=made, cache={}))[name]
+            value = evaluate([name], replace(data, model=model, synthetic=made, cache={COUNTED: counted}))[name]
             found[name][reference] = value if np.isfinite(value) else None
     return found
 
