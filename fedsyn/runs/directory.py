@@ -251,11 +251,13 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
         file.write(json.dumps({"format": FORMAT, **value}) + "\n")
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes strict JSON, with the format's version; what is not finite must have become null before."""
-    path.write_text(
-        json.dumps({"format": FORMAT, **value}, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
-    )
+def write_json(path: Path, value: Mapping[str, Any], indent: int | None = 1) -> None:
+    """Writes strict JSON, with the format's version; what is not finite must have become null before.
+
+    Without an indent, ten times as fast: for what nobody reads.
+    """
+    text = json.dumps({"format": FORMAT, **value}, indent=indent, ensure_ascii=False, allow_nan=False)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 def is_complete(out: Path) -> bool:

@@ -227,7 +227,7 @@ def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool)
     for one in sketch_errors:
         groups = None if one.groups is None else [np.asarray(own).tolist() for own in one.groups]
         looks.append({**vars(one), "clique": list(one.clique), "groups": groups})
-    write_json(out / LOOKS_FILE, {"shrunk": shrunk, "looks": looks})
+    write_json(out / LOOKS_FILE, {"shrunk": shrunk, "looks": looks}, indent=None)
 
 
 def _predict(config: RunConfig, out: Path) -> str:
