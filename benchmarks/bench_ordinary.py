@@ -1,0 +1,162 @@
+"""Ordinary tables, first steps and what is drafted: each goal of speed beside what it takes, whole processes.
+
+    python benchmarks/bench_ordinary.py [--profile]
+
+Tables of one factor, half of what varies in every column, in 32 bins each. `fedsyn run` is a process of its own with
+one thread, from reading the CSV file to the page; the named alternative is `aim` on the same rows, central, in the same
+run of this file. A first step is compared with a Python that imports NumPy. CPU seconds, the smaller of two; a goal is
+what issue and users asked for, not a bound that a test holds.
+
+--profile also prints in which of the program's parts a run of 60 columns (`bench_wide.py`) spends its time, by cProfile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import os
+import pstats
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from benchmarks import bench_wide
+from fedsyn import yamlio
+from fedsyn.nodes.flower.launch import environment
+
+RUN = "import sys\nfrom fedsyn.front.cli import main\nsys.argv = ['fedsyn', *sys.argv[1:]]\nsys.exit(main())"
+SECURE = {"protocol": "secagg", "noise": "distributed"}
+TRUSTED = {"protocol": "plain", "noise": "server"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that many have, its holders, how their sums are added, and the CPU seconds asked for."""
+
+    what: str
+    rows: int
+    columns: int
+    holders: int
+    aggregation: Mapping[str, str]
+    goal: float
+
+
+TABLES = (
+    Table("30,000 x 15, one holder", 30_000, 15, 1, TRUSTED, 2.0),
+    Table("30,000 x 15, twelve holders, secure sums", 30_000, 15, 12, SECURE, 4.0),
+    Table("1,000 x 300, one holder", 1_000, 300, 1, TRUSTED, 15.0),
+)
+STEPS = (
+    ("`fedsyn --help`", [RUN, "--help"], 0.2),
+    ("the first `Synthesizer`", ["from fedsyn import Synthesizer\nSynthesizer()"], 0.6),
+)
+#: Functions in whose calls a run's time is counted, each beside all others: (file, function) and what it is.
+PARTS = {
+    ("plugins/strategies/sketch_aim.py", "plan"): "planning",
+    ("plugins/strategies/sketch_aim.py", "distances"): "sketches of the model",
+    ("protocol/strategy.py", "estimate"): "fits",
+    ("protocol/client.py", "fit"): "the clients' sums",
+    ("evaluation/predicted/quality.py", "predict_quality"): "predicted quality",
+    ("runs/report.py", "compare"): "comparison with real rows",
+    ("runs/report.py", "write_run_page"): "the page",
+    ("runs/synthesis.py", "write_synthetic"): "the table",
+}
+
+
+def write(folder: Path, table: Table) -> None:
+    """`table.csv` and `schema.yaml` in a folder."""
+    rng = np.random.default_rng(0)
+    factor, own = rng.normal(size=(table.rows, 1)), rng.normal(size=(table.rows, table.columns))
+    values = np.clip(np.sqrt(0.5) * (factor + own), -4.0, 4.0).round(4)
+    frame = pd.DataFrame(values).add_prefix("c")
+    frame.to_csv(folder / "table.csv", index=False)
+    kind = {"kind": "numeric", "lower": -4.0, "upper": 4.0, "bins": 32}
+    (folder / "schema.yaml").write_text(yamlio.dumps({"columns": dict.fromkeys(frame, kind)}), encoding="utf-8")
+
+
+def run_file(folder: Path, mechanism: str, table: Table | None) -> None:
+    """`run.yaml` for a mechanism; None: one trusted holder, as central mechanisms have it."""
+    document: dict[str, Any] = {
+        "mechanism": {"name": mechanism},
+        "data": {"source": "table.csv", "schema": "schema.yaml"},
+        "federation": {"clients": 1 if table is None else table.holders},
+        "privacy": {"epsilon": 1.0, "delta": 1e-6},
+        "aggregation": dict(TRUSTED if table is None else table.aggregation),
+        "runtime": {"seed": 0},
+    }
+    (folder / "run.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
+
+
+def seconds(arguments: Sequence[str], folder: Path | None = None) -> float:
+    """CPU seconds of a Python process and its children, the smaller of two."""
+    found, threads = [], {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run(
+            [sys.executable, "-c", *arguments], cwd=folder, env=environment() | threads, capture_output=True, text=True
+        )
+        if done.returncode:
+            raise SystemExit(f"{' '.join(arguments[1:])} failed:\n{done.stderr[-2000:]}")
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    return min(found)
+
+
+def ordinary(table: Table) -> tuple[float, float]:
+    """CPU seconds of the default mechanism and of `aim`."""
+    found = []
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), table)
+        for mechanism, own in (("sketch_aim", table), ("aim", None)):
+            run_file(Path(name), mechanism, own)
+            found.append(seconds([RUN, "run", "run.yaml", "--out", "out", "--force"], Path(name)))
+    return found[0], found[1]
+
+
+def profile(columns: int = 60) -> None:
+    """Prints the shares of a run's parts."""
+    with tempfile.TemporaryDirectory() as name:
+        bench_wide.write_table(Path(name), columns)
+        profiler = cProfile.Profile()
+        profiler.enable()
+        bench_wide.run_one(Path(name), "sketch_aim", columns)
+        profiler.disable()
+    stats = pstats.Stats(profiler).get_stats_profile()
+    found = pstats.Stats(profiler)
+    whole, shares = stats.total_tt, dict.fromkeys(PARTS.values(), 0.0)
+    for (file, _, function), (_, _, _, inclusive, _) in found.stats.items():  # type: ignore[attr-defined]
+        for (ending, wanted), what in PARTS.items():
+            if function == wanted and file.endswith(f"fedsyn/{ending}"):
+                shares[what] += inclusive
+    print(f"\n| part of a run of {columns} columns | share of its time |\n|---|---|")
+    for what, spent in sorted(shares.items(), key=lambda item: -item[1]):
+        print(f"| {what} | {spent / whole:.0%} |")
+    print(f"| all others: imports, reading, messages, files | {1 - sum(shares.values()) / whole:.0%} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--profile", action="store_true", help="also where a wide run spends its time")
+    arguments = parser.parse_args()
+    print("| what | CPU s | goal | the alternative | times that |\n|---|---|---|---|---|", flush=True)
+    numpy = seconds(["import numpy"])
+    for what, command, goal in STEPS:
+        own = seconds(command)
+        print(f"| {what} | {own:.2f} | {goal:g} | `import numpy`: {numpy:.2f} | {own / numpy:.1f} |", flush=True)
+    for table in TABLES:
+        own, other = ordinary(table)
+        print(f"| {table.what} | {own:.1f} | {table.goal:g} | `aim`: {other:.1f} | {own / other:.1f} |", flush=True)
+    if arguments.profile:
+        profile()
+
+
+if __name__ == "__main__":
+    main()
