@@ -5,9 +5,9 @@
 Tables of one factor, half of what varies in every column, in 32 bins each. `fedsyn run` is a process of its own with
 one thread, from reading the CSV file to the page; the named alternative is `aim` on the same rows, central, in the same
 run of this file. A first step is compared with a Python that imports NumPy. CPU seconds, the smaller of two; a goal is
-what issue and users asked for, not a bound that a test holds.
+what users asked for, not a bound that a test holds.
 
---profile also prints in which of the program's parts a run of 60 columns (`bench_wide.py`) spends its time, by cProfile.
+--profile also prints in which parts a run of 60 columns (`bench_wide.py`) spends its time, by cProfile.
 """
 
 from __future__ import annotations

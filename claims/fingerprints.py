@@ -322,6 +322,18 @@ def verdicts() -> Facts:
 
 
 @fingerprint
+def drafts() -> Facts:
+    """The schemas that a draft proposes for tables as newcomers bring them."""
+    from experiments.drafted_bins.run import made
+    from fedsyn.table.schema import Schema
+    from tests import newcomers
+
+    tables = {"export": made("export", 1).iloc[:1_500], "wide": newcomers.wide(), "messy": newcomers.messy()}
+    tables |= {"survey": newcomers.survey(), "patients": newcomers.patients(), "visits": newcomers.visits()}
+    return {name: digest(Schema.draft(table).dumps()) for name, table in tables.items()}
+
+
+@fingerprint
 def asked_of_holders() -> Facts:
     """Figures that the holders answer with noise, and their intervals."""
     with ran("sketch_aim", evaluation={"federated": True}) as (_, out):

@@ -2,10 +2,10 @@
 
     python experiments/likert/run.py [--rows 600 1200 3000] [--seeds 1 2 3 4 5] [--check]
 
-Ten items of one factor (loading 0.8, five answers as words), ε = 1, δ = 1e-5: the mean correlation of the 45 pairs in as
-many synthetic rows as there are real ones. The answers are listed in their order, by the alphabet and mixed up, none of
-them declared ordered. `survey` is the same with four columns beside the items that know nothing of them, as `fedsyn
-init` drafts it: words in their order. Exit code: 0; 1 if what expected.yaml says does not hold.
+Ten items of one factor (loading 0.8, five answers as words), ε = 1, δ = 1e-5: the mean correlation of the 45 pairs in
+as many synthetic rows as there are real ones. The answers are listed in their order, by the alphabet and mixed up, none
+of them declared ordered. `survey` is the same with four columns beside the items that know nothing of them, as
+`fedsyn init` drafts it: words in their order. Exit code: 0; 1 if what expected.yaml says does not hold.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def kept(table: pd.DataFrame, schema: fedsyn.Schema, mechanism: str, seeds: Sequ
     found = []
     for seed in seeds:
         made = fedsyn.Synthesizer(epsilon=1.0, mechanism=mechanism, delta=1e-5, schema=schema, seed=seed).fit(table)
-        found.append(correlation(made.sample(len(table)).astype({name: str for name in ITEMS})))
+        found.append(correlation(made.sample(len(table)).astype(dict.fromkeys(ITEMS, str))))
     return found
 
 

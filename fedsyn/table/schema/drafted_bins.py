@@ -15,8 +15,9 @@ noise, in g x g cells with the same budget, moves a tenth of the rows.
 Neither the number of rows alone nor one number for all columns would do: a skewed column has few bins that carry
 noise, and loses its shape in wide ones. Where equal bins hold nearly all rows in a few of them and noise in all others,
 as of incomes and costs, round numbers are better edges: 0, 10, 20, 50, 100, ... Both are then judged in cells of equal
-mass, which show what is inside the first bins. The rows are read for it, so the bins are drafted as the bounds are, and
-public only once a person says so.
+mass, which show what is inside the first bins, and by their standard deviation, which noise in far bins raises.
+
+The rows are read for all of this, so the bins are drafted as the bounds are, and public only once a person says so.
 """
 
 from __future__ import annotations
@@ -93,7 +94,25 @@ def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColum
     equal = min(ways, key=lambda way: error(way, even))
     if not len(values) or steps <= FINEST or np.median(np.abs(values)) >= _NEAR * max(abs(low), abs(high)):
         return equal
-    return min([equal, *_in_round_numbers(column)], key=lambda way: error(way, mass))
+
+    def spread(way: BinnedColumn) -> float:
+        """How far noise and even draws take the standard deviation from that of the values, relatively."""
+        shares, low_, high_ = np.diff(below(way.edges)), way.edges[:-1] - centre, way.edges[1:] - centre
+        noisy = _above_zero(shares, noise / _CHANCE)
+        mean, square = noisy @ (low_ + high_) / 2.0, noisy @ (low_**2 + low_ * high_ + high_**2) / 3.0
+        return abs(sqrt(max(0.0, float(square - mean**2))) / scale - 1.0)
+
+    centre, scale = float(np.mean(values)), float(np.std(values)) or 1.0
+    return min([equal, *_in_round_numbers(column)], key=lambda way: error(way, mass) + spread(way))
+
+
+def _above_zero(shares: Floats, sigma: float) -> Floats:
+    """Shares as they are expected to be with noise where none may be negative, of the same total."""
+    from scipy.special import ndtr
+
+    z = shares / sigma
+    found = shares * ndtr(z) + sigma * np.exp(-0.5 * z**2) / sqrt(2.0 * pi)
+    return np.asarray(found * (shares.sum() / found.sum()))
 
 
 def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
