@@ -160,6 +160,9 @@ class Growth:
             return False
         touched = list(dict.fromkeys(self.component_of[rank] for rank in bits(mask)))
         tangled = most is not None and sum(c.core.bit_count() for c in touched) > most
+        joins_too_much = tangled and len(touched) > 1 and self._is_over(mask, touched, max_pass)
+        if joins_too_much and not self._extended_fits(mask, touched, max_cells, max_pass):
+            return False
         change = self._joined(mask, touched)
         if change is None and not tangled:
             change = self._recut(mask, touched, most)
@@ -211,6 +214,17 @@ class Growth:
 
         return TreeChange(
             make, all(not c.core for c in touched), self.axes, lambda order: self._bound(mask, touched, order)
+        )
+
+    def _is_over(self, mask: int, touched: Sequence[Component], max_pass: float) -> bool:
+        """Whether no bound on the cost of a pass with components joined is within `max_pass`, under either order.
+
+        `_bound` is at least this, and so is the coarser one of `_within`: no answer is yes before the extended tree's.
+        """
+        own = (FIXED_PASSES + 2) * self.axes.cells(mask)
+        return all(
+            self.passes[order] + sum(c.pass_bound[order] - c.passes[order] for c in touched) + own > max_pass
+            for order in ORDERS
         )
 
     def _bound(self, mask: int, touched: Sequence[Component], order: bool) -> int:

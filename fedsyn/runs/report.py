@@ -30,6 +30,7 @@ from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
+from fedsyn.registry import installed_only
 from fedsyn.runs.directory import (
     LOOKS_FILE,
     README_FILE,
@@ -116,10 +117,11 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     config = _config(out)
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
-    if (out / LOOKS_FILE).is_file():
-        note = _predict(config, out)
-    if real and config.runtime.engine != "deployment":
-        note = _measure(config, out) or note
+    with installed_only():  # a directory may be a stranger's
+        if (out / LOOKS_FILE).is_file():
+            note = _predict(config, out)
+        if real and config.runtime.engine != "deployment":
+            note = _measure(config, out) or note
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
     if not real:
         return paths

@@ -191,13 +191,12 @@ module.{name} = stops
 if __name__ == "__main__":
     run(config(runtime={runtime}), Path({out!r}), table=table(), schema=Schema.loads(SCHEMA))
 """
-#: Where a run is when it is killed: the function that it is in, at its beginning or behind it; who its workers are.
+#: Where a run is when it is killed: the function that it is in, at its beginning or behind it; by which engine.
 _MOMENTS = {
     "opening": ("fedsyn.table.data.encoded", "_write_rows", False, {}),
     "writing": ("fedsyn.table.data.encoded", "_write_rows", True, {}),
     "own values written": ("fedsyn.runs.open_tables", "write_own", True, {}),
     "serving": ("fedsyn.runs.engines", "serve", False, {}),
-    "serving by workers": ("fedsyn.runs.engines", "serve", False, {"workers": 2}),
     "serving by Ray": ("fedsyn.runs.engines", "serve", False, {"engine": "ray"}),
     "found": ("fedsyn.runs.open_tables", "write_found", True, {}),
     "finishing": ("fedsyn.runs.engines", "finish", False, {}),
@@ -205,7 +204,6 @@ _MOMENTS = {
 
 _MARKS = {
     "writing": [],
-    "serving by workers": [pytest.mark.slow],
     "serving by Ray": [pytest.mark.slow, pytest.mark.xdist_group("namespaces")],
 }
 
