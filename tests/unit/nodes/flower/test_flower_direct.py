@@ -367,7 +367,7 @@ RUNS = [
     pytest.param(
         "augflaim",
         {"protocol": "plain", "noise": "distributed"},
-        {"runtime": {"workers": 2}},
+        {},
         marks=pytest.mark.slow,
     ),
     pytest.param("sketch_aim", {"protocol": "secagg", "noise": "distributed"}, {}, marks=pytest.mark.slow),
