@@ -425,6 +425,8 @@ def _merged(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float
     one, holding = table.drop(columns=[name for pair in two for name in pair]), dict[str, tuple[str, int]]()
     for pair in two:
         name, (left, right) = "+".join(pair), schema.domain.axes(pair)
+        while name in data["columns"]:
+            name += "+"
         values = list(map(str, range(sizes[pair[0]] * sizes[pair[1]])))
         one[name] = np.array(values)[codes[:, left] * sizes[pair[1]] + codes[:, right]]
         data["columns"] = {n: column for n, column in data["columns"].items() if n not in pair}
