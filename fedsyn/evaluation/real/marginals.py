@@ -15,7 +15,7 @@ from fedsyn.table.counting.workload import Workload, random_kway
 
 # Dense marginals that are held at the same time; 4 million cells are 32 MB.
 _CELLS_AT_ONCE = 1 << 22
-#: Of `EvaluationInput.cache`: a workload's cliques -> the training table's marginals, where memory holds all of them.
+#: Of `EvaluationInput.cache`: cliques -> the training table's marginals, where memory holds all of a workload's.
 COUNTED = "counted"
 # A larger clique is compared on the cells that rows touch.
 _LARGEST_DENSE = 1 << 24
@@ -114,10 +114,10 @@ def _model_errors(data: EvaluationInput, model: EvaluatedModel) -> np.ndarray:
     dense = [i for i, cells in enumerate(sizes) if cells <= _LARGEST_DENSE]
     blocks, known = list(groups_within(_CELLS_AT_ONCE, dense, sizes.__getitem__)), data.cache.setdefault(COUNTED, {})
     for block in blocks:
-        some = [cliques[i] for i in block]
-        real = known.get(cliques) or count(codes, domain, some)
+        some = tuple(cliques[i] for i in block)
+        real = known.get(some) or count(codes, domain, some)
         if len(blocks) == 1:
-            known[cliques] = real
+            known[some] = real
         pairs = zip(real, model.project_many(some), strict=True)
         errors[block] = [float(np.abs(_normalised(own) - _normalised(made)).sum()) for own, made in pairs]
     return errors

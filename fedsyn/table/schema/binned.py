@@ -350,8 +350,13 @@ class BinnedColumn(ColumnBase):
         return (low + np.minimum(np.floor(uniform * (high - low)), high - low - 1)).astype(np.int64), absent
 
     def cut(self, bins: int | Sequence[Any]) -> Self:
-        """The column, cut into so many equal bins, or at these edges."""
+        """The column, cut into that many equal bins, or at these edges."""
         return type(self).model_validate({**self.model_dump(), "bins": bins})
+
+    def edges_between(self, lower: Any, upper: Any) -> list[Any]:
+        """Edges for other bounds: those of `bins` between them, and the bounds."""
+        low, high = (self.number(bound) for bound in (lower, upper))
+        return [lower, *(edge for edge in self.bins if low < self.number(edge) < high), upper]
 
     @property
     def within(self) -> Within | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -296,7 +297,8 @@ class Schema(BaseModel, Shown):
     def edited(self, **columns: dict[str, Any]) -> Schema:
         """The schema with other settings of some columns, such as `age={"lower": 0}`. None takes a setting out.
 
-        A new `kind` starts from nothing. What is set is no longer listed under `drafted`.
+        A new `kind` starts from nothing; of edges those between new bounds stay. What is set is no longer listed under
+        `drafted`.
 
         Raises:
             SchemaError: no such column, or not a valid schema.
@@ -307,6 +309,13 @@ class Schema(BaseModel, Shown):
                 raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
             old = data["columns"][name]
             new = ({} if "kind" in given and given["kind"] != old["kind"] else old) | given
+            column, moved = (
+                self.every_column[name],
+                {"lower", "upper"} & given.keys() and not {"bins", "kind"} & given.keys(),
+            )
+            if moved and isinstance(column, BinnedColumn) and isinstance(column.bins, tuple):
+                with suppress(ValueError, TypeError):  # a bound that is none is said below
+                    new["bins"] = column.edges_between(*(given.get(k, getattr(column, k)) for k in ("lower", "upper")))
             known = {mark for key, marks in _ANSWERS.items() if key in given for mark in marks}
             new["drafted"] = [mark for mark in new.get("drafted", ()) if mark not in known]
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}

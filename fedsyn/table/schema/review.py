@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from typing import Any
 
 import yaml
@@ -86,10 +85,6 @@ def typed(text: str, name: str, answer: str, where: str = "schema") -> str:
             raise SchemaError(f"expected two bounds, such as '0, 110', got {len(parts)}")
         low, high = (yamlio.loads(part, name) for part in parts)
         keys: dict[str, Any] = {"lower": low, "upper": high}
-        if isinstance(column.bins, tuple):
-            with suppress(ValueError, TypeError):  # which the schema says better
-                first, last = column.number(low), column.number(high)
-                keys["bins"] = [low, *(edge for edge in column.bins if first < column.number(edge) < last), high]
     elif isinstance(column, CategoricalColumn):
         known = {str(value): value for value in column.categories}
         listed = [known.get(part, part) for part in parts]

@@ -221,6 +221,7 @@ def test_bounds_and_categories_are_typed() -> None:
     tail = TEXT.replace("lower: 0\n    upper: 110", "bins: [0, 10, 20, 50, 110]")
     column = Schema.loads(typed(tail, "age", "-5, 40")).columns["age"]
     assert column.bins == (-5, 0, 10, 20, 40)  # the edges between stay
+    assert Schema.loads(tail).edited(age={"upper": 60}).columns["age"].bins == (0, 10, 20, 50, 60)
     column = Schema.loads(typed(TEXT, "ward", "north; the east; south")).columns["ward"]
     assert column.categories == ("north", "the east", "south") and column.approved
     assert Schema.loads(typed(TEXT, "town", "a, b")).columns["town"].drafted == ()  # nothing rare is left
