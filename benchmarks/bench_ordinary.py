@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import inspect
 import os
 import pstats
-import resource
 import subprocess
 import sys
 import tempfile
@@ -29,8 +29,16 @@ import numpy as np
 import pandas as pd
 
 from benchmarks import bench_wide
+from benchmarks.bench_long import cpu_seconds
 from fedsyn import yamlio
+from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.nodes.flower.launch import environment
+from fedsyn.plugins.strategies.sketch_aim import Sketched
+from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.strategy import MechanismStrategy
+from fedsyn.runs.report import compare, write_run_page
+from fedsyn.runs.synthesis import write_synthetic
+from fedsyn.selection.planning import Planner
 
 RUN = "import sys\nfrom fedsyn.front.cli import main\nsys.argv = ['fedsyn', *sys.argv[1:]]\nsys.exit(main())"
 SECURE = {"protocol": "secagg", "noise": "distributed"}
@@ -58,16 +66,16 @@ STEPS = (
     ("`fedsyn --help`", [RUN, "--help"], 0.2),
     ("the first `Synthesizer`", ["from fedsyn import Synthesizer\nSynthesizer()"], 0.6),
 )
-#: Functions in whose calls a run's time is counted, each beside all others: (file, function) and what it is.
-PARTS = {
-    ("plugins/strategies/sketch_aim.py", "plan"): "planning",
-    ("plugins/strategies/sketch_aim.py", "distances"): "sketches of the model",
-    ("protocol/strategy.py", "estimate"): "fits",
-    ("protocol/client.py", "fit"): "the clients' sums",
-    ("evaluation/predicted/quality.py", "predict_quality"): "predicted quality",
-    ("runs/report.py", "compare"): "comparison with real rows",
-    ("runs/report.py", "write_run_page"): "the page",
-    ("runs/synthesis.py", "write_synthetic"): "the table",
+#: In whose calls a run's time is counted. None of them calls another one, so the shares add up.
+PARTS: dict[str, Any] = {
+    "plans": Planner.best,
+    "sketches of the model": Sketched.distances,
+    "fits": MechanismStrategy.estimate,
+    "the clients' sums": TableClient.fit,
+    "predicted quality": predict_quality,
+    "comparison with real rows": compare,
+    "the page": write_run_page,
+    "the table": write_synthetic,
 }
 
 
@@ -99,14 +107,13 @@ def seconds(arguments: Sequence[str], folder: Path | None = None) -> float:
     """CPU seconds of a Python process and its children, the smaller of two."""
     found, threads = [], {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     for _ in range(2):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before = cpu_seconds()
         done = subprocess.run(
             [sys.executable, "-c", *arguments], cwd=folder, env=environment() | threads, capture_output=True, text=True
         )
         if done.returncode:
             raise SystemExit(f"{' '.join(arguments[1:])} failed:\n{done.stderr[-2000:]}")
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        found.append(cpu_seconds() - before)
     return min(found)
 
 
@@ -129,17 +136,14 @@ def profile(columns: int = 60) -> None:
         profiler.enable()
         bench_wide.run_one(Path(name), "sketch_aim", columns)
         profiler.disable()
-    stats = pstats.Stats(profiler).get_stats_profile()
-    found = pstats.Stats(profiler)
-    whole, shares = stats.total_tt, dict.fromkeys(PARTS.values(), 0.0)
-    for (file, _, function), (_, _, _, inclusive, _) in found.stats.items():  # type: ignore[attr-defined]
-        for (ending, wanted), what in PARTS.items():
-            if function == wanted and file.endswith(f"fedsyn/{ending}"):
-                shares[what] += inclusive
+    found: Any = pstats.Stats(profiler)
+    codes = {what: inspect.unwrap(part).__code__ for what, part in PARTS.items()}
+    places = {what: (code.co_filename, code.co_firstlineno, code.co_name) for what, code in codes.items()}
+    shares = {what: found.stats[place][3] / found.total_tt for what, place in places.items()}
     print(f"\n| part of a run of {columns} columns | share of its time |\n|---|---|")
-    for what, spent in sorted(shares.items(), key=lambda item: -item[1]):
-        print(f"| {what} | {spent / whole:.0%} |")
-    print(f"| all others: imports, reading, messages, files | {1 - sum(shares.values()) / whole:.0%} |")
+    for what, share in sorted(shares.items(), key=lambda item: -item[1]):
+        print(f"| {what} | {share:.0%} |")
+    print(f"| all others: what fits beside a tree, reading, files | {1 - sum(shares.values()):.0%} |")
 
 
 def main() -> None:

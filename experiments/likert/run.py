@@ -4,7 +4,7 @@
 
 Ten items of one factor (loading 0.8, five answers as words), ε = 1, δ = 1e-5: the mean correlation of the 45 pairs in
 as many synthetic rows as there are real ones. The answers are listed in their order, by the alphabet and mixed up, none
-of them declared ordered. `survey` is the same with four columns beside the items that know nothing of them, as
+of them declared ordered. `survey` (tests/newcomers.py) has four columns beside such items that know nothing of them, as
 `fedsyn init` drafts it: words in their order. Exit code: 0; 1 if what expected.yaml says does not hold.
 """
 
@@ -21,35 +21,31 @@ from scipy.stats import norm
 
 import fedsyn
 from fedsyn import yamlio
+from tests import newcomers
 
-WORDS = ("strongly disagree", "disagree", "neither", "agree", "strongly agree")
-ITEMS = tuple(f"q{i}" for i in range(10))
+WORDS = newcomers.ANSWERS
+ITEMS = tuple(f"q{i + 1}" for i in range(10))
 LISTED = {"in order": WORDS, "by the alphabet": tuple(sorted(WORDS)), "mixed": tuple(WORDS[i] for i in (2, 4, 0, 1, 3))}
 MECHANISMS = ("sketch_aim", "aim", "mst")
 
 
-def answers(rows: int, seed: int = 11) -> pd.DataFrame:
+def answers(rows: int) -> pd.DataFrame:
     """Rows of the ten items, as words."""
-    rng = np.random.default_rng(seed)
-    own = 0.8 * rng.normal(size=(rows, 1)) + 0.6 * rng.normal(size=(rows, len(ITEMS)))
+    rng = np.random.default_rng(11)
+    own = 0.8 * rng.normal(size=(rows, 1)) + (1 - 0.8**2) ** 0.5 * rng.normal(size=(rows, len(ITEMS)))
     return pd.DataFrame(np.array(WORDS)[np.digitize(own, norm.ppf([0.1, 0.3, 0.55, 0.85]))], columns=list(ITEMS))
 
 
-def survey(rows: int) -> pd.DataFrame:
-    """The items beside columns that know nothing of them."""
-    rng, items = np.random.default_rng(12), answers(rows)
-    return items.assign(
-        sex=rng.choice(["f", "m"], rows),
-        region=rng.choice(["north", "east", "south", "west"], rows, p=[0.4, 0.3, 0.2, 0.1]),
-        age=rng.integers(18, 90, rows),
-        wave=rng.choice(["a", "b", "c"], rows),
-    )
+def listed_as(words: Sequence[str]) -> fedsyn.Schema:
+    """The items' schema, whose answers are listed so, in no order."""
+    column = {"kind": "categorical", "categories": list(words), "other": False, "missing": False}
+    return fedsyn.Schema.from_dict({"columns": dict.fromkeys(ITEMS, column)})
 
 
 def correlation(table: pd.DataFrame) -> float:
     """Mean correlation of the pairs of items."""
     places = np.argsort(WORDS)  # of the alphabet's words in their order
-    codes = places[np.searchsorted(sorted(WORDS), table[list(ITEMS)].to_numpy(str))]
+    codes = places[np.searchsorted(sorted(WORDS), table[list(ITEMS)].astype(str).to_numpy(str))]
     return float(np.corrcoef(codes.T)[np.triu_indices(len(ITEMS), 1)].mean())
 
 
@@ -58,7 +54,7 @@ def kept(table: pd.DataFrame, schema: fedsyn.Schema, mechanism: str, seeds: Sequ
     found = []
     for seed in seeds:
         made = fedsyn.Synthesizer(epsilon=1.0, mechanism=mechanism, delta=1e-5, schema=schema, seed=seed).fit(table)
-        found.append(correlation(made.sample(len(table)).astype(dict.fromkeys(ITEMS, str))))
+        found.append(correlation(made.sample(len(table))))
     return found
 
 
@@ -72,11 +68,9 @@ def main() -> int:
     least: dict[str, float] = {}
     for rows in options.rows:
         for listed, words in LISTED.items():
-            column = {"kind": "categorical", "categories": list(words), "other": False, "missing": False}
-            schema = fedsyn.Schema.from_dict({"columns": dict.fromkeys(ITEMS, column)})
-            told = tell("ten items", listed, answers(rows), schema, options.seeds)
+            told = tell("ten items", listed, answers(rows), listed_as(words), options.seeds)
             least[f"ten items, {rows}"] = min(told, least.get(f"ten items, {rows}", 1.0))
-        table = survey(rows)
+        table = newcomers.survey(rows)
         drafted = fedsyn.Schema.draft(table).approve(public="an experiment")
         least[f"survey, {rows}"] = tell("survey", "as drafted", table, drafted, options.seeds)
     asked = yamlio.loads(Path(__file__).with_name("expected.yaml").read_text(encoding="utf-8"), "expected.yaml")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, count
 from pathlib import Path
@@ -382,13 +382,13 @@ class Coarser:
         what: the change, in words.
         schema: the other one.
         table: the rows as it has them.
-        holding: column -> the one that holds it, and its place in there; of merged ones only.
+        holding: merged column -> the one that holds it; first those that come first in there.
     """
 
     what: str
     schema: Schema
     table: pd.DataFrame
-    holding: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    holding: Mapping[str, str] = field(default_factory=dict)
 
 
 def _half_the_bins(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float) -> Coarser | None:
@@ -422,7 +422,7 @@ def _merged(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float
     if not two or len(schema.domain) - len(two) < 2:
         return None
     data, codes = schema.to_dict(), np.asarray(schema.block(table).codes).astype(np.int64)
-    one, holding = table.drop(columns=[name for pair in two for name in pair]), dict[str, tuple[str, int]]()
+    one, holding = table.drop(columns=[name for pair in two for name in pair]), dict[str, str]()
     for pair in two:
         name, (left, right) = "+".join(pair), schema.domain.axes(pair)
         while name in data["columns"]:
@@ -431,7 +431,7 @@ def _merged(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float
         one[name] = np.array(values)[codes[:, left] * sizes[pair[1]] + codes[:, right]]
         data["columns"] = {n: column for n, column in data["columns"].items() if n not in pair}
         data["columns"][name] = {"kind": "categorical", "categories": values, "other": False, "approved": True}
-        holding |= {own: (name, at) for at, own in enumerate(pair)}
+        holding |= dict.fromkeys(pair, name)
     return Coarser("merged", Schema.from_dict(data), one, holding)
 
 
@@ -455,31 +455,36 @@ def _change(other: Coarser, schema: Schema, table: pd.DataFrame, now: AnyModel, 
         starts[name] = np.r_[2 * np.arange(bins), 2 * bins : own] if halved else np.arange(own)
     pairs = random_kway(schema.domain.project(kept), 2, _PAIRS, np.random.default_rng(1)).cliques
     errors = []
-    for pair, fine, known in zip(pairs, now.project_many(pairs), true.project_many(pairs), strict=True):
+    tables = zip(
+        pairs, now.project_many(pairs), true.project_many(pairs), _pairs_of(other, schema, pairs, then), strict=True
+    )
+    for pair, fine, known, coarse in tables:
         summed = []
         for values in (fine, known):
             cells = np.asarray(values).reshape(schema.domain.shape_of(pair))
             for axis, name in enumerate(pair):
                 cells = np.add.reduceat(cells, starts[name], axis)
             summed.append(np.ravel(cells) / cells.sum())
-        coarse = _pair_of(other, schema, pair, then)
         errors.append([np.abs(one - summed[1]).sum() for one in (summed[0], coarse / coarse.sum())])
     return Change(other.what, *map(float, np.mean(errors, axis=0)))
 
 
-def _pair_of(other: Coarser, schema: Schema, pair: Sequence[str], model: AnyModel) -> npt.NDArray[np.float64]:
-    """Return the cells of two columns in a coarser table's model, which may hold them inside of merged ones."""
-    held = dict.fromkeys(other.holding.get(name, (name, 0))[0] for name in pair)
-    clique = other.schema.domain.canonical(tuple(held))
-    axes, shape = list[str](), list[int]()
-    for name in clique:
-        inside = sorted((at, own) for own, (one, at) in other.holding.items() if one == name)
-        axes += [own for _, own in inside] or [name]
-        shape += [schema.domain[own] for _, own in inside] or [other.schema.domain[name]]
-    cells = np.asarray(model.project_many([clique])[0], np.float64).reshape(shape)
-    cells = cells.sum(axis=tuple(at for at, name in enumerate(axes) if name not in pair))
-    left = [name for name in axes if name in pair]
-    return np.ravel(cells.transpose([left.index(name) for name in pair]))
+def _pairs_of(
+    other: Coarser, schema: Schema, pairs: Sequence[Sequence[str]], model: AnyModel
+) -> Iterator[npt.NDArray[np.float64]]:
+    """The cells of pairs of columns in a coarser table's model, which may hold them inside of merged ones."""
+    domain = other.schema.domain
+    cliques = [domain.canonical({other.holding.get(name, name) for name in pair}) for pair in pairs]
+    for pair, clique, table in zip(pairs, cliques, model.project_many(cliques), strict=True):
+        axes, shape = list[str](), list[int]()
+        for name in clique:
+            inside = [own for own, held in other.holding.items() if held == name]
+            axes += inside or [name]
+            shape += map(schema.domain.__getitem__, inside) if inside else [domain[name]]
+        cells = np.asarray(table, np.float64).reshape(shape)
+        cells = cells.sum(axis=tuple(at for at, name in enumerate(axes) if name not in pair))
+        left = [name for name in axes if name in pair]
+        yield np.ravel(cells.transpose([left.index(name) for name in pair]))
 
 
 def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:

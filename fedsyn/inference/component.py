@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.inference.junction_tree import FIXED_PASSES, JunctionTree, connect, table_counts, tree_cost
+from fedsyn.inference.junction_tree import FIXED_PASSES, JunctionTree, connect, table_cells, table_counts, tree_cost
 from fedsyn.inference.triangulation import Axes, bits, eliminate_greedily, eliminate_simplicial, maximal
 
 Floats = npt.NDArray[np.float64]
@@ -177,7 +177,7 @@ class Component:
         out = []
         for order in ORDERS:
             tree, near = self.trees[order], self.neighbours[order]
-            tables = sum(tree.cells[tree.containing(mask)] for mask in self.measured)
+            tables = table_cells(tree, self.measured)
             out.append(FIXED_PASSES * self.cells[order] + 2 * (tables + sum(near.values())))
         return tuple(out)
 

@@ -179,20 +179,26 @@ def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
     return tables
 
 
-def tree_cost(tree: JunctionTree, measured: Sequence[int]) -> int:
-    """What a pass over a tree costs (`pass_cost`), exactly: `table_counts`, of which no node needs to know its own."""
+def table_cells(tree: JunctionTree, measured: Iterable[int]) -> int:
+    """Cells of the nodes of all measured cliques' tables, each at the smallest that holds it."""
     cells, cliques, holding = tree.cells, tree.cliques, [list[int]() for _ in tree.axes.sizes]
     smallest_first = sorted(range(len(cells)), key=cells.__getitem__)
     for node in smallest_first:
         for rank in bits(cliques[node]):
             holding[rank].append(node)
-    tables = sum(cells[parent] for parent in tree.parents if parent >= 0)
-    for mask in measured:  # its table is at the smallest clique that holds it
+    found = 0
+    for mask in measured:
         for node in holding[(mask & -mask).bit_length() - 1] if mask else smallest_first:
             if mask & cliques[node] == mask:
-                tables += cells[node]
+                found += cells[node]
                 break
-    return FIXED_PASSES * sum(cells) + 2 * tables
+    return found
+
+
+def tree_cost(tree: JunctionTree, measured: Iterable[int]) -> int:
+    """What a pass over a tree costs (`pass_cost`), exactly: that of `table_counts`, without knowing them of each."""
+    separators = sum(tree.cells[parent] for parent in tree.parents if parent >= 0)
+    return FIXED_PASSES * sum(tree.cells) + 2 * (separators + table_cells(tree, measured))
 
 
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:

@@ -88,25 +88,19 @@ class Predictor:
         self.model, self.shrunk = model, shrunk
         self.effects = Effects(model, evidence, sketch_errors, self.cliques)
 
-    def errors(self, scenario: Scenario | None = None) -> Predicted:
-        """Predicted errors of the run as it was, or as it might have been."""
-        return self.of_scenarios([scenario or Scenario()])[0]
-
-    def of_scenarios(self, scenarios: Sequence[Scenario]) -> list[Predicted]:
-        """The same of several, whose marginals are formed once."""
-        found = [_Foreseen(self, scenario) for scenario in scenarios]
+    def errors(self, *scenarios: Scenario) -> list[Predicted]:
+        """Predicted errors of the run as it was (`Scenario()`), or as it might have been; marginals are formed once."""
+        found, bounds = [_Foreseen(self, scenario) for scenario in scenarios], np.empty(len(self.cliques))
+        sources = tuple(map(self._source, self.cliques))
         for place, marginal in self._marginals():
-            clique, deviations = self.cliques[place], dict[float, Floats]()
-            bound, unknown = self._bound(clique, marginal), self._source(clique) == "unknown"
+            bounds[place], deviations = self._bound(self.cliques[place], marginal), dict[float, Floats]()
             for one in found:
                 rows = one.scenario.rows
                 lam = marginal * self.model.total * rows
                 if rows not in deviations:
                     deviations[rows] = deviation(lam)
-                one.add(place, lam, deviations[rows], unknown)
-                one.bounds[place] = bound
-        sources = tuple(self._source(clique) for clique in self.cliques)
-        return [Predicted(*self._spread(f.errors, f.slopes), f.floors, f.slopes, f.bounds, sources) for f in found]
+                one.add(place, lam, deviations[rows], sources[place] == "unknown")
+        return [Predicted(*self._spread(f.errors, f.slopes), f.floors, f.slopes, bounds, sources) for f in found]
 
     def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
         """Means, 5% and 95% points of errors over what is believed of R^2.
@@ -167,7 +161,7 @@ class _Foreseen:
     def __init__(self, predictor: Predictor, scenario: Scenario) -> None:
         self.predictor, self.scenario, effects = predictor, scenario, predictor.effects
         self.parts = {s: effects[s].left(scenario) for q in predictor.cliques for s in subsets(q)}
-        self.errors, self.floors, self.bounds = np.empty((3, len(predictor.cliques)))
+        self.errors, self.floors = np.empty((2, len(predictor.cliques)))
         self.slopes = list[dict[Clique, float]]()
 
     def add(self, place: int, lam: Floats, deviations: Floats, unknown: bool) -> None:

@@ -242,7 +242,7 @@ def predict_quality(
     pairs = [pair for pair in pairs if domain.size(pair) <= _LARGEST]
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
     predictor = Predictor(model, evidence, sketch_errors, places, shrunk)
-    found, *might = predictor.of_scenarios([Scenario(), *SCENARIOS.values()])
+    found, *might = predictor.errors(Scenario(), *SCENARIOS.values())
     at = {clique: place for place, clique in enumerate(places)}
 
     def said(some: Sequence[Clique]) -> tuple[PredictedError, ...]:

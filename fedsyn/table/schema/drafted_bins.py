@@ -77,7 +77,6 @@ def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColum
     least, most = sqrt(_TENTH / noise), min(steps, FINEST)
     ways = [*(column.cut(count) for count in sorted(counts) if least <= count < most), column.cut(FINEST)]
     even = ways[-1].edges
-    mass = np.unique(np.r_[even[[0, -1]], np.quantile(values, np.arange(1, FINEST) / FINEST)]) if len(values) else even
 
     def below(edges: Floats) -> Floats:
         shares = np.searchsorted(values, edges) / max(1, len(values))
@@ -102,6 +101,7 @@ def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColum
         mean, square = noisy @ (low_ + high_) / 2.0, noisy @ (low_**2 + low_ * high_ + high_**2) / 3.0
         return abs(sqrt(max(0.0, float(square - mean**2))) / scale - 1.0)
 
+    mass = np.unique(np.r_[even[[0, -1]], np.quantile(values, np.arange(1, FINEST) / FINEST)])
     centre, scale = float(np.mean(values)), float(np.std(values)) or 1.0
     return min([equal, *_in_round_numbers(column)], key=lambda way: error(way, mass) + spread(way))
 
@@ -125,13 +125,9 @@ def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
     for digits, decades in product(_DIGITS, _DECADES):
         sizes = [float(f"{digit}e{top - k}") for digit in digits for k in range(decades)]
         found = {column.number(own) for size in sizes for own in (-size, size)} | {column.number(0.0)}
-        edges = [
-            low,
-            *sorted(own for own in found if low < own < high and (own.is_integer() or not column.whole)),
-            high,
-        ]
-        if len(edges) <= FINEST + 1:
-            yield column.cut([column.bound(own) for own in edges])
+        inner = sorted(own for own in found if low < own < high and (own.is_integer() or not column.whole))
+        if len(inner) < FINEST:
+            yield column.cut([column.bound(own) for own in (low, *inner, high)])
 
 
 __all__ = ["DELTA", "EPSILON", "FINEST", "resolved"]

@@ -309,10 +309,8 @@ class Schema(BaseModel, Shown):
                 raise SchemaError(f"the schema has no column '{name}'{nearest(name, data['columns'])}")
             old = data["columns"][name]
             new = ({} if "kind" in given and given["kind"] != old["kind"] else old) | given
-            column, moved = (
-                self.every_column[name],
-                {"lower", "upper"} & given.keys() and not {"bins", "kind"} & given.keys(),
-            )
+            column, kept = self.every_column[name], not {"bins", "kind"} & given.keys()
+            moved = kept and {"lower", "upper"} & given.keys()
             if moved and isinstance(column, BinnedColumn) and isinstance(column.bins, tuple):
                 with suppress(ValueError, TypeError):  # a bound that is none is said below
                     new["bins"] = column.edges_between(*(given.get(k, getattr(column, k)) for k in ("lower", "upper")))

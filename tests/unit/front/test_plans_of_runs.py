@@ -138,9 +138,10 @@ def test_neighbours_are_merged_as_far_as_noise_lets_and_their_pairs_are_read_fro
     assert other is not None and len(other.schema.domain) < len(sizes) and max(other.schema.domain.shape) <= 24
     true = EmpiricalModel(schema.domain, schema.encode(table))
     then = EmpiricalModel(other.schema.domain, other.schema.encode(other.table))
-    for pair in permutations(schema.domain, 2):
-        expected = true.project_many([pair])[0]
-        assert np.array_equal(planning._pair_of(other, schema, pair, then), np.ravel(expected)), pair
+    pairs = list(permutations(schema.domain, 2))
+    found = planning._pairs_of(other, schema, pairs, then)
+    for pair, expected, own in zip(pairs, true.project_many(pairs), found, strict=True):
+        assert np.array_equal(own, np.ravel(expected)), pair
     assert planning._change(other, schema, table, true, then).then == 0.0
     named = parse_config({**config.model_dump(mode="json"), "workload": {"cliques": [list(schema.domain)[:2]]}})
     assert planning._merged(named, schema, table, 1e9) is None
