@@ -368,12 +368,12 @@ class SketchAimContract(Contract):
 
     def arranging_share(self, rows: float) -> float:
         """Share of the budget that puts values without an order in one, where rows are as many; a public number."""
-        pairs = [self.candidates.cliques[i] for i in self.arranged(self.sketchable)]
+        cliques, which = self.candidates.cliques, self.sketchable
+        pairs = [cliques[i] for i in self.arranged(which)]
         few, named = math.isqrt(self.options.width), {name for pair in pairs for name in pair}
         sizes = {name: min(self.domain[name], few) for name in self.domain if name in named}
-        return arranging_share(
-            2.0 * self.plan_rho, [(sizes[a], sizes[b]) for a, b in pairs], list(sizes.values()), rows
-        )
+        both, every = [(sizes[a], sizes[b]) for a, b in pairs], sum(len(cliques[i]) == 2 for i in which)
+        return arranging_share(2.0 * self.plan_rho, both, list(sizes.values()), rows, every)
 
     def sketcher(self, cliques: Sequence[Clique], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
         """The sketches of some cliques, the same on server and clients.

@@ -6,7 +6,7 @@ docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, prod, sqrt
@@ -110,7 +110,7 @@ class SketchAim(MechanismStrategy):
         sketched, left = self.sketches_of(sketches, sums), scales.planned
         with self.timed("select"):
             sketched = self.link(sketched, measurements, left)
-        shrinkage = self.shrinkage_of(sketched)
+        departures = sketched.departures(self.view)
         for t in range(1, self.options.rounds + 1):  # step 4
             self.begin_round(t)
             cohort = self.sample(self.config.federation.sampling_rate)
@@ -124,7 +124,7 @@ class SketchAim(MechanismStrategy):
                 sums = yield Sum(cohort, request, sigma, groups)
                 measurements += self.opened_residuals(sums, request, groups)
                 self.selected(request.chosen(self.contract))
-            self.estimate(measurements, last, shrinkage)
+            self.estimate(measurements, last, self.shrinkage_of(departures, measurements))
 
     @property
     def view(self) -> ModelView:
@@ -195,9 +195,15 @@ class SketchAim(MechanismStrategy):
         found = self.sketches.sketch_errors(self.view)
         return [replace(own, scored=[name for name in own.clique if name in self.scores]) for own in found]
 
-    def shrinkage_of(self, sketched: Sketched) -> float | None:
-        """Return the shrinkage that the sketches tell."""
-        return released_shrinkage(sketched.departures(self.view), self.total)
+    def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
+        """Return the shrinkage that the sketches of the measured cliques tell; None without one.
+
+        All sketches together would tell how far any pair is from independence, and most are not; what is measured was
+        chosen because it is farther, and nothing else is pulled.
+        """
+        inside = contained_in([m.clique for m in measurements])
+        own = [one for clique, one in departures.items() if inside(clique)]
+        return released_shrinkage(own, self.total) if own else None
 
     # What all sketches say together --------------------------------------------------------------------------------
 
@@ -485,7 +491,7 @@ class SketchAim(MechanismStrategy):
         budget = contract.budget_of_cohorts(self.ledger.remaining_rho)
         ones = [CohortPool((name,)) for name in self.domain]
         pooled: list[CohortPool] = []
-        shrinkage: float | None = None
+        departures: Mapping[Clique, Departure] = {}
         which = self.sketched()
         request = None if which else MeasureAll(one_way=[1] * len(ones), cliques=[], weights=[])
         for t in range(1, self.options.rounds + 1):
@@ -504,7 +510,7 @@ class SketchAim(MechanismStrategy):
                 if self.is_open(sums, "sketches"):
                     with self.timed("select"):
                         sketched = self.sketches_of(sketches, sums)
-                        shrinkage = self.shrinkage_of(sketched)
+                        departures = sketched.departures(self.view)
                         request = self.request_of(self.planned_of_cohorts(sketched, self.later_mu2(budget, t)))
                     pooled = [CohortPool(clique) for clique in request.measured(contract)[len(ones) :]]
                     self.selected([pool.clique for pool in pooled])
@@ -518,7 +524,8 @@ class SketchAim(MechanismStrategy):
                 self.pool([*ones, *pooled], values, sums.sigmas[0] / weights, sums)
         self.model = None  # its one-way marginals were those of one cohort
         self.estimate(measurements(ones, self.total))
-        self.estimate(measurements([*ones, *pooled], self.total), True, shrinkage)
+        every = measurements([*ones, *pooled], self.total)
+        self.estimate(every, True, self.shrinkage_of(departures, every))
 
     def later_mu2(self, budget: CohortBudget, t: int) -> float:
         """What the cohorts after round t can give together, as 1/sigma^2 on the federation's counts.
@@ -663,14 +670,15 @@ class Sketched:
             found.append(SketchError(clique, squared, spread, scatter, support, groups, float(alone[i]), noises))
         return found
 
-    def departures(self, view: ModelView) -> list[Departure]:
+    def departures(self, view: ModelView) -> dict[Clique, Departure]:
         """Where the sketches and a model of independent attributes see the same cells."""
-        sketcher, found = self.sketcher, dict[int, Departure]()
+        sketcher, found = self.sketcher, dict[Clique, Departure]()
         for which, _, seen in sketcher.together(view.probabilities(sketcher.cliques)):
             for i, own in zip(which.tolist(), seen, strict=True):
                 sigma = sketcher.sigma_of(i, self.sigma)
-                found[i] = Departure(own, self.values[i], sigma, sketcher.spread(i), sketcher.noises(i))
-        return [found[i] for i in range(len(found))]
+                spread, noises = sketcher.spread(i), sketcher.noises(i)
+                found[sketcher.cliques[i]] = Departure(own, self.values[i], sigma, spread, noises)
+        return found
 
 
 class CohortPool:

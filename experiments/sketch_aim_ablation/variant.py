@@ -17,8 +17,10 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
+from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy, Measurement
+from fedsyn.inference.shrinkage import Departure
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
     Residuals,
@@ -269,9 +271,9 @@ class Variant(SketchAim):
             return super().link(sketched, measurements, left)
         return sketched
 
-    def shrinkage_of(self, sketched: Sketched) -> float | None:
+    def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
         """Return the shrinkage, from sketches by groups; the others do not tell it."""
-        return super().shrinkage_of(sketched) if self.options.is_grouped else None
+        return super().shrinkage_of(departures, measurements) if self.options.is_grouped else None
 
     def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:
         """As sketch_aim; sketches of whole marginals see the errors of their parts again, which are taken off."""

@@ -15,8 +15,8 @@ from scipy.special import chdtri
 # The mean-square contingency (phi^2) of a pair that one standard deviation of a sketch's noise may hide. Chosen on the
 # tuning side of experiments/held_out.
 _HIDDEN = 0.1
-#: The largest share of the budget that goes into finding an order, and the correlations of the weakest factor whose
-#: order must be found: half of a column's own variance.
+#: The largest share of the budget that goes into finding an order, where no pair has one of its own, and the
+#: correlations of the weakest factor whose order must be found: half of a column's own variance.
 ARRANGING, ARRANGED = 0.3, 0.5
 
 
@@ -76,27 +76,32 @@ def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> npt.NDA
     return np.asarray(np.sqrt(k * chdtri(1, chance / k) / mu2) / rows)
 
 
-def arranging_share(mu2: float, pairs: Sequence[tuple[int, int]], sizes: Sequence[int], rows: float) -> float:
+def arranging_share(
+    mu2: float, pairs: Sequence[tuple[int, int]], sizes: Sequence[int], rows: float, sketched: int
+) -> float:
     """Return the share of the budget that finds an order for values that have none.
 
     Of columns with g values each that one factor links, with correlations of `ARRANGED`, the matrix of all pairs has an
     eigenvalue of ARRANGED n sum(1/g); noise of sigma in every entry has one of 2 sqrt(N) sigma, N the sum of g - 1. The
     share makes the first twice the second: the eigenvector then has a squared correlation of 15/16 with that of the
-    rows (Benaych-Georges & Nadakuditi 2011). Where that takes more than twice `ARRANGING`, nothing would be found, and
-    nothing is looked for.
+    rows (Benaych-Georges & Nadakuditi 2011). An order helps the pairs of such columns alone, so the most is
+    `ARRANGING` times their share of all pairs. Where it takes more than twice that, nothing would be found, and nothing
+    is looked for.
 
     Args:
         mu2: of the whole budget.
-        pairs: values of both attributes of each pair that is sketched.
+        pairs: values of both attributes of each sketched pair that has a column without an order.
         sizes: values of each attribute in them.
         rows: n, public or released.
+        sketched: pairs that are sketched.
     """
     if not pairs or rows <= 0:
         return 0.0
     squared = fsum((1.0 - 1.0 / g) * (1.0 - 1.0 / h) for g, h in pairs)
     noise = 2.0 * sqrt(sum(g - 1 for g in sizes) * squared / mu2)
     share = (2.0 * noise / (ARRANGED * rows * fsum(1.0 / g for g in sizes))) ** 2
-    return min(share, ARRANGING) if share <= 2.0 * ARRANGING else 0.0
+    most = ARRANGING * len(pairs) / sketched
+    return min(share, most) if share <= 2.0 * most else 0.0
 
 
 __all__ = ["ARRANGED", "ARRANGING", "arranging_share", "shows_nothing", "sketched_sizes", "weakest_shown", "width_of"]

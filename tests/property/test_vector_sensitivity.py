@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,14 @@ from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.plugins.clients.sketch_aim import FINEST, FirstLook, MeasureAll, Residuals, Sketches
+from fedsyn.protocol.wire.holder import Call
 from fedsyn.protocol.wire.requests import Layout
+from fedsyn.randomness import Randomness
 from fedsyn.selection.groups import grouping_keys
 from fedsyn.table.counting.residuals import cost
 
 VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
 ROUNDING = 1.0 + 1e-12
-pytestmark = pytest.mark.slow
 
 
 @lru_cache(maxsize=64)
@@ -39,7 +39,7 @@ def vector(contract: VariantContract, request: Any, arrays: list[np.ndarray], co
     """(L,) what a client with these rows contributes."""
     client = object.__new__(VariantClient)
     client.contract, client.domain, client.codes = contract, contract.domain, codes
-    call: Any = SimpleNamespace(request=request, arrays=arrays)
+    call = Call(1, type(request), request.model_dump(), contract, arrays, Randomness(0), ())
     answers: dict[type, Any] = {
         FirstLook: client.one_way,
         Sketches: client.sketch,

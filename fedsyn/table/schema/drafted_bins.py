@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 FINEST, _FEWER = 32, (4, 6, 8, 11, 16, 23)
 #: The budget of a run as `fedsyn init` writes it.
 EPSILON, DELTA = 1.0, 1e-6
-#: First digits of round numbers, and how many decades of them, from the largest down.
+#: First digits of round numbers, and how many decades of them, from the largest down. Some may lie below all values:
+#: noise in them is nearer to most rows than noise in the tail. Without these, standard deviations came out larger.
 _DIGITS, _DECADES = ((1, 2, 5), (1, 2, 3, 4, 5, 6, 7, 8, 9)), range(2, 7)
 #: Round numbers are looked at where half of the rows lie so near to 0, as a share of the larger bound.
 _NEAR = 0.1

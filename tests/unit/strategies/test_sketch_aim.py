@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from halves import asked
 
+from experiments.held_out.held_cells import fitted
 from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
+from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
@@ -396,6 +398,23 @@ def test_the_errors_of_a_round_are_those_of_the_definition(kind: str, sizes: tup
             inside = [errors.parts[j] for j, r in enumerate(cliques) if set(r) < set(q) and len(r) > 1]
             below = [] if kind == "interactions" else inside
             assert errors.parts[i] == pytest.approx(max(0.0, found[q] - sum(below)))
+
+
+def test_a_link_is_kept_among_columns_that_nothing_links() -> None:
+    """Admission and discharge in quarters beside six columns that know nothing: the noise of 27 pairs hides no link."""
+    rng = np.random.default_rng(3)
+    quarter, late = rng.integers(0, 4, 1_000), rng.random(1_000) < 0.1
+    others = [rng.integers(0, size, 1_000) for size in (3, 6, 6, 16, 2, 100)]
+    codes = np.stack([quarter, np.minimum(3, quarter + late), *others], axis=1)
+    sizes = tuple(int(own.max()) + 1 for own in codes.T)
+    domain = Domain(tuple("abcdefgh"), sizes, dict(zip("abcdefgh", sizes, strict=True)))
+    nodes = {"privacy": {"epsilon": 1.0, "delta": 1e-6}, "workload": {"degree": 2, "size": None}}
+    kept = []
+    for seed in range(3):
+        made = fitted(config_of("sketch_aim", 2, {}, **nodes, runtime={"seed": seed}), codes, domain)
+        kept.append(made.model.project(("a", "b")).diagonal().sum() / 1_000)
+    assert np.mean(codes[:, 0] == codes[:, 1]) > 0.9
+    assert min(kept) > 0.7, kept
 
 
 def test_independent_rows_leave_the_one_way_model_and_the_run_says_so() -> None:
