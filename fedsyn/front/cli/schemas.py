@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ import typer
 
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, writing
-from fedsyn.output import say
+from fedsyn.output import counted, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,7 +171,7 @@ def check_command(
     rows, found = _read(schema, data, few)
     said = people(schema, rows)
     if rows is not None and found is not None:
-        shown = (sentence for name, finding in found.items() for sentence in _shown(name, finding))
+        shown = (sentence for name in found for sentence in _shown(name, found[name], schema.columns[name].missing))
         said = [*shown, *said, *(_broken(schema, rows) if schema.constraints else ())]
     for sentence in said:
         say(sentence)
@@ -260,13 +261,17 @@ def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
     return [f"constraint '{text}': {n:,} of {len(rows):,} rows break it" for text, n in broken.items() if n]
 
 
-def _shown(name: str, finding: Finding) -> list[str]:
-    """What the table shows about one column, in sentences."""
-    said = []
+def _shown(name: str, finding: Finding, missing: bool) -> list[str]:
+    """What the table shows about one column, in sentences; `missing`: whether it has a place for missing values."""
+    said, rows = [], partial(counted, what="row")
     if finding.unread:
-        said.append(f"{name}: {finding.unread:,} rows do not hold what its kind reads; a run would refuse them")
+        verb = "does" if finding.unread == 1 else "do"
+        said.append(f"{rows(finding.unread)} {verb} not hold what its kind reads; a run would refuse them")
+    if finding.absent and not missing:
+        said.append(f"{rows(finding.absent)} without a value would be given one; missing: true keeps them missing")
+    if finding.outside:
+        said.append(f"{rows(finding.outside)} outside of its bounds would go to its first or last bin")
     if finding.unlisted:
-        said.append(
-            f"{name}: {finding.unlisted:,} values in {finding.unlisted_rows:,} rows are in none of its categories"
-        )
-    return said
+        values = f"{counted(finding.unlisted, 'value')} in {rows(finding.unlisted_rows)}"
+        said.append(f"{values} {'is' if finding.unlisted == 1 else 'are'} in none of its categories")
+    return [f"{name}: {sentence}" for sentence in said]

@@ -61,6 +61,8 @@ class Finding:
         unlisted: different values that are none of its categories.
         unlisted_rows: rows that hold them.
         unread: rows whose cells are not of the column's kind.
+        absent: rows without a value.
+        outside: rows whose number lies beyond the bounds.
         shown: what the rows hold, in words: for the eyes of their holder.
     """
 
@@ -68,6 +70,8 @@ class Finding:
     unlisted: int = 0
     unlisted_rows: int = 0
     unread: int = 0
+    absent: int = 0
+    outside: int = 0
     shown: str = ""
 
 
@@ -91,7 +95,8 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
 def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     if isinstance(column, BinnedColumn):
         return _ordered(schema, column, series)
-    profile = Profile.of(series, schema.missing_text)
+    # "NA" may be a country.
+    profile = Profile.of(series, frozenset(word for word in schema.missing_text if not column.lists(word)))
     texts: list[str] = profile.texts.to_pylist()
     codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
     own = np.array([column.lists(text) for text in texts], dtype=bool)
@@ -102,7 +107,8 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     shown = ", ".join(f"{written(column.values[code])} {int(rows[code]):,}" for code in often)
     shown += f", and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     shown += f"; {len(rare)} held by fewer than {few} rows" if rare else ""
-    return Finding(rare, int((~own).sum()), int(profile.counts[~own].sum()), shown=shown + _absent(profile.missing))
+    shown += _absent(profile.missing)
+    return Finding(rare, int((~own).sum()), int(profile.counts[~own].sum()), absent=profile.missing, shown=shown)
 
 
 def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
@@ -112,11 +118,13 @@ def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
     except DataError:  # dates among numbers
         return Finding(unread=len(series))
     unread, known = encoder.unread("x"), numbers[~np.isnan(numbers)]
+    absent, (lower, upper) = len(series) - len(known) - unread, column.span
     if not len(known):
-        return Finding(unread=unread, shown="no value")
+        return Finding(unread=unread, absent=absent, shown="no value")
+    outside = int(np.count_nonzero((known < lower) | (known >= upper + 1 if column.whole else known > upper)))
     low, middle, high = (column.bound(number) for number in (known.min(), np.sort(known)[len(known) // 2], known.max()))
-    shown = f"from {low} to {high}, half of them up to {middle}" + _absent(len(series) - len(known) - unread)
-    return Finding(unread=unread, shown=shown)
+    shown = f"from {low} to {high}, half of them up to {middle}" + _absent(absent)
+    return Finding(unread=unread, absent=absent, outside=outside, shown=shown)
 
 
 def _absent(rows: int) -> str:

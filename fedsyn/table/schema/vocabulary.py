@@ -387,8 +387,11 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True
         low, high = float(rest.min()), float(rest.max())
         gap = value - high if value > high else low - value
         if gap > high - low or (value < 0 <= low):
-            advice = f"list it under missing_values: ['{value:g}']" if text else "make it missing in the table"
-            return f"{value:g} stands far from the rest: does it stand for a missing value? Then {advice}"
+            advice = f"set missing_values: ['{value:g}']" if text else "make it missing in the table"
+            return (
+                f"{value:g} stands far from the rest: does it stand for a missing value? Then {advice}, and in this "
+                "column missing: true and bounds without it"
+            )
     return None
 
 

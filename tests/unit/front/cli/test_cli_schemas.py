@@ -155,7 +155,31 @@ def test_check_counts_what_a_run_would_refuse(fedsyn: Fedsyn, folder: Path) -> N
     rows.to_csv(folder / "other.csv", index=False)
     result = fedsyn("schema", "check", "schema.yaml", "--data", "other.csv")
     assert "Temperatur: 5 rows do not hold what its kind reads" in result.out
-    assert "Station: 1 values in 3 rows are in none of its categories" in result.out and "Keller" not in result.out
+    assert "Station: 1 value in 3 rows is in none of its categories" in result.out and "Keller" not in result.out
+
+
+def test_check_counts_what_a_sentinel_leaves_behind(fedsyn: Fedsyn, folder: Path) -> None:
+    """Rows that become missing need a place, and bounds that reach none of them."""
+    ages = ["999"] * 30 + ["40", "75"] * 100
+    (folder / "ages.csv").write_text("age,land\n" + "".join(f"{age},NA\n{age},GB\n" for age in ages), encoding="utf-8")
+    result = fedsyn("schema", "draft", "ages.csv", "--out", "schema.yaml")
+    hint = "Then set missing_values: ['999'], and in this column missing: true and bounds without it."
+    assert hint in " ".join(result.out.split())
+    text = (
+        (folder / "schema.yaml")
+        .read_text(encoding="utf-8")
+        .replace("    missing: true\n", "")
+        .replace("GB]", "GB, NA]")
+    )
+    text = re.sub(r"upper: \d+", "upper: 60", text)
+    (folder / "schema.yaml").write_text(text + "missing_values: ['999']\n", encoding="utf-8")
+    said = fedsyn("schema", "check", "schema.yaml", "--data", "ages.csv").out
+    assert "age: 60 rows without a value would be given one; missing: true keeps them missing\n" in said
+    assert "age: 200 rows outside of its bounds would go to its first or last bin\n" in said
+    assert "land: " not in said.replace("land: read", "")  # NA is one of its categories
+    text = re.sub("upper: 60", "upper: 110\n    missing: true", text)
+    (folder / "schema.yaml").write_text(text + "missing_values: ['999']\n", encoding="utf-8")
+    assert "without a value" not in fedsyn("schema", "check", "schema.yaml", "--data", "ages.csv").out
 
 
 def test_review_approves_named_columns(fedsyn: Fedsyn, folder: Path) -> None:
