@@ -27,6 +27,7 @@ from fedsyn.table.schema.review import (
 )
 
 _KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit\n[b]uy: the run finds it by noisy sums"
+_WORDS = {word: word[0] for word in ("yes", "no", "drop", "quit", "buy", "public", "fold", "edit")}
 _OF_CATEGORIES = "   [p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: north, south"
 _OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: 0, 110"
 
@@ -56,10 +57,10 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
                 say(f"the rows: {plain(found[name].shown)}")
             keys = _KEYS + (_OF_CATEGORIES if isinstance(schema.columns[name], CategoricalColumn) else _OF_BOUNDS)
             answer = typer.prompt(f"{keys}\n", default="n", show_default=False).strip()
-            letter = answer.lower() if len(answer) == 1 else ""
-            if letter == "q":
+            answer = _WORDS.get(answer.lower(), answer.lower() if len(answer) == 1 else answer)
+            if answer == "q":
                 return
-            if letter == "n" or _answered(file, name, letter or answer, found, few):
+            if answer == "n" or _answered(file, name, answer, found, few):
                 break
     _ask_about_constraints(file)
     waiting = left(Schema.load(file), found, few)
@@ -79,7 +80,7 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
             public = typer.prompt("public because").strip() if answer == "p" else None
             text = approve(text, [name], How(few, public, answer == "f", answer == "b"), found, str(file))
         elif len(answer) > 1:
-            text = typed(text, name, answer, str(file))
+            text = typed(text, name, answer, str(file), (found or {}).get(name))
         else:
             raise InputError(f"expected one of the letters, bounds or categories, got '{plain(answer)}'")
     except InputError as error:

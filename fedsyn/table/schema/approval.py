@@ -63,6 +63,7 @@ class Finding:
         unread: rows whose cells are not of the column's kind.
         absent: rows without a value.
         outside: rows whose number lies beyond the bounds.
+        values: what the rows of a column of categories hold, as text.
         shown: what the rows hold, in words: for the eyes of their holder.
     """
 
@@ -72,6 +73,7 @@ class Finding:
     unread: int = 0
     absent: int = 0
     outside: int = 0
+    values: tuple[str, ...] = ()
     shown: str = ""
 
 
@@ -108,7 +110,8 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     shown += f", and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     shown += f"; {len(rare)} held by fewer than {few} rows" if rare else ""
     shown += _absent(profile.missing)
-    return Finding(rare, int((~own).sum()), int(profile.counts[~own].sum()), absent=profile.missing, shown=shown)
+    unlisted, held = int((~own).sum()), int(profile.counts[~own].sum())
+    return Finding(rare, unlisted, held, absent=profile.missing, values=tuple(texts), shown=shown)
 
 
 def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:

@@ -71,11 +71,12 @@ def _remarked(text: str, name: str, where: str) -> range:
     return range(start, end)
 
 
-def typed(text: str, name: str, answer: str, where: str = "schema") -> str:
+def typed(text: str, name: str, answer: str, where: str = "schema", found: Finding | None = None) -> str:
     """The text with a column's public bounds (`0, 110`) or categories (`north, south`) as they were typed, approved.
 
     Raises:
-        SchemaError: not two bounds, or values that the column cannot have.
+        SchemaError: not two bounds, values that the column cannot have, or categories that neither its rows (`found`)
+            nor, without them, its draft has: a word that was meant as something else.
     """
     schema = Schema.loads(text, where)
     column = schema.every_column[name]
@@ -92,7 +93,13 @@ def typed(text: str, name: str, answer: str, where: str = "schema") -> str:
         keys["groups"] = {value: members for value, members in column.groups.items() if value in listed} or None
     else:
         raise SchemaError(f"'{name}' is of kind {column.kind}, which has no bounds or categories")
-    return answered(text, name, schema.edited(**{name: keys}).to_dict()["columns"][name] | {"approved": True}, where)
+    edited = schema.edited(**{name: keys})
+    new = edited.every_column[name]
+    if isinstance(new, CategoricalColumn) and isinstance(column, CategoricalColumn) and name not in schema.open:
+        held = [value for value in (found.values if found else column.categories) if value != new.other_value]
+        if held and not any(map(new.lists, held)):
+            raise SchemaError(f"column '{name}' has none of these values: type a key, or categories that it holds")
+    return answered(text, name, edited.to_dict()["columns"][name] | {"approved": True}, where)
 
 
 # What a draft remarks ------------------------------------------------------------------------------------------------

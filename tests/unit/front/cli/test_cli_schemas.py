@@ -165,13 +165,8 @@ def test_check_counts_what_a_sentinel_leaves_behind(fedsyn: Fedsyn, folder: Path
     result = fedsyn("schema", "draft", "ages.csv", "--out", "schema.yaml")
     hint = "Then set missing_values: ['999'], and in this column missing: true and bounds without it."
     assert hint in " ".join(result.out.split())
-    text = (
-        (folder / "schema.yaml")
-        .read_text(encoding="utf-8")
-        .replace("    missing: true\n", "")
-        .replace("GB]", "GB, NA]")
-    )
-    text = re.sub(r"upper: \d+", "upper: 60", text)
+    text = (folder / "schema.yaml").read_text(encoding="utf-8").replace("    missing: true\n", "")
+    text = re.sub(r"upper: \d+", "upper: 60", text.replace("GB]", "GB, NA]"))
     (folder / "schema.yaml").write_text(text + "missing_values: ['999']\n", encoding="utf-8")
     said = fedsyn("schema", "check", "schema.yaml", "--data", "ages.csv").out
     assert "age: 60 rows without a value would be given one; missing: true keeps them missing\n" in said
@@ -262,6 +257,26 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     assert schema.columns["q1"].unordered == ("keine Angabe",) and schema.aside["left"].kind == "drop"
     result = fedsyn("schema", "check", "schema.yaml", "--data", "visits.csv")
     assert result.code == 0 and "'subject': 40 people" in result.out
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [("yes", ""), ("quit", ""), ("drop", ""), ("north, south", "error: "), ("0, 10", "error: ")]
+)
+@pytest.mark.parametrize("data", [[], ["--data", "visits.csv"]])
+def test_a_word_is_its_key_and_categories_that_no_row_holds_are_refused(
+    answer: str, said: str, data: list[str], fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
+    assert fedsyn("init", "visits.csv").code == 0
+    answers = iter([answer, "Quit"])
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda *_, **__: next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    result = fedsyn("schema", "review", "schema.yaml", *data)
+    assert result.code == 0 and ("error: " in result.out) == bool(said), result
+    ward = Schema.load(folder / "schema.yaml").every_column["ward"].model_dump()
+    assert ward["kind"] == "drop" if answer == "drop" else ward["categories"] == ("A", "B", "C")
+    if said:
+        assert "error: column 'ward' has none of these values: type a key, or categories that it holds" in result.out
 
 
 def test_a_constraint_that_was_seen_is_stated_only_if_a_person_says_so(
