@@ -191,6 +191,7 @@ def not_approved(left: Mapping[str, Sequence[str]]) -> str:
 _WORDS = {
     "kind": "its kind",
     "bounds": "its bounds and bins",
+    "bins": "its bins",
     "categories": "its categories",
     "missing": "whether values are missing",
 }
@@ -254,14 +255,14 @@ def _private(data: dict[str, Any]) -> dict[str, Any]:
     out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "ordered", "unordered", "width")
     kept = {key: value for key, value in data.items() if key not in out}
     if "categories" in data:
-        return {**kept, "categories": PRIVATE, "drafted": _without(data, "categories")}
+        return {**kept, "categories": PRIVATE, "drafted": _without(data, "categories", "rare")}
     if data["kind"] == "boolean" or data["kind"] in ASIDE:
         return data  # there is nothing to find
-    return {**kept, "bounds": PRIVATE, "drafted": _without(data, "bounds")}
+    return {**kept, "bounds": PRIVATE, "drafted": _without(data, "bounds", "bins")}
 
 
-def _without(data: Mapping[str, Any], mark: str) -> list[str]:
-    return [other for other in data.get("drafted", ()) if other not in (mark, "rare")]
+def _without(data: Mapping[str, Any], *marks: str) -> list[str]:
+    return [mark for mark in data.get("drafted", ()) if mark not in marks]
 
 
 def _folded(data: dict[str, Any], rare: tuple[Any, ...], where: str, name: str) -> dict[str, Any]:

@@ -283,7 +283,7 @@ class Schema(BaseModel, Shown):
         >>> table = pd.DataFrame({"age": [34, 51] * 30, "ward": ["north", "south"] * 30})
         >>> schema = Schema.draft(table).edited(age={"lower": 0, "upper": 110})
         >>> schema.unapproved
-        {'age': ('kind', 'missing'), 'ward': ('kind', 'categories', 'missing')}
+        {'age': ('kind', 'bins', 'missing'), 'ward': ('kind', 'categories', 'missing')}
         >>> schema.approve("age", "ward", frame=table).unapproved
         {}
 
@@ -297,8 +297,8 @@ class Schema(BaseModel, Shown):
     def edited(self, **columns: dict[str, Any]) -> Schema:
         """The schema with other settings of some columns, such as `age={"lower": 0}`. None takes a setting out.
 
-        A new `kind` starts from nothing; of edges those between new bounds stay. What is set is no longer listed under
-        `drafted`.
+        A new `kind` starts from nothing; of edges those between new bounds stay (`bins_between`). What is set is no
+        longer listed under `drafted`; beside new bounds the drafted `bins` are.
 
         Raises:
             SchemaError: no such column, or not a valid schema.
@@ -313,9 +313,12 @@ class Schema(BaseModel, Shown):
             moved = kept and {"lower", "upper"} & given.keys()
             if moved and isinstance(column, BinnedColumn) and isinstance(column.bins, tuple):
                 with suppress(ValueError, TypeError):  # a bound that is none is said below
-                    new["bins"] = column.edges_between(*(given.get(k, getattr(column, k)) for k in ("lower", "upper")))
+                    bounds = {key: given.get(key, getattr(column, key)) for key in ("lower", "upper")}
+                    new |= {**bounds, "bins": column.bins_between(**bounds)}
             known = {mark for key, marks in _ANSWERS.items() if key in given for mark in marks}
-            new["drafted"] = [mark for mark in new.get("drafted", ()) if mark not in known]
+            left = {"bounds": "bins"} if "bins" not in given else {}
+            marks = [left.get(mark, mark) if mark in known else mark for mark in new.get("drafted", ())]
+            new["drafted"] = [mark for mark in marks if mark not in known]
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
         return Schema.from_dict(data)
 
@@ -539,6 +542,7 @@ _ANSWERS = {
     "lower": ("bounds",),
     "upper": ("bounds",),
     "bounds": ("bounds",),
+    "bins": ("bins",),
     "categories": ("categories", "rare"),
     "missing": ("missing",),
 }

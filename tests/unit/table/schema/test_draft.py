@@ -350,7 +350,9 @@ def test_a_sentinel_is_said_of_text_and_of_numbers(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "rows.csv", index=False)
     cells = read_cells(tmp_path / "rows.csv").frame
     guesses = draft_columns(cells, text=True)
-    assert "list it under missing_values: ['999']" in " ".join(guesses["x"].hints)
+    assert "set missing_values: ['999'], and in this column missing: true and bounds without it" in " ".join(
+        guesses["x"].hints
+    )
     advised = {**Schema.from_dict(drafted_schema(guesses)).to_dict(), "missing_values": ["999"]}
     schema = Schema.from_dict(advised).edited(x={"missing": True, "lower": 0, "upper": 90})
     codes = encode_file(tmp_path / "rows.csv", schema)

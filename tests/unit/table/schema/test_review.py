@@ -146,7 +146,11 @@ def test_a_schema_is_edited_and_approved_as_an_object() -> None:
     schema = Schema.draft(rows(), text=True)
     assert schema.columns["age"].drafted == ("kind", "bounds", "missing")
     edited = schema.edited(age={"lower": 0, "upper": 110, "missing": True}, ward={"other": None, "public": "known"})
-    assert edited.columns["age"].drafted == ("kind",) and edited.columns["age"].upper == 110
+    assert edited.columns["age"].drafted == ("kind", "bins") and edited.columns["age"].upper == 110
+    assert left(edited)["age"] == ["its kind", "its bins"]  # as many as the rows carry, still
+    assert schema.edited(age={"lower": 0, "upper": 110, "bins": 11}).columns["age"].drafted == ("kind", "missing")
+    assert edited.edited(age={"bins": 11}).columns["age"].drafted == ("kind",)
+    assert edited.approve("age", private=True).columns["age"].drafted == ("kind",)
     assert schema.columns["age"].upper != 110  # the old one is as it was
     assert edited.edited(age={"kind": "drop"}).aside["age"].kind == "drop"
     approved = edited.approve(frame=rows())
@@ -217,11 +221,15 @@ def test_a_proposed_constraint_is_stated_or_goes() -> None:
 
 def test_bounds_and_categories_are_typed() -> None:
     column = Schema.loads(typed(TEXT, "age", "0, 120")).columns["age"]
-    assert (column.lower, column.upper, column.approved, column.drafted) == (0, 120, True, ("kind", "missing"))
+    assert (column.lower, column.upper, column.approved, column.drafted) == (0, 120, True, ("kind", "bins", "missing"))
     tail = TEXT.replace("lower: 0\n    upper: 110", "bins: [0, 10, 20, 50, 110]")
     column = Schema.loads(typed(tail, "age", "-5, 40")).columns["age"]
     assert column.bins == (-5, 0, 10, 20, 40)  # the edges between stay
     assert Schema.loads(tail).edited(age={"upper": 60}).columns["age"].bins == (0, 10, 20, 50, 60)
+    column = Schema.loads(typed(tail, "age", "0, 9")).columns["age"]
+    assert (column.lower, column.upper, column.bins) == (0, 9, 4)  # one bin would be left of four
+    column = Schema.loads(tail).edited(age={"upper": 10}).columns["age"]
+    assert (column.lower, column.upper, column.bins) == (0, 10, 4)
     column = Schema.loads(typed(TEXT, "ward", "north; the east; south")).columns["ward"]
     assert column.categories == ("north", "the east", "south") and column.approved
     assert Schema.loads(typed(TEXT, "town", "a, b")).columns["town"].drafted == ()  # nothing rare is left
