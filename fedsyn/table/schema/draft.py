@@ -430,6 +430,12 @@ def draft_columns(
         is_label = name == label
         asked = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
+    marks = {g.column.mark for g in guesses.values() if isinstance(g.column, DecimalColumn) and g.column.places != 3}
+    for j, name in enumerate(names):
+        if marks == {","} and _may_be_thousands(guesses[name].column, frame.iloc[:, j]):
+            asked = GuessOptions(bins or FINEST, name == label, name == label or name in keep, ",", stored=not text)
+            again = _guess(frame.iloc[:, j].rename(name), asked)
+            guesses[name] = again if isinstance(again.column, IntegerColumn) else guesses[name]
     if bins is None:
         words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
         for name, column in resolved({n: guess.column for n, guess in guesses.items()}, frame, words).items():
@@ -439,6 +445,15 @@ def draft_columns(
     for name, said in places_on_earth(bounds).items():
         guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, said))
     return guesses
+
+
+def _may_be_thousands(column: ColumnBase, series: pd.Series) -> bool:
+    """Whether text of three decimals each, such as 7.192, is of whole numbers where all others have decimal commas."""
+    import pandas as pd
+
+    if not isinstance(column, DecimalColumn) or pd.api.types.is_numeric_dtype(series.dtype):
+        return False
+    return (column.places, column.mark) == (3, ".") and not Profile.of(series).any_matches(r"^\D*0\.")
 
 
 def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> dict[str, Any]:

@@ -342,6 +342,27 @@ def test_negative_amounts_in_parentheses_are_read_and_written(written: list[obje
     assert guess(several(["(3)", "-2"])).column.kind == "categorical"
 
 
+@pytest.mark.parametrize(
+    ("other", "values", "thousands"),
+    [
+        ("1,5", ["7.192", "12.040", "800"], "."),
+        ("1,5", ["7.192 €", "12.040 €"], "."),
+        ("1,5", ["0.192", "12.040"], None),
+        ("1,5", ["7.19", "12.040"], None),
+        ("1.5", ["7.192", "12.040"], None),
+        ("1", ["7.192", "12.040"], None),
+    ],
+)
+def test_three_digits_behind_a_point_are_thousands_in_a_file_of_decimal_commas(
+    other: str, values: list[str], thousands: str | None
+) -> None:
+    frame = pd.DataFrame({"a": several([other, other.replace("5", "7")]), "b": several(values, 60 // len(values))})
+    column = draft_columns(frame, text=True)["b"].column
+    assert column.model_dump().get("thousands") == thousands
+    assert column.kind == ("decimal" if thousands is None else "integer")
+    assert draft_columns(frame.assign(b=[7.192, 12.04] * 30))["b"].column.kind == "decimal"
+
+
 def test_a_sentinel_is_said_of_text_and_of_numbers(tmp_path: Path) -> None:
     """And what the hint advises does it."""
     values = [*[k % 90 for k in range(300)], *[999] * 30]
