@@ -86,7 +86,7 @@ class SeenLinks:
         looked: pairs that were measured or sketched.
         least: the association that half of these would have shown; 1: none would have.
         joined: unordered columns some of whose values were looked at together.
-        orderless: those of them whose values nothing released has put in an order.
+        orderless: those of them, of more than two values, that nothing released has put in an order.
     """
 
     links: tuple[SeenLink, ...] = ()
@@ -170,7 +170,7 @@ def seen_links(
     found.sort(key=lambda link: -link.judged().loss)
     joined = tuple(name for name in domain if name in grouped)
     scored = frozenset[str]().union(*(g.scored for g in sketched.values()))
-    orderless = tuple(name for name in joined if name not in scored)
+    orderless = tuple(n for n in joined if n not in scored and len(getattr(columns[n], "categories", ())) > 2)
     return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), joined, orderless)
 
 

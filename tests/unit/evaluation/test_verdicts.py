@@ -147,6 +147,9 @@ def test_a_column_that_became_other_is_lost() -> None:
     assert states["postcode"] == "lost" and states["age"] == "kept"
     assert "100% of the real rows are 'other'" in found.sentence()
     assert "a schema that lists the values of postcode" in found.sentence()
+    few = {**schema.columns, "postcode": CategoricalColumn(categories=("0,5", "0,6"))}
+    found = beside(Schema(columns=few, approved=True), real, real)
+    assert found.sentence().endswith("what would help most: a schema that reads postcode as numbers")
 
 
 def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:

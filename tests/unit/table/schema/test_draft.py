@@ -16,6 +16,7 @@ from exports import PERSONAL, hospital
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.table.data.cells import read_cells
 from fedsyn.table.data.stream import encode_file
@@ -165,7 +166,17 @@ def test_placeholders_among_numbers_and_dates_are_missing_values() -> None:
 
 
 def test_text_among_numbers_is_said() -> None:
-    assert "mostly numbers" in guess([*several([str(k) for k in range(20)]), "a lot"]).why
+    """And what its hint proposes reads it; it names no word of few rows."""
+    found = guess([*several([str(k) for k in range(20)]), "a lot"])
+    assert "mostly numbers" in found.why and "a lot" not in found.hints[0]
+    values = [*[f"{k / 10:.1f}".replace(".", ",") for k in range(200)], *["<0,5"] * 40]
+    (hint,) = guess(values).hints
+    advised = re.fullmatch(r"numbers, and words .*\? Then ({.*}) and missing_values: (\[.*\])", hint)
+    assert advised is not None and advised[2] == "['<0,5']"
+    column, words = (yamlio.loads(text, "x") for text in advised.groups())
+    schema = Schema.from_dict({"columns": {"x": column}, "missing_values": words})
+    block = schema.block(pd.DataFrame({"x": values}))
+    assert schema.columns["x"].kind == "decimal" and (block.codes[200:, 0] == schema.columns["x"].size - 1).all()
 
 
 # Persons --------------------------------------------------------------------------------------------------------------
