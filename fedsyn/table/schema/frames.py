@@ -69,8 +69,14 @@ def kind_of(given: Any) -> Kind:
 
 
 def in_kind(table: pa.Table, kind: Kind) -> Any:
-    """Return an Arrow table as a table of a library other than pandas."""
-    return import_module("polars").from_arrow(table) if kind == "polars" else table
+    """Return an Arrow table as a table of a library other than pandas; ordered categories are an Enum of Polars."""
+    if kind != "polars":
+        return table
+    polars = import_module("polars")
+    ordered = [name for name in table.column_names if getattr(table[name].type, "ordered", False)]
+    values = {name: table[name].combine_chunks().dictionary.to_pylist() for name in ordered}
+    enums = {name: polars.Enum(own) for name, own in values.items() if all(isinstance(value, str) for value in own)}
+    return polars.from_arrow(table).cast(enums)
 
 
 def frame_of_arrow(table: pa.Table) -> pd.DataFrame:

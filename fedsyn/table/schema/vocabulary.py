@@ -403,5 +403,7 @@ def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
         return [name for name in bounds if name in fit and known_words(key) & set(words_of(name))]
 
     pairs = zip(called("latitude", 90), called("longitude", 180), strict=False)
-    said = "a place, with '{}': the two point at persons, and are learned apart; an area (one column) would say more"
+    said = (
+        "a place, with '{}': the two may point at persons, and are learned apart; an area (one column) would say more"
+    )
     return {name: said.format(other) for a, b in pairs for name, other in ((a, b), (b, a))}

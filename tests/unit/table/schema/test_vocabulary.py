@@ -206,3 +206,4 @@ def test_answers_are_named_only_if_many_rows_hold_them() -> None:
 def test_a_place_is_two_columns() -> None:
     said = places_on_earth({"lat": (47.0, 50.0), "site lon": (8.0, 14.0), "long": (0.0, 900.0), "age": (0.0, 90.0)})
     assert set(said) == {"lat", "site lon"} and "'site lon'" in said["lat"]
+    assert "may point at persons" in said["lat"]
