@@ -19,6 +19,7 @@ from fedsyn.table.schema.approval import Finding, How, left
 from fedsyn.table.schema.review import (
     answered,
     approve,
+    example_of,
     proposed_lines,
     remarks_on,
     stated,
@@ -28,8 +29,8 @@ from fedsyn.table.schema.review import (
 
 _KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit\n[b]uy: the run finds it by noisy sums"
 _WORDS = {word: word[0] for word in ("yes", "no", "drop", "quit", "buy", "public", "fold", "edit")}
-_OF_CATEGORIES = "   [p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: north, south"
-_OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: 0, 110"
+_OF_CATEGORIES = "   [p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: {}"
+_OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: {}"
 
 
 def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int) -> None:
@@ -55,8 +56,11 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
                 say(f"note: {plain(remark)}")
             if found is not None and name in found:
                 say(f"the rows: {plain(found[name].shown)}")
-            keys = _KEYS + (_OF_CATEGORIES if isinstance(schema.columns[name], CategoricalColumn) else _OF_BOUNDS)
-            answer = typer.prompt(f"{keys}\n", default="n", show_default=False).strip()
+            column = schema.columns[name]
+            keys = _KEYS + (_OF_CATEGORIES if isinstance(column, CategoricalColumn) else _OF_BOUNDS)
+            answer = typer.prompt(
+                f"{keys.format(plain(example_of(column)))}\n", default="n", show_default=False
+            ).strip()
             answer = _WORDS.get(answer.lower(), answer.lower() if len(answer) == 1 else answer)
             if answer == "q":
                 return
@@ -114,7 +118,10 @@ def _edited(text: str, name: str, where: str) -> str:
     import click
 
     column = yamlio.dumps(Schema.loads(text, where).to_dict()["columns"][name])
-    changed = click.edit(column, extension=".yaml")
+    try:
+        changed = click.edit(column, extension=".yaml")
+    except click.ClickException as error:
+        raise InputError(f"{error.message}; set EDITOR to an editor of this machine") from None
     if changed is None:
         return text
     new = with_column(text, name, yamlio.loads(changed, name), where)

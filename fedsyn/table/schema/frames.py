@@ -49,7 +49,8 @@ def as_frame(given: AnyFrame) -> pd.DataFrame:
         return given
     expected = "expected a DataFrame (pandas, Polars, Arrow, a DuckDB relation)"
     if not is_table(given):
-        raise DataError(f"{expected}; found {type(given).__name__}")
+        lazy = "; collect it first: .collect()" if hasattr(given, "collect") else ""
+        raise DataError(f"{expected}; found {type(given).__name__}{lazy}")
     try:
         return frame_of_arrow(pa.table(given))
     except (pa.ArrowException, TypeError, ValueError):  # a column; a stream that was read already

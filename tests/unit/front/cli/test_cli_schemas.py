@@ -259,6 +259,26 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     assert result.code == 0 and "'subject': 40 people" in result.out
 
 
+def test_bounds_are_asked_for_and_typed_as_the_cells_are_written(
+    fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in ISO 8601; an editor that is not there ends nothing."""
+    rows = "".join(f"{1 + k % 28:02d}.0{1 + k % 9}.2024;{k % 90},5;{k % 3}\n" for k in range(200))
+    (folder / "stays.csv").write_text("came;weight;n\n" + rows, encoding="utf-8")
+    assert fedsyn("schema", "draft", "stays.csv", "--out", "schema.yaml").code == 0
+    answers = iter(["e", "01.01.2024, 2024-12-31", "0,5; 120", "0, 9"])
+    asked: list[str] = []
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda text, **_: asked.append(text) or next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setenv("EDITOR", "/no/such/editor")
+    result = fedsyn("schema", "review", "schema.yaml")
+    assert result.code == 0 and "error: /no/such/editor" in result.out and "set EDITOR" in result.out, result
+    examples = [text.rstrip().rpartition("such as: ")[2] for text in asked[1:]]
+    assert examples == ["01.01.2024, 30.09.2024", "0,0; 90,0", "0, 2"]
+    bounds = [(column.lower, column.upper) for column in Schema.load(folder / "schema.yaml").columns.values()]
+    assert bounds == [("2024-01-01", "2024-12-31"), (0.5, 120.0), (0, 9)]
+
+
 @pytest.mark.parametrize(
     ("answer", "said"), [("yes", ""), ("quit", ""), ("drop", ""), ("north, south", "error: "), ("0, 10", "error: ")]
 )

@@ -100,6 +100,11 @@ def test_polars_frames() -> None:
     assert isinstance(in_kind(arrow(), "polars"), polars.DataFrame)
 
 
+def test_a_lazy_frame_is_to_be_collected() -> None:
+    with pytest.raises(DataError, match=r"found LazyFrame; collect it first: \.collect\(\)"):
+        as_frame(pytest.importorskip("polars").LazyFrame({"a": [1]}))
+
+
 @pytest.mark.parametrize("rows", [0, 50])
 def test_an_enum_of_polars_comes_back_as_one(rows: int) -> None:
     polars = pytest.importorskip("polars")
