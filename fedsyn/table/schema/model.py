@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
@@ -30,7 +30,7 @@ from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
-from fedsyn.table.schema.values import MISSING_TEXT
+from fedsyn.table.schema.values import MISSING_TEXT, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +103,13 @@ class Schema(BaseModel, Shown):
             "table": data.get("table") or tuple(given),
             "open": {**data.get("open", {}), **wanted},
         }
+
+    @field_validator("missing_values", mode="before")
+    @classmethod
+    def _numbers_as_text(cls, words: Any) -> Any:
+        if not isinstance(words, list | tuple):
+            return words
+        return [written(word) if type(word) in (int, float) else word for word in words]
 
     @model_validator(mode="after")
     def _names_are_usable(self) -> Schema:
@@ -560,7 +567,7 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
         loc = [str(part) for part in item["loc"]]
         # Inside a column: columns, name, kind, key, and then pydantic's own bookkeeping about unions.
         in_column = loc[:1] in (["columns"], ["aside"]) and len(loc) > 3
-        key = loc[3] if in_column else loc[-1] if loc else ""
+        key = loc[3] if in_column else next((part for part in reversed(loc) if not part.isdigit()), "")
         where = f"column '{loc[1]}': " if loc[:1] in (["columns"], ["aside"]) and len(loc) > 1 else ""
         if item["type"] == "extra_forbidden":
             allowed = list((KINDS | ASIDE)[loc[2]].model_fields) if in_column else list(allowed_keys)
