@@ -118,11 +118,13 @@ def drafted(
         )
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     holding = proposed_constraints(schema, cells.frame)
+    for name in {one.unknown for one in holding} - {""}:
+        guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
     if bins is None and holding:
         for name in {name for one in holding for name in one.columns}:
             if isinstance(column := guesses[name].column, BinnedColumn):  # wide bins keep little of what it holds to
                 guesses[name] = replace(guesses[name], column=column.cut(FINEST))
-        schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
+    schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     said, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
     said[first] = [f"{rows:,} rows.{carried(guesses, rows)}", *said.get(first, ())]
     return cells, guesses, holding, schema.dumps(said)
