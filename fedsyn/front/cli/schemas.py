@@ -113,8 +113,9 @@ def drafted(
     guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
     if not any(guess.column.kind in KINDS for guess in guesses.values()):
         raise DataError(
-            f"no column of {files[0]} is left to synthesise: each is empty, personal, free text, or different in every "
-            f"row; --keep NAME keeps one that is not empty{''.join(f'; {note}' for note in cells.notes)}"
+            f"no column of {files[0]} is left to synthesise: each is empty, personal, free text, one value in every "
+            "row, or different in every row; --keep NAME keeps one that is not empty"
+            + "".join(f"; {note}" for note in cells.notes)
         )
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     holding = proposed_constraints(schema, cells.frame)

@@ -116,6 +116,7 @@ def test_options_that_cannot_be_used(fedsyn: Fedsyn, folder: Path, arguments: li
         (b"a,b\n1,\0\n", ["NUL bytes"]),
         (b"a,b\n1,2,3\n", ["more cells than the header"]),
         (b"a,b\n,\n,NA\n", ["no column of bad.csv is left to synthesise"]),
+        (b"a,b\n" + b"1,x\n" * 30, ["one value in every row"]),
         (b"1.5,2\n3,4.5\n", ["does not name columns"]),
     ],
 )
