@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.errors import DataError, SchemaError, nearest
+from fedsyn.output import counted
 from fedsyn.table.schema.base import ASIDE, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.encoding import Encoder
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
-from fedsyn.table.schema.vocabulary import FEW_ROWS
+from fedsyn.table.schema.vocabulary import FEW_ROWS, FOR_ONE_ROW
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -142,8 +143,9 @@ def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
             rows = f"'{name}' says which person a row is of, who may have several"
             if frame is not None and name in frame.columns:
                 counts = Profile.of(frame[name], schema.missing_text).counts
-                rows = f"'{name}': {len(counts):,} people, up to {int(counts.max(initial=0)):,} rows each"
-            said.append(f"{rows}: epsilon is for one row, not for one person")
+                most = counted(int(counts.max(initial=0)), "row")
+                rows = f"'{name}': {counted(len(counts), 'person', 'people')}, up to {most} each"
+            said.append(f"{rows}: {FOR_ONE_ROW}")
     return said
 
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.output import counted
 from fedsyn.table.schema.base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn, column_dict
@@ -27,6 +28,7 @@ from fedsyn.table.schema.values import MISSING_TEXT, mostly_numbers
 from fedsyn.table.schema.vocabulary import (
     ENOUGH,
     FEW_ROWS,
+    FOR_ONE_ROW,
     is_free_text,
     is_icd,
     is_person,
@@ -114,8 +116,8 @@ def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | 
     hints: tuple[str, ...] = ()
     if kind is IdentifierColumn and profile.values < profile.present and is_person(profile.name):
         keys |= {"person": True}
-        rows = f"{profile.values:,} people, up to {int(profile.counts.max()):,} rows each"
-        hints = (f"{rows}: epsilon is for one row, not for one person",)
+        people = counted(profile.values, "person", "people")
+        hints = (f"{people}, up to {int(profile.counts.max()):,} rows each: {FOR_ONE_ROW}",)
     return Guess(kind.model_validate(keys), profile.values, profile.missing / max(1, profile.rows), why, hints=hints)
 
 

@@ -74,6 +74,10 @@ def is_person(name: str) -> bool:
     return bool({whole, rest} & known_words("persons")) or (rest != whole and rest in known_words("persons_in_names"))
 
 
+#: What follows for a column of persons who may have several rows.
+FOR_ONE_ROW = "epsilon is for one row, not for one person; to protect persons, make one row of each"
+
+
 def is_icd(profile: Profile) -> bool:
     """Return whether a column holds ICD-10 codes: all look so, and a dot in one of ten or the column's name says it."""
     if is_person(profile.name) or not profile.all_match(_ICD):

@@ -239,7 +239,10 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
     result = fedsyn("init", "visits.csv")
     out = " ".join(result.out.split())
-    assert "subject: 40 people, up to 6 rows each: epsilon is for one row, not for one person." in out
+    said = (
+        "40 people, up to 6 rows each: epsilon is for one row, not for one person; to protect persons, make one row of"
+    )
+    assert f"subject: {said} each." in out
     assert "Holds in all rows (240 without a missing value): came <= left." in out
     answers = iter(["A, B, C, D", "y", "2024-01-01, 2024-06-30", "0", "d", "y", "n"])  # of what was dropped nothing
     asked: list[str] = []
