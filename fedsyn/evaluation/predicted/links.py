@@ -102,14 +102,18 @@ class SeenLinks:
         if not rest:
             return ""
         if not self.looked:
-            return f"nothing was released of its {self.pairs:,} pairs of columns, so nobody knows what links them"
-        which = f"the other {rest:,} pairs" if self.links else f"its {rest:,} pairs of columns"
+            return f"nothing was released of its {_pairs(self.pairs)} of columns, so nobody knows what links them"
+        which = f"the other {_pairs(rest)}" if self.links else f"its {_pairs(rest)} of columns"
         text = f"in {which} no link was seen, but one weaker than {self.least:.2f} would not be seen"
         if self.least >= 1.0:
             text = f"in {which} no link was seen, nor could any be: noise outweighs it"
         if self.looked < self.pairs:
-            text += f", and {self.pairs - self.looked:,} were not looked at"
+            text += f", and {self.pairs - self.looked:,} not looked at"
         return f"{text}, nor one between values that were looked at together" if self.joined else text
+
+
+def _pairs(count: int) -> str:
+    return "pair" if count == 1 else f"{count:,} pairs"
 
 
 def seen_links(

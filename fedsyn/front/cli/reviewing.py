@@ -12,7 +12,7 @@ import typer
 
 from fedsyn import yamlio
 from fedsyn.errors import InputError
-from fedsyn.front.cli.console import writing
+from fedsyn.front.cli.console import wrapped, writing
 from fedsyn.output import plain, say
 from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.approval import Finding, How, left
@@ -29,7 +29,7 @@ from fedsyn.table.schema.review import (
 
 _KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit\n[b]uy: the run finds it by noisy sums"
 _WORDS = {word: word[0] for word in ("yes", "no", "drop", "quit", "buy", "public", "fold", "edit")}
-_OF_CATEGORIES = "   [p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: {}"
+_OF_CATEGORIES = "\n[p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: {}"
 _OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: {}"
 
 
@@ -50,12 +50,12 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             if name not in waiting:
                 break
             say(f"\n{number} of {len(names)}: {name}")
-            say(yamlio.dumps(schema.to_dict()["columns"][name]).rstrip())
-            say(f"read from the data: {'; '.join(waiting[name])}")
+            say(yamlio.dumps(schema.to_dict()["columns"][name], width=80).rstrip())
+            say(wrapped(f"read from the data: {'; '.join(waiting[name])}"))
             for remark in remarks_on(file.read_text(encoding="utf-8"), name, str(file)):
-                say(f"note: {plain(remark)}")
+                say(wrapped(f"note: {plain(remark)}"))
             if found is not None and name in found:
-                say(f"the rows: {plain(found[name].shown)}")
+                say(wrapped(f"the rows: {plain(found[name].shown)}"))
             column = schema.columns[name]
             keys = _KEYS + (_OF_CATEGORIES if isinstance(column, CategoricalColumn) else _OF_BOUNDS)
             answer = typer.prompt(
@@ -68,7 +68,8 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
                 break
     _ask_about_constraints(file)
     waiting = left(Schema.load(file), found, few)
-    say(f"{file}: {'still to approve: ' + ', '.join(waiting) if waiting else 'nothing is left to approve'}")
+    said = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
+    say(wrapped(f"{file}: {said}"))
 
 
 def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] | None, few: int) -> bool:
@@ -104,7 +105,7 @@ def _ask_about_constraints(file: Path) -> None:
         except InputError:  # one of its columns is not modelled any more
             new, answer = text, "n"
         if not answer:
-            say(f"\nholds in all rows ({rows} without a missing value): {plain(rule)}")
+            say("\n" + wrapped(f"holds in all rows ({rows} without a missing value): {plain(rule)}"))
             keys = "[y]es, it must: state it as a constraint   [n]o, it only happens to   [l]ater"
             answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()[:1]
         if answer in ("y", "n"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedsyn.errors import ConfigError, DataError, nearest
-from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, writing
+from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, wrapped, writing
 from fedsyn.output import counted, say
 
 if TYPE_CHECKING:
@@ -73,10 +73,8 @@ def draft_command(
     with writing(out):
         out.write_text(text, encoding="utf-8")
     show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), file)
-    say(
-        f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
-        f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}"
-    )
+    said = f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:"
+    say(f"{wrapped(said)}\n  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}")
 
 
 def file_options(
@@ -127,7 +125,7 @@ def drafted(
                 guesses[name] = replace(guesses[name], column=column.cut(FINEST))
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     said, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
-    said[first] = [f"{rows:,} rows.{carried(guesses, rows)}", *said.get(first, ())]
+    said[first] = [f"{counted(rows, 'row')}.{carried(guesses, rows)}", *said.get(first, ())]
     return cells, guesses, holding, schema.dumps(said)
 
 
@@ -183,10 +181,12 @@ def check_command(
         say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
         command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
-        say(f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}")
+        need = f"{counted(len(schema.columns), 'column')} need{'s' * (len(schema.columns) == 1)} approval"
+        say(f"{len(waiting)} of {need}: {command}")
         raise typer.Exit(1)
     apart = ", ".join(name for name in schema.aside if name not in schema.order)
-    say(f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""))
+    out = f"; left out: {apart}" if apart else ""
+    say(f"{file}: {counted(len(schema.columns), 'column')}, nothing needs approval{out}")
 
 
 @app.command("review")
@@ -230,7 +230,7 @@ def review_command(
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
     say(
-        f"{file}: approved {len(names)} column{'s' if len(names) != 1 else ''}"
+        f"{file}: approved {counted(len(names), 'column')}"
         + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve")
     )
     if proposed_lines(text):
@@ -261,7 +261,7 @@ def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
         broken = schema.violations(rows)
     except DataError as error:  # said of the column already
         return [f"constraints are not counted: {error}"]
-    return [f"constraint '{text}': {n:,} of {len(rows):,} rows break it" for text, n in broken.items() if n]
+    return [f"constraint '{text}': {n:,} of {counted(len(rows), 'row')} break it" for text, n in broken.items() if n]
 
 
 def _shown(name: str, finding: Finding, missing: bool) -> list[str]:

@@ -19,6 +19,7 @@ import fedsyn
 from experiments.held_out.held_tables import TABLES
 from experiments.verdicts.run import SHRUNK, compared
 from fedsyn.config import RunConfig
+from fedsyn.evaluation.learners.prediction import Prediction
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.scores import link, moments
@@ -129,6 +130,11 @@ def test_a_mean_that_moves_by_a_fifth_of_a_standard_deviation_is_lost(loss: floa
     schema = Schema(columns={"x": NumericColumn(lower=0, upper=100, bins=50)}, approved=True)
     found = beside(schema, real, real + 10 * loss)
     assert found.columns[0].judged().state == state and found.verdict().uses()["regression"] is not (state == "lost")
+
+
+def test_a_label_that_real_rows_do_not_predict_is_not_judged() -> None:
+    told = Prediction("pregnant", "AUC", 0.62, 0.51, 0.5, held_out=True, rows=100).words()
+    assert told == "cannot be judged: real rows do not predict pregnant"  # "a model that learned it from the table ..."
 
 
 def test_a_column_that_became_other_is_lost() -> None:

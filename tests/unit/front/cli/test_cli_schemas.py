@@ -355,6 +355,20 @@ def test_a_table_in_one_file_has_one_holder_who_adds_the_noise() -> None:
     assert (typed.federation.clients, typed.synthesis.format) == (2, "parquet")
 
 
+def test_what_init_says_fits_80_columns_and_counts_one_of_each(fedsyn: Fedsyn, folder: Path) -> None:
+    """Commands are not broken, which are to be pasted."""
+    (folder / "one.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    result = fedsyn("init", "one.csv")
+    lines = [line.rstrip() for line in result.out.splitlines() if not line.startswith("  fedsyn ")]
+    assert result.code == 0 and max(map(len, lines)) <= 80
+    out = " ".join(result.out.split())
+    assert "1 row was read. At epsilon 1, its pair of columns shows no link." in out and "whole numbers; 1 bin " in out
+    assert "#? 1 row. At" in (folder / "schema.yaml").read_text(encoding="utf-8")
+    assert "1 column:" in repr(Schema.loads("columns: {a: {kind: boolean}}")) and "2 of 2 columns need" in (
+        fedsyn("schema", "check", "schema.yaml").out
+    )
+
+
 def test_several_files_are_holders(fedsyn: Fedsyn, folder: Path) -> None:
     write_hospital(folder / "second.csv", rows=200, seed=1, encoding="utf-8")
     result = fedsyn("init", "patients.csv", "second.csv")

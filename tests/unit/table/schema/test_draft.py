@@ -28,6 +28,7 @@ from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.proposals import proposed_constraints
 from fedsyn.table.schema.review import _HOLD, remarks, without_remarks
+from fedsyn.table.schema.vocabulary import FOR_ONE_ROW
 from fedsyn.table.schema.written import outward, outward_days, outward_seconds
 
 # Cells that people leave in tables.
@@ -301,7 +302,7 @@ def test_a_column_that_says_which_person_a_row_is_of(typed: bool) -> None:
     frame = pd.DataFrame({"subject": values if typed else [f"s{k}" for k in values], "y": [1, 2] * 100})
     found = draft_columns(frame, text=not typed)["subject"]
     assert found.column.kind == "identifier" and found.column.person  # type: ignore[attr-defined]
-    assert found.hints == ("40 people, up to 5 rows each: epsilon is for one row, not for one person",)
+    assert found.hints == (f"40 people, up to 5 rows each: {FOR_ONE_ROW}",)
     once = draft_columns(pd.DataFrame({"patient_id": [f"s{k}" for k in range(60)]}), text=True)["patient_id"]
     assert not once.column.person and once.hints == ()  # type: ignore[attr-defined]
 
