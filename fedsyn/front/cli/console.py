@@ -50,7 +50,8 @@ _FILES = "fedsyn.table.data"
 
 def wrapped(text: str) -> str:
     """A text in lines that fit the terminal."""
-    return "\n".join(textwrap.wrap(text, min(out_console.width, 100), break_on_hyphens=False))
+    width = min(out_console.width, 100)
+    return "\n".join(textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False))
 
 
 class _Said(logging.Handler):

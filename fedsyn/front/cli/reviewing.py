@@ -58,9 +58,8 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
                 say(wrapped(f"the rows: {plain(found[name].shown)}"))
             column = schema.columns[name]
             keys = _KEYS + (_OF_CATEGORIES if isinstance(column, CategoricalColumn) else _OF_BOUNDS)
-            answer = typer.prompt(
-                f"{keys.format(plain(example_of(column)))}\n", default="n", show_default=False
-            ).strip()
+            keys = keys.format(plain(example_of(column)))
+            answer = typer.prompt(f"{keys}\n", default="n", show_default=False).strip()
             answer = _WORDS.get(answer.lower(), answer.lower() if len(answer) == 1 else answer)
             if answer == "q":
                 return

@@ -229,12 +229,10 @@ def review_command(
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
-    say(
-        f"{file}: approved {counted(len(names), 'column')}"
-        + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve")
-    )
+    rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
+    say(wrapped(f"{file}: approved {counted(len(names), 'column')}; {rest}"))
     if proposed_lines(text):
-        say("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them.")
+        say(wrapped("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them."))
 
 
 def _read(schema: Schema, data: list[str] | None, few: int) -> tuple[pd.DataFrame | None, dict[str, Finding] | None]:

@@ -112,7 +112,7 @@ def example_of(column: Any) -> str:
 def _bound(column: BinnedColumn, text: str) -> Any:
     """A bound that is written as the column's cells are, or as a schema has it."""
     number = None if column.reads_numbers else column.parse(text)
-    return yamlio.loads(text, "a bound") if number is None else column.bound(number)
+    return yamlio.loads(text, "a bound") if number is None or np.isnan(number) else column.bound(number)
 
 
 # What a draft remarks ------------------------------------------------------------------------------------------------

@@ -46,6 +46,9 @@ label: ward  # to predict
 """
 
 
+DAYS = "{kind: date, lower: 2024-01-01, upper: 2024-12-31, format: '%d.%m.%Y', drafted: [bounds]}"
+
+
 def rows(west: int = 3) -> pd.DataFrame:
     ward = ["north"] * 40 + ["south"] * (60 - west) + ["west"] * west
     ages = [str(20 + k % 50) for k in range(100)]
@@ -240,11 +243,12 @@ def test_bounds_and_categories_are_typed() -> None:
         ("age", "0", "expected two bounds, such as '0, 110', got 1"),
         ("age", "9, 2", r"lower \(9\) is above upper \(2\)"),
         ("age", "low, high", "lower: must be a number"),
+        ("came", "NA, NaN", "is not a date in ISO 8601"),
         ("ward", "north, north", "categories must be distinct"),
         ("name", "a, b", "of kind identifier"),
     ):
         with pytest.raises(SchemaError, match=said):
-            typed(TEXT, name, answer)
+            typed(TEXT.replace("  name:", f"  came: {DAYS}\n  name:"), name, answer)
 
 
 def test_the_holder_sees_the_rows() -> None:
