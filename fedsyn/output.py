@@ -55,6 +55,15 @@ def plain(text: str, keep: str = "\n") -> str:
     return "".join(letter if letter in keep or not _is_odd(letter) else _escape(letter) for letter in text)
 
 
+def counted(count: int, what: str, several: str | None = None) -> str:
+    """Return a number of things in words.
+
+    >>> counted(1, "row"), counted(1200, "row"), counted(2, "person", "people")
+    ('1 row', '1,200 rows', '2 people')
+    """
+    return f"{count:,} {what if count == 1 else several or what + 's'}"
+
+
 def _is_odd(letter: str) -> bool:
     return letter not in _JOINERS and unicodedata.category(letter) in _ODD
 

@@ -97,19 +97,21 @@ def loads(text: str, where: str) -> Any:
         if "nesting" in (getattr(error, "problem", None) or ""):  # libyaml 0.2.6 looks ahead, and no deeper than 1,000
             raise ConfigError(f"{where}: {_TOO_DEEP}") from None
         mark = getattr(error, "problem_mark", None)
-        raise ConfigError(f"{where}: not valid YAML{_at(text, mark.line) if mark else ''}") from None
+        at = _at(text, mark.line, getattr(error, "problem", None)) if mark else ""
+        raise ConfigError(f"{where}: not valid YAML{at}") from None
 
 
-def _at(text: str, number: int) -> str:
+def _at(text: str, number: int, problem: str | None) -> str:
     lines = text.splitlines()
     line = lines[number] if number < len(lines) else ""
-    tab = "\t" in line[: len(line) - len(line.lstrip())]
-    return f" at line {number + 1}" + (": a tab stands there, and YAML indents with spaces" if tab else "")
+    if "\t" in line[: len(line) - len(line.lstrip())]:
+        problem = "a tab stands there, and YAML indents with spaces"
+    return f" at line {number + 1}" + (f": {problem}" if problem else "")
 
 
-def dumps(data: Any) -> str:
+def dumps(data: Any, width: int = 110) -> str:
     """Writes plain data as YAML: keys in their own order, flat lists on one line, text in Unicode."""
-    return escaped(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=110))
+    return escaped(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=width))
 
 
 def in_one_line(data: Any) -> str:

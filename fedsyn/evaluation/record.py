@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 from pydantic import TypeAdapter
 
+from fedsyn.evaluation.verdict import few
 from fedsyn.notebook import Shown
 
 #: Found by comparing with a simulation's real rows: not for publication.
@@ -57,6 +58,17 @@ class Evaluation(Shown, ABC):
     def of_document(cls, document: Mapping[str, Any]) -> Self:
         """Inverse of `document`."""
         return cls.from_dict(document)
+
+
+def of_unlisted(names: Sequence[str], numbers: Collection[str]) -> str:
+    """Return what would help columns of which many values are `other`, as one clause.
+
+    >>> of_unlisted(["ward", "CRP"], ["CRP", "age"])
+    'a schema that reads CRP as numbers and lists the values of ward'
+    """
+    read, listed = [n for n in names if n in numbers], [n for n in names if n not in numbers]
+    parts = [f"reads {few(read)} as numbers"] if read else []
+    return f"a schema that {' and '.join([*parts, *([f'lists the values of {few(listed)}'] if listed else [])])}"
 
 
 def sentence(text: str) -> str:

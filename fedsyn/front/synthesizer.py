@@ -18,7 +18,7 @@ from fedsyn.config import DEFAULT_MECHANISM, MOST_ROWS, RunConfig, SynthesisNode
 from fedsyn.errors import ConfigError, DataError, NotFittedError, SchemaError, UnknownParameter, nearest
 from fedsyn.loading import parse_config
 from fedsyn.notebook import Bar, Shown, View
-from fedsyn.output import console
+from fedsyn.output import console, counted
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.table.schema import Schema
@@ -144,7 +144,7 @@ class Synthesizer(Generic[F]):
         given = ", ".join(f"{name}={value!r}" for name, value in shown.items())
         if not self.__sklearn_is_fitted__():
             return f"Synthesizer({given}), not fitted"
-        return f"Synthesizer({given}), fitted: {self.n_features_in_} columns, {self.ledger_.summary}"
+        return f"Synthesizer({given}), fitted: {counted(self.n_features_in_, 'column')}, {self.ledger_.summary}"
 
     # fit --------------------------------------------------------------------------------------------------------------
 

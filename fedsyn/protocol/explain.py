@@ -10,7 +10,7 @@ from typing import Any
 from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.output import plain
+from fedsyn.output import counted, plain
 from fedsyn.privacy import Ledger, PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
@@ -236,18 +236,14 @@ def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> st
         if in_shares and one.fewest - one.corrupted == 1:
             sized.append("each of them adds the whole noise")
         elif in_shares:
-            sized.append(f"its noise assumes {_many(one.corrupted, 'known share')}")
+            sized.append(f"its noise assumes {counted(one.corrupted, 'known share')}")
         if masked:
-            sized.append(f"its masks assume {_many(one.colluding, 'holder')} on the server's side")
+            sized.append(f"its masks assume {counted(one.colluding, 'holder')} on the server's side")
         text += f"; {', '.join(sized)} ({corrupted})"
     unpinned = node.capabilities.pins_clients and node.roster is None and config.runtime.engine == "deployment"
     if unpinned and not contract.store:
         text += "; the crypto party adds the whole noise once more, as no client's key is pinned (aggregation.roster)"
     return text
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def statements_page(contracts: Mapping[str, type[Contract]]) -> str:

@@ -94,6 +94,8 @@ def test_keys_of_different_mappings_are_not_doubled_and_an_alias_is_what_it_name
         ("a: &a {x: 1}\nb:\n  <<: *a\n", "here: a merge key (<<) stands in line 3: write the keys out"),
         ("a: &a [*a]", "not valid YAML at line 1"),
         ("a: *b", "not valid YAML at line 1"),
+        ("a: 1\nb: [1, 2\nc: 3\n", "not valid YAML at line 3: did not find expected ',' or ']'"),
+        ("a: b: c\n", "not valid YAML at line 1: mapping values are not allowed in this context"),
         ("a: &a 1\nb: &a 2\n", "not valid YAML at line 2"),
         ("a: 1\n---\nb: 2\n", "not valid YAML at line 2"),
         ("a: !!binary aGk=", "not valid YAML at line 1"),

@@ -52,7 +52,7 @@ class Prediction:
         """Return what a model learns from the table beside what it learns from real rows, as a clause."""
         good = (self.real - self.guess) * (-1 if self.measure == "RMSE" else 1)
         if good <= (0.02 if self.measure == "AUC" else 0.02 * abs(self.guess)):
-            return f"real rows do not predict {self.label} either"
+            return f"cannot be judged: real rows do not predict {self.label}"
         if self.kept >= 0.9:
             return "predicts nearly as well as real rows"
         if self.kept >= 0.5:

@@ -86,7 +86,7 @@ class SeenLinks:
         looked: pairs that were measured or sketched.
         least: the association that half of these would have shown; 1: none would have.
         joined: unordered columns some of whose values were looked at together.
-        orderless: those of them whose values nothing released has put in an order.
+        orderless: those of them, of more than two values, that nothing released has put in an order.
     """
 
     links: tuple[SeenLink, ...] = ()
@@ -102,14 +102,18 @@ class SeenLinks:
         if not rest:
             return ""
         if not self.looked:
-            return f"nothing was released of its {self.pairs:,} pairs of columns, so nobody knows what links them"
-        which = f"the other {rest:,} pairs" if self.links else f"its {rest:,} pairs of columns"
+            return f"nothing was released of its {_pairs(self.pairs)} of columns, so nobody knows what links them"
+        which = f"the other {_pairs(rest)}" if self.links else f"its {_pairs(rest)} of columns"
         text = f"in {which} no link was seen, but one weaker than {self.least:.2f} would not be seen"
         if self.least >= 1.0:
             text = f"in {which} no link was seen, nor could any be: noise outweighs it"
         if self.looked < self.pairs:
-            text += f", and {self.pairs - self.looked:,} were not looked at"
+            text += f", and {self.pairs - self.looked:,} not looked at"
         return f"{text}, nor one between values that were looked at together" if self.joined else text
+
+
+def _pairs(count: int) -> str:
+    return "pair" if count == 1 else f"{count:,} pairs"
 
 
 def seen_links(
@@ -170,7 +174,7 @@ def seen_links(
     found.sort(key=lambda link: -link.judged().loss)
     joined = tuple(name for name in domain if name in grouped)
     scored = frozenset[str]().union(*(g.scored for g in sketched.values()))
-    orderless = tuple(name for name in joined if name not in scored)
+    orderless = tuple(n for n in joined if n not in scored and len(getattr(columns[n], "categories", ())) > 2)
     return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), joined, orderless)
 
 

@@ -24,12 +24,12 @@ from fedsyn.evaluation.predicted.effects import Scenario, SketchError, Source
 from fedsyn.evaluation.predicted.errors import Predicted, Predictor
 from fedsyn.evaluation.predicted.links import SeenLinks, seen_links
 from fedsyn.evaluation.predicted.moments import DOUBT, SeenMoments, seen_moments
-from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, sentence
+from fedsyn.evaluation.record import PREDICTED_FILE, Evaluation, of_unlisted, sentence
 from fedsyn.evaluation.verdict import LOST, Judged, Verdict, few, folded, judged
 from fedsyn.inference import AnyModel, Evidence, MixtureModel
 from fedsyn.notebook import Bar, View
 from fedsyn.table.counting.workload import Workload
-from fedsyn.table.schema import Schema
+from fedsyn.table.schema import CategoricalColumn, Schema
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,6 +83,7 @@ class PredictedQuality(Evaluation):
         seen: the pairs that what was released links.
         moments: of columns of numbers.
         other: of each column of categories, the share of the table's rows that have an unlisted value.
+        numbers: those of them whose categories are mostly numbers.
         why: why nothing is said; everything else is empty then.
     """
 
@@ -98,6 +99,7 @@ class PredictedQuality(Evaluation):
     seen: SeenLinks = field(default_factory=SeenLinks)
     moments: Mapping[str, SeenMoments] = field(default_factory=dict)
     other: Mapping[str, float] = field(default_factory=dict)
+    numbers: tuple[str, ...] = ()
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
@@ -156,7 +158,7 @@ class PredictedQuality(Evaluation):
         """Return what would help most, as one clause."""
         folded = [name for name, share in self.other.items() if share > LOST["other"]]
         if folded:
-            return f"a schema that lists the values of {few(folded)}"
+            return of_unlisted(folded, self.numbers)
         if orderless := self.seen.orderless:
             return f"values in their order (ordered: true), if they have one, in {few(orderless)}"
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
@@ -263,7 +265,7 @@ def predict_quality(
         len(workload.cliques) - len(cliques),
         seen_links(predictor.effects, sketch_errors, pairs, schema, moments),
         moments,
-        {} if schema is None else _other(schema, predictor.effects.masses),
+        *(({}, ()) if schema is None else _other(schema, predictor.effects.masses)),
     )
 
 
@@ -281,9 +283,12 @@ def _formed(workload: Workload, domain: Domain) -> tuple[list[Clique], list[floa
     return cliques, weights
 
 
-def _other(schema: Schema, masses: Mapping[str, Floats]) -> dict[str, float]:
+def _other(schema: Schema, masses: Mapping[str, Floats]) -> tuple[dict[str, float], tuple[str, ...]]:
+    """What is `other`, and where that hides numbers."""
     shares = {name: folded(column, masses[name]) for name, column in schema.columns.items()}
-    return {name: round(share, 4) for name, share in shares.items() if share}
+    found = {name: round(share, 4) for name, share in shares.items() if share}
+    columns = {name: column for name, column in schema.columns.items() if isinstance(column, CategoricalColumn)}
+    return found, tuple(name for name in found if columns[name].lists_numbers)
 
 
 def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Predictor) -> PredictedError:

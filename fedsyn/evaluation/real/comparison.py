@@ -36,7 +36,7 @@ from fedsyn.evaluation.real.scores import (
     places,
     shares,
 )
-from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, sentence
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence
 from fedsyn.evaluation.verdict import (
     CHANCE,
     LEAST_LINK,
@@ -44,13 +44,12 @@ from fedsyn.evaluation.verdict import (
     Correlation,
     Judged,
     Verdict,
-    few,
     folded,
     judged,
     judged_link,
 )
 from fedsyn.notebook import Bar, View
-from fedsyn.table.schema import BinnedColumn, Column, Schema
+from fedsyn.table.schema import BinnedColumn, CategoricalColumn, Column, Schema
 from fedsyn.table.schema.binned import NUMBERS
 
 MOST_ROWS = 200_000
@@ -72,6 +71,7 @@ class ColumnScore:
         other: share of the real rows whose value the schema does not list.
         moments: mean and standard deviation of the real values and of the synthetic ones; None without order.
         ordered: whether its values are numbers or dates; plain: whether they are numbers.
+        lists_numbers: whether it lists text that is mostly numbers.
         labels: what each code stands for.
         real, synthetic: shares of the rows that have each code.
     """
@@ -86,6 +86,7 @@ class ColumnScore:
     labels: tuple[str, ...]
     real: tuple[float, ...]
     synthetic: tuple[float, ...]
+    lists_numbers: bool = False
 
     def judged(self) -> Judged:
         """Return what became of the column, by the worst of its losses."""
@@ -206,7 +207,7 @@ class TableComparison(Evaluation):
         folded = [column.name for column in self.columns if column.other > LOST["other"]]
         lost = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
         if folded:
-            return f"a schema that lists the values of {few(folded)}"
+            return of_unlisted(folded, [column.name for column in self.columns if column.lists_numbers])
         sizes = {column.name: len(column.labels) for column in self.columns}
         cells = [sizes[pair.first] * sizes[pair.second] for pair in lost]
         if cells and float(np.median(cells)) > max(64, self.real_rows / 20):
@@ -337,6 +338,7 @@ def _columns(
                 labels=axis_labels(column),
                 real=_rounded(p[axis]),
                 synthetic=_rounded(q[axis]),
+                lists_numbers=isinstance(column, CategoricalColumn) and column.lists_numbers,
             )
         )
     return tuple(sorted(columns, key=lambda column: -column.judged().loss)), p

@@ -18,7 +18,7 @@ from fedsyn.evaluation.report.evaluations import NOT_FOR_PUBLICATION, cards, sec
 from fedsyn.evaluation.report.figures import Figure
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table, number
-from fedsyn.output import filled
+from fedsyn.output import counted, filled
 from fedsyn.privacy.against import in_words
 from fedsyn.privacy.unit import unit_from_dict
 
@@ -121,7 +121,7 @@ def readme(facts: RunFacts) -> str:
 
 def first_sentence(facts: RunFacts) -> str:
     """What the table is fit for, then what it was made from and for whom it is private."""
-    size = "a synthetic table" if facts.rows is None else f"a synthetic table of {facts.rows:,} rows"
+    size = "a synthetic table" if facts.rows is None else f"a synthetic table of {counted(facts.rows, 'row')}"
     holders = f"the rows of {facts.clients:,} holders" if facts.clients > 1 else "the rows of one holder"
     if facts.joined is not None and facts.joined < facts.clients:
         holders = f"the rows of {facts.joined:,} of {facts.clients:,} holders"
@@ -131,7 +131,7 @@ def first_sentence(facts: RunFacts) -> str:
     if facts.evaluations:  # holders answer for distances, released values for links: both are said
         last = next((n for n, found in enumerate(facts.evaluations) if not isinstance(found, FederatedQuality)), 0)
         good = "; ".join(found.sentence() for found in reversed(facts.evaluations[: last + 1]))
-    text = f"This is {size} and {len(facts.domain)} columns; {good}. "
+    text = f"This is {size} and {counted(len(facts.domain), 'column')}; {good}. "
     text += f"It was made by {facts.mechanism} from {holders} of {facts.source}{run}; "
     guarantee = f"epsilon = {ledger['epsilon']:.4g} and delta = {ledger['delta']:g}"
     if ledger["private"]:

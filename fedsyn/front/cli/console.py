@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -45,6 +46,12 @@ YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmat
 
 
 _FILES = "fedsyn.table.data"
+
+
+def wrapped(text: str) -> str:
+    """A text in lines that fit the terminal."""
+    width = min(out_console.width, 100)
+    return "\n".join(textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False))
 
 
 class _Said(logging.Handler):

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from fedsyn.config import DEFAULT_MECHANISM
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK
+from fedsyn.output import counted
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.registry import contract_class
 from fedsyn.selection.rows import weakest_shown
@@ -58,15 +59,17 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
     apart = [name for name, guess in guesses.items() if isinstance(guess.column, AsideColumn)]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
-    said = [f"{rows:,} rows were read.{carried(guesses, rows)}"] if rows else []
+    read = f"{counted(rows, 'row')} {'was' if rows == 1 else 'were'} read."
+    said = [f"{read}{carried(guesses, rows)}"] if rows else []
     if apart:
         said.append(f"Left out of the synthetic table: {', '.join(apart)}; --keep NAME keeps one of them.")
     for name, (values, held) in folded.items():
-        said.append(f"{name}: {values:,} values, in {held:,} rows together, are not listed and become 'other'.")
+        folds = "is not listed and becomes" if values == 1 else "are not listed and become"
+        said.append(f"{name}: {counted(values, 'value')}, in {counted(held, 'row')} together, {folds} 'other'.")
     if rare:
-        counted = ", ".join(f"{name} ({count})" for name, count in rare.items())
+        named = ", ".join(f"{name} ({count})" for name, count in rare.items())
         said.append(
-            f"Categories that fewer than {FEW_ROWS} rows hold: {counted}. They are approved only with a reason "
+            f"Categories that fewer than {FEW_ROWS} rows hold: {named}. They are approved only with a reason "
             "(public: WHY), or folded into 'other'."
         )
     said += [f"{name}: {hint}." for name, guess in guesses.items() for hint in guess.hints]
@@ -86,17 +89,20 @@ def carried(guesses: Mapping[str, Guess], rows: int) -> str:
         return ""
     weakest = weakest_shown(PrivacyBudget(EPSILON, DELTA).mu ** 2 * share, pairs, rows, CHANCE)
     few, last = int(np.count_nonzero(weakest <= LEAST_LINK)), weakest[-1]
+    link = f"a link from a Cramér's V of {max(0.01, last):.2f} on"
+    if pairs == 1:
+        return f" At epsilon {EPSILON:g}, its pair of columns shows {'no link' if last > 1 else link}."
     said = f" At epsilon {EPSILON:g}, of {pairs:,} pairs of columns looked at together, "
-    said += "none shows a link" if last > 1 else f"each shows a link from a Cramér's V of {max(0.01, last):.2f} on"
+    said += "none shows a link" if last > 1 else f"each shows {link}"
     return said + (f" by itself; of {few:,} (a workload), each from {LEAST_LINK:g} on." if 0 < few < pairs else ".")
 
 
 def _why(guess: Guess) -> str:
     if isinstance(guess.column, BinnedColumn):
-        round_ = " round" if isinstance(guess.column.bins, tuple) else ""
-        return f"{guess.why}; {guess.column.size - guess.column.missing}{round_} bins"
+        round_ = "round " if isinstance(guess.column.bins, tuple) else ""
+        return f"{guess.why}; {counted(guess.column.size - guess.column.missing, f'{round_}bin')}"
     if guess.folded[0]:
-        return f"{guess.why}; {guess.folded[0]:,} values become 'other'"
+        return f"{guess.why}; {counted(guess.folded[0], 'value')} in 'other'"
     return f"{guess.why}; {guess.rare} rare" if guess.rare else guess.why
 
 

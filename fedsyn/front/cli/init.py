@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedsyn.front.cli.console import ForceOption, may_write, out_console, writing
+from fedsyn.front.cli.console import ForceOption, may_write, out_console, wrapped, writing
 from fedsyn.front.cli.schemas import (
     BinsOption,
     DecimalOption,
@@ -56,12 +56,11 @@ def init(
             path.write_text(content, encoding="utf-8")
     show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
     data = " ".join(f"--data {shlex.quote(file)}" for file in files)
-    say(
-        f"run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
-        f"and look at epsilon and delta in run.yaml. Then:\n"
-        f"  fedsyn schema review schema.yaml {data}\n"
-        f"  fedsyn run run.yaml"
+    said = wrapped(
+        "run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
+        "and look at epsilon and delta in run.yaml. Then:"
     )
+    say(f"{said}\n  fedsyn schema review schema.yaml {data}\n  fedsyn run run.yaml")
 
 
 def config_text(files: Sequence[str], options: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,14 +15,14 @@ from fedsyn.front.cli.console import (
     SetOption,
     err_console,
     may_write,
-    out_console,
+    wrapped,
     writing,
 )
 from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.evaluation.report.tables import Table
-    from fedsyn.front.plan import Plan
+    from fedsyn.front.plan import Change, Plan
 
 _STANDS = {
     "typical tables": "Nothing is known of the table. Three drawn ones stand in for it: weakly, typically and "
@@ -36,6 +35,13 @@ _CHANGES = {
     "half the bins": "Half the bins would make the error of pairs, counted in those bins,",
     "every second column": "Without every second column the error of the other pairs would be",
     "merged": "Neighbours merged, two columns into one of at most {bins:,.0f} values, would make the error of pairs",
+}
+
+
+_SAME = {
+    "half the bins": "Half the bins",
+    "every second column": "Leaving out every second column",
+    "merged": "Merging neighbours, two columns into one,",
 }
 
 
@@ -78,11 +84,11 @@ def plan(
     if as_json:
         say(json.dumps(found.to_dict(), indent=1))
         return
-    table, width = _table(found), min(out_console.width, 100)
+    table = _table(found)
     sizes = [max(map(len, column)) for column in zip(table.head, *table.rows, strict=True)]
     lines = ["  ".join(map(str.rjust, row, sizes)) for row in (table.head, *table.rows)]
     for text in _texts(found):
-        lines += ["", *textwrap.wrap(text, width)]
+        lines += ["", wrapped(text)]
     say("\n".join([_title(found), "", *lines]))
 
 
@@ -105,10 +111,7 @@ def _table(found: Plan) -> Table:
 def _texts(found: Plan) -> list[str]:
     own, minutes = found.expected[found.own], found.minutes
     lasts = f"{60.0 * minutes:,.0f} seconds" if minutes < 2.0 else f"{minutes:,.0f} minutes"
-    changes = [
-        f"{_CHANGES[one.what].format(bins=own.run.bins)} {one.then:.3f} instead of {one.now:.3f}."
-        for one in found.changes
-    ]
+    changes = [_changed(one, own.run.bins) for one in found.changes]
     return [
         "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of "
         "sketch_aim on the tables that chose it. 'links from': the association (Cramér's V) that half of the pairs "
@@ -119,6 +122,14 @@ def _texts(found: Plan) -> list[str]:
         f"{own.run.up:.2g} MB; the run takes {lasts} or more: computed here, one holder after the "
         "other, and half a second for each exchange of a deployment.",
     ]
+
+
+def _changed(change: Change, bins: float) -> str:
+    """What a coarser table would do, as a sentence."""
+    now, then = f"{change.now:.3f}", f"{change.then:.3f}"
+    if now == then:
+        return f"{_SAME[change.what]} would make no difference to the error of pairs, {now}."
+    return f"{_CHANGES[change.what].format(bins=bins)} {then} instead of {now}."
 
 
 def _bins(bins: float, side: float) -> str:

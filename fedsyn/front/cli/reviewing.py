@@ -12,13 +12,14 @@ import typer
 
 from fedsyn import yamlio
 from fedsyn.errors import InputError
-from fedsyn.front.cli.console import writing
+from fedsyn.front.cli.console import wrapped, writing
 from fedsyn.output import plain, say
 from fedsyn.table.schema import CategoricalColumn, Schema
 from fedsyn.table.schema.approval import Finding, How, left
 from fedsyn.table.schema.review import (
     answered,
     approve,
+    example_of,
     proposed_lines,
     remarks_on,
     stated,
@@ -27,8 +28,9 @@ from fedsyn.table.schema.review import (
 )
 
 _KEYS = "[y]es, public as it stands   [n]o, not now   [d]rop the column   [q]uit\n[b]uy: the run finds it by noisy sums"
-_OF_CATEGORIES = "   [p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: north, south"
-_OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: 0, 110"
+_WORDS = {word: word[0] for word in ("yes", "no", "drop", "quit", "buy", "public", "fold", "edit")}
+_OF_CATEGORIES = "\n[p]ublic because ...   [f]old rare ones into 'other'\nor the categories, such as: {}"
+_OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: {}"
 
 
 def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int) -> None:
@@ -48,22 +50,25 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
             if name not in waiting:
                 break
             say(f"\n{number} of {len(names)}: {name}")
-            say(yamlio.dumps(schema.to_dict()["columns"][name]).rstrip())
-            say(f"read from the data: {'; '.join(waiting[name])}")
+            say(yamlio.dumps(schema.to_dict()["columns"][name], width=80).rstrip())
+            say(wrapped(f"read from the data: {'; '.join(waiting[name])}"))
             for remark in remarks_on(file.read_text(encoding="utf-8"), name, str(file)):
-                say(f"note: {plain(remark)}")
+                say(wrapped(f"note: {plain(remark)}"))
             if found is not None and name in found:
-                say(f"the rows: {plain(found[name].shown)}")
-            keys = _KEYS + (_OF_CATEGORIES if isinstance(schema.columns[name], CategoricalColumn) else _OF_BOUNDS)
+                say(wrapped(f"the rows: {plain(found[name].shown)}"))
+            column = schema.columns[name]
+            keys = _KEYS + (_OF_CATEGORIES if isinstance(column, CategoricalColumn) else _OF_BOUNDS)
+            keys = keys.format(plain(example_of(column)))
             answer = typer.prompt(f"{keys}\n", default="n", show_default=False).strip()
-            letter = answer.lower() if len(answer) == 1 else ""
-            if letter == "q":
+            answer = _WORDS.get(answer.lower(), answer.lower() if len(answer) == 1 else answer)
+            if answer == "q":
                 return
-            if letter == "n" or _answered(file, name, letter or answer, found, few):
+            if answer == "n" or _answered(file, name, answer, found, few):
                 break
     _ask_about_constraints(file)
     waiting = left(Schema.load(file), found, few)
-    say(f"{file}: {'still to approve: ' + ', '.join(waiting) if waiting else 'nothing is left to approve'}")
+    said = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
+    say(wrapped(f"{file}: {said}"))
 
 
 def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] | None, few: int) -> bool:
@@ -79,7 +84,7 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
             public = typer.prompt("public because").strip() if answer == "p" else None
             text = approve(text, [name], How(few, public, answer == "f", answer == "b"), found, str(file))
         elif len(answer) > 1:
-            text = typed(text, name, answer, str(file))
+            text = typed(text, name, answer, str(file), (found or {}).get(name))
         else:
             raise InputError(f"expected one of the letters, bounds or categories, got '{plain(answer)}'")
     except InputError as error:
@@ -99,7 +104,7 @@ def _ask_about_constraints(file: Path) -> None:
         except InputError:  # one of its columns is not modelled any more
             new, answer = text, "n"
         if not answer:
-            say(f"\nholds in all rows ({rows} without a missing value): {plain(rule)}")
+            say("\n" + wrapped(f"holds in all rows ({rows} without a missing value): {plain(rule)}"))
             keys = "[y]es, it must: state it as a constraint   [n]o, it only happens to   [l]ater"
             answer = typer.prompt(f"{keys}\n", default="l", show_default=False).strip().lower()[:1]
         if answer in ("y", "n"):
@@ -113,7 +118,10 @@ def _edited(text: str, name: str, where: str) -> str:
     import click
 
     column = yamlio.dumps(Schema.loads(text, where).to_dict()["columns"][name])
-    changed = click.edit(column, extension=".yaml")
+    try:
+        changed = click.edit(column, extension=".yaml")
+    except click.ClickException as error:
+        raise InputError(f"{error.message}; set EDITOR to an editor of this machine") from None
     if changed is None:
         return text
     new = with_column(text, name, yamlio.loads(changed, name), where)

@@ -6,14 +6,15 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedsyn.errors import ConfigError, DataError, nearest
-from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, writing
-from fedsyn.output import say
+from fedsyn.front.cli.console import ForceOption, err_console, may_write, out_console, wrapped, writing
+from fedsyn.output import counted, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,10 +73,8 @@ def draft_command(
     with writing(out):
         out.write_text(text, encoding="utf-8")
     show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), file)
-    say(
-        f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:\n"
-        f"  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}"
-    )
+    said = f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:"
+    say(f"{wrapped(said)}\n  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}")
 
 
 def file_options(
@@ -112,18 +111,21 @@ def drafted(
     guesses = draft_columns(cells.frame, bins, label, keep, decimal=options.get("decimal"), text=cells.text)
     if not any(guess.column.kind in KINDS for guess in guesses.values()):
         raise DataError(
-            f"no column of {files[0]} is left to synthesise: each is empty, personal, free text, or different in every "
-            f"row; --keep NAME keeps one that is not empty{''.join(f'; {note}' for note in cells.notes)}"
+            f"no column of {files[0]} is left to synthesise: each is empty, personal, free text, one value in every "
+            "row, or different in every row; --keep NAME keeps one that is not empty"
+            + "".join(f"; {note}" for note in cells.notes)
         )
     schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     holding = proposed_constraints(schema, cells.frame)
+    for name in {one.unknown for one in holding} - {""}:
+        guesses[name] = replace(guesses[name], column=guesses[name].column.model_copy(update={"missing": True}))
     if bins is None and holding:
         for name in {name for one in holding for name in one.columns}:
             if isinstance(column := guesses[name].column, BinnedColumn):  # wide bins keep little of what it holds to
                 guesses[name] = replace(guesses[name], column=column.cut(FINEST))
-        schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
+    schema = Schema.from_dict(drafted_schema(guesses, label), files[0])
     said, rows, first = remarks(guesses, holding), len(cells.frame), next(iter(guesses))
-    said[first] = [f"{rows:,} rows.{carried(guesses, rows)}", *said.get(first, ())]
+    said[first] = [f"{counted(rows, 'row')}.{carried(guesses, rows)}", *said.get(first, ())]
     return cells, guesses, holding, schema.dumps(said)
 
 
@@ -170,7 +172,7 @@ def check_command(
     rows, found = _read(schema, data, few)
     said = people(schema, rows)
     if rows is not None and found is not None:
-        shown = (sentence for name, finding in found.items() for sentence in _shown(name, finding))
+        shown = (sentence for name in found for sentence in _shown(name, found[name], schema.columns[name].missing))
         said = [*shown, *said, *(_broken(schema, rows) if schema.constraints else ())]
     for sentence in said:
         say(sentence)
@@ -179,10 +181,12 @@ def check_command(
         say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
         command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
-        say(f"{len(waiting)} of {len(schema.columns)} columns need approval: {command}")
+        need = f"{counted(len(schema.columns), 'column')} need{'s' * (len(schema.columns) == 1)} approval"
+        say(f"{len(waiting)} of {need}: {command}")
         raise typer.Exit(1)
     apart = ", ".join(name for name in schema.aside if name not in schema.order)
-    say(f"{file}: {len(schema.columns)} columns, nothing needs approval" + (f"; left out: {apart}" if apart else ""))
+    out = f"; left out: {apart}" if apart else ""
+    say(f"{file}: {counted(len(schema.columns), 'column')}, nothing needs approval{out}")
 
 
 @app.command("review")
@@ -225,12 +229,10 @@ def review_command(
     with writing(file):
         file.write_text(text, encoding="utf-8")
     waiting = Schema.loads(text).unapproved
-    say(
-        f"{file}: approved {len(names)} column{'s' if len(names) != 1 else ''}"
-        + (f"; still to approve: {', '.join(waiting)}" if waiting else "; nothing is left to approve")
-    )
+    rest = f"still to approve: {', '.join(waiting)}" if waiting else "nothing is left to approve"
+    say(wrapped(f"{file}: approved {counted(len(names), 'column')}; {rest}"))
     if proposed_lines(text):
-        say("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them.")
+        say(wrapped("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them."))
 
 
 def _read(schema: Schema, data: list[str] | None, few: int) -> tuple[pd.DataFrame | None, dict[str, Finding] | None]:
@@ -257,16 +259,20 @@ def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
         broken = schema.violations(rows)
     except DataError as error:  # said of the column already
         return [f"constraints are not counted: {error}"]
-    return [f"constraint '{text}': {n:,} of {len(rows):,} rows break it" for text, n in broken.items() if n]
+    return [f"constraint '{text}': {n:,} of {counted(len(rows), 'row')} break it" for text, n in broken.items() if n]
 
 
-def _shown(name: str, finding: Finding) -> list[str]:
-    """What the table shows about one column, in sentences."""
-    said = []
+def _shown(name: str, finding: Finding, missing: bool) -> list[str]:
+    """What the table shows about one column, in sentences; `missing`: whether it has a place for missing values."""
+    said, rows = [], partial(counted, what="row")
     if finding.unread:
-        said.append(f"{name}: {finding.unread:,} rows do not hold what its kind reads; a run would refuse them")
+        verb = "does" if finding.unread == 1 else "do"
+        said.append(f"{rows(finding.unread)} {verb} not hold what its kind reads; a run would refuse them")
+    if finding.absent and not missing:
+        said.append(f"{rows(finding.absent)} without a value would be given one; missing: true keeps them missing")
+    if finding.outside:
+        said.append(f"{rows(finding.outside)} outside of its bounds would go to its first or last bin")
     if finding.unlisted:
-        said.append(
-            f"{name}: {finding.unlisted:,} values in {finding.unlisted_rows:,} rows are in none of its categories"
-        )
-    return said
+        values = f"{counted(finding.unlisted, 'value')} in {rows(finding.unlisted_rows)}"
+        said.append(f"{values} {'is' if finding.unlisted == 1 else 'are'} in none of its categories")
+    return [f"{name}: {sentence}" for sentence in said]

@@ -91,8 +91,12 @@ def _text(layout: TextLayout, most: int, strict: bool) -> Cells:
     unnamed = [j for j, name in enumerate(header) if not name.strip()]
     if unnamed:
         notes.append(_left_out(unnamed, len(header)))
-    if unnamed and len(frame) and _are_names(frame.iloc[0]):
-        notes.append("the next row looks like names, too: --header 2 joins both rows, --skip-rows 1 takes it alone")
+    first = frame.iloc[:20]
+    filled = first[first.fillna("").ne("").any(axis=1)]
+    if unnamed and len(filled) and _are_names(filled.iloc[0]):
+        above = int(filled.index[0]) + 1
+        joins = "--header 2 joins both rows, " if above == 1 else ""
+        notes.append(f"the next row looks like names, too: {joins}--skip-rows {above} takes it alone")
     elif _has_units(frame):
         notes.append("the row under the names has words where the next have numbers (units?): --header 2 joins both")
     frame = frame.iloc[:rows, [j for j in range(len(header)) if j not in unnamed]]

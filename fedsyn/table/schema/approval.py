@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.errors import DataError, SchemaError, nearest
+from fedsyn.output import counted
 from fedsyn.table.schema.base import ASIDE, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.encoding import Encoder
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
-from fedsyn.table.schema.vocabulary import FEW_ROWS
+from fedsyn.table.schema.vocabulary import FEW_ROWS, FOR_ONE_ROW
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +62,9 @@ class Finding:
         unlisted: different values that are none of its categories.
         unlisted_rows: rows that hold them.
         unread: rows whose cells are not of the column's kind.
+        absent: rows without a value.
+        outside: rows whose number lies beyond the bounds.
+        values: what the rows of a column of categories hold, as text.
         shown: what the rows hold, in words: for the eyes of their holder.
     """
 
@@ -68,6 +72,9 @@ class Finding:
     unlisted: int = 0
     unlisted_rows: int = 0
     unread: int = 0
+    absent: int = 0
+    outside: int = 0
+    values: tuple[str, ...] = ()
     shown: str = ""
 
 
@@ -91,7 +98,8 @@ def findings(schema: Any, frame: pd.DataFrame, few: int = FEW_ROWS) -> dict[str,
 def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     if isinstance(column, BinnedColumn):
         return _ordered(schema, column, series)
-    profile = Profile.of(series, schema.missing_text)
+    # "NA" may be a country.
+    profile = Profile.of(series, frozenset(word for word in schema.missing_text if not column.lists(word)))
     texts: list[str] = profile.texts.to_pylist()
     codes = np.array([column.code_of(text, schema.missing_text) for text in texts], dtype=np.int64)
     own = np.array([column.lists(text) for text in texts], dtype=bool)
@@ -102,7 +110,9 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
     shown = ", ".join(f"{written(column.values[code])} {int(rows[code]):,}" for code in often)
     shown += f", and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
     shown += f"; {len(rare)} held by fewer than {few} rows" if rare else ""
-    return Finding(rare, int((~own).sum()), int(profile.counts[~own].sum()), shown=shown + _absent(profile.missing))
+    shown += _absent(profile.missing)
+    unlisted, held = int((~own).sum()), int(profile.counts[~own].sum())
+    return Finding(rare, unlisted, held, absent=profile.missing, values=tuple(texts), shown=shown)
 
 
 def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
@@ -112,11 +122,13 @@ def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
     except DataError:  # dates among numbers
         return Finding(unread=len(series))
     unread, known = encoder.unread("x"), numbers[~np.isnan(numbers)]
+    absent, (lower, upper) = len(series) - len(known) - unread, column.span
     if not len(known):
-        return Finding(unread=unread, shown="no value")
+        return Finding(unread=unread, absent=absent, shown="no value")
+    outside = int(np.count_nonzero((known < lower) | (known >= upper + 1 if column.whole else known > upper)))
     low, middle, high = (column.bound(number) for number in (known.min(), np.sort(known)[len(known) // 2], known.max()))
-    shown = f"from {low} to {high}, half of them up to {middle}" + _absent(len(series) - len(known) - unread)
-    return Finding(unread=unread, shown=shown)
+    shown = f"from {low} to {high}, half of them up to {middle}" + _absent(absent)
+    return Finding(unread=unread, absent=absent, outside=outside, shown=shown)
 
 
 def _absent(rows: int) -> str:
@@ -131,8 +143,9 @@ def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
             rows = f"'{name}' says which person a row is of, who may have several"
             if frame is not None and name in frame.columns:
                 counts = Profile.of(frame[name], schema.missing_text).counts
-                rows = f"'{name}': {len(counts):,} people, up to {int(counts.max(initial=0)):,} rows each"
-            said.append(f"{rows}: epsilon is for one row, not for one person")
+                most = counted(int(counts.max(initial=0)), "row")
+                rows = f"'{name}': {counted(len(counts), 'person', 'people')}, up to {most} each"
+            said.append(f"{rows}: {FOR_ONE_ROW}")
     return said
 
 
@@ -180,6 +193,7 @@ def not_approved(left: Mapping[str, Sequence[str]]) -> str:
 _WORDS = {
     "kind": "its kind",
     "bounds": "its bounds and bins",
+    "bins": "its bins",
     "categories": "its categories",
     "missing": "whether values are missing",
 }
@@ -243,14 +257,14 @@ def _private(data: dict[str, Any]) -> dict[str, Any]:
     out = ("lower", "upper", "bins", "bounds", "categories", "other", "groups", "ordered", "unordered", "width")
     kept = {key: value for key, value in data.items() if key not in out}
     if "categories" in data:
-        return {**kept, "categories": PRIVATE, "drafted": _without(data, "categories")}
+        return {**kept, "categories": PRIVATE, "drafted": _without(data, "categories", "rare")}
     if data["kind"] == "boolean" or data["kind"] in ASIDE:
         return data  # there is nothing to find
-    return {**kept, "bounds": PRIVATE, "drafted": _without(data, "bounds")}
+    return {**kept, "bounds": PRIVATE, "drafted": _without(data, "bounds", "bins")}
 
 
-def _without(data: Mapping[str, Any], mark: str) -> list[str]:
-    return [other for other in data.get("drafted", ()) if other not in (mark, "rare")]
+def _without(data: Mapping[str, Any], *marks: str) -> list[str]:
+    return [mark for mark in data.get("drafted", ()) if mark not in marks]
 
 
 def _folded(data: dict[str, Any], rare: tuple[Any, ...], where: str, name: str) -> dict[str, Any]:

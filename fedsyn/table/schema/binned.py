@@ -353,10 +353,15 @@ class BinnedColumn(ColumnBase):
         """The column, cut into that many equal bins, or at these edges."""
         return type(self).model_validate({**self.model_dump(), "bins": bins})
 
-    def edges_between(self, lower: Any, upper: Any) -> list[Any]:
-        """Edges for other bounds: those of `bins` between them, and the bounds."""
+    def bins_between(self, lower: Any, upper: Any) -> list[Any] | int:
+        """Bins for other bounds: the edges of `bins` between them, and the bounds.
+
+        Where that leaves fewer than half of the bins, most edges were for values that there are none of: then as many
+        equal bins as before.
+        """
         low, high = (self.number(bound) for bound in (lower, upper))
-        return [lower, *(edge for edge in self.bins if low < self.number(edge) < high), upper]
+        edges, before = [edge for edge in self.bins if low < self.number(edge) < high], len(self.bins) - 1
+        return [lower, *edges, upper] if 2 * (len(edges) + 1) >= before else before
 
     @property
     def within(self) -> Within | None:

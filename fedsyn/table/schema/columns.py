@@ -33,7 +33,17 @@ from fedsyn.table.schema.base import ASIDE, REMARKS, ColumnBase, Reading, Value
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
-from fedsyn.table.schema.values import MISSING_TEXT, is_missing, key, keys, parse_number, same, text_dtype, written
+from fedsyn.table.schema.values import (
+    MISSING_TEXT,
+    is_missing,
+    key,
+    keys,
+    mostly_numbers,
+    parse_number,
+    same,
+    text_dtype,
+    written,
+)
 from fedsyn.table.schema.vocabulary import known_words, reading_in_order, vocabulary, words_of
 
 if TYPE_CHECKING:
@@ -165,6 +175,11 @@ class CategoricalColumn(ColumnBase):
         """Whether a value is one of the categories, or of a group's members."""
         return any(form in self._codes for form in keys(value))
 
+    @property
+    def lists_numbers(self) -> bool:
+        """Whether the categories are text that is mostly numbers; codes are not."""
+        return mostly_numbers([str(value) for value in self.categories if isinstance(value, str)])
+
     def _nearest(self, number: float) -> int:
         assert self._numbers is not None
         numbers, order = self._numbers
@@ -267,6 +282,10 @@ class CodeColumn(CategoricalColumn):
         if self.leading is not None and any(len(str(value)) > self.leading for value in self.categories):
             raise ValueError(f"leading: {self.leading} characters count, and a category has more")
         return self
+
+    @property
+    def lists_numbers(self) -> bool:
+        return False
 
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:

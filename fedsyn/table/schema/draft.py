@@ -14,18 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.output import counted
 from fedsyn.table.schema.base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
-from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn
+from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn, column_dict
 from fedsyn.table.schema.drafted_bins import FINEST, resolved
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
 from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
-from fedsyn.table.schema.values import MISSING_TEXT
+from fedsyn.table.schema.values import MISSING_TEXT, mostly_numbers
 from fedsyn.table.schema.vocabulary import (
     ENOUGH,
     FEW_ROWS,
+    FOR_ONE_ROW,
     is_free_text,
     is_icd,
     is_person,
@@ -113,8 +116,8 @@ def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | 
     hints: tuple[str, ...] = ()
     if kind is IdentifierColumn and profile.values < profile.present and is_person(profile.name):
         keys |= {"person": True}
-        rows = f"{profile.values:,} people, up to {int(profile.counts.max()):,} rows each"
-        hints = (f"{rows}: epsilon is for one row, not for one person",)
+        people = counted(profile.values, "person", "people")
+        hints = (f"{people}, up to {int(profile.counts.max()):,} rows each: {FOR_ONE_ROW}",)
     return Guess(kind.model_validate(keys), profile.values, profile.missing / max(1, profile.rows), why, hints=hints)
 
 
@@ -136,12 +139,27 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
         if found is not None and not isinstance(found.column, CategoricalColumn):
             marks = ", ".join(f"'{word}'" for word in words)
             return replace(found, why=f"{found.why}; {marks} taken for missing", missing_values=words)
-    mostly = "; mostly numbers: see missing_values" if profile.share_matching(r"^[+-]?[\d.,]+$") > 0.8 else ""
+    mostly, hint = "", tuple[str, ...]()
+    if mostly_numbers(profile.tried.to_pylist()):
+        mostly, hint = "; mostly numbers", _as_numbers(profile, asked)
     if not asked.keep and nearly_unique(profile):
         found = set_aside(profile, IdentifierColumn, shown_share(profile) + mostly, stored)
-        return replace(found, hints=found.hints or text_hints(profile, listed=False))
+        return replace(found, hints=found.hints or hint or text_hints(profile, listed=False))
     found = proposed(profile, CategoricalColumn, Reading({}, "text"), asked, keys)
-    return replace(found, why=found.why + mostly, hints=text_hints(profile))
+    return replace(found, why=found.why + mostly, hints=hint or text_hints(profile))
+
+
+def _as_numbers(profile: Profile, asked: GuessOptions) -> tuple[str, ...]:
+    """What reads a column of numbers and a few words, such as `<0,5`, which then are missing; empty if nothing does."""
+    rows = zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True)
+    words = {text: count for text, count in rows if not mostly_numbers([text])}
+    found = _more_than_text(profile.without(words), asked, {}) if len(words) <= _MOST_CLASSES else None
+    if found is None or not isinstance(found.column, BinnedColumn):
+        return ()
+    column = yamlio.in_one_line(column_dict(found.column.model_copy(update={"drafted": ()})))
+    often = yamlio.in_one_line([text for text, count in words.items() if count >= FEW_ROWS])
+    rest = "" if all(count >= FEW_ROWS for count in words.values()) else ", with the other words there"
+    return (f"numbers, and words that can be missing values? Then {column} and missing_values: {often}{rest}",)
 
 
 def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
@@ -430,6 +448,7 @@ def draft_columns(
         is_label = name == label
         asked = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
         guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
+    guesses |= _in_thousands(guesses, frame, asked)
     if bins is None:
         words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
         for name, column in resolved({n: guess.column for n, guess in guesses.items()}, frame, words).items():
@@ -439,6 +458,23 @@ def draft_columns(
     for name, said in places_on_earth(bounds).items():
         guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, said))
     return guesses
+
+
+def _in_thousands(guesses: Mapping[str, Guess], frame: pd.DataFrame, asked: GuessOptions) -> dict[str, Guess]:
+    """Guesses for text of three decimals each, such as 7.192, where all other decimals of a table have commas."""
+    import pandas as pd
+
+    decimals = {n: g.column for n, g in guesses.items() if isinstance(g.column, DecimalColumn)}
+    if {column.mark for column in decimals.values() if column.places != 3} != {","}:
+        return {}
+    found = {}
+    for at, name in enumerate(guesses):
+        series = frame.iloc[:, at].rename(name)
+        if name not in decimals or decimals[name].places != 3 or pd.api.types.is_numeric_dtype(series.dtype):
+            continue
+        if not Profile.of(series).any_matches(r"^\D*0\."):
+            found[name] = _guess(series, replace(asked, is_label=False, keep=True, decimal=","))
+    return {name: guess for name, guess in found.items() if isinstance(guess.column, IntegerColumn)}
 
 
 def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> dict[str, Any]:

@@ -6,8 +6,9 @@ as a run would have them, and has two parts:
 - **Noise.** On bins with shares p of n rows it comes to sqrt(2/pi) sigma (sum of sqrt p)^2 / n. Half of the budget
   mu^2 goes to the d columns' own marginals, so that sigma^2 = 2 d / mu^2: more rows have finer bins, more columns
   coarser ones.
-- **Width.** A run draws evenly inside a bin. Of the distance that this leaves what chance puts there is taken away, a
-  variance of p (1 - g / FINEST) / n in each cell: coarse bins of a flat column lose nothing.
+- **Width.** Inside a bin values are taken to be even, which is what a run falls back on: where the counts of the bins
+  beside it lean to one side, it draws accordingly (`inside`). Of the distance that this leaves what chance puts there
+  is taken away, a variance of p (1 - g / FINEST) / n in each cell: coarse bins of a flat column lose nothing.
 
 A pair is measured in no finer groups than its columns have bins. So g is at least what the pairs of a tree carry, whose
 noise, in g x g cells with the same budget, moves a tenth of the rows.

@@ -49,7 +49,8 @@ def as_frame(given: AnyFrame) -> pd.DataFrame:
         return given
     expected = "expected a DataFrame (pandas, Polars, Arrow, a DuckDB relation)"
     if not is_table(given):
-        raise DataError(f"{expected}; found {type(given).__name__}")
+        lazy = "; collect it first: .collect()" if hasattr(given, "collect") else ""
+        raise DataError(f"{expected}; found {type(given).__name__}{lazy}")
     try:
         return frame_of_arrow(pa.table(given))
     except (pa.ArrowException, TypeError, ValueError):  # a column; a stream that was read already
@@ -69,8 +70,14 @@ def kind_of(given: Any) -> Kind:
 
 
 def in_kind(table: pa.Table, kind: Kind) -> Any:
-    """Return an Arrow table as a table of a library other than pandas."""
-    return import_module("polars").from_arrow(table) if kind == "polars" else table
+    """Return an Arrow table as a table of a library other than pandas; ordered categories are an Enum of Polars."""
+    if kind != "polars":
+        return table
+    polars = import_module("polars")
+    ordered = [name for name in table.column_names if getattr(table[name].type, "ordered", False)]
+    values = {name: table[name].combine_chunks().dictionary.to_pylist() for name in ordered}
+    enums = {name: polars.Enum(own) for name, own in values.items() if all(isinstance(value, str) for value in own)}
+    return polars.from_arrow(table).cast(enums)
 
 
 def frame_of_arrow(table: pa.Table) -> pd.DataFrame:

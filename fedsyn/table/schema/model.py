@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
 
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
@@ -30,7 +30,7 @@ from fedsyn.table.schema.frames import as_frame
 from fedsyn.table.schema.open import Open, OpenCategories, all_set_apart, filled_in, put_back, with_bins
 from fedsyn.table.schema.rules import AnyRule, of_known, parse_rules
 from fedsyn.table.schema.shown import described, view_of
-from fedsyn.table.schema.values import MISSING_TEXT
+from fedsyn.table.schema.values import MISSING_TEXT, written
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,6 +103,13 @@ class Schema(BaseModel, Shown):
             "table": data.get("table") or tuple(given),
             "open": {**data.get("open", {}), **wanted},
         }
+
+    @field_validator("missing_values", mode="before")
+    @classmethod
+    def _numbers_as_text(cls, words: Any) -> Any:
+        if not isinstance(words, list | tuple):
+            return words
+        return [written(word) if type(word) in (int, float) else word for word in words]
 
     @model_validator(mode="after")
     def _names_are_usable(self) -> Schema:
@@ -283,7 +290,7 @@ class Schema(BaseModel, Shown):
         >>> table = pd.DataFrame({"age": [34, 51] * 30, "ward": ["north", "south"] * 30})
         >>> schema = Schema.draft(table).edited(age={"lower": 0, "upper": 110})
         >>> schema.unapproved
-        {'age': ('kind', 'missing'), 'ward': ('kind', 'categories', 'missing')}
+        {'age': ('kind', 'bins', 'missing'), 'ward': ('kind', 'categories', 'missing')}
         >>> schema.approve("age", "ward", frame=table).unapproved
         {}
 
@@ -297,8 +304,8 @@ class Schema(BaseModel, Shown):
     def edited(self, **columns: dict[str, Any]) -> Schema:
         """The schema with other settings of some columns, such as `age={"lower": 0}`. None takes a setting out.
 
-        A new `kind` starts from nothing; of edges those between new bounds stay. What is set is no longer listed under
-        `drafted`.
+        A new `kind` starts from nothing; of edges those between new bounds stay (`bins_between`). What is set is no
+        longer listed under `drafted`; beside new bounds the drafted `bins` are.
 
         Raises:
             SchemaError: no such column, or not a valid schema.
@@ -313,9 +320,12 @@ class Schema(BaseModel, Shown):
             moved = kept and {"lower", "upper"} & given.keys()
             if moved and isinstance(column, BinnedColumn) and isinstance(column.bins, tuple):
                 with suppress(ValueError, TypeError):  # a bound that is none is said below
-                    new["bins"] = column.edges_between(*(given.get(k, getattr(column, k)) for k in ("lower", "upper")))
+                    bounds = {key: given.get(key, getattr(column, key)) for key in ("lower", "upper")}
+                    new |= {**bounds, "bins": column.bins_between(**bounds)}
             known = {mark for key, marks in _ANSWERS.items() if key in given for mark in marks}
-            new["drafted"] = [mark for mark in new.get("drafted", ()) if mark not in known]
+            left = {"bounds": "bins"} if "bins" not in given else {}
+            marks = [left.get(mark, mark) if mark in known else mark for mark in new.get("drafted", ())]
+            new["drafted"] = [mark for mark in marks if mark not in known]
             data["columns"][name] = {key: value for key, value in new.items() if value is not None and value != []}
         return Schema.from_dict(data)
 
@@ -539,6 +549,7 @@ _ANSWERS = {
     "lower": ("bounds",),
     "upper": ("bounds",),
     "bounds": ("bounds",),
+    "bins": ("bins",),
     "categories": ("categories", "rare"),
     "missing": ("missing",),
 }
@@ -556,7 +567,7 @@ def describe(error: ValidationError, allowed_keys: Sequence[str]) -> str:
         loc = [str(part) for part in item["loc"]]
         # Inside a column: columns, name, kind, key, and then pydantic's own bookkeeping about unions.
         in_column = loc[:1] in (["columns"], ["aside"]) and len(loc) > 3
-        key = loc[3] if in_column else loc[-1] if loc else ""
+        key = loc[3] if in_column else next((part for part in reversed(loc) if not part.isdigit()), "")
         where = f"column '{loc[1]}': " if loc[:1] in (["columns"], ["aside"]) and len(loc) > 1 else ""
         if item["type"] == "extra_forbidden":
             allowed = list((KINDS | ASIDE)[loc[2]].model_fields) if in_column else list(allowed_keys)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -49,11 +50,13 @@ class Proposal:
         rule: itself.
         rows: that it was seen to hold in: those in which none of its columns is missing.
         columns: that it is about.
+        unknown: the column that needs `missing: true`, for what another one holds beyond its list; "": none does.
     """
 
     rule: AnyRule
     rows: int
     columns: tuple[str, ...] = ()
+    unknown: str = ""
 
 
 def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
@@ -67,14 +70,24 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
     for rule, names in itertools.chain(table.sums(), table.determined(), table.orders()):
         if len(found) == _MOST:
             break
-        try:
-            stated = Schema.from_dict({**plain, "constraints": [*(one.rule.data() for one in found), rule.data()]})
-        except SchemaError:  # not beside those before it
+        stated, unknown = _stated(plain, found, rule)
+        if stated is None:  # not beside those before it
             continue
         if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
             known = np.logical_and.reduce([~table.absent(name) for name in names])
-            found.append(Proposal(rule, int(known.sum()), tuple(names)))
+            found.append(Proposal(rule, int(known.sum()), tuple(names), unknown))
     return found
+
+
+def _stated(plain: dict[str, Any], found: list[Proposal], rule: AnyRule) -> tuple[Schema | None, str]:
+    """The schema with one more constraint, or None; and the column that needs `missing: true` for it."""
+    rules = [*(one.rule.data() for one in found), rule.data()]
+    for unknown in ("", rule.column) if isinstance(rule, Determined) else ("",):
+        names = {unknown, *(one.unknown for one in found)} - {""}
+        places = {name: {**plain["columns"][name], "missing": True} for name in names}
+        with suppress(SchemaError):
+            return Schema.from_dict({**plain, "columns": plain["columns"] | places, "constraints": rules}), unknown
+    return None, ""
 
 
 class _Table:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+import numpy as np
 import yaml
 
 from fedsyn import yamlio
@@ -71,19 +72,20 @@ def _remarked(text: str, name: str, where: str) -> range:
     return range(start, end)
 
 
-def typed(text: str, name: str, answer: str, where: str = "schema") -> str:
+def typed(text: str, name: str, answer: str, where: str = "schema", found: Finding | None = None) -> str:
     """The text with a column's public bounds (`0, 110`) or categories (`north, south`) as they were typed, approved.
 
     Raises:
-        SchemaError: not two bounds, or values that the column cannot have.
+        SchemaError: not two bounds, values that the column cannot have, or categories that neither its rows (`found`)
+            nor, without them, its draft has: a word that was meant as something else.
     """
     schema = Schema.loads(text, where)
     column = schema.every_column[name]
     parts = [part.strip() for part in answer.split(";" if ";" in answer else ",") if part.strip()]
     if isinstance(column, BinnedColumn):
         if len(parts) != 2:
-            raise SchemaError(f"expected two bounds, such as '0, 110', got {len(parts)}")
-        low, high = (yamlio.loads(part, name) for part in parts)
+            raise SchemaError(f"expected two bounds, such as '{example_of(column)}', got {len(parts)}")
+        low, high = (_bound(column, part) for part in parts)
         keys: dict[str, Any] = {"lower": low, "upper": high}
     elif isinstance(column, CategoricalColumn):
         known = {str(value): value for value in column.categories}
@@ -92,7 +94,25 @@ def typed(text: str, name: str, answer: str, where: str = "schema") -> str:
         keys["groups"] = {value: members for value, members in column.groups.items() if value in listed} or None
     else:
         raise SchemaError(f"'{name}' is of kind {column.kind}, which has no bounds or categories")
-    return answered(text, name, schema.edited(**{name: keys}).to_dict()["columns"][name] | {"approved": True}, where)
+    edited = schema.edited(**{name: keys})
+    new = edited.every_column[name]
+    if isinstance(new, CategoricalColumn) and isinstance(column, CategoricalColumn) and name not in schema.open:
+        held = [value for value in (found.values if found else column.categories) if value != new.other_value]
+        if held and not any(map(new.lists, held)):
+            raise SchemaError(f"column '{name}' has none of these values: type a key, or categories that it holds")
+    return answered(text, name, edited.to_dict()["columns"][name] | {"approved": True}, where)
+
+
+def example_of(column: Any) -> str:
+    """What may be typed for a column, as its cells are written: its bounds, or its first categories."""
+    values = column.texts(np.array(column.span)) if isinstance(column, BinnedColumn) else column.labels()[:2]
+    return ("; " if any("," in value for value in values) else ", ").join(values)
+
+
+def _bound(column: BinnedColumn, text: str) -> Any:
+    """A bound that is written as the column's cells are, or as a schema has it."""
+    number = None if column.reads_numbers else column.parse(text)
+    return yamlio.loads(text, "a bound") if number is None or np.isnan(number) else column.bound(number)
 
 
 # What a draft remarks ------------------------------------------------------------------------------------------------

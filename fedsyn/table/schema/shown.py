@@ -6,6 +6,7 @@ import textwrap
 from typing import Any
 
 from fedsyn.notebook import Bar, View
+from fedsyn.output import counted
 
 # Letters of a list of names or categories.
 _WIDTH = 60
@@ -13,10 +14,10 @@ _WIDTH = 60
 
 def described(schema: Any) -> str:
     """Return a schema in one line: how many columns, and their first names."""
-    parts = [f"{len(schema.columns)} columns: {short(schema.columns)}"]
+    parts = [f"{counted(len(schema.columns), 'column')}: {short(schema.columns)}"]
     parts += [f"{len(schema.derived)} computed"] if schema.derived else []
     parts += [f"{len(schema.aside)} left out"] if schema.aside else []
-    parts += [f"{len(schema.constraints)} constraints"] if schema.constraints else []
+    parts += [counted(len(schema.constraints), "constraint")] if schema.constraints else []
     parts += [f"{len(schema.unapproved)} to approve"] if schema.unapproved else []
     return "; ".join(parts)
 
@@ -47,5 +48,4 @@ def _values(data: dict[str, Any], wanted: Any) -> str:
         return f"{len(data['categories'])}: {short(data['categories'])}"
     ends = f"{data['lower']} to {data['upper']}" if "lower" in data and "upper" in data else ""
     bins = data.get("bins")
-    counted = f"{bins} bins" if isinstance(bins, int) else ""
-    return ", ".join(filter(None, (ends, counted)))
+    return ", ".join(filter(None, (ends, counted(bins, "bin") if isinstance(bins, int) else "")))

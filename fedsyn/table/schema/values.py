@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedsyn.errors import CellError
@@ -41,6 +42,11 @@ def parse_number(value: Any) -> float | None:
         return math.inf if value > 0 else -math.inf
     except (TypeError, ValueError):
         return None
+
+
+def mostly_numbers(texts: Sequence[str]) -> bool:
+    """Return whether more than four of five texts are digits, with points, commas or a sign."""
+    return sum(re.fullmatch(r"[+-]?[\d.,]*\d[\d.,]*", text) is not None for text in texts) > 0.8 * len(texts)
 
 
 def written(value: Any) -> str:

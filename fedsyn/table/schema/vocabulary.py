@@ -74,6 +74,10 @@ def is_person(name: str) -> bool:
     return bool({whole, rest} & known_words("persons")) or (rest != whole and rest in known_words("persons_in_names"))
 
 
+#: What follows for a column of persons who may have several rows.
+FOR_ONE_ROW = "epsilon is for one row, not for one person; to protect persons, make one row of each"
+
+
 def is_icd(profile: Profile) -> bool:
     """Return whether a column holds ICD-10 codes: all look so, and a dot in one of ten or the column's name says it."""
     if is_person(profile.name) or not profile.all_match(_ICD):
@@ -387,8 +391,11 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True
         low, high = float(rest.min()), float(rest.max())
         gap = value - high if value > high else low - value
         if gap > high - low or (value < 0 <= low):
-            advice = f"list it under missing_values: ['{value:g}']" if text else "make it missing in the table"
-            return f"{value:g} stands far from the rest: does it stand for a missing value? Then {advice}"
+            advice = f"set missing_values: ['{value:g}']" if text else "make it missing in the table"
+            return (
+                f"{value:g} stands far from the rest: does it stand for a missing value? Then {advice}, and in this "
+                "column missing: true and bounds without it"
+            )
     return None
 
 
@@ -400,5 +407,7 @@ def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
         return [name for name in bounds if name in fit and known_words(key) & set(words_of(name))]
 
     pairs = zip(called("latitude", 90), called("longitude", 180), strict=False)
-    said = "a place, with '{}': the two point at persons, and are learned apart; an area (one column) would say more"
+    said = (
+        "a place, with '{}': the two may point at persons, and are learned apart; an area (one column) would say more"
+    )
     return {name: said.format(other) for a, b in pairs for name, other in ((a, b), (b, a))}

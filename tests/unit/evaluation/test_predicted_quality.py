@@ -387,6 +387,19 @@ def test_what_is_kept_of_a_link_is_told_without_its_rows(how: str, sigma: float,
     assert abs(np.mean(off)) < 0.05 and near >= 10
 
 
+def test_an_order_is_not_asked_for_of_two_values() -> None:
+    """Beside `other` and missing ones they have four codes, which a sketch saw in three groups."""
+    effects, (sketch,), _ = linked_pair(0, 12.0, "sketched", -0.5)
+    seen = replace(sketch, groups=(np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 2, 2])))
+    columns: dict[str, dict[str, object]] = {
+        name: {"kind": "categorical", "categories": [f"{name}{k}" for k in range(size)], "other": False}
+        for name, size in zip(DOMAIN.attributes, DOMAIN.shape, strict=True)
+    }
+    columns["b"] |= {"categories": ["no", "yes"], "other": True, "missing": True}
+    found = seen_links(effects, [seen], PAIRS, Schema.from_dict({"columns": columns}), {})
+    assert found.joined == ("a", "b") and found.orderless == ("a",)
+
+
 def test_a_column_that_noise_widened_weakens_its_correlations() -> None:
     """A twentieth of a skewed column's rows moved to any bin: its correlation falls more than its link in groups."""
     columns = {name: {"kind": "numeric", "lower": 0, "upper": 64, "bins": 32} for name in ("x", "y")}

@@ -19,6 +19,7 @@ import fedsyn
 from experiments.held_out.held_tables import TABLES
 from experiments.verdicts.run import SHRUNK, compared
 from fedsyn.config import RunConfig
+from fedsyn.evaluation.learners.prediction import Prediction
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.scores import link, moments
@@ -131,6 +132,11 @@ def test_a_mean_that_moves_by_a_fifth_of_a_standard_deviation_is_lost(loss: floa
     assert found.columns[0].judged().state == state and found.verdict().uses()["regression"] is not (state == "lost")
 
 
+def test_a_label_that_real_rows_do_not_predict_is_not_judged() -> None:
+    told = Prediction("pregnant", "AUC", 0.62, 0.51, 0.5, held_out=True, rows=100).words()
+    assert told == "cannot be judged: real rows do not predict pregnant"  # "a model that learned it from the table ..."
+
+
 def test_a_column_that_became_other_is_lost() -> None:
     """Private bins that found none of 100 postcodes: real and synthetic rows are equal in its codes."""
     real = newcomers.patients()
@@ -147,6 +153,9 @@ def test_a_column_that_became_other_is_lost() -> None:
     assert states["postcode"] == "lost" and states["age"] == "kept"
     assert "100% of the real rows are 'other'" in found.sentence()
     assert "a schema that lists the values of postcode" in found.sentence()
+    few = {**schema.columns, "postcode": CategoricalColumn(categories=("0,5", "0,6"))}
+    found = beside(Schema(columns=few, approved=True), real, real)
+    assert found.sentence().endswith("what would help most: a schema that reads postcode as numbers")
 
 
 def test_a_reversed_link_and_one_of_another_shape_are_lost() -> None:

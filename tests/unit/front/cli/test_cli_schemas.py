@@ -116,6 +116,7 @@ def test_options_that_cannot_be_used(fedsyn: Fedsyn, folder: Path, arguments: li
         (b"a,b\n1,\0\n", ["NUL bytes"]),
         (b"a,b\n1,2,3\n", ["more cells than the header"]),
         (b"a,b\n,\n,NA\n", ["no column of bad.csv is left to synthesise"]),
+        (b"a,b\n" + b"1,x\n" * 30, ["one value in every row"]),
         (b"1.5,2\n3,4.5\n", ["does not name columns"]),
     ],
 )
@@ -155,7 +156,26 @@ def test_check_counts_what_a_run_would_refuse(fedsyn: Fedsyn, folder: Path) -> N
     rows.to_csv(folder / "other.csv", index=False)
     result = fedsyn("schema", "check", "schema.yaml", "--data", "other.csv")
     assert "Temperatur: 5 rows do not hold what its kind reads" in result.out
-    assert "Station: 1 values in 3 rows are in none of its categories" in result.out and "Keller" not in result.out
+    assert "Station: 1 value in 3 rows is in none of its categories" in result.out and "Keller" not in result.out
+
+
+def test_check_counts_what_a_sentinel_leaves_behind(fedsyn: Fedsyn, folder: Path) -> None:
+    """Rows that become missing need a place, and bounds that reach none of them."""
+    ages = ["999"] * 30 + ["40", "75"] * 100
+    (folder / "ages.csv").write_text("age,land\n" + "".join(f"{age},NA\n{age},GB\n" for age in ages), encoding="utf-8")
+    result = fedsyn("schema", "draft", "ages.csv", "--out", "schema.yaml")
+    hint = "Then set missing_values: ['999'], and in this column missing: true and bounds without it."
+    assert hint in " ".join(result.out.split())
+    text = (folder / "schema.yaml").read_text(encoding="utf-8").replace("    missing: true\n", "")
+    text = re.sub(r"upper: \d+", "upper: 60", text.replace("GB]", "GB, NA]"))
+    (folder / "schema.yaml").write_text(text + "missing_values: ['999']\n", encoding="utf-8")
+    said = fedsyn("schema", "check", "schema.yaml", "--data", "ages.csv").out
+    assert "age: 60 rows without a value would be given one; missing: true keeps them missing\n" in said
+    assert "age: 200 rows outside of its bounds would go to its first or last bin\n" in said
+    assert "land: " not in said.replace("land: read", "")  # NA is one of its categories
+    text = re.sub("upper: 60", "upper: 110\n    missing: true", text)
+    (folder / "schema.yaml").write_text(text + "missing_values: ['999']\n", encoding="utf-8")
+    assert "without a value" not in fedsyn("schema", "check", "schema.yaml", "--data", "ages.csv").out
 
 
 def test_review_approves_named_columns(fedsyn: Fedsyn, folder: Path) -> None:
@@ -219,7 +239,10 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
     result = fedsyn("init", "visits.csv")
     out = " ".join(result.out.split())
-    assert "subject: 40 people, up to 6 rows each: epsilon is for one row, not for one person." in out
+    said = (
+        "40 people, up to 6 rows each: epsilon is for one row, not for one person; to protect persons, make one row of"
+    )
+    assert f"subject: {said} each." in out
     assert "Holds in all rows (240 without a missing value): came <= left." in out
     answers = iter(["A, B, C, D", "y", "2024-01-01, 2024-06-30", "0", "d", "y", "n"])  # of what was dropped nothing
     asked: list[str] = []
@@ -238,6 +261,46 @@ def test_a_review_shows_the_rows_takes_what_is_typed_and_asks_about_constraints(
     assert schema.columns["q1"].unordered == ("keine Angabe",) and schema.aside["left"].kind == "drop"
     result = fedsyn("schema", "check", "schema.yaml", "--data", "visits.csv")
     assert result.code == 0 and "'subject': 40 people" in result.out
+
+
+def test_bounds_are_asked_for_and_typed_as_the_cells_are_written(
+    fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in ISO 8601; an editor that is not there ends nothing."""
+    rows = "".join(f"{1 + k % 28:02d}.0{1 + k % 9}.2024;{k % 90},5;{k % 3}\n" for k in range(200))
+    (folder / "stays.csv").write_text("came;weight;n\n" + rows, encoding="utf-8")
+    assert fedsyn("schema", "draft", "stays.csv", "--out", "schema.yaml").code == 0
+    answers = iter(["e", "01.01.2024, 2024-12-31", "0,5; 120", "0, 9"])
+    asked: list[str] = []
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda text, **_: asked.append(text) or next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setenv("EDITOR", "/no/such/editor")
+    result = fedsyn("schema", "review", "schema.yaml")
+    assert result.code == 0 and "error: /no/such/editor" in result.out and "set EDITOR" in result.out, result
+    examples = [text.rstrip().rpartition("such as: ")[2] for text in asked[1:]]
+    assert examples == ["01.01.2024, 30.09.2024", "0,0; 90,0", "0, 2"]
+    bounds = [(column.lower, column.upper) for column in Schema.load(folder / "schema.yaml").columns.values()]
+    assert bounds == [("2024-01-01", "2024-12-31"), (0.5, 120.0), (0, 9)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [("yes", ""), ("quit", ""), ("drop", ""), ("north, south", "error: "), ("0, 10", "error: ")]
+)
+@pytest.mark.parametrize("data", [[], ["--data", "visits.csv"]])
+def test_a_word_is_its_key_and_categories_that_no_row_holds_are_refused(
+    answer: str, said: str, data: list[str], fedsyn: Fedsyn, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "visits.csv").write_text(VISITS, encoding="utf-8")
+    assert fedsyn("init", "visits.csv").code == 0
+    answers = iter([answer, "Quit"])
+    monkeypatch.setattr(reviewing.typer, "prompt", lambda *_, **__: next(answers))
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    result = fedsyn("schema", "review", "schema.yaml", *data)
+    assert result.code == 0 and ("error: " in result.out) == bool(said), result
+    ward = Schema.load(folder / "schema.yaml").every_column["ward"].model_dump()
+    assert ward["kind"] == "drop" if answer == "drop" else ward["categories"] == ("A", "B", "C")
+    if said:
+        assert "error: column 'ward' has none of these values: type a key, or categories that it holds" in result.out
 
 
 def test_a_constraint_that_was_seen_is_stated_only_if_a_person_says_so(
@@ -290,6 +353,20 @@ def test_a_table_in_one_file_has_one_holder_who_adds_the_noise() -> None:
     assert (written.aggregation.protocol, written.aggregation.noise) == ("plain", "local")
     typed = parse_config(yamlio.loads(config_text(["a.parquet", "b.parquet"], {}), "run.yaml"))
     assert (typed.federation.clients, typed.synthesis.format) == (2, "parquet")
+
+
+def test_what_init_says_fits_80_columns_and_counts_one_of_each(fedsyn: Fedsyn, folder: Path) -> None:
+    """Commands are not broken, which are to be pasted."""
+    (folder / "one.csv").write_text("a,b\n1,2\n", encoding="utf-8")
+    result = fedsyn("init", "one.csv")
+    lines = [line.rstrip() for line in result.out.splitlines() if not line.startswith("  fedsyn ")]
+    assert result.code == 0 and max(map(len, lines)) <= 80
+    out = " ".join(result.out.split())
+    assert "1 row was read. At epsilon 1, its pair of columns shows no link." in out and "whole numbers; 1 bin " in out
+    assert "#? 1 row. At" in (folder / "schema.yaml").read_text(encoding="utf-8")
+    assert "1 column:" in repr(Schema.loads("columns: {a: {kind: boolean}}")) and "2 of 2 columns need" in (
+        fedsyn("schema", "check", "schema.yaml").out
+    )
 
 
 def test_several_files_are_holders(fedsyn: Fedsyn, folder: Path) -> None:

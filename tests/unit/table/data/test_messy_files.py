@@ -94,6 +94,11 @@ def test_a_hint_names_the_option(tmp_path: Path) -> None:
     for path in (book(tmp_path / "two.xlsx", wide, ROWS), text(tmp_path / "two.csv", wide, ROWS)):
         notes = "; ".join(read_cells(path).notes)
         assert "the next row looks like names, too: --header 2 joins both rows" in notes and SECRET not in notes
+    for empty in (0, 1):
+        path = text(tmp_path / "titled.csv", [["Report 2024", *[None] * 3], NAMES[1]], ROWS)
+        path.write_text(path.read_text().replace("\n", "\n" + ";;;\n" * empty, 1))
+        assert f"--skip-rows {1 + empty} takes it alone" in "; ".join(read_cells(path).notes)
+        assert list(read_cells(path, {"skip_rows": 1 + empty}).frame) == NAMES[1]
     merged = [["Patient", None, "Labs", "Costs"], NAMES[1]]
     assert "--header 2 joins both rows" in "; ".join(read_cells(book(tmp_path / "m.xlsx", merged, ROWS)).notes)
     with pytest.raises(DataError, match=r"more than one column named 'Patient'.* --header 2 joins them"):

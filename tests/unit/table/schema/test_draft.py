@@ -16,6 +16,7 @@ from exports import PERSONAL, hospital
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, SchemaError
 from fedsyn.table.data.cells import read_cells
 from fedsyn.table.data.stream import encode_file
@@ -27,6 +28,7 @@ from fedsyn.table.schema.drafted_bins import FINEST
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.proposals import proposed_constraints
 from fedsyn.table.schema.review import _HOLD, remarks, without_remarks
+from fedsyn.table.schema.vocabulary import FOR_ONE_ROW
 from fedsyn.table.schema.written import outward, outward_days, outward_seconds
 
 # Cells that people leave in tables.
@@ -165,7 +167,17 @@ def test_placeholders_among_numbers_and_dates_are_missing_values() -> None:
 
 
 def test_text_among_numbers_is_said() -> None:
-    assert "mostly numbers" in guess([*several([str(k) for k in range(20)]), "a lot"]).why
+    """And what its hint proposes reads it; it names no word of few rows."""
+    found = guess([*several([str(k) for k in range(20)]), "a lot"])
+    assert "mostly numbers" in found.why and "a lot" not in found.hints[0]
+    values = [*[f"{k / 10:.1f}".replace(".", ",") for k in range(200)], *["<0,5"] * 40]
+    (hint,) = guess(values).hints
+    advised = re.fullmatch(r"numbers, and words .*\? Then ({.*}) and missing_values: (\[.*\])", hint)
+    assert advised is not None and advised[2] == "['<0,5']"
+    column, words = (yamlio.loads(text, "x") for text in advised.groups())
+    schema = Schema.from_dict({"columns": {"x": column}, "missing_values": words})
+    block = schema.block(pd.DataFrame({"x": values}))
+    assert schema.columns["x"].kind == "decimal" and (block.codes[200:, 0] == schema.columns["x"].size - 1).all()
 
 
 # Persons --------------------------------------------------------------------------------------------------------------
@@ -290,7 +302,7 @@ def test_a_column_that_says_which_person_a_row_is_of(typed: bool) -> None:
     frame = pd.DataFrame({"subject": values if typed else [f"s{k}" for k in values], "y": [1, 2] * 100})
     found = draft_columns(frame, text=not typed)["subject"]
     assert found.column.kind == "identifier" and found.column.person  # type: ignore[attr-defined]
-    assert found.hints == ("40 people, up to 5 rows each: epsilon is for one row, not for one person",)
+    assert found.hints == (f"40 people, up to 5 rows each: {FOR_ONE_ROW}",)
     once = draft_columns(pd.DataFrame({"patient_id": [f"s{k}" for k in range(60)]}), text=True)["patient_id"]
     assert not once.column.person and once.hints == ()  # type: ignore[attr-defined]
 
@@ -342,6 +354,27 @@ def test_negative_amounts_in_parentheses_are_read_and_written(written: list[obje
     assert guess(several(["(3)", "-2"])).column.kind == "categorical"
 
 
+@pytest.mark.parametrize(
+    ("other", "values", "thousands"),
+    [
+        ("1,5", ["7.192", "12.040", "800"], "."),
+        ("1,5", ["7.192 €", "12.040 €"], "."),
+        ("1,5", ["0.192", "12.040"], None),
+        ("1,5", ["7.19", "12.040"], None),
+        ("1.5", ["7.192", "12.040"], None),
+        ("1", ["7.192", "12.040"], None),
+    ],
+)
+def test_three_digits_behind_a_point_are_thousands_in_a_file_of_decimal_commas(
+    other: str, values: list[str], thousands: str | None
+) -> None:
+    frame = pd.DataFrame({"a": several([other, other.replace("5", "7")]), "b": several(values, 60 // len(values))})
+    column = draft_columns(frame, text=True)["b"].column
+    assert column.model_dump().get("thousands") == thousands
+    assert column.kind == ("decimal" if thousands is None else "integer")
+    assert draft_columns(frame.assign(b=[7.192, 12.04] * 30))["b"].column.kind == "decimal"
+
+
 def test_a_sentinel_is_said_of_text_and_of_numbers(tmp_path: Path) -> None:
     """And what the hint advises does it."""
     values = [*[k % 90 for k in range(300)], *[999] * 30]
@@ -350,7 +383,9 @@ def test_a_sentinel_is_said_of_text_and_of_numbers(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "rows.csv", index=False)
     cells = read_cells(tmp_path / "rows.csv").frame
     guesses = draft_columns(cells, text=True)
-    assert "list it under missing_values: ['999']" in " ".join(guesses["x"].hints)
+    assert "set missing_values: ['999'], and in this column missing: true and bounds without it" in " ".join(
+        guesses["x"].hints
+    )
     advised = {**Schema.from_dict(drafted_schema(guesses)).to_dict(), "missing_values": ["999"]}
     schema = Schema.from_dict(advised).edited(x={"missing": True, "lower": 0, "upper": 90})
     codes = encode_file(tmp_path / "rows.csv", schema)

@@ -12,6 +12,9 @@ import pyarrow as pa
 import pytest
 
 from fedsyn.errors import DataError
+from fedsyn.front.several import table_of
+from fedsyn.inference import EmpiricalModel
+from fedsyn.randomness import Randomness
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import as_frame, in_kind, kind_of
 
@@ -95,6 +98,21 @@ def test_polars_frames() -> None:
     kinds = [{n: c.kind for n, c in Schema.draft(one).every_column.items()} for one in (frame, arrow())]
     assert kinds[0] == kinds[1]
     assert isinstance(in_kind(arrow(), "polars"), polars.DataFrame)
+
+
+def test_a_lazy_frame_is_to_be_collected() -> None:
+    with pytest.raises(DataError, match=r"found LazyFrame; collect it first: \.collect\(\)"):
+        as_frame(pytest.importorskip("polars").LazyFrame({"a": [1]}))
+
+
+@pytest.mark.parametrize("rows", [0, 50])
+def test_an_enum_of_polars_comes_back_as_one(rows: int) -> None:
+    polars = pytest.importorskip("polars")
+    kinds = {"triage": polars.Enum(["low", "high", "none"]), "ward": polars.Categorical, "age": polars.Int16}
+    frame = polars.DataFrame({"triage": ["high", "low"] * 30, "ward": ["a", "b"] * 30, "age": [3, 4] * 30}, kinds)
+    schema = Schema.draft(frame).approve(frame=frame, few=1, public="listed")
+    made = table_of(schema, EmpiricalModel(schema.domain, schema.encode(frame)), rows, Randomness(1), "polars")
+    assert dict(made.schema) == kinds
 
 
 def test_duckdb_relations() -> None:

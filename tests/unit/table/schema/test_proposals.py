@@ -55,6 +55,19 @@ def test_what_holds_is_proposed_and_nothing_else() -> None:
     )
 
 
+def test_a_category_of_a_dtype_is_missing_where_its_source_is_other() -> None:
+    """pandas' categories and a Parquet file's dictionary have no `other` for what the source does not list."""
+    frame = stays()[["ward", "building"]].astype({"building": "category"})
+    schema = Schema.draft(frame)
+    (found,) = proposed_constraints(schema, frame)
+    assert (found.rule.text, found.rows, found.unknown) == ("ward -> building", N, "building")
+    stated = schema.edited(building={"missing": True}).to_dict() | {"constraints": [found.rule.data()]}
+    made = Schema.from_dict(stated).decode(np.array([[0], [3]]), np.random.default_rng(0))
+    assert made["building"].iloc[0] == "North" and made["building"].isna().tolist() == [False, True]
+    both = frame.astype("category")
+    assert [one.unknown for one in proposed_constraints(Schema.draft(both), both)] == [""]  # all wards have an entry
+
+
 def test_one_row_that_breaks_it_ends_a_proposal() -> None:
     frame = stays()
     frame.loc[17, "discharged"] = frame.loc[17, "admitted"] - pd.Timedelta(days=1)

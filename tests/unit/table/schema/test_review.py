@@ -46,6 +46,9 @@ label: ward  # to predict
 """
 
 
+DAYS = "{kind: date, lower: 2024-01-01, upper: 2024-12-31, format: '%d.%m.%Y', drafted: [bounds]}"
+
+
 def rows(west: int = 3) -> pd.DataFrame:
     ward = ["north"] * 40 + ["south"] * (60 - west) + ["west"] * west
     ages = [str(20 + k % 50) for k in range(100)]
@@ -146,7 +149,11 @@ def test_a_schema_is_edited_and_approved_as_an_object() -> None:
     schema = Schema.draft(rows(), text=True)
     assert schema.columns["age"].drafted == ("kind", "bounds", "missing")
     edited = schema.edited(age={"lower": 0, "upper": 110, "missing": True}, ward={"other": None, "public": "known"})
-    assert edited.columns["age"].drafted == ("kind",) and edited.columns["age"].upper == 110
+    assert edited.columns["age"].drafted == ("kind", "bins") and edited.columns["age"].upper == 110
+    assert left(edited)["age"] == ["its kind", "its bins"]  # as many as the rows carry, still
+    assert schema.edited(age={"lower": 0, "upper": 110, "bins": 11}).columns["age"].drafted == ("kind", "missing")
+    assert edited.edited(age={"bins": 11}).columns["age"].drafted == ("kind",)
+    assert edited.approve("age", private=True).columns["age"].drafted == ("kind",)
     assert schema.columns["age"].upper != 110  # the old one is as it was
     assert edited.edited(age={"kind": "drop"}).aside["age"].kind == "drop"
     approved = edited.approve(frame=rows())
@@ -217,11 +224,15 @@ def test_a_proposed_constraint_is_stated_or_goes() -> None:
 
 def test_bounds_and_categories_are_typed() -> None:
     column = Schema.loads(typed(TEXT, "age", "0, 120")).columns["age"]
-    assert (column.lower, column.upper, column.approved, column.drafted) == (0, 120, True, ("kind", "missing"))
+    assert (column.lower, column.upper, column.approved, column.drafted) == (0, 120, True, ("kind", "bins", "missing"))
     tail = TEXT.replace("lower: 0\n    upper: 110", "bins: [0, 10, 20, 50, 110]")
     column = Schema.loads(typed(tail, "age", "-5, 40")).columns["age"]
     assert column.bins == (-5, 0, 10, 20, 40)  # the edges between stay
     assert Schema.loads(tail).edited(age={"upper": 60}).columns["age"].bins == (0, 10, 20, 50, 60)
+    column = Schema.loads(typed(tail, "age", "0, 9")).columns["age"]
+    assert (column.lower, column.upper, column.bins) == (0, 9, 4)  # one bin would be left of four
+    column = Schema.loads(tail).edited(age={"upper": 10}).columns["age"]
+    assert (column.lower, column.upper, column.bins) == (0, 10, 4)
     column = Schema.loads(typed(TEXT, "ward", "north; the east; south")).columns["ward"]
     assert column.categories == ("north", "the east", "south") and column.approved
     assert Schema.loads(typed(TEXT, "town", "a, b")).columns["town"].drafted == ()  # nothing rare is left
@@ -232,11 +243,12 @@ def test_bounds_and_categories_are_typed() -> None:
         ("age", "0", "expected two bounds, such as '0, 110', got 1"),
         ("age", "9, 2", r"lower \(9\) is above upper \(2\)"),
         ("age", "low, high", "lower: must be a number"),
+        ("came", "NA, NaN", "is not a date in ISO 8601"),
         ("ward", "north, north", "categories must be distinct"),
         ("name", "a, b", "of kind identifier"),
     ):
         with pytest.raises(SchemaError, match=said):
-            typed(TEXT, name, answer)
+            typed(TEXT.replace("  name:", f"  came: {DAYS}\n  name:"), name, answer)
 
 
 def test_the_holder_sees_the_rows() -> None:

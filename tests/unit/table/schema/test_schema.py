@@ -91,6 +91,10 @@ def test_the_hash_changes_with_what_decides_the_encoding_and_not_with_approval()
         ("columns: {' ': {kind: categorical, categories: [x]}}", ["not blank"]),
         ("columns: {1: {kind: categorical, categories: [x]}}", ["quotes"]),
         ("columns: {a: {kind: categorical, categories: [x]}, a: {}}", ["twice"]),
+        (
+            "columns: {a: {kind: categorical, categories: [x]}}\nmissing_values: [true]",
+            ["missing_values: must be text"],
+        ),
         ("columns: [", ["not valid YAML"]),
         ("- just a list", ["expected a mapping"]),
     ],
@@ -103,6 +107,11 @@ def test_a_wrong_schema_gets_one_message_with_the_place_and_the_remedy(text, par
     assert "\n" not in message
     for part in parts:
         assert part in message
+
+
+def test_numbers_stand_for_missing_values_as_they_are_written() -> None:
+    schema = Schema.loads("columns: {a: {kind: boolean, missing: true}}\nmissing_values: [999, -9.5, 99.0, '?']\n")
+    assert schema.missing_values == ("999", "-9.5", "99", "?") and "'999'" in schema.dumps()
 
 
 def test_an_unreadable_schema_file_is_a_schema_error(tmp_path):

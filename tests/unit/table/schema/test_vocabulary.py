@@ -53,6 +53,8 @@ def profile(values: list[str], name: str = "x", times: int = 20) -> Profile:
         ["moins de 18", "18 à 64", "65 et plus"],
         ["0-4 years", "5-9 years", "10 and over"],
         ["0", "1-2", "3 or more"],
+        ["Menos de 1 año", "1-5 años", "6-10 años", "Más de 20 años"],
+        ["unter 1 Jahr", "1-5 Jahre", "über 20 Jahre"],
         ["1 - bad", "2 - fair", "3 - good"],
         ["0 (never)", "1 (seldom)", "2 (daily)"],
         ["I", "II", "IV", "X"],
@@ -102,6 +104,14 @@ def test_words_come_in_their_order(ordered: list[str]) -> None:
 )
 def test_other_words_have_none(words: list[str]) -> None:
     assert reading_in_order(profile(words)) is None
+
+
+@pytest.mark.parametrize(
+    "word", ["Prefiero no contestar", "Je préfère ne pas répondre", "Möchte ich nicht sagen", "Preferisco non dirlo"]
+)
+def test_no_answer_is_known_in_each_language(word: str) -> None:
+    reading = reading_in_order(profile(["1", "2-3", "4+", word]))
+    assert reading is not None and reading.keys["unordered"] == (word,)
 
 
 def test_letters_are_grades_where_the_column_says_so() -> None:
@@ -206,3 +216,4 @@ def test_answers_are_named_only_if_many_rows_hold_them() -> None:
 def test_a_place_is_two_columns() -> None:
     said = places_on_earth({"lat": (47.0, 50.0), "site lon": (8.0, 14.0), "long": (0.0, 900.0), "age": (0.0, 90.0)})
     assert set(said) == {"lat", "site lon"} and "'site lon'" in said["lat"]
+    assert "may point at persons" in said["lat"]
