@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -30,6 +31,7 @@ from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
+from fedsyn.nodes.service.files import write_text
 from fedsyn.registry import installed_only
 from fedsyn.runs.directory import (
     LOOKS_FILE,
@@ -126,10 +128,11 @@ def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = 
     if not real:
         return paths
     metrics = read_facts(out / "metrics.json")
-    with (out / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("metric", "value"), *metrics.items()])
+    lines = io.StringIO()
+    csv.writer(lines).writerows([("metric", "value"), *metrics.items()])
+    write_text(out / "metrics.csv", lines.getvalue())
     rows = [(name, "not finite" if value is None else number(value)) for name, value in metrics.items()]
-    (out / "metrics.tex").write_text(Table(("metric", "value"), rows).latex(), encoding="utf-8")
+    write_text(out / "metrics.tex", Table(("metric", "value"), rows).latex())
     return [paths[0], out / "metrics.csv", out / "metrics.tex", *paths[1:]]
 
 
@@ -189,7 +192,7 @@ def write_run_page(
         notes=notes,
         public=public,
     )
-    (out / README_FILE).write_text(readme(facts), encoding="utf-8")
+    write_text(out / README_FILE, readme(facts))
     page = run_page(facts, draw=draw)
     return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
 

@@ -7,6 +7,7 @@ seconds of a processor: a reader that follows the file is ended there, one that 
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import resource
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ import fedsyn
 from fedsyn import yamlio
 from fedsyn.bounded import MOST_LINES, json_lines, json_of, read_bytes
 from fedsyn.errors import ConfigError, DataError, InputError, SchemaError
+from fedsyn.runs.sweep import load_sweep, run_sweep
 from fedsyn.runs.sweep.report import report_folder
 from fedsyn.table.schema import Schema
 
@@ -291,6 +293,97 @@ def test_a_run_directory_of_a_stranger_is_bounded(run_directory: Path, tmp_path:
     folder = _copied(run_directory, tmp_path)
     change(folder)
     assert why in said(code, folder)
+
+
+# Links, and names that are paths --------------------------------------------------------------------------------------
+
+
+def _links(folder: Path, names: Iterable[str]) -> Path:
+    """Puts links to one file in the places of the files of a directory. Returns that file, which holds "mine"."""
+    victim = folder.parent / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(victim)
+    return victim
+
+
+def _sweep(folder: Path, metric: str = "loss", axis: Any = 1) -> Path:
+    """A sweep's folder of three cells that are done, written by hand."""
+    cells = [{"id": f"c{i}", "axes": {"privacy.epsilon": i, "x": axis}, "seed": i} for i in (1, 2, 4)]
+    for cell in cells:
+        made = folder / "cells" / str(cell["id"])
+        made.mkdir(parents=True)
+        facts = {"status": "done", "metrics": {"workload_error": cell["seed"], metric: cell["seed"]}}
+        (made / "cell.json").write_text(json.dumps(facts), encoding="utf-8")
+    record = {"name": "s", "document": {}, "cells": cells}
+    (folder / "sweep.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+REPORTED = ("README.md", "report.html", "metrics.csv", "metrics.tex", "predicted_quality.json")
+
+
+def test_a_report_of_a_run_follows_no_link(run_directory: Path, tmp_path: Path) -> None:
+    folder = _copied(run_directory, tmp_path)
+    (folder / "looks.json").write_text('{"looks": [], "shrunk": false}', encoding="utf-8")
+    victim = _links(folder, REPORTED)
+    report_folder(folder)
+    assert victim.read_text(encoding="utf-8") == "mine"
+    assert not [name for name in REPORTED if (folder / name).is_symlink()] and not list(folder.glob(".*part*"))
+    assert "synthfs" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_report_of_a_sweep_follows_no_link(tmp_path: Path) -> None:
+    folder = _sweep(tmp_path / "sweep")
+    victim = _links(folder, ["report.html", "results.csv", "summary.csv", "summary.tex"])
+    assert not [path for path in report_folder(folder) if path.is_symlink()]
+    assert victim.read_text(encoding="utf-8") == "mine"
+
+
+def test_figures_stay_in_their_folder(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    folder = _sweep(tmp_path / "sweep", "../../workload_error")
+    (folder / "figures").mkdir()
+    victim = _links(folder / "figures", [".._.._workload_error.svg"])
+    paths = report_folder(folder, formats=["svg"])[4:]
+    assert [path.name for path in paths] == ["workload_error.svg", ".._.._workload_error.svg"]
+    assert {path.resolve().parent for path in paths} == {(folder / "figures").resolve()}
+    assert victim.read_text(encoding="utf-8") == "mine" and not list(tmp_path.rglob("../workload_error.svg"))
+    shutil.rmtree(folder / "figures")
+    (folder / "figures").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match="figures is a link, and files written there could land anywhere"):
+        report_folder(folder, formats=["svg"])
+    assert not list(tmp_path.glob("*.svg"))
+
+
+@pytest.mark.parametrize("link", ["cells", "cells/a"])
+def test_a_sweep_goes_on_in_no_folder_that_is_a_link(tmp_path: Path, link: str) -> None:
+    base = {"data": {"source": "synthfs", "options": {"rows": 300, "features": 3}}, "epsilon": 1.0, "delta": 1e-6}
+    (tmp_path / "sweep.yaml").write_text(yamlio.dumps({"base": base, "seeds": [0]}), encoding="utf-8")
+    sweep = load_sweep(tmp_path / "sweep.yaml")
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    place = folder / link.replace("a", sweep.cells[0].id) if link != "cells" else folder / link
+    place.parent.mkdir(parents=True)
+    elsewhere.mkdir()
+    place.symlink_to(elsewhere)
+    (folder / "sweep.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="is a link, and files written there could land anywhere"):
+        run_sweep(sweep, folder, resume=True)
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_run_follows_no_link_that_lies_in_its_directory(run_directory: Path, tmp_path: Path) -> None:
+    folder = _copied(run_directory, tmp_path)
+    victim = _links(folder, ["metrics.json", "rounds.jsonl"])
+    config = fedsyn.load_config(folder / "config.yaml")
+    _links(folder, ["config.yaml"])
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "own.svg").touch()
+    (folder / "figures").symlink_to(tmp_path / "kept")
+    fedsyn.run(config, out=folder)
+    assert victim.read_text(encoding="utf-8") == "mine" and (tmp_path / "kept" / "own.svg").exists()
+    assert not (folder / "config.yaml").is_symlink()
 
 
 # Names of modules ----------------------------------------------------------------------------------------------------
