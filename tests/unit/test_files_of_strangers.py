@@ -29,6 +29,7 @@ import fedsyn
 from fedsyn import yamlio
 from fedsyn.bounded import MOST_LINES, json_lines, json_of, read_bytes
 from fedsyn.errors import ConfigError, DataError, InputError, SchemaError
+from fedsyn.nodes.node.rest import seal_table
 from fedsyn.runs.sweep import load_sweep, run_sweep
 from fedsyn.runs.sweep.report import report_folder
 from fedsyn.table.schema import Schema
@@ -293,6 +294,77 @@ def test_a_run_directory_of_a_stranger_is_bounded(run_directory: Path, tmp_path:
     folder = _copied(run_directory, tmp_path)
     change(folder)
     assert why in said(code, folder)
+
+
+# Tables that a directory names ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows(run_directory: Path, tmp_path: Path) -> Path:
+    """The user's own table, which has the columns of the run."""
+    file = tmp_path / "mine.csv"
+    shutil.copy(run_directory / "synthetic.csv", file)
+    return file
+
+
+def _directory_that_names(run_directory: Path, tmp_path: Path, **data: Any) -> Path:
+    folder = _copied(run_directory, tmp_path)
+    partition = {"name": "native" if data.get("holders") else "iid"}
+    _named(folder, data={"options": {}, **data}, evaluation=["workload_error"], federation={"partition": partition})
+    (folder / "comparison.json").unlink(missing_ok=True)
+    return folder
+
+
+NOT_OPENED = "a report opens no table outside the run&#39;s directory unless you name it: fedsyn report RUN --data FILE"
+
+
+@pytest.mark.parametrize("named", ["outside", "relative", "link", "circle", "holders", "openml"])
+def test_a_report_opens_no_table_that_a_strangers_directory_names(
+    run_directory: Path, tmp_path: Path, rows: Path, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside = str(tmp_path / "evil" / "rows.csv")
+    sources = {"outside": str(rows), "relative": "evil/../mine.csv", "openml": "openml:1", "link": inside}
+    sources["circle"] = str(tmp_path / "circle.csv")
+    holders = [str(rows), str(rows)] if named == "holders" else None
+    folder = _directory_that_names(run_directory, tmp_path, source=sources.get(named, inside), holders=holders)
+    (folder / "rows.csv").symlink_to(rows)
+    (tmp_path / "circle.csv").symlink_to("circle.csv")
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert NOT_OPENED in page and not (folder / "comparison.json").exists()
+
+
+def test_a_report_opens_the_table_that_its_user_names(run_directory: Path, tmp_path: Path, rows: Path) -> None:
+    """One that lies in the directory as well; a name that is wrong ends the command."""
+    folder = _directory_that_names(run_directory, tmp_path, source=str(rows))
+    page = report_folder(folder, data=[str(rows)])[0].read_text(encoding="utf-8")
+    assert NOT_OPENED not in page and (folder / "comparison.json").is_file()
+    assert "workload_error" in json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    (folder / "comparison.json").unlink()
+    with pytest.raises(ConfigError, match="no such file"):
+        report_folder(folder, data=[str(tmp_path / "absent.csv")])
+    with pytest.raises(ConfigError, match="--data: real rows are read for the page of one run alone"):
+        report_folder(folder, data=[str(rows)], real=False)
+    rows.rename(folder / "rows.csv")
+    _named(folder, data={"source": str(folder / "rows.csv")})
+    report_folder(folder)
+    assert (folder / "comparison.json").is_file()
+
+
+def test_a_report_opens_no_schema_and_no_key_that_a_strangers_directory_names(
+    run_directory: Path, tmp_path: Path, rows: Path
+) -> None:
+    key, schema = tmp_path / "key", tmp_path / "schema.yaml"
+    folder = _directory_that_names(
+        run_directory, tmp_path, source=str(rows), schema=str(schema), options={"key_file": str(key)}
+    )
+    seal_table(rows, key, folder / "rows.csv.sealed")
+    _named(folder, data={"source": str(folder / "rows.csv.sealed")})
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert "rows.csv.sealed is sealed: name the file of its key" in page
+    shutil.move(folder / "schema.yaml", schema)
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert "The values of the columns are not shown: the run&#39;s directory has no schema.yaml." in page
 
 
 # Links, and names that are paths --------------------------------------------------------------------------------------
