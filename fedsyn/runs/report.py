@@ -49,7 +49,7 @@ from fedsyn.runs.directory import (
 from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.prepare import public_schema, split_tables
 from fedsyn.runs.run_config import published_config
-from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.counting.candidates import strangers_workload
 from fedsyn.table.counting.groups import group_of_cells, sums_of_groups
 from fedsyn.table.data.options import shown_layout
 from fedsyn.table.data.sources import is_path
@@ -259,7 +259,7 @@ def _predict(config: RunConfig, out: Path) -> str:
             groups = None if one["groups"] is None else tuple(map(np.array, one["groups"]))
             looks.append(SketchError(**{**one, "clique": tuple(one["clique"]), "groups": groups}))
         evidence = load_evidence(file, model.domain) if file.is_file() else None
-        workload = build_workload(config.workload, schema.domain)
+        workload = strangers_workload(config.workload, schema.domain)
         save_evaluation(out, predict_quality(model, evidence, looks, workload, facts["shrunk"], schema))
     except (FedsynError, OSError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         return f"The quality could not be predicted from {LOOKS_FILE} ({type(error).__name__})."
@@ -296,7 +296,7 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
             schema,
             train=table.train,
             test=table.test,
-            workload=build_workload(config.workload, schema.domain),
+            workload=strangers_workload(config.workload, schema.domain),
             model=load_model(out / "model.npz"),
             synthetic=_first_rows(synthetic_file(out), schema),
             partition=table.parts,

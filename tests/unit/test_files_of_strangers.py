@@ -28,10 +28,13 @@ import pytest
 import fedsyn
 from fedsyn import yamlio
 from fedsyn.bounded import MOST_LINES, json_lines, json_of, read_bytes
+from fedsyn.config import WorkloadNode
+from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, InputError, SchemaError
 from fedsyn.nodes.node.rest import seal_table
 from fedsyn.runs.sweep import load_sweep, run_sweep
 from fedsyn.runs.sweep.report import report_folder
+from fedsyn.table.counting import candidates
 from fedsyn.table.schema import Schema
 
 MEGABYTES, SECONDS = 500, 20
@@ -294,6 +297,23 @@ def test_a_run_directory_of_a_stranger_is_bounded(run_directory: Path, tmp_path:
     folder = _copied(run_directory, tmp_path)
     change(folder)
     assert why in said(code, folder)
+
+
+def test_the_workload_of_a_run_directory_is_bounded(
+    run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight = WorkloadNode(degree=8, size=None)
+    with pytest.raises(ConfigError, match="more cliques than are read of a run directory"):
+        candidates.strangers_workload(eight, Domain(tuple(map(str, range(60))), (2,) * 60))
+    assert len(candidates.strangers_workload(eight, Domain(tuple("abcdefghi"), (2,) * 9))) == 9
+    folder = _copied(run_directory, tmp_path)
+    (folder / "looks.json").write_text('{"looks": [], "shrunk": false}', encoding="utf-8")
+    (folder / "comparison.json").unlink(missing_ok=True)
+    monkeypatch.setattr(candidates, "MOST_CLIQUES", 1)
+    page = report_folder(folder, real=False)[0].read_text(encoding="utf-8")
+    assert "The quality could not be predicted from looks.json (ConfigError)." in page
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert "The real rows are not at hand: workload: it has more cliques" in page
 
 
 # Tables that a directory names ---------------------------------------------------------------------------------------
