@@ -33,6 +33,7 @@ from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
 from fedsyn.nodes.service.files import write_text
+from fedsyn.output import cell
 from fedsyn.registry import installed_only
 from fedsyn.runs.directory import (
     LOOKS_FILE,
@@ -139,7 +140,7 @@ def write_full_report(
         return paths
     metrics = read_facts(out / "metrics.json")
     lines = io.StringIO()
-    csv.writer(lines).writerows([("metric", "value"), *metrics.items()])
+    csv.writer(lines).writerows([("metric", "value"), *((cell(name), value) for name, value in metrics.items())])
     write_text(out / "metrics.csv", lines.getvalue())
     rows = [(name, "not finite" if value is None else number(value)) for name, value in metrics.items()]
     write_text(out / "metrics.tex", Table(("metric", "value"), rows).latex())

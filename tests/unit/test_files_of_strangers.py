@@ -6,6 +6,7 @@ seconds of a processor: a reader that follows the file is ended there, one that 
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
@@ -431,6 +432,21 @@ def test_a_report_of_a_sweep_follows_no_link(tmp_path: Path) -> None:
     victim = _links(folder, ["report.html", "results.csv", "summary.csv", "summary.tex"])
     assert not [path for path in report_folder(folder) if path.is_symlink()]
     assert victim.read_text(encoding="utf-8") == "mine"
+
+
+def test_no_text_in_a_table_of_a_report_is_a_formula(run_directory: Path, tmp_path: Path) -> None:
+    folder = _sweep(tmp_path / "sweep", metric="=1+1", axis="@SUM(A1)")
+    failed = {"status": "failed", "error": {"message": "+cmd|' /C calc'!A0"}}
+    (folder / "cells" / "c4" / "cell.json").write_text(json.dumps(failed), encoding="utf-8")
+    paths = report_folder(folder)
+    copy = _copied(run_directory, tmp_path)
+    (copy / "metrics.json").write_text('{"-2+3": -0.5}', encoding="utf-8")
+    texts = [path.read_text(encoding="utf-8") for path in (paths[1], paths[2], report_folder(copy)[1])]
+    assert "'=1+1" in texts[0] and "'@SUM(A1)" in texts[0] and "'+cmd|" in texts[0] and "'=1+1_mean" in texts[1]
+    assert texts[2].splitlines()[1] == "'-2+3,-0.5"
+    assert not [
+        cell for text in texts for row in csv.reader(io.StringIO(text)) for cell in row if cell[:1] in ("=", "@")
+    ]
 
 
 def test_figures_stay_in_their_folder(tmp_path: Path) -> None:
