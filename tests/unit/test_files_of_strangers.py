@@ -449,6 +449,14 @@ def test_no_text_in_a_table_of_a_report_is_a_formula(run_directory: Path, tmp_pa
     ]
 
 
+def test_settings_that_are_lists_in_lists_are_damaged(tmp_path: Path) -> None:
+    folder = _sweep(tmp_path / "sweep")
+    record = (folder / "sweep.json").read_text(encoding="utf-8").replace("{}", '{"a": ' + "[" * 900 + "]" * 900 + "}")
+    (folder / "sweep.json").write_text(record, encoding="utf-8")
+    with pytest.raises(DataError, match=r"sweep\.json is damaged: run the sweep again"):
+        report_folder(folder)
+
+
 def test_figures_stay_in_their_folder(tmp_path: Path) -> None:
     pytest.importorskip("vl_convert")
     folder = _sweep(tmp_path / "sweep", "../../workload_error")

@@ -88,7 +88,10 @@ def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
         rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]
         page.section("Failed cells", Table(("message", "error", "cells"), rows))
     page.section("Cells", _cells(results, out))
-    document = yamlio.dumps(results.document)
+    try:
+        document = yamlio.dumps(results.document)
+    except RecursionError:
+        raise DataError(f"{out / SWEEP_FILE} is damaged: run the sweep again") from None
     page.section("Settings", Part("verbatim", document[:_MOST_SETTINGS] + "\n..." * (len(document) > _MOST_SETTINGS)))
     paths = [page.write(out / "report.html"), *write_tables(results, out)]
     return [*paths, *page.save_figures(out / "figures", tuple(formats))]

@@ -91,7 +91,8 @@ def write_tables(results: Results, out: Path | str) -> list[Path]:
 
 
 def _csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    return pd.DataFrame([list(map(cell, row)) for row in rows], columns=list(map(cell, head))).to_csv(index=False)
+    made: str = pd.DataFrame([list(map(cell, row)) for row in rows], columns=list(map(cell, head))).to_csv(index=False)
+    return made
 
 
 @dataclass(frozen=True)
