@@ -124,7 +124,9 @@ def write_full_report(
     Returns:
         The paths.
     """
-    config = _config(out)
+    config, made = _config(out), synthetic_file(out)
+    if not _lies_in(str(made), out):  # it might be the user's real rows, drawn into a page for publication
+        raise DataError(f"{made} is a link to a table outside the run's directory; put the table itself there")
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     with installed_only():  # a directory may be a stranger's

@@ -372,6 +372,18 @@ def test_a_report_opens_the_table_that_its_user_names(run_directory: Path, tmp_p
     assert (folder / "comparison.json").is_file()
 
 
+def test_a_report_draws_no_table_elsewhere_as_the_synthetic_one(
+    run_directory: Path, tmp_path: Path, rows: Path
+) -> None:
+    folder = _copied(run_directory, tmp_path)
+    (folder / "report.html").unlink()
+    (folder / "synthetic.csv").unlink()
+    (folder / "synthetic.csv").symlink_to(rows)
+    with pytest.raises(DataError, match=r"synthetic\.csv is a link to a table outside the run's directory"):
+        report_folder(folder, real=False)
+    assert not (folder / "report.html").exists()
+
+
 def test_a_report_opens_no_schema_and_no_key_that_a_strangers_directory_names(
     run_directory: Path, tmp_path: Path, rows: Path
 ) -> None:
