@@ -2,7 +2,7 @@
 
 Names of columns and categories, files and runs come from others. A terminal obeys control characters, a page obeys
 markup: what is printed goes through `plain`, what is written into Markdown through `markdown`, templates do it by
-themselves (`filled`). A traceback may show
+themselves (`filled`), CSV files other than tables through `cell`. A traceback may show
 values of the table that was read, so it appears only where FEDSYN_DEBUG=1 asks for it: each process that fedsyn starts
 calls `no_tracebacks` first.
 
@@ -80,6 +80,21 @@ def markdown(text: str) -> str:
     """
     shown = plain(text, keep="").replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return _MARKUP.sub(r"\\\1", shown)
+
+
+def cell(value: Any) -> Any:
+    """The cell of a CSV file: before a text that a spreadsheet takes for a formula stands `'`; numbers stay.
+
+    >>> [cell(value) for value in ("=1+1", "@x", "-0.5", "augflaim", 2.0)]
+    ["'=1+1", "'@x", '-0.5', 'augflaim', 2.0]
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def filled(room: str, template: str, /, **values: Any) -> str:

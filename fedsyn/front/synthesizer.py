@@ -234,9 +234,14 @@ class Synthesizer(Generic[F]):
     def _require_known(self, names: Iterable[str], mechanism: Any = None) -> None:
         """Refuses a parameter that neither this class nor its mechanism (another one where given) has.
 
+        Options of a mechanism that is named by the path of a module are checked by `fit`: a saved model may name any
+        module, and until then none is imported.
+
         Raises:
             UnknownParameter: names the nearest.
         """
+        if ":" in str(mechanism or self.mechanism):
+            return
         others = [name for name in names if name not in (*_OWN, *_NODES)]
         options = list(self._contract(mechanism).Options.model_fields) if others else []
         refuse(

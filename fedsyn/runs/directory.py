@@ -23,6 +23,7 @@ from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
 from fedsyn.inference.model import hidden_of
 from fedsyn.loading import released_config
+from fedsyn.nodes.service.files import write_text
 from fedsyn.protocol.record import Waiting
 from fedsyn.table.data.options import FileOptions, written_as
 from fedsyn.table.data.writers import starts_as
@@ -257,7 +258,7 @@ def write_json(path: Path, value: Mapping[str, Any], indent: int | None = 1) -> 
     Without an indent, ten times as fast: for what nobody reads.
     """
     text = json.dumps({"format": FORMAT, **value}, indent=indent, ensure_ascii=False, allow_nan=False)
-    path.write_text(text + "\n", encoding="utf-8")
+    write_text(path, text + "\n")
 
 
 def is_complete(out: Path) -> bool:
@@ -309,9 +310,7 @@ def write_waiting(out: Path, waiting: Waiting | None) -> None:
         if waiting is None:
             path.unlink(missing_ok=True)
             return
-        part = path.with_suffix(".part")
-        write_json(part, asdict(waiting))
-        part.replace(path)
+        write_json(path, asdict(waiting))
 
 
 def load_waiting(out: Path) -> Waiting | None:

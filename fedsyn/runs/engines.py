@@ -157,9 +157,10 @@ def _clear(config: RunConfig, out: Path) -> None:
     """
     give_up(out)
     keep_ledger(out)
-    for name in RESULTS:
+    for name in (*RESULTS, "config.yaml"):  # a link is removed, and what it leads to stays
         (out / name).unlink(missing_ok=True)
-    for figure in (out / "figures").glob("*.*"):
+    figures = out / "figures"
+    for figure in () if figures.is_symlink() else figures.glob("*.*"):
         if figure.suffix in (".svg", ".pdf", ".png"):
             figure.unlink()
     config.save(out / "config.yaml")

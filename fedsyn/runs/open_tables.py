@@ -146,11 +146,6 @@ def write_found(folder: Path, schema: Schema, files: RowFiles) -> None:
     files.save(found / "test_numbers.npy", np.load(folder / "test_numbers.npy", allow_pickle=False))
 
 
-def encoded_by(found: Schema, schema: Schema, codes: Codes, own: OwnRows) -> Codes:
-    """Codes by the schema that a run has found, of rows that are encoded by the one it began with."""
-    return found.recoded(codes, own) if schema.open else codes
-
-
 def with_label(schema: Schema, codes: Codes, own: OwnRows) -> tuple[Codes, Domain]:
     """Codes and domain for a simulation's partition: a label that is still open is numbered by its different values."""
     label, domain = schema.label, schema.domain

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -14,7 +16,7 @@ import numpy.typing as npt
 
 from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
-from fedsyn.config import FORMAT, RunConfig
+from fedsyn.config import FORMAT, DataNode, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import DataError, FedsynError, InputError
 from fedsyn.evaluation.base import EvaluationInput
@@ -30,6 +32,8 @@ from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
+from fedsyn.nodes.service.files import write_text
+from fedsyn.output import cell
 from fedsyn.registry import installed_only
 from fedsyn.runs.directory import (
     LOOKS_FILE,
@@ -44,12 +48,12 @@ from fedsyn.runs.directory import (
     write_json,
 )
 from fedsyn.runs.federated_evaluation import table_rows
-from fedsyn.runs.open_tables import encoded_by
 from fedsyn.runs.prepare import public_schema, split_tables
 from fedsyn.runs.run_config import published_config
-from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.counting.candidates import strangers_workload
 from fedsyn.table.counting.groups import group_of_cells, sums_of_groups
 from fedsyn.table.data.options import shown_layout
+from fedsyn.table.data.sources import is_path
 from fedsyn.table.schema import Schema
 
 Codes = npt.NDArray[np.integer]
@@ -61,6 +65,8 @@ WAYS: tuple[type[Evaluation], ...] = (TableComparison, FederatedQuality, Predict
 COMPARISON_SEED = 0
 DRAWN_ROWS = 200_000  # of the synthetic table, where it is drawn alone
 _LINKED_COLUMNS = 40  # of the table whose associations are drawn alone
+
+log = logging.getLogger("fedsyn")
 
 
 def save_evaluation(out: Path, found: Evaluation) -> None:
@@ -103,33 +109,43 @@ def load_evaluations(out: Path, *, public: bool = False) -> list[Evaluation]:
     return [one for one in found if one is not None]
 
 
-def write_full_report(out: Path, *, real: bool = True, formats: Sequence[str] = ()) -> list[Path]:
+def write_full_report(
+    out: Path, *, real: bool = True, formats: Sequence[str] = (), data: Sequence[str] = ()
+) -> list[Path]:
     """Rewrites report.html and writes metrics.csv and metrics.tex; the figures as files of these formats too.
 
     Args:
         out: the run directory.
         real: show what reads a simulation's real rows; otherwise the page is for publication, and no metric is written.
         formats: of `svg`, `pdf`, `png`.
+        data: the tables of real rows, one or one of each client, to be measured against anew. Without them no table
+            is opened that lies outside the run directory.
 
     Returns:
         The paths.
     """
-    config = _config(out)
+    config, made = _config(out), synthetic_file(out)
+    if not _lies_in(str(made), out):  # it might be the user's real rows, drawn into a page for publication
+        raise DataError(f"{made} is a link to a table outside the run's directory; put the table itself there")
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     with installed_only():  # a directory may be a stranger's
         if (out / LOOKS_FILE).is_file():
             note = _predict(config, out)
         if real and config.runtime.engine != "deployment":
-            note = _measure(config, out) or note
+            unread = _measure(config, out, data)
+            if unread:
+                log.warning("%s", unread)
+            note = unread or note
     paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
     if not real:
         return paths
     metrics = read_facts(out / "metrics.json")
-    with (out / "metrics.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([("metric", "value"), *metrics.items()])
+    lines = io.StringIO()
+    csv.writer(lines).writerows([("metric", "value"), *((cell(name), value) for name, value in metrics.items())])
+    write_text(out / "metrics.csv", lines.getvalue())
     rows = [(name, "not finite" if value is None else number(value)) for name, value in metrics.items()]
-    (out / "metrics.tex").write_text(Table(("metric", "value"), rows).latex(), encoding="utf-8")
+    write_text(out / "metrics.tex", Table(("metric", "value"), rows).latex())
     return [paths[0], out / "metrics.csv", out / "metrics.tex", *paths[1:]]
 
 
@@ -189,7 +205,7 @@ def write_run_page(
         notes=notes,
         public=public,
     )
-    (out / README_FILE).write_text(readme(facts), encoding="utf-8")
+    write_text(out / README_FILE, readme(facts))
     page = run_page(facts, draw=draw)
     return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
 
@@ -246,7 +262,7 @@ def _predict(config: RunConfig, out: Path) -> str:
             groups = None if one["groups"] is None else tuple(map(np.array, one["groups"]))
             looks.append(SketchError(**{**one, "clique": tuple(one["clique"]), "groups": groups}))
         evidence = load_evidence(file, model.domain) if file.is_file() else None
-        workload = build_workload(config.workload, schema.domain)
+        workload = strangers_workload(config.workload, schema.domain)
         save_evaluation(out, predict_quality(model, evidence, looks, workload, facts["shrunk"], schema))
     except (FedsynError, OSError, KeyError, TypeError, ValueError, ArithmeticError) as error:
         return f"The quality could not be predicted from {LOOKS_FILE} ({type(error).__name__})."
@@ -264,21 +280,26 @@ def compare(
     save_evaluation(out, replace(found, scales=scales(config.evaluation.metrics, data, rng)))
 
 
-def _measure(config: RunConfig, out: Path) -> str:
-    """Writes the comparison and the metrics that a run has not; a sentence that says why not where that fails."""
-    known, compared = read_facts(out / "metrics.json"), load_evaluation(out, TableComparison) is not None
-    missing = [name for name in config.evaluation.metrics if reported(name) not in known]
+def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
+    """Writes the comparison and the metrics that a run has not; a sentence that says why not where that fails.
+
+    With tables that the user named both are written anew, and what fails is raised.
+    """
+    known = read_facts(out / "metrics.json")
+    compared = not named and load_evaluation(out, TableComparison) is not None
+    missing = [name for name in config.evaluation.metrics if named or reported(name) not in known]
     if not synthetic_file(out).is_file():
         return "" if compared else "The synthetic table was not kept, so it cannot be compared with the real rows."
     if compared and not missing:
         return ""
     try:
-        table, schema = split_tables(config), _schema(config, out)
+        schema, source = _schema(config, out), _data_of(config.data, out, named)
+        table = split_tables(config.model_copy(update={"data": source}), schema=schema)
         data = EvaluationInput.of(
             schema,
-            train=encoded_by(schema, table.schema, table.train, table.own),
-            test=encoded_by(schema, table.schema, table.test, table.test_own),
-            workload=build_workload(config.workload, schema.domain),
+            train=table.train,
+            test=table.test,
+            workload=strangers_workload(config.workload, schema.domain),
             model=load_model(out / "model.npz"),
             synthetic=_first_rows(synthetic_file(out), schema),
             partition=table.parts,
@@ -287,13 +308,44 @@ def _measure(config: RunConfig, out: Path) -> str:
         if not compared:
             compare(config, schema, data, table.moments, out)
     except (FedsynError, OSError) as error:
+        if named:
+            raise
         return f"The real rows are not at hand: {error}"
     try:
         found = {name: v if np.isfinite(v) else None for name, v in evaluate(missing, data).items()}
     except (FedsynError, OSError) as error:
         return f"Not measured, {', '.join(missing)}: {error}"
-    write_json(out / "metrics.json", {**found, **known})
+    write_json(out / "metrics.json", {**found, **known, **found})
     return ""
+
+
+def _data_of(data: DataNode, out: Path, named: Sequence[str]) -> DataNode:
+    """Return where the real rows of a run are read: in the tables that the user named, else inside its directory.
+
+    A directory may be a stranger's, whose configuration must not open the user's files or reach for a network.
+
+    Raises:
+        DataError: without a named table, if the configuration's lies elsewhere.
+    """
+    options = {key: value for key, value in data.options.items() if key != "key_file"}
+    inside: dict[str, Any] = {"schema_file": None, "bins": None, "label": None, "options": options}
+    if named:
+        holders = tuple(named) if len(named) > 1 else None
+        return data.model_copy(update={**inside, "source": named[0], "holders": holders})
+    elsewhere = data.source.startswith("openml:") or (is_path(data.source) and not _lies_in(data.source, out))
+    if data.holders or elsewhere:
+        raise DataError(
+            "a report opens no table outside the run's directory unless you name it: fedsyn report RUN --data FILE"
+        )
+    return data.model_copy(update=inside)
+
+
+def _lies_in(file: str, folder: Path) -> bool:
+    """Whether a file, with all links followed, lies in a folder."""
+    try:
+        return Path(file).resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
+        return False
 
 
 def _config(out: Path) -> RunConfig:
@@ -301,8 +353,12 @@ def _config(out: Path) -> RunConfig:
 
 
 def _schema(config: RunConfig, out: Path) -> Schema:
-    kept = out / "schema.yaml"
-    return Schema.load(kept) if kept.is_file() else public_schema(config)
+    kept, named = out / "schema.yaml", config.data.schema_file
+    if kept.is_file():
+        return Schema.load(kept)
+    if named is not None and not _lies_in(named, out):
+        raise DataError("the run's directory has no schema.yaml")
+    return public_schema(config)
 
 
 def _shown_config(config: RunConfig, out: Path, public: bool) -> str:

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedsyn.errors import RunError
+from fedsyn.nodes.service.files import PUBLIC, replace_synced
 from fedsyn.runs.directory import RESULTS
 
 #: Bytes of all files of a run directory that come back, compressed and unpacked.
@@ -118,7 +119,7 @@ def unpacked(log: str, run: str, secret: bytes, out: Path) -> list[Path]:
             if not all(_NAMES.fullmatch(i.filename) for i in infos) or sum(i.file_size for i in infos) > MOST_UNPACKED:
                 raise RunError("what came back from the SuperLink's machine is not a run directory")
             for info in infos:
-                (out / info.filename).write_bytes(archive.read(info))
+                replace_synced(out / info.filename, archive.read(info), PUBLIC)
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError):  # encrypted, or an unknown method
         raise RunError("the files of the run came back damaged") from None
     return [out / info.filename for info in infos]

@@ -130,8 +130,8 @@ _PLACES = ("operator", "operator_key", "ray", "superlink")
 def published_config(config: RunConfig) -> dict[str, Any]:
     """The configuration without the folders and machines of its run; `RunConfig.model_validate` takes it.
 
-    Of files there is the name alone, whatever system wrote the path. A mechanism or a partitioner that is named by the
-    path of a module stays, and so do the parties' cards, which are public.
+    Of files there is the name alone, whatever system wrote the path; of a key not even that. A mechanism or a
+    partitioner that is named by the path of a module stays, and so do the parties' cards, which are public.
 
     >>> from fedsyn.loading import parse_config
     >>> given = {"data": {"source": "C:/ward 3/rows.csv", "schema": "~/me/s.yaml"}, "epsilon": 1, "delta": 1e-6}
@@ -146,6 +146,7 @@ def published_config(config: RunConfig) -> dict[str, Any]:
             data[key] = _name(data[key])
     if data.get("holders"):
         data["holders"] = [_name(file) for file in data["holders"]]
+    data["options"].pop("key_file", None)
     for key in _PLACES:
         runtime.pop(key, None)
     return document

@@ -6,7 +6,9 @@ seconds of a processor: a reader that follows the file is ended there, one that 
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 import os
 import re
 import resource
@@ -16,7 +18,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +29,13 @@ import pytest
 import fedsyn
 from fedsyn import yamlio
 from fedsyn.bounded import MOST_LINES, json_lines, json_of, read_bytes
+from fedsyn.config import WorkloadNode
+from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, InputError, SchemaError
+from fedsyn.nodes.node.rest import seal_table
+from fedsyn.runs.sweep import load_sweep, run_sweep
 from fedsyn.runs.sweep.report import report_folder
+from fedsyn.table.counting import candidates
 from fedsyn.table.schema import Schema
 
 MEGABYTES, SECONDS = 500, 20
@@ -293,6 +300,220 @@ def test_a_run_directory_of_a_stranger_is_bounded(run_directory: Path, tmp_path:
     assert why in said(code, folder)
 
 
+def test_the_workload_of_a_run_directory_is_bounded(
+    run_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eight = WorkloadNode(degree=8, size=None)
+    with pytest.raises(ConfigError, match="more cliques than are read of a run directory"):
+        candidates.strangers_workload(eight, Domain(tuple(map(str, range(60))), (2,) * 60))
+    assert len(candidates.strangers_workload(eight, Domain(tuple("abcdefghi"), (2,) * 9))) == 9
+    folder = _copied(run_directory, tmp_path)
+    (folder / "looks.json").write_text('{"looks": [], "shrunk": false}', encoding="utf-8")
+    (folder / "comparison.json").unlink(missing_ok=True)
+    monkeypatch.setattr(candidates, "MOST_CLIQUES", 1)
+    page = report_folder(folder, real=False)[0].read_text(encoding="utf-8")
+    assert "The quality could not be predicted from looks.json (ConfigError)." in page
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert "The real rows are not at hand: workload: it has more cliques" in page
+
+
+# Tables that a directory names ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows(run_directory: Path, tmp_path: Path) -> Path:
+    """The user's own table, which has the columns of the run."""
+    file = tmp_path / "mine.csv"
+    shutil.copy(run_directory / "synthetic.csv", file)
+    return file
+
+
+def _directory_that_names(run_directory: Path, tmp_path: Path, **data: Any) -> Path:
+    folder = _copied(run_directory, tmp_path)
+    partition = {"name": "native" if data.get("holders") else "iid"}
+    _named(folder, data={"options": {}, **data}, evaluation=["workload_error"], federation={"partition": partition})
+    (folder / "comparison.json").unlink(missing_ok=True)
+    return folder
+
+
+NOT_OPENED = "a report opens no table outside the run&#39;s directory unless you name it: fedsyn report RUN --data FILE"
+
+
+@pytest.mark.parametrize("named", ["outside", "relative", "link", "circle", "holders", "openml"])
+def test_a_report_opens_no_table_that_a_strangers_directory_names(
+    run_directory: Path, tmp_path: Path, rows: Path, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    inside = str(tmp_path / "evil" / "rows.csv")
+    sources = {"outside": str(rows), "relative": "evil/../mine.csv", "openml": "openml:1", "link": inside}
+    sources["circle"] = str(tmp_path / "circle.csv")
+    holders = [str(rows), str(rows)] if named == "holders" else None
+    folder = _directory_that_names(run_directory, tmp_path, source=sources.get(named, inside), holders=holders)
+    (folder / "rows.csv").symlink_to(rows)
+    (tmp_path / "circle.csv").symlink_to("circle.csv")
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert NOT_OPENED in page and not (folder / "comparison.json").exists()
+
+
+def test_a_report_opens_the_table_that_its_user_names(run_directory: Path, tmp_path: Path, rows: Path) -> None:
+    """One that lies in the directory as well; a name that is wrong ends the command."""
+    folder = _directory_that_names(run_directory, tmp_path, source=str(rows))
+    page = report_folder(folder, data=[str(rows)])[0].read_text(encoding="utf-8")
+    assert NOT_OPENED not in page and (folder / "comparison.json").is_file()
+    assert "workload_error" in json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    (folder / "comparison.json").unlink()
+    with pytest.raises(ConfigError, match="no such file"):
+        report_folder(folder, data=[str(tmp_path / "absent.csv")])
+    with pytest.raises(ConfigError, match="--data: real rows are read for the page of one run alone"):
+        report_folder(folder, data=[str(rows)], real=False)
+    rows.rename(folder / "rows.csv")
+    _named(folder, data={"source": str(folder / "rows.csv")})
+    report_folder(folder)
+    assert (folder / "comparison.json").is_file()
+
+
+def test_a_report_draws_no_table_elsewhere_as_the_synthetic_one(
+    run_directory: Path, tmp_path: Path, rows: Path
+) -> None:
+    folder = _copied(run_directory, tmp_path)
+    (folder / "report.html").unlink()
+    (folder / "synthetic.csv").unlink()
+    (folder / "synthetic.csv").symlink_to(rows)
+    with pytest.raises(DataError, match=r"synthetic\.csv is a link to a table outside the run's directory"):
+        report_folder(folder, real=False)
+    assert not (folder / "report.html").exists()
+
+
+def test_a_report_opens_no_schema_and_no_key_that_a_strangers_directory_names(
+    run_directory: Path, tmp_path: Path, rows: Path
+) -> None:
+    key, schema = tmp_path / "key", tmp_path / "schema.yaml"
+    folder = _directory_that_names(
+        run_directory, tmp_path, source=str(rows), schema=str(schema), options={"key_file": str(key)}
+    )
+    seal_table(rows, key, folder / "rows.csv.sealed")
+    _named(folder, data={"source": str(folder / "rows.csv.sealed")})
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert "rows.csv.sealed is sealed: name the file of its key" in page
+    shutil.move(folder / "schema.yaml", schema)
+    page = report_folder(folder)[0].read_text(encoding="utf-8")
+    assert "The values of the columns are not shown: the run&#39;s directory has no schema.yaml." in page
+
+
+# Links, and names that are paths --------------------------------------------------------------------------------------
+
+
+def _links(folder: Path, names: Iterable[str]) -> Path:
+    """Puts links to one file in the places of the files of a directory. Returns that file, which holds "mine"."""
+    victim = folder.parent / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(victim)
+    return victim
+
+
+def _sweep(folder: Path, metric: str = "loss", axis: Any = 1) -> Path:
+    """A sweep's folder of three cells that are done, written by hand."""
+    cells = [{"id": f"c{i}", "axes": {"privacy.epsilon": i, "x": axis}, "seed": i} for i in (1, 2, 4)]
+    for cell in cells:
+        made = folder / "cells" / str(cell["id"])
+        made.mkdir(parents=True)
+        facts = {"status": "done", "metrics": {"workload_error": cell["seed"], metric: cell["seed"]}}
+        (made / "cell.json").write_text(json.dumps(facts), encoding="utf-8")
+    record = {"name": "s", "document": {}, "cells": cells}
+    (folder / "sweep.json").write_text(json.dumps(record), encoding="utf-8")
+    return folder
+
+
+REPORTED = ("README.md", "report.html", "metrics.csv", "metrics.tex", "predicted_quality.json")
+
+
+def test_a_report_of_a_run_follows_no_link(run_directory: Path, tmp_path: Path) -> None:
+    folder = _copied(run_directory, tmp_path)
+    (folder / "looks.json").write_text('{"looks": [], "shrunk": false}', encoding="utf-8")
+    victim = _links(folder, REPORTED)
+    report_folder(folder)
+    assert victim.read_text(encoding="utf-8") == "mine"
+    assert not [name for name in REPORTED if (folder / name).is_symlink()] and not list(folder.glob(".*part*"))
+    assert "synthfs" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_report_of_a_sweep_follows_no_link(tmp_path: Path) -> None:
+    folder = _sweep(tmp_path / "sweep")
+    victim = _links(folder, ["report.html", "results.csv", "summary.csv", "summary.tex"])
+    assert not [path for path in report_folder(folder) if path.is_symlink()]
+    assert victim.read_text(encoding="utf-8") == "mine"
+
+
+def test_no_text_in_a_table_of_a_report_is_a_formula(run_directory: Path, tmp_path: Path) -> None:
+    folder = _sweep(tmp_path / "sweep", metric="=1+1", axis="@SUM(A1)")
+    failed = {"status": "failed", "error": {"message": "+cmd|' /C calc'!A0"}}
+    (folder / "cells" / "c4" / "cell.json").write_text(json.dumps(failed), encoding="utf-8")
+    paths = report_folder(folder)
+    copy = _copied(run_directory, tmp_path)
+    (copy / "metrics.json").write_text('{"-2+3": -0.5}', encoding="utf-8")
+    texts = [path.read_text(encoding="utf-8") for path in (paths[1], paths[2], report_folder(copy)[1])]
+    assert "'=1+1" in texts[0] and "'@SUM(A1)" in texts[0] and "'+cmd|" in texts[0] and "'=1+1_mean" in texts[1]
+    assert texts[2].splitlines()[1] == "'-2+3,-0.5"
+    assert not [
+        cell for text in texts for row in csv.reader(io.StringIO(text)) for cell in row if cell[:1] in ("=", "@")
+    ]
+
+
+def test_settings_that_are_lists_in_lists_are_damaged(tmp_path: Path) -> None:
+    folder = _sweep(tmp_path / "sweep")
+    record = (folder / "sweep.json").read_text(encoding="utf-8").replace("{}", '{"a": ' + "[" * 900 + "]" * 900 + "}")
+    (folder / "sweep.json").write_text(record, encoding="utf-8")
+    with pytest.raises(DataError, match=r"sweep\.json is damaged: run the sweep again"):
+        report_folder(folder)
+
+
+def test_figures_stay_in_their_folder(tmp_path: Path) -> None:
+    pytest.importorskip("vl_convert")
+    folder = _sweep(tmp_path / "sweep", "../../workload_error")
+    (folder / "figures").mkdir()
+    victim = _links(folder / "figures", [".._.._workload_error.svg"])
+    paths = report_folder(folder, formats=["svg"])[4:]
+    assert [path.name for path in paths] == ["workload_error.svg", ".._.._workload_error.svg"]
+    assert {path.resolve().parent for path in paths} == {(folder / "figures").resolve()}
+    assert victim.read_text(encoding="utf-8") == "mine" and not list(tmp_path.rglob("../workload_error.svg"))
+    shutil.rmtree(folder / "figures")
+    (folder / "figures").symlink_to(tmp_path)
+    with pytest.raises(ConfigError, match="figures is a link, and files written there could land anywhere"):
+        report_folder(folder, formats=["svg"])
+    assert not list(tmp_path.glob("*.svg"))
+
+
+@pytest.mark.parametrize("link", ["cells", "cells/a"])
+def test_a_sweep_goes_on_in_no_folder_that_is_a_link(tmp_path: Path, link: str) -> None:
+    base = {"data": {"source": "synthfs", "options": {"rows": 300, "features": 3}}, "epsilon": 1.0, "delta": 1e-6}
+    (tmp_path / "sweep.yaml").write_text(yamlio.dumps({"base": base, "seeds": [0]}), encoding="utf-8")
+    sweep = load_sweep(tmp_path / "sweep.yaml")
+    folder, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    place = folder / link.replace("a", sweep.cells[0].id) if link != "cells" else folder / link
+    place.parent.mkdir(parents=True)
+    elsewhere.mkdir()
+    place.symlink_to(elsewhere)
+    (folder / "sweep.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="is a link, and files written there could land anywhere"):
+        run_sweep(sweep, folder, resume=True)
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_run_follows_no_link_that_lies_in_its_directory(run_directory: Path, tmp_path: Path) -> None:
+    folder = _copied(run_directory, tmp_path)
+    victim = _links(folder, ["metrics.json", "rounds.jsonl"])
+    config = fedsyn.load_config(folder / "config.yaml")
+    _links(folder, ["config.yaml"])
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "own.svg").touch()
+    (folder / "figures").symlink_to(tmp_path / "kept")
+    fedsyn.run(config, out=folder)
+    assert victim.read_text(encoding="utf-8") == "mine" and (tmp_path / "kept" / "own.svg").exists()
+    assert not (folder / "config.yaml").is_symlink()
+
+
 # Names of modules ----------------------------------------------------------------------------------------------------
 
 
@@ -323,6 +544,8 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
         ["report", folder, "--no-real"],
         ["explain", folder / "config.yaml"],
         ["explain", tmp_path / "partition.yaml", "--json"],
+        ["plan", folder / "config.yaml", "--rows", "300"],
+        ["partition", tmp_path / "partition.yaml"],
         ["sample", folder, "--rows", "3"],
         ["sample", model, "--rows", "3"],
         ["sample", folder, "--tables", "2", "--out", tmp_path / "tables"],
@@ -336,12 +559,13 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
         "import sys\nfrom fedsyn.front.cli import app\nfor words in {}:\n    try: app(words, standalone_mode=False)\n"
     )
     code += "    except (SystemExit, Exception) as error: print('ended:', error)\n"
-    code += "import fedsyn\nmodel = fedsyn.load({!r})\nmodel.report()\nmodel.save({!r})\nfedsyn.load({!r})\n"
+    code += "import fedsyn\nfrom sklearn.base import clone\nmodel = fedsyn.load({!r})\nmodel.report()\n"
+    code += "model.set_params(rounds=3)\nclone(model)\nmodel.save({!r})\nfedsyn.load({!r})\n"
     whole = code.format([list(map(str, each)) for each in commands], str(model), str(tmp_path / "2"), str(folder))
     done = subprocess.run([sys.executable, "-c", whole], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert not mark.exists(), "a file of others had a module imported"
-    assert done.stdout.count("imports no module that a file names") == 2, "explain says so, of either"
+    assert done.stdout.count("imports no module that a file names") == 4, "they say so, of mechanism and partitioner"
     assert (folder / "report.html").stat().st_size > 1000 and "ended: evil" not in done.stdout
     ours = subprocess.run(
         [sys.executable, "-m", "fedsyn.front.cli", "run", str(folder / "config.yaml"), "--out", str(tmp_path / "own")],

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError, InputError
 from fedsyn.evaluation.analysis.combining import ONE_TABLE
 from fedsyn.table.schema import Schema
@@ -99,21 +99,28 @@ def _of_path(path: Path) -> Tables:
             )
         raise DataError(f"{path} has no {FACTS_FILE}: give a folder made by fedsyn sample RUN --tables 20 --out DIR")
     try:
-        facts = json.loads(facts_file.read_text(encoding="utf-8"))
-        names = [one["file"] if isinstance(one, dict) else str(one) for one in facts["tables"]]
+        facts = json_of(read_bytes(facts_file), str(facts_file))
+        names = [str(one["file"] if isinstance(one, dict) else one) for one in facts["tables"]]
         real = facts.get("real_rows")
         held, middle = facts.get("held"), facts.get("centre")
         cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
         real_rows = None if real is None else float(real)
         given = frozenset(map(str, facts.get("given", ())))
-    except (ValueError, KeyError, TypeError):
+    except (DataError, ValueError, KeyError, TypeError, OverflowError):
         raise DataError(f"{facts_file} cannot be read: draw the tables again") from None
     file = path / "schema.yaml"
     schema = Schema.load(file) if file.is_file() else None
-    frames = [_frame(path / name, schema) for name in names]
-    centre = None if middle is None else _checked([frames[0], _frame(path / str(middle), schema)])[1]
+    frames = [_frame(_inside(path, name), schema) for name in names]
+    centre = None if middle is None else _checked([frames[0], _frame(_inside(path, str(middle)), schema)])[1]
     bins = {} if schema is None else bins_of(schema)
     return Tables(_checked(frames), real_rows, cliques, centre, given, bins)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """A table in the folder: a stranger's may name any file of the user's. Raises DataError if it lies elsewhere."""
+    if Path(name).name != name or (folder / name).is_symlink():
+        raise DataError(f"{folder / FACTS_FILE}: '{name}' is not a file of this folder: draw the tables again")
+    return folder / name
 
 
 def bins_of(schema: Schema) -> dict[str, list[float]]:

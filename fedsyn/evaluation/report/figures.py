@@ -8,6 +8,7 @@ numbers as a table beside it: that is what a screen reader reads, and all there 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, Literal
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.report.style import chart_config
 from fedsyn.evaluation.report.tables import Table
+from fedsyn.nodes.service.files import PUBLIC, make_folder, replace_synced
 from fedsyn.table.data.fetch import cache_dir
 from fedsyn.version import installing
 
@@ -25,6 +27,7 @@ Spec = dict[str, Any]
 FORMATS = ("svg", "pdf", "png")
 INSTALL = installing("report")
 _FILE_WIDTH, _FILE_COLUMNS = 230, 3
+_LONGEST = 100  # characters of a figure's name that its file's name keeps
 
 
 @dataclass(frozen=True)
@@ -119,31 +122,45 @@ def save_figures(figures: Sequence[Figure], folder: Path, formats: Sequence[str]
     """Writes each figure as a file of each format into a folder. Returns the paths.
 
     Raises:
-        ConfigError: altair or vl-convert is not installed, or a format is unknown.
+        ConfigError: altair or vl-convert is not installed, a format is unknown, or the folder is a link.
     """
     require_formats(formats)
+    make_folder(folder)
+    drawn = [figure for figure in figures if figure.panels]
     paths = []
-    folder.mkdir(parents=True, exist_ok=True)
-    for figure in figures:
-        if not figure.panels:
-            continue
+    for figure, stem in zip(drawn, file_stems([figure.name for figure in drawn]), strict=True):
         spec = file_spec(figure)
-        for name in formats:
-            paths.append(write_chart(spec, folder / f"{figure.name}.{name}"))
+        paths += [write_chart(spec, folder / f"{stem}.{name}") for name in formats]
     return paths
+
+
+def file_stems(names: Sequence[str]) -> list[str]:
+    """Return a file name, without its suffix, for each name of a figure, which may be a stranger's metric.
+
+    >>> file_stems(["loss", "../loss", ".._loss"])
+    ['loss', '.._loss', '.._loss-2']
+    """
+    stems: list[str] = []
+    for name in names:
+        plain, number = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:_LONGEST], 1
+        while (stem := plain if number == 1 else f"{plain}-{number}") in stems:
+            number += 1
+        stems.append(stem)
+    return stems
 
 
 def write_chart(spec: Spec, path: Path) -> Path:
     """Draws a Vega-Lite specification into a file; its suffix says the format."""
     import vl_convert
 
-    config = chart_config()
+    config, content = chart_config(), b""
     if path.suffix == ".svg":
-        path.write_text(vl_convert.vegalite_to_svg(spec, config=config, show_warnings=False), encoding="utf-8")
+        content = vl_convert.vegalite_to_svg(spec, config=config, show_warnings=False).encode()
     elif path.suffix == ".pdf":
-        path.write_bytes(vl_convert.vegalite_to_pdf(spec, config=config))
+        content = vl_convert.vegalite_to_pdf(spec, config=config)
     else:
-        path.write_bytes(vl_convert.vegalite_to_png(spec, config=config, scale=2, show_warnings=False))
+        content = vl_convert.vegalite_to_png(spec, config=config, scale=2, show_warnings=False)
+    replace_synced(path, content, PUBLIC)
     return path
 
 

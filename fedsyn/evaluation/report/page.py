@@ -14,6 +14,7 @@ from typing import Any, Literal
 from fedsyn.evaluation.report.figures import INSTALL, Figure, drawable, runtime, save_figures
 from fedsyn.evaluation.report.style import PALETTE, PALETTE_DARK, chart_config
 from fedsyn.evaluation.report.tables import Table
+from fedsyn.nodes.service.files import write_text
 from fedsyn.output import filled
 from fedsyn.version import __version__
 
@@ -88,7 +89,7 @@ class Page:
             palettes=(PALETTE, PALETTE_DARK),
             version=__version__,
         )
-        path.write_text(text, encoding="utf-8")
+        write_text(path, text)
         return path
 
     def save_figures(self, folder: Path, formats: tuple[str, ...]) -> list[Path]:

@@ -198,6 +198,8 @@ def may_write(path: Path, force: bool, *, folder: bool = False) -> None:
     """
     if path.is_dir() and not folder:
         raise ConfigError(f"{path} is a folder: name a file in it")
+    if path.exists() and not path.is_file() and not folder:
+        raise ConfigError(f"{path} is a pipe or a device, not a file: name a file")
     if path.exists() and not force:
         raise ConfigError(f"{path} exists; choose another name, or add --force to replace it")
     if not path.absolute().parent.is_dir():

@@ -68,11 +68,13 @@ def plan(
     """Rehearse a run on public or drawn rows: the error, links, bins and traffic to expect. Costs no privacy."""
     from fedsyn.front.plan import plan as planned
     from fedsyn.loading import load_config
+    from fedsyn.registry import installed_only
 
     if out is not None:
         may_write(out, force)
-    loaded = load_config(config, set_ or ())
-    with err_console.status("rehearsing") as status:  # shown on a terminal alone
+    # Shown on a terminal alone.
+    with installed_only(), err_console.status("rehearsing") as status:
+        loaded = load_config(config, set_ or ())
 
         def advance(done: int, of: int) -> None:
             status.update(f"rehearsed {done} of {of}")

@@ -99,11 +99,12 @@ def carry_out(
 
 
 def partition(config: ConfigArgument, set_: SetOption = None) -> None:
-    """Partition the table as a run would, and describe the clients."""
+    """Partition the table as a run would, and describe the clients. Imports nothing a file names."""
     from fedsyn.loading import load_config
+    from fedsyn.registry import installed_only
 
-    loaded = load_config(config, set_ or ())
-    with err_console.status("partitioning"):  # shown on a terminal alone
+    with installed_only(), err_console.status("partitioning"):  # shown on a terminal alone
+        loaded = load_config(config, set_ or ())
         facts = _described(loaded)
     table = Table(title=f"{loaded.federation.partition.name}, {loaded.federation.clients} clients", show_header=False)
     for name, value in facts.items():

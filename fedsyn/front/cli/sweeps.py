@@ -122,6 +122,10 @@ def report(
             help="Include comparisons with a simulation's real rows. Without it, the page may be published.",
         ),
     ] = True,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Table of the run's real rows; may be repeated, once for each client."),
+    ] = None,
     figures: Annotated[
         str, typer.Option(metavar="svg,pdf,png", help="Also write each figure as a file in these formats.")
     ] = "",
@@ -132,7 +136,7 @@ def report(
 
     formats = [name.strip().lower() for name in figures.split(",") if name.strip()]
     with writing(folder):
-        paths = report_folder(folder, real=real, formats=formats)
+        paths = report_folder(folder, real=real, formats=formats, data=data or ())
     for path in paths:
         say(str(path))
     private = [] if real else not_for_publication(folder, paths)

@@ -8,7 +8,6 @@ and the holder's file, never on a row, and quotes none of them.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,12 +25,11 @@ from fedsyn.registry import client_class, mechanisms
 from fedsyn.runs.orders import Subject, is_run_name, operator_of
 from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
 from fedsyn.runs.run_config import config_of
+from fedsyn.table.counting.candidates import MOST_CLIQUES, bound_on_cliques
 from fedsyn.table.schema import Schema
 
 #: Characters of a configuration that a node reads.
 MOST_TEXT = 2**20
-#: Cliques of a workload that a node makes: a server's configuration must not exhaust its memory.
-MOST_CLIQUES = 250_000
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class Policy:
         clients = federation.get("clients", 1)
         if type(clients) is not int or not 0 < clients <= MOST_PARTITIONS:
             raise NodeError("the run has more clients than this node assumes")
-        if _cliques(workload, len(self._schema.columns)) > MOST_CLIQUES:
+        if bound_on_cliques(workload, len(self._schema.columns)) > MOST_CLIQUES:
             raise NodeError("the run's workload has more cliques than this node makes")
 
     def _require_mechanism(self, name: object) -> None:
@@ -226,15 +224,3 @@ class Policy:
 def _node(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = document.get(key)
     return value if isinstance(value, dict) else {}
-
-
-def _cliques(workload: Mapping[str, Any], columns: int) -> int:
-    """Bound on the cliques of a workload, and on how many are looked at to draw it."""
-    listed = workload.get("cliques")
-    if isinstance(listed, list):
-        return sum(2 ** min(len(one), 64) if isinstance(one, list) else 1 for one in listed)
-    degree, size = workload.get("degree", 3), workload.get("size", 64)
-    if type(degree) is not int or not 0 < degree <= 64 or not (size is None or type(size) is int):
-        return 0  # the model says what is wrong
-    total = math.comb(columns, min(degree, columns))
-    return int((total if size is None else min(total, size)) * 2**degree)

@@ -1,5 +1,6 @@
 """Files that are whole after a crash: written, waited for (`fsync` of file and folder), put in place.
 
+A link at a file's place is replaced, never followed: a stranger's directory may hold one that leads anywhere.
 Private keys, too, are written by `write_new` alone: 0600 from the first byte on, and never over another file.
 """
 
@@ -95,6 +96,18 @@ def replace_synced(path: Path, content: bytes | str, mode: int = PRIVATE) -> Non
 def write_text(path: Path, text: str) -> None:
     """Put a whole text that others may read in the place of another, as `replace_synced`."""
     replace_synced(path, text, PUBLIC)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder of a run or sweep directory, if there is none. Raises ConfigError if it is a link."""
+    require_no_link(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def require_no_link(folder: Path) -> None:
+    """Refuse a folder that is a link, with a ConfigError."""
+    if folder.is_symlink():
+        raise ConfigError(f"{folder} is a link, and files written there could land anywhere; remove the link")
 
 
 def sync_folder(folder: Path) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 from fedsyn.config import FORMAT
 from fedsyn.errors import ConfigError, FedsynError, InputError, RunError
 from fedsyn.nodes.flower.ray_cluster import Cluster, LostTask, Needs
-from fedsyn.nodes.service.files import write_text
+from fedsyn.nodes.service.files import make_folder, require_no_link, write_text
 from fedsyn.output import no_tracebacks
 from fedsyn.runs.sweep.results import CELL_FILE, SWEEP_FILE, Facts, read_cell
 from fedsyn.runs.sweep.spec import Cell, Sweep
@@ -246,6 +246,8 @@ def run_sweep(
         return 0
     cells = {cell.id: cell for cell in waiting}
     tasks = [CellTask(cell, out / "cells" / cell.id, sweep.keep) for cell in waiting]
+    for task in tasks:
+        require_no_link(task.folder)
     results = _on_ray(tasks, ray) if ray else _in_processes(tasks, workers) if workers > 1 else _here(tasks)
     with contextlib.closing(results):
         for cell_id, facts in results:
@@ -264,6 +266,6 @@ def _open_folder(out: Path, resume: bool) -> None:
         if not (out / SWEEP_FILE).is_file():
             raise ConfigError(f"{out} is not empty and holds no sweep to resume")
     try:
-        (out / "cells").mkdir(parents=True, exist_ok=True)
+        make_folder(out / "cells")
     except OSError as error:
         raise ConfigError(f"the folder {out} cannot be made: {error.strerror}") from None

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fedsyn import yamlio
-from fedsyn.errors import DataError
+from fedsyn.errors import ConfigError, DataError
 from fedsyn.evaluation.base import Metric
 from fedsyn.evaluation.real.metrics import COSTS, all_metrics
 from fedsyn.evaluation.report.figures import Figure, require_formats
@@ -25,20 +25,25 @@ _MOST_SETTINGS = 100_000  # characters that the page shows
 _NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")
 
 
-def report_folder(folder: Path | str, *, real: bool = True, formats: Sequence[str] = ()) -> list[Path]:
+def report_folder(
+    folder: Path | str, *, real: bool = True, formats: Sequence[str] = (), data: Sequence[str] = ()
+) -> list[Path]:
     """Reports on a run directory or a sweep's folder; returns the files written.
 
     Args:
         folder: what `fedsyn run` or `fedsyn sweep` left.
         real: show what reads a simulation's real rows; otherwise the page of a run is for publication.
         formats: `svg`, `pdf`, `png`: the figures as files of these formats too.
+        data: the tables of real rows of a run; see `write_full_report`.
 
     Raises:
         DataError: the folder holds neither.
-        ConfigError: an unknown format, or figures without what draws them.
+        ConfigError: an unknown format, figures without what draws them, or data for a page that reads no rows.
     """
     folder = Path(folder)
     require_formats(formats)
+    if data and (not real or (folder / SWEEP_FILE).is_file()):
+        raise ConfigError("--data: real rows are read for the page of one run alone, and not with --no-real")
     if (folder / SWEEP_FILE).is_file():
         return write_sweep_report(folder, formats)
     missing = [name for name in _NEEDED if not (folder / name).is_file()]
@@ -46,7 +51,7 @@ def report_folder(folder: Path | str, *, real: bool = True, formats: Sequence[st
         raise DataError(f"{folder} is neither the directory of a run nor of a sweep")
     if missing:
         raise DataError(f"{folder} is not a finished run: {', '.join(missing)} is missing")
-    return write_full_report(folder, real=real, formats=formats)
+    return write_full_report(folder, real=real, formats=formats, data=data)
 
 
 def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
@@ -83,7 +88,10 @@ def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
         rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]
         page.section("Failed cells", Table(("message", "error", "cells"), rows))
     page.section("Cells", _cells(results, out))
-    document = yamlio.dumps(results.document)
+    try:
+        document = yamlio.dumps(results.document)
+    except RecursionError:
+        raise DataError(f"{out / SWEEP_FILE} is damaged: run the sweep again") from None
     page.section("Settings", Part("verbatim", document[:_MOST_SETTINGS] + "\n..." * (len(document) > _MOST_SETTINGS)))
     paths = [page.write(out / "report.html"), *write_tables(results, out)]
     return [*paths, *page.save_figures(out / "figures", tuple(formats))]

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ValidationError
 
 from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError
@@ -68,6 +69,30 @@ class Summary:
         if values is None or values.size < 2 or not np.isfinite(values).all():
             return math.nan
         return float(values.std(ddof=1))
+
+
+class _Cell(BaseModel):
+    """A cell of `SWEEP_FILE`."""
+
+    id: Any
+    axes: dict[str, Any]
+    seed: int | None
+
+
+class _Sweep(BaseModel):
+    """What `SWEEP_FILE` must hold; a stranger may have written it."""
+
+    name: str
+    document: dict[str, Any]
+    cells: list[_Cell]
+
+
+class _Ending(BaseModel):
+    """What a `CELL_FILE` must hold."""
+
+    status: Literal["done", "failed"]
+    metrics: dict[str, float | None] = {}
+    error: dict[str, Any] = {}
 
 
 class _Unset:
@@ -182,25 +207,28 @@ def load_results(out: Path | str) -> Results:
         record = json_of(read_bytes(out / SWEEP_FILE), str(out / SWEEP_FILE))
     except (OSError, DataError):
         raise DataError(f"{out} holds no sweep: {SWEEP_FILE} is absent or cannot be read") from None
+    try:
+        sweep = _Sweep.model_validate(record)
+    except ValidationError:
+        raise DataError(f"{out / SWEEP_FILE} is damaged: run the sweep again") from None
     rows = []
-    for cell in record["cells"]:
-        if not isinstance(cell["id"], str) or not _CELL.fullmatch(cell["id"]):
+    for cell in sweep.cells:
+        if not isinstance(cell.id, str) or not _CELL.fullmatch(cell.id):
             raise DataError(f"{out / SWEEP_FILE}: a cell's id must be the name of a folder in cells/")
-        facts = read_cell(out / "cells" / cell["id"]) or {"status": "missing"}
+        facts = read_cell(out / "cells" / cell.id) or {"status": "missing"}
         metrics = {name: math.inf if v is None else float(v) for name, v in facts.get("metrics", {}).items()}
-        rows.append(
-            Row(cell["id"], cell["axes"], cell["seed"], facts["status"], metrics, facts.get("error", {})),
-        )
-    return Results(record["name"], record["document"], tuple(rows))
+        rows.append(Row(cell.id, cell.axes, cell.seed, facts["status"], metrics, facts.get("error", {})))
+    return Results(sweep.name, sweep.document, tuple(rows))
 
 
 def read_cell(folder: Path) -> Facts | None:
     """cell.json of a run directory; None where it is absent or not whole."""
     try:
-        facts = json_of(read_bytes(folder / CELL_FILE), str(folder / CELL_FILE))
-    except (OSError, DataError):
+        facts: Facts = json_of(read_bytes(folder / CELL_FILE), str(folder / CELL_FILE))
+        _Ending.model_validate(facts)
+    except (OSError, DataError, ValidationError):
         return None
-    return facts if isinstance(facts, dict) and "status" in facts else None
+    return facts
 
 
 def is_number(value: Any) -> bool:

@@ -7,11 +7,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.evaluation.report.tables import Table, plus_minus
+from fedsyn.nodes.service.files import write_text
+from fedsyn.output import cell
 from fedsyn.runs.sweep.results import UNSET, Results, Row, Summary, is_number, text
 
 
@@ -73,18 +76,23 @@ def write_tables(results: Results, out: Path | str) -> list[Path]:
         + [row.error.get("message", "")]
         for row in results.rows
     ]
-    pd.DataFrame(cells, columns=["cell", *keys, "seed", "status", *results.metrics, "error"]).to_csv(
-        paths[0], index=False
-    )
+    head = ["cell", *keys, "seed", "status", *results.metrics, "error"]
+    write_text(paths[0], _csv(head, cells))
     spread = [f"{name}_{what}" for name in results.metrics for what in ("mean", "sd")]
     combinations = [
         [*(text(summary.axes[key]) for key in results.axes), summary.cells, summary.done]
         + [value for name in results.metrics for value in (summary.mean(name), summary.sd(name))]
         for summary in results.summaries
     ]
-    pd.DataFrame(combinations, columns=[*results.axes, "cells", "done", *spread]).to_csv(paths[1], index=False)
-    paths[2].write_text(summary_table(results).latex(), encoding="utf-8")
+    head = [*results.axes, "cells", "done", *spread]
+    write_text(paths[1], _csv(head, combinations))
+    write_text(paths[2], summary_table(results).latex())
     return paths
+
+
+def _csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    made: str = pd.DataFrame([list(map(cell, row)) for row in rows], columns=list(map(cell, head))).to_csv(index=False)
+    return made
 
 
 @dataclass(frozen=True)

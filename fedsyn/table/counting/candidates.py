@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +15,28 @@ from fedsyn.config import WorkloadNode
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.table.counting.workload import Workload, candidate_weights, downward_closure, random_kway
+
+#: Cliques of a workload that others' configurations get: they must not exhaust a node's memory, or a reader's.
+MOST_CLIQUES = 250_000
+
+
+def bound_on_cliques(workload: Mapping[str, Any], columns: int) -> int:
+    """Bound on the cliques of a workload, and on how many are looked at to draw it."""
+    listed = workload.get("cliques")
+    if isinstance(listed, list | tuple):
+        return sum(2 ** min(len(one), 64) if isinstance(one, list | tuple) else 1 for one in listed)
+    degree, size = workload.get("degree", 3), workload.get("size", 64)
+    if type(degree) is not int or not 0 < degree <= 64 or not (size is None or type(size) is int):
+        return 0  # the model says what is wrong
+    total = math.comb(columns, min(degree, columns))
+    return int((total if size is None else min(total, size)) * 2**degree)
+
+
+def strangers_workload(node: WorkloadNode, domain: Domain) -> Workload:
+    """`build_workload` of a configuration that a stranger may have written. Raises ConfigError if it is too large."""
+    if bound_on_cliques(node.model_dump(), len(domain)) > MOST_CLIQUES:
+        raise ConfigError(f"workload: it has more cliques than are read of a run directory ({MOST_CLIQUES:,})")
+    return build_workload(node, domain)
 
 
 @lru_cache(maxsize=32)

@@ -38,6 +38,8 @@ _BOMS = {
     codecs.BOM_UTF16_BE: "utf-16",
 }
 _HEAD = 1 << 16
+#: Characters of a line, from which a reader makes cells at once.
+MOST_OF_A_LINE = 1 << 26
 
 
 # What an encoding does not know, escaped by Python, as Windows-1252 has it, and as Latin-1 where that has nothing.
@@ -54,7 +56,7 @@ class TextStream(io.TextIOWrapper):
 
     def __init__(self, raw: BinaryIO, encoding: str, lenient: bool, name: str) -> None:
         super().__init__(raw, encoding, errors="surrogateescape" if lenient else "strict", newline="")
-        self._path, self.fell_back = name, False
+        self._path, self.fell_back, self._line = name, False, 0
 
     def read(self, size: int | None = -1) -> str:
         """Return the next `size` characters; fewer at the end only."""
@@ -64,6 +66,10 @@ class TextStream(io.TextIOWrapper):
                 f"{self._path} holds NUL bytes, which no text has: take them out (tr -d '\\000' < FILE > CLEAN.csv), "
                 "or name the encoding if it is UTF-16 (--encoding utf-16-le, in a run data.options.encoding)"
             )
+        last = max(text.rfind("\n"), text.rfind("\r"))
+        self._line = len(text) - last - 1 + (self._line if last < 0 else 0)
+        if self._line > MOST_OF_A_LINE:  # packed, it takes a thousandth of that
+            raise DataError(f"{self._path} has a line of more than {MOST_OF_A_LINE:,} characters: it is not a table")
         if not text.isascii() and _ESCAPED.search(text):
             self.fell_back, text = True, text.translate(_WINDOWS)
         return text
@@ -117,7 +123,7 @@ class TextFile:
         lenient = self._is_utf8 or self.encoding in ("cp1252", "windows-1252")
         stream = TextStream(self._opened(), self.encoding, lenient, str(self.path))
         skip = self.options.skip_rows or 0
-        while skip and (line := stream.readline()):
+        while skip and (line := stream.readline(MOST_OF_A_LINE)):
             skip -= bool(line.strip())
         self._streams.append(stream)
         return stream

@@ -203,7 +203,7 @@ def test_a_page_that_is_written_later_measures_by_what_was_found(tmp_path: Path)
     data = {"source": str(tmp_path / "rows.csv"), "schema": str(tmp_path / "open.yaml")}
     run(config("sketch_aim", data=data), tmp_path / "out")
     (tmp_path / "out" / "comparison.json").unlink()
-    write_full_report(tmp_path / "out")
+    write_full_report(tmp_path / "out", data=[str(tmp_path / "rows.csv")])
     quality = json.loads((tmp_path / "out" / "comparison.json").read_text(encoding="utf-8"))["quality"]
     scores = {column["name"]: column["score"] for column in quality["columns"]}
     assert scores["cost"] > 0.5 and scores["ward"] > 0.5, scores

@@ -302,12 +302,14 @@ def results(folder: Path, table: bytes = b"age,sex\n1,f\n") -> Path:
 def test_files_come_back_through_a_log_that_says_nothing(tmp_path: Path) -> None:
     there, mine, pair = results(tmp_path / "there", bytes(range(256)) * 4000), tmp_path / "mine", KeyPair()
     mine.mkdir()
+    (mine / "model.npz").symlink_to(tmp_path / "elsewhere")  # it is replaced
     lines = lines_of(packed(there), "r1", pair.public)
     log = "INFO : a line\n" + "".join(lines) + "another\n"
     assert "bytes_up" not in log and "measured" not in log
     assert unpacked(log, "r1", pair.secret, mine)
     assert {file.name for file in mine.iterdir()} == {"synthetic.csv", "model.npz", "measured.jsonl"}
     assert (mine / "synthetic.csv").read_bytes() == (there / "synthetic.csv").read_bytes()
+    assert not (tmp_path / "elsewhere").exists()
     assert (
         unpacked(log, "r2", pair.secret, mine) == [] and unpacked(log[: len(log) // 2], "r1", pair.secret, mine) == []
     )

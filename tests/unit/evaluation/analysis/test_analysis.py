@@ -488,13 +488,33 @@ def test_a_folder_with_a_centre(tables: list[pd.DataFrame], tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("files", "said"),
-    [({}, "has no tables.json"), ({"model.npz": ""}, "--tables 20"), ({"tables.json": "{"}, "draw the tables again")],
+    [
+        ({}, "has no tables.json"),
+        ({"model.npz": ""}, "--tables 20"),
+        ({"tables.json": "{"}, "draw the tables again"),
+        ({"tables.json": '{"tables": ' + "[" * 100_000}, "tables.json cannot be read: draw the tables again"),
+        (
+            {"tables.json": '{"tables": ["a.csv", "b.csv"], "real_rows": 1' + "0" * 400 + "}"},
+            "tables.json cannot be read",
+        ),
+        ({"tables.json": '{"tables": ["../x.csv"]}'}, "'../x.csv' is not a file of this folder"),
+        ({"tables.json": '{"tables": [{"file": "/x.csv"}]}'}, "'/x.csv' is not a file of this folder"),
+    ],
 )
 def test_a_folder_of_something_else(tmp_path: Path, files: dict[str, str], said: str) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=said):
         fedsyn.analyse(tmp_path, "age")
+
+
+def test_a_link_is_no_table_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("age\n1\n2\n")
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "a.csv").symlink_to(tmp_path / "mine.csv")
+    (tmp_path / "tables" / "tables.json").write_text('{"tables": ["a.csv", "a.csv"]}')
+    with pytest.raises(DataError, match=r"'a\.csv' is not a file of this folder"):
+        fedsyn.analyse(tmp_path / "tables", "mean(age)")
 
 
 def test_an_infinite_end_is_no_number_of_json() -> None:

@@ -210,6 +210,7 @@ def test_neither_page_nor_saved_model_say_where_the_run_was(copy: Path, tmp_path
     config = load_config(copy / "config.yaml").to_dict()
     files = ["/srv/Dr Meier/secret/a.csv", "~/Meier/secret/b.csv", "C:\\Dr Meier\\secret\\c.csv", "secret Meier/d.csv"]
     data = {**config["data"], "source": files[0], "holders": files, "schema": "../Dr Meier/secret/s.yaml"}
+    data["options"] = {"key_file": "/srv/meier/own.key", "separator": ";"}
     places = {"operator": "/keys of/Meier", "superlink": "Meier", "ray": {"address": "ray.meier.example:6379"}}
     mechanism = {**config["mechanism"], "name": "meine.klasse:Strategie"}
     changed = {**config, "data": data, "runtime": {**config["runtime"], **places}, "mechanism": mechanism}
@@ -220,7 +221,7 @@ def test_neither_page_nor_saved_model_say_where_the_run_was(copy: Path, tmp_path
     with zipfile.ZipFile(tmp_path / "m.fedsyn") as archive:
         saved = {name: archive.read(name).decode("latin-1") for name in archive.namelist()}
     for text in (page, *saved.values()):
-        assert not re.search(r"Meier|meier|secret|srv", text)
+        assert not re.search(r"Meier|meier|secret|srv|own\.key", text)
     for text in (page, saved["config.yaml"]):
         assert "meine.klasse:Strategie" in text and "c.csv" in text and "schema: s.yaml" in text
     assert read_release(tmp_path / "m.fedsyn").config.data.holders == ("a.csv", "b.csv", "c.csv", "d.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,9 @@ def test_a_plan_as_json_and_as_a_page(fedsyn: Fedsyn, monkeypatch: pytest.Monkey
     assert "0.123-0.457" in page and "half a second for each exchange" in page
     again = fedsyn("plan", "run.yaml", "--rows", "100", "--out", "page.html")
     assert again.code == 2 and "add --force" in again.err
+    os.mkfifo("pipe")
+    into = fedsyn("plan", "run.yaml", "--rows", "100", "--out", "pipe", "--force")
+    assert into.code == 2 and "pipe is a pipe or a device" in into.err and Path("pipe").is_fifo()
 
 
 @pytest.mark.parametrize(

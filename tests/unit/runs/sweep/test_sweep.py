@@ -459,3 +459,24 @@ def test_no_cell_is_read_outside_of_the_sweep(tmp_path: Path, name: object) -> N
     (tmp_path / "out" / "sweep.json").write_text(json.dumps(record), encoding="utf-8")
     with pytest.raises(DataError, match="a cell's id must be the name of a folder in cells/"):
         load_results(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    "damage", [{"cells": 3}, {"cells": [1]}, {"cells": [{"id": "a"}]}, {"name": 1}, {"document": []}]
+)
+def test_a_damaged_sweep_is_named(tmp_path: Path, damage: dict[str, object]) -> None:
+    record = {"name": "s", "document": {}, "cells": []}
+    for content in (json.dumps(record | damage), "[1]"):
+        (tmp_path / "sweep.json").write_text(content, encoding="utf-8")
+        with pytest.raises(DataError, match=r"sweep\.json is damaged: run the sweep again"):
+            load_results(tmp_path)
+
+
+@pytest.mark.parametrize("damage", [{"metrics": 3}, {"metrics": {"a": "b"}}, {"error": []}, {"status": "well"}])
+def test_a_damaged_cell_is_a_missing_one(tmp_path: Path, damage: dict[str, object]) -> None:
+    record = {"name": "s", "document": {}, "cells": [{"id": "a", "axes": {}, "seed": 0}]}
+    (tmp_path / "sweep.json").write_text(json.dumps(record), encoding="utf-8")
+    (tmp_path / "cells" / "a").mkdir(parents=True)
+    for facts in ({"status": "done"} | damage, [damage]):
+        (tmp_path / "cells" / "a" / "cell.json").write_text(json.dumps(facts), encoding="utf-8")
+        assert [row.status for row in load_results(tmp_path).rows] == ["missing"]

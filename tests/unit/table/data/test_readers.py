@@ -19,7 +19,7 @@ import pytest
 
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.loading import names_file
-from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, read_table
+from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, opening, read_table
 from fedsyn.table.data.cells import read_cells
 from fedsyn.table.data.opening import TextStream
 from fedsyn.table.data.options import FileOptions
@@ -263,6 +263,19 @@ def test_a_folder_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "t.csv").mkdir()
     with pytest.raises(DataError, match="is a folder: name a file in it"):
         read_cells(tmp_path / "t.csv")
+
+
+def test_a_packed_line_without_end_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines as long as the bound are read, however many; one that goes on past it through many pieces is not."""
+    monkeypatch.setattr(opening, "MOST_OF_A_LINE", 600_000)
+    for long, start in ((550_000, ""), (1_500_000, '"'), (1_500_000, "")):
+        with gzip.open(tmp_path / "t.csv.gz", "wt") as file:
+            file.write("age,town\n" + f"1,{start}{'o' * long}\n" * 3)
+        if long < 600_000:
+            assert len(encode_file(tmp_path / "t.csv.gz", SCHEMA)) == 3
+            continue
+        with pytest.raises(DataError, match="has a line of more than 600,000 characters: it is not a table"):
+            encode_file(tmp_path / "t.csv.gz", SCHEMA)
 
 
 def test_a_wrong_separator_is_answered_with_the_right_one(tmp_path: Path) -> None:
