@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -34,3 +35,11 @@ def two_runs(path: Path) -> None:
     book.charge("b", 0.01, name="one-way", round=1, number=0)
     book.charge("b", 0.02, name="select", round=1, number=1)
     book.close()
+
+
+def noted_at_first(path: Path) -> None:
+    """Leaves the note of a ledger as its node made it at its first start, so that fewer lines are no older copy."""
+    first, second = path.read_bytes().splitlines()[:2]
+    assert json.loads(first)["entry"] == "open"
+    note = {"entries": 1, "head": json.loads(second)["follows"]}
+    path.with_name(path.name + ".seen").write_text(json.dumps(note))

@@ -59,7 +59,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
 
     Raises:
         ConfigError: if the ledger is missing (`init_ledger` makes it, once), cannot be written, or others may write it.
-        LedgerDamaged: if it was changed, or is older than what was seen of it (`PATH.seen`).
+        LedgerDamaged: if it was changed, or is older than what was seen of it (`PATH.seen`), or nobody can say so.
     """
 
     def __init__(self, path: Path | str, limits: LifetimeLimits, *, now: Callable[[], float] = time.time) -> None:
@@ -69,9 +69,14 @@ class NodeLedger(LifetimeLedger[NodeLines]):
                 f"ledger: {path} is missing; a lost ledger is not a fresh start: restore it from a backup, or, for a "
                 "table that has given nothing away yet, type: fedsyn node init-ledger NODE.yaml"
             )
-        super().__init__(path, partial(NodeLines, now=now), seen=seen_head(path))
+        seen = seen_head(path)
+        super().__init__(path, partial(NodeLines, now=now), seen=seen)
         if self.lines.opened is None:
             raise LedgerDamaged(f"ledger: {path} has no first line; {NodeLines.advice}", 1)
+        if seen is None and len(self.lines.entries) > 1:  # a node notes it before its first run
+            raise LedgerDamaged(
+                f"ledger: {_seen(path)} is missing, so {path} may be an older copy: restore both from one backup", 1
+            )
         self._note()
 
     # -------------------------------------------------------------------------------------------------- what is spent

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lifetime_ledgers import ONE, facts, share
+from lifetime_ledgers import ONE, facts, noted_at_first, share
 
 from fedsyn.errors import BudgetExceeded, ConfigError, LedgerDamaged, NodeError, RunError, Unable
 from fedsyn.nodes.lifetime.ledger import Head
@@ -419,6 +419,19 @@ def test_a_ledger_is_held_to_the_head_that_a_memory_kept(book: Callable[..., Nod
         book().require(head)
 
 
+def test_a_ledger_without_the_note_of_it_may_be_older_and_is_refused(
+    book: Callable[..., NodeLedger], path: Path
+) -> None:
+    account = book().account("run", facts(), "q")
+    account.charge(share(0.1))
+    older = path.read_bytes()
+    account.charge(share(0.2))
+    path.write_bytes(older)
+    path.with_name(path.name + ".seen").unlink()
+    with pytest.raises(LedgerDamaged, match=r"ledger\.jsonl\.seen is missing, so .* may be an older copy"):
+        book()
+
+
 def test_a_part_taken_over_is_enough_to_hold_a_reply_back(book: Callable[..., NodeLedger]) -> None:
     slow = book().account("run", facts(), "q")
     slow.charge(share(0.3))
@@ -578,17 +591,20 @@ def test_a_line_torn_anywhere_counts_as_what_it_says_or_at_its_worst(
     """Every line, cut at every byte (every 13th by default): never less than its charge,
     and exactly that where the line can be read."""
     lines = whole_ledger(book, path)
+    noted_at_first(path)
+    seen = path.with_name(path.name + ".seen")
+    first = seen.read_bytes()
     kinds = [json.loads(line)["entry"] for line in lines]
     assert set(kinds) == {"open", "begin", "charge", "again", "answered", "end"}
     for number in range(1, len(lines)):
-        path.with_name(path.name + ".seen").unlink(missing_ok=True)
+        seen.write_bytes(first)
         path.write_bytes(b"".join(lines[:number]))
         before = book()
         spent, worst = before.spent, max((run.rest.rho for run in before.lines.open_runs().values()), default=0.0)
         rho = json.loads(lines[number]).get("rho", 0.0) if kinds[number] == "charge" else 0.0
         counted = set()
         for cut in range(1, len(lines[number]) - 1, step):
-            path.with_name(path.name + ".seen").unlink(missing_ok=True)
+            seen.write_bytes(first)
             path.write_bytes(b"".join(lines[:number]) + lines[number][:cut])
             ours = book()
             more = ours.spent - spent
@@ -614,8 +630,8 @@ def test_a_run_goes_on_after_a_torn_line_that_says_what_it_was(book: Callable[..
 
 def test_no_run_under_way_goes_on_after_one_that_says_nothing(book: Callable[..., NodeLedger], path: Path) -> None:
     lines = whole_ledger(book, path)
+    noted_at_first(path)
     path.write_bytes(b"".join(lines[:-2]) + b"\x00" * 100)
-    path.with_name(path.name + ".seen").unlink()
     ours = book()
     assert ours.runs["run"].closed and ours.runs["small"].closed
     assert ours.spent == pytest.approx(ONE.mu**2 / 2 + share(0.1, PrivacyBudget(0.5, 1e-6)).rho), "the larger rest"

@@ -37,6 +37,7 @@ from fedsyn.nodes.node.tables import Encoding
 from fedsyn.nodes.node.task import Task
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.protocol.wire.envelope import ANSWER
+from tests.lifetime_ledgers import noted_at_first
 from tests.node_folders import header_of, make_node, run_of
 
 BUDGET = PrivacyBudget(1.0, 1e-6)
@@ -329,8 +330,9 @@ def test_a_torn_charge_that_leaves_no_room_refuses_the_run(tmp_path: Path, calls
     raw = (folder / "ledger.jsonl").read_bytes().splitlines(keepends=True)
     first = next(i for i, line in enumerate(raw) if b'"charge"' in line)
     for tail, torn in ((b"\0" * 64, BUDGET.rho), (raw[first][:-30], releases_of("one-way")[0].rho)):
+        (folder / "ledger.jsonl").write_bytes(b"".join(raw))
+        noted_at_first(folder / "ledger.jsonl")
         (folder / "ledger.jsonl").write_bytes(b"".join(raw[:first]) + tail)
-        (folder / "ledger.jsonl.seen").unlink()
         book = NodeLedger(folder / "ledger.jsonl", LifetimeLimits(BUDGET, None, BUDGET))
         assert book.spent == pytest.approx(torn, rel=1e-12)
         account = book.account("run", FACTS, "one-way")

@@ -38,6 +38,7 @@ from fedsyn.privacy.renyi import best_order, multiplier_for
 from fedsyn.protocol.wire.envelope import ANSWER
 from fedsyn.randomness import Randomness
 from fedsyn.table.schema import Schema
+from tests.lifetime_ledgers import noted_at_first
 from tests.node_folders import POLICY, SCHEMA, header_of, make_node, run_of
 
 BUDGET, RATE, STEPS = PrivacyBudget(2.0, 1e-5), 0.05, 40
@@ -232,8 +233,9 @@ def test_a_torn_step_counts_what_can_be_read_of_it_or_the_rest(tmp_path: Path) -
     lines = path.read_bytes().splitlines(keepends=True)
     each = counted(step(planned()), KIND)
     for tail, spent in ((lines[-1][:-30], 2 * each), (b"\0" * 64, capacity(BUDGET, KIND))):
+        path.write_bytes(b"".join(lines))
+        noted_at_first(path)
         path.write_bytes(b"".join(lines[:-1]) + tail)
-        path.with_name(path.name + ".seen").unlink(missing_ok=True)
         again = book(path)
         assert again.spent == pytest.approx(spent, rel=1e-9) and again.epsilon <= BUDGET.epsilon
 
