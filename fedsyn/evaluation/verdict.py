@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fedsyn.table.schema import CategoricalColumn, Column
@@ -41,11 +41,13 @@ class Judged:
         name: such as "age" or "age × ward".
         loss: 1 is lost, 0.5 is weakened.
         why: what became of it, in words.
+        open: whether noise leaves it open if it is lost.
     """
 
     name: str
     loss: float
     why: str
+    open: bool = False
 
     @property
     def state(self) -> State:
@@ -112,7 +114,7 @@ def judged_link(
     losses = [("link", doubtful("link", 1.0 - kept, doubt), f"association {was:.2f} became {now:.2f}{shape}")]
     if linear is not None:
         losses.append(("link", 1.0 - linear.kept, f"correlation {linear.was:.2f} became {linear.now:.2f}"))
-    return judged(name, losses)
+    return replace(judged(name, losses), open=abs(1.0 - kept - LOST["link"]) < doubt)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,13 +141,13 @@ class Verdict:
 
     def uses(self) -> dict[str, bool | None]:
         """Return what people do with tables, and whether this one is fit for it; None: not known."""
-        columns, links = _lost(self.columns), _lost(self.links)
+        columns, links, every = _lost(self.columns), _lost(self.links), len(self.links)
         whole = bool(self.links) and not self.unseen
         found: dict[str, bool | None] = {_counts(self.columns): 2 * columns <= len(self.columns)}
-        pairs = "tables of two columns"
-        if self.links and 2 * links <= len(self.links) and (links or self.unseen):
-            pairs += f" ({len(self.links) - links} of {len(self.links)} linked pairs{' seen' if self.unseen else ''})"
-        found[pairs] = None if not self.links else 2 * links <= len(self.links)
+        pairs, sure = "tables of two columns", every - links - sum(one.open for one in self.links)
+        if self.links and 2 * sure >= every and (sure < every or self.unseen):
+            pairs += f" ({sure} of {every} linked pairs{' seen' if self.unseen else ''})"
+        found[pairs] = None if not self.links else True if 2 * sure >= every else False if 2 * links > every else None
         kept = sum(one.state == "kept" for one in self.links)
         few = 4 * kept < 3 * len(self.links)
         bad = links > 0 or columns > 0 or (few and not self.doubt)

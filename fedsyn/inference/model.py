@@ -185,10 +185,16 @@ class Model:
 
         Returns:
             float64 array of shape `domain.shape_of(clique)`, axes in the given order, summing to `total`.
+
+        Raises:
+            ValueError: an attribute is unknown, or named twice.
         """
         if len(set(clique)) != len(clique):
             raise ValueError("a clique names an attribute twice")
-        mask = axes_of(self.domain).mask(clique)
+        try:
+            mask = axes_of(self.domain).mask(clique)
+        except KeyError as error:
+            raise ValueError(f"no attribute {error}; a clique is a sequence of names, such as ('age', 'sex')") from None
         table = self._query().project(mask) if mask else np.ones(())
         marginal: np.ndarray = np.multiply(from_rank_order(self.domain, clique, table), self.total, order="C")
         return marginal

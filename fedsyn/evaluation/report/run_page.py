@@ -219,13 +219,17 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
     return found
 
 
-def _least_noise(ledger: Mapping[str, Any]) -> float | None:
-    """The smallest noise of a count, in rows: sigma by what one row moves, of the releases other than row counts."""
+def _least_noise(ledger: Mapping[str, Any], round: int | None = None) -> float | None:
+    """The smallest noise of a count, in rows: sigma by what one row moves, of the releases other than row counts.
+
+    `round`: in that round alone.
+    """
     rows = unit_from_dict(ledger).rows
     noisy = [
         rows * release["sigma"] / release["sensitivity"]
         for release in ledger["releases"]
         if "sigma" in release and release["name"] not in ("sizes", "rows", "row-counts") and release["sensitivity"] > 0
+        if round is None or release["round"] == round
     ]
     return min(noisy, default=None)
 
@@ -327,7 +331,7 @@ def release_row(release: Mapping[str, Any]) -> Sequence[str]:
 
 _BY_ROUND = {
     "workload_error": "workload error",
-    "sigma": "noise of a count (sigma, in rows)",
+    "sigma": "least noise of a count (sigma, in rows)",
     "epsilon": "epsilon of a selection",
     "bytes_up": "bytes from clients",
     "bytes_down": "bytes to clients",
@@ -335,13 +339,17 @@ _BY_ROUND = {
 
 
 def _rounds(facts: RunFacts) -> Iterator[str | Table | Figure]:
-    lines, constant = {}, []
+    lines, constant, own = {}, [], [r for r in facts.rounds if r["round"] > 0]
     for key, title in _BY_ROUND.items():
-        values = [(r["round"], float(r[key])) for r in facts.rounds if r.get(key) is not None and r["round"] > 0]
+        values = [(r["round"], float(r[key])) for r in own if r.get(key) is not None]
+        if key == "sigma":
+            noise = {round: _least_noise(facts.ledger, round) for round, _ in values}
+            values = [(round, sigma) for round, sigma in noise.items() if sigma is not None]
         if len({value for _, value in values}) > 1:
             lines[title] = values
         elif values:
-            constant.append(f"{title}: {values[0][1]:.4g} in every round")
+            when = "every round" if len(values) == len(own) else f"round {', '.join(str(t) for t, _ in values)}"
+            constant.append(f"{title}: {values[0][1]:.4g} in {when}")
     if lines:
         yield by_round(lines)
     if constant:

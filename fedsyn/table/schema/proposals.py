@@ -35,6 +35,7 @@ Found = Iterator[tuple[AnyRule, list[str]]]
 # Rows that would have to break a constraint, were its columns independent, before it is proposed.
 _BREAKS = 20
 _MOST_DIGITS = 3  # of a number between two groups
+_MISPLACED = 0.05  # of the rows, whose category changes where numbers are drawn evenly inside their bins
 # Columns of a sort that are compared, rows that are looked at first, and constraints that are proposed.
 _MOST_COLUMNS, _FIRST_ROWS, _MOST = 200, 512, 20
 # Values of a column that determines another one: somebody has to read the map.
@@ -253,8 +254,12 @@ class _Table:
             return {}
         answers = [*target.values, None]
         entries: dict[Any, Any] = {}
+        misplaced = 0.0
         for (code, low), (_, high) in itertools.pairwise(found):
             number = _roundest(float(low.max()), float(high.min()), column)
+            misplaced += _misplaced(number, numbers, column.edges)
+            if misplaced > _MISPLACED * len(numbers):
+                return {}  # the bins do not tell these categories apart
             if len(f"{abs(number):.12g}".replace(".", "").strip("0")) > _MOST_DIGITS:
                 return {}  # it would say what two rows hold
             cut = column.bound(number)
@@ -269,6 +274,14 @@ def _by_chance(x: Floats, y: Floats) -> float:
     known = ~(np.isnan(x) | np.isnan(y))
     a, b = x[known], np.sort(y[known])
     return float(np.searchsorted(b, a, side="left").mean()) if len(a) else 0.0
+
+
+def _misplaced(cut: float, numbers: Floats, edges: Floats) -> float:
+    """Return how many rows change sides of a cut where the numbers of its bin are drawn evenly."""
+    i = int(np.clip(np.searchsorted(edges, cut, side="right") - 1, 0, len(edges) - 2))
+    inside = numbers[(numbers >= edges[i]) & (numbers < edges[i + 1])]
+    even = (cut - edges[i]) / (edges[i + 1] - edges[i])
+    return float(abs(np.count_nonzero(inside < cut) - even * len(inside)))
 
 
 def _roundest(below: float, above: float, column: BinnedColumn) -> float:

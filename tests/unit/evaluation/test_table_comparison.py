@@ -229,3 +229,12 @@ def test_a_metric_is_judged_by_its_scale(
     value: float, rows: float, independent: float, uniform: float, words: str
 ) -> None:
     assert placed(value, rows, independent, uniform) == words
+
+
+def test_columns_that_constraints_compute_are_named_as_not_judged() -> None:
+    document = schema().to_dict() | {"constraints": ["y = x"]}
+    document["columns"]["y"] = dict(document["columns"]["x"])
+    stated, table = Schema.from_dict(document), linked(200, 3, rng(1))
+    found = compare_tables(stated, table, table, rng=rng())
+    assert found.rules[0] == "Not judged, because constraints compute them: y."
+    assert [column.name for column in found.columns] != [] and all(one.name != "y" for one in found.columns)

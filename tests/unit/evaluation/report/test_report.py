@@ -29,7 +29,7 @@ from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE, Evaluation
 from fedsyn.evaluation.report.evaluations import evaluation_page
 from fedsyn.evaluation.report.figures import file_spec
-from fedsyn.evaluation.report.run_page import RunFacts, alarms, first_sentence
+from fedsyn.evaluation.report.run_page import RunFacts, _rounds, alarms, first_sentence
 from fedsyn.evaluation.report.sweep_charts import Point, against
 from fedsyn.evaluation.report.tables import Table, number, plus_minus
 from fedsyn.front.archive import read_release, save_release
@@ -386,6 +386,15 @@ def test_noise_that_outweighs_the_signal_and_a_large_delta_are_said() -> None:
     assert [title for title, _ in alarms(facts(delta=0.01))] == ["Delta is large."]
     unknown = alarms(facts(releases=[{"name": "sizes", "round": 0, "sigma": 400.0, "sensitivity": 1.0}]))
     assert [title for title, _ in unknown] == ["The number of rows is not known."]
+
+
+def test_the_noise_of_a_count_is_told_in_rows_and_where_it_was_added() -> None:
+    """A vector of weighted counts has a sigma of thousands; a count in it one of a few rows."""
+    release = {"name": "measure", "round": 1, "sigma": 9594.4, "sensitivity": 1565.2}
+    line = {"cohort": [0], "dropped": {}, "selected": []}
+    rounds = [{**line, "round": 1, "sigma": 9594.4}, {**line, "round": 2, "sigma": None}]
+    said = next(part for part in _rounds(replace(facts(releases=[release]), rounds=rounds)) if isinstance(part, str))
+    assert said == "Least noise of a count (sigma, in rows): 6.13 in round 1."
 
 
 def test_a_run_at_an_epsilon_of_nothing_says_so(tmp_path: Path) -> None:

@@ -79,6 +79,15 @@ def test_one_row_that_breaks_it_ends_a_proposal() -> None:
     assert not texts & {"admitted <= discharged", "total = fee + drugs", "ward -> building", "age -> group"}
 
 
+def test_no_cut_is_proposed_that_the_bins_do_not_tell_apart() -> None:
+    """Two prices of one wide bin, in which numbers are drawn on both sides of the cut."""
+    rng = np.random.default_rng(0)
+    price = np.where(rng.random(N) < 0.7, rng.choice([21.0, 24.0], N), rng.uniform(300, 900, N)).round(2)
+    codes = np.where(price < 22, "A", np.where(price < 25, "B", "C"))
+    found = proposed(pd.DataFrame({"price": price, "code": codes}))
+    assert "price -> code" not in found
+
+
 def test_rows_without_a_value_are_not_counted() -> None:
     frame = stays()[["admitted", "discharged", "age"]].assign(x=["a", "b"] * (N // 2))
     frame.loc[:99, "discharged"] = pd.NaT
