@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from fedsyn.table.schema import CategoricalColumn, Column
@@ -47,7 +47,7 @@ class Judged:
     name: str
     loss: float
     why: str
-    open: bool = False
+    open: bool = field(default=False, repr=False)
 
     @property
     def state(self) -> State:

@@ -278,12 +278,10 @@ def compare_tables(
         if len(table) == 0:
             raise DataError(f"the {name} table has no rows to compare")
     label = schema.label if label is None else label
-    rules = []
+    rules = [f"Not judged, because constraints compute them: {', '.join(schema.derived)}."] if schema.derived else []
     sizes = (len(real), len(synthetic), 0 if holdout is None else len(holdout))
     if max(sizes) > MOST_ROWS:
         rules.append(f"At most {MOST_ROWS:,} rows of each table, drawn at random, were read.")
-    if schema.derived:
-        rules.append(f"Not judged, because constraints compute them: {', '.join(schema.derived)}.")
     real, synthetic = sample_rows(real, MOST_ROWS, rng), sample_rows(synthetic, MOST_ROWS, rng)
     order = rng.permutation(len(real))
     halves = real[order[: len(real) // 2]], real[order[len(real) // 2 :]]

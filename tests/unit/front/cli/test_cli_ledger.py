@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 import pytest
-from lifetime_ledgers import ONE, PARTY, facts, share, two_runs
+from lifetime_ledgers import ONE, PARTY, facts, noted_at_first, share, two_runs
 from typed_commands import Fedsyn, entry_point
 
 from fedsyn.errors import ConfigError, LedgerDamaged
@@ -165,7 +165,9 @@ def test_verify_names_the_line_of_every_change(fedsyn: Fedsyn, path: Path) -> No
 def test_only_a_head_kept_elsewhere_shows_an_older_copy(fedsyn: Fedsyn, path: Path, tmp_path: Path) -> None:
     head = tmp_path / "head.json"
     assert fedsyn("ledger", "export", path, "--head", "--out", head).code == 0
-    old = path.read_bytes()
+    NodeLedger(path, LIMITS)
+    seen = path.with_name(path.name + ".seen")
+    old, noted = path.read_bytes(), seen.read_bytes()
     book = NodeLedger(path, LIMITS)
     book.account("second", facts("zcdp", mechanism="aim"), "q3").charge(share(0.01))
     good = fedsyn("ledger", "verify", path, "--head", head)
@@ -173,7 +175,7 @@ def test_only_a_head_kept_elsewhere_shows_an_older_copy(fedsyn: Fedsyn, path: Pa
     newer = tmp_path / "newer.json"
     fedsyn("ledger", "export", path, "--head", "--out", newer)
     path.write_bytes(old)
-    path.with_name(path.name + ".seen").unlink()
+    seen.write_bytes(noted)
     assert fedsyn("ledger", "verify", path).code == 0
     found = fedsyn("ledger", "verify", path, "--head", newer)
     assert found.code == 1 and "is not the one that the head speaks of" in found.err
@@ -294,7 +296,7 @@ def test_verify_says_of_a_cut_line_what_the_next_start_says(fedsyn: Fedsyn, path
     assert path.read_bytes() == torn, "a start that refuses leaves the file as it is, for whoever looks into it"
     # The same cut of a line that nobody noted is a writer's who was stopped: both say so, and the start goes on.
     path.write_bytes(cut + torn[len(cut) :])
-    path.with_name(path.name + ".seen").unlink()
+    noted_at_first(path)
     assert "which the next start writes down" in fedsyn("ledger", "verify", path).err
     assert NodeLedger(path, LIMITS).lines.entries[-1]["entry"] == "torn"
 
