@@ -70,7 +70,11 @@ class Computed(ComputedColumn):
                 raise SchemaError(f"{rule.text}: '{name}' is not a column of numbers, dates or times")
             self.grids[name] = own
         unit = self._unit(grid)
-        self.steps = {name: own.unit / unit for name, own in self.grids.items()}
+        in_days = grid.family.startswith(MOMENTS)  # where numbers are added to dates
+        self.steps = {
+            name: own.unit * (_DAY if in_days and own.family == NUMBERS else 1) / unit
+            for name, own in self.grids.items()
+        }
         self._require_room(column, columns)
 
     def _unit(self, grid: NumberGrid) -> Fraction:
@@ -86,9 +90,12 @@ class Computed(ComputedColumn):
             days = all(own.unit % _DAY == 0 for own in self.grids.values())
             if left == 0 and days and grid.family == NUMBERS:
                 return _DAY * grid.unit  # a difference of dates, as a number of days
+        if left == 1 and set(families) == {NUMBERS, grid.family} and grid.unit % _DAY == 0:
+            return grid.unit  # a date some days later
         raise SchemaError(
-            f"{self.rule.text}: {' and '.join(dict.fromkeys(families))} do not add up to {grid.family}; "
-            "numbers make numbers, moments less moments a duration (of dates also days), moments and durations moments"
+            f"{self.rule.text}: {' and '.join(dict.fromkeys(families))} do not add up to {grid.family}; numbers "
+            "make numbers, moments less moments a duration (of dates also days), moments and durations moments, dates "
+            "and days dates"
         )
 
     def _require_room(self, column: BinnedColumn, columns: Mapping[str, Any]) -> None:

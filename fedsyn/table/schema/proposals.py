@@ -167,7 +167,7 @@ class _Table:
                 yield a, b
 
     def _added(self, terms: Mapping[str, Floats], totals: Mapping[str, Floats], unit: float, sign: str) -> Found:
-        """`c = a + b` of numbers; `c = b - a` of moments, in days."""
+        """`c = a + b` of numbers; of moments a < b `b = a + c`, in days: what lies between them keeps its own bins."""
         pairs = list(itertools.combinations(terms, 2) if sign == "+" else itertools.permutations(terms, 2))
         totals = {name: values for name, values in totals.items() if isinstance(self.columns[name], BinnedColumn)}
         if not pairs or not totals or len(pairs) * len(totals) > 1 << 22:
@@ -185,11 +185,11 @@ class _Table:
                 whole = (y - x) / unit if sign == "-" else x + y
                 known = ~(np.isnan(whole) | np.isnan(total))
                 different = known.sum() >= _BREAKS and len(np.unique(total[known])) > 2
-                if name in (a, b, self.label) or not different or not np.allclose(whole[known], total[known]):
+                made = b if sign == "-" else name
+                if name in (a, b) or made == self.label or not different or not np.allclose(whole[known], total[known]):
                     continue
                 if min(len(np.unique(x[known])), len(np.unique(y[known]))) > 1:
-                    summed: Any = ((1, b), (-1, a)) if sign == "-" else ((1, a), (1, b))
-                    yield SumRule(column=name, terms=summed), [name, a, b]
+                    yield SumRule(column=made, terms=((1, a), (1, name if sign == "-" else b))), [name, a, b]
 
     # One from another -------------------------------------------------------------------------------------------------
 

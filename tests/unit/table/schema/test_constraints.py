@@ -94,6 +94,29 @@ def test_everything_holds_in_every_row_and_codes_stay() -> None:
     assert (table["age"][table["ward"] == "children"] <= 17).all()
 
 
+def test_a_date_is_another_one_and_days() -> None:
+    """A stay keeps its own bins, and the discharge follows; to a minute of a day no number is added."""
+    columns = {
+        "admitted": {"kind": "date", "lower": "2024-01-01", "upper": "2024-12-31", "bins": 12},
+        "days": {"kind": "integer", "lower": 0, "upper": 9, "bins": 10, "missing": True},
+        "discharged": {"kind": "date", "lower": "2024-01-01", "upper": "2025-01-31", "missing": True},
+    }
+    schema = Schema.from_dict({"columns": columns, "constraints": ["discharged = admitted + days"]})
+    codes = possible_codes(schema)
+    table = schema.decode(codes, np.random.default_rng(1))
+    days = (pd.to_datetime(table["discharged"]) - pd.to_datetime(table["admitted"])).dt.days
+    known = table["days"].notna()
+    assert (days[known] == table["days"][known]).all() and table["discharged"].isna().equals(~known)
+    assert set(days[known].astype(int)) == set(range(10))
+    assert schema.violations(table) == {"discharged = admitted + days": 0}
+    late = table.assign(days=table["days"] + 1)
+    assert schema.violations(late)["discharged = admitted + days"] == known.sum()
+    columns["admitted"] |= {"kind": "datetime", "step": "minute", "upper": "2024-12-31T23:59"}
+    columns["discharged"] |= {"kind": "datetime", "step": "minute"}
+    with pytest.raises(SchemaError, match="dates and days dates"):
+        Schema.from_dict({"columns": columns, "constraints": ["discharged = admitted + days"]})
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_files_hold_what_decoding_gives(tmp_path: Path, suffix: str) -> None:
     schema = hospital()

@@ -46,10 +46,9 @@ def test_what_holds_is_proposed_and_nothing_else() -> None:
         [
             "years = age",
             "total = fee + drugs",
-            "stay = discharged - admitted",
+            "discharged = admitted + stay",
             "age -> group",
             "ward -> building",
-            "admitted <= discharged",
         ],
         N,
     )
