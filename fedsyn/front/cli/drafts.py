@@ -73,7 +73,8 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
             "(public: WHY), or folded into 'other'."
         )
     said += [f"{name}: {hint}." for name, guess in guesses.items() for hint in guess.hints]
-    said += [f"Holds in all rows ({one.rows:,} without a missing value): {one.rule.text}." for one in holding]
+    for one in holding:
+        said.append(f"Holds in all rows ({one.rows:,} without a missing value): {one.rule.text}. {one.better}".strip())
     if holding:
         said.append(
             "What holds by its meaning can be a constraint: the draft has it as a comment, `schema review` asks."

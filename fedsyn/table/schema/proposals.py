@@ -25,6 +25,7 @@ from fedsyn.table.schema.conditions import DrawnRows
 from fedsyn.table.schema.grids import grid_of
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, SumRule
+from fedsyn.table.schema.temporal import DateColumn
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 if TYPE_CHECKING:
@@ -52,12 +53,14 @@ class Proposal:
         rows: that it was seen to hold in: those in which none of its columns is missing.
         columns: that it is about.
         unknown: the column that needs `missing: true`, for what another one holds beyond its list; "": none does.
+        better: what would say more, as a sentence; "": nothing.
     """
 
     rule: AnyRule
     rows: int
     columns: tuple[str, ...] = ()
     unknown: str = ""
+    better: str = ""
 
 
 def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
@@ -76,7 +79,7 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
             continue
         if stated.constraints[-1] == rule and not stated.compiled.violations(rows)[rule.text]:
             known = np.logical_and.reduce([~table.absent(name) for name in names])
-            found.append(Proposal(rule, int(known.sum()), tuple(names), unknown))
+            found.append(Proposal(rule, int(known.sum()), tuple(names), unknown, table.better(rule)))
     return found
 
 
@@ -143,6 +146,22 @@ class _Table:
                 least[a, b] = not (x > y).any() and _by_chance(x, y) >= _BREAKS
             for a, b in np.argwhere(least & ~(least.astype(int) @ least > 0)).tolist():
                 yield Comparison(left=names[a], op="<=", right=names[b]), [names[a], names[b]]
+
+    def better(self, rule: AnyRule) -> str:
+        """What keeps the days between two dates, most of which are nearer to each other than a bin is wide."""
+        if not isinstance(rule, Comparison):
+            return ""
+        early, late = (self.columns[name] for name in (rule.left, rule.right))
+        if not isinstance(early, DateColumn) or not isinstance(late, DateColumn):
+            return ""
+        grid = grid_of(late)
+        assert grid is not None
+        values = next(own for own in self._families.values() if {rule.left, rule.right} <= own.keys())
+        width = float(np.median(np.diff(late.edges)) * grid.unit)
+        if np.nanmedian(values[rule.right] - values[rule.left]) >= width:
+            return ""
+        sum_ = f"{rule.right} = {rule.left} + days"
+        return f"Bins are wider than what lies between: a column of the days, and {sum_}, would keep it."
 
     # Sums -------------------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.proposals import proposed_constraints
@@ -91,6 +92,15 @@ def test_rows_without_a_value_are_not_counted() -> None:
     frame = stays()[["admitted", "discharged", "age"]].assign(x=["a", "b"] * (N // 2))
     frame.loc[:99, "discharged"] = pd.NaT
     assert proposed(frame) == {"admitted <= discharged": N - 100}
+
+
+@pytest.mark.parametrize("later", [0, 100])
+def test_dates_that_lie_nearer_than_a_bin_are_told_what_keeps_the_days_between(later: int) -> None:
+    frame = stays()[["admitted", "discharged"]]
+    frame["discharged"] += pd.Timedelta(days=later)
+    found = {one.rule.text: one.better for one in proposed_constraints(Schema.draft(frame), frame)}
+    asked = "a column of the days, and discharged = admitted + days, would keep it."
+    assert found["admitted <= discharged"].endswith(asked) is (later == 0)
 
 
 def test_the_label_is_not_computed() -> None:
