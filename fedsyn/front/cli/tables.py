@@ -40,7 +40,10 @@ _SHOWN_ROWS = 8  # of a table that is long
 def sample(
     source: Annotated[Path, typer.Argument(help="Saved model, or directory of a run.", metavar="MODEL_OR_RUN")],
     rows: Annotated[
-        int | None, typer.Option(min=1, help="Number of rows; default: as many as the fitted table has.")
+        int | None,
+        typer.Option(
+            min=1, help="Number of rows; default: as many as the fitted table has, five times as many of --tables."
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
