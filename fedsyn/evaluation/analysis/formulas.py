@@ -350,7 +350,8 @@ def _require_rank(X: Floats, names: Sequence[str]) -> None:
         raise DataError(f"no row tells anything of {names}: leave it out or merge values")
     scale = np.abs(X).max(axis=0)
     if np.linalg.matrix_rank((X / scale).T @ (X / scale), hermitian=True) < X.shape[1]:
-        raise DataError("a term is a combination of the others: leave one out")
+        left = np.abs(np.diagonal(np.linalg.qr(X / scale, mode="r")))
+        raise DataError(f"{names[int(left.argmin())]} is a combination of the terms before it: leave it out")
 
 
 def _first_line(error: Exception) -> str:

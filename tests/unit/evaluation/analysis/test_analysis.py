@@ -311,7 +311,7 @@ def test_an_estimator_of_ones_own(tables: list[pd.DataFrame], statsmodels: Any) 
         ("age", "ols", "no outcome"),
         ("age ~ ward", "logit", "more than two values"),
         ("age ~ ward", "lgit", "did you mean 'logit'"),
-        ("age ~ back + back01", None, "combination of the others"),
+        ("age ~ back + back01", None, r"back01 is a combination of the terms before it: leave it out"),
         ("back ~ back01", None, "tell the outcome apart exactly"),
         ("age ~ age + ward", None, "age is on both sides"),
         ("proportion(hours-per-week)", None, "too many for proportions"),
