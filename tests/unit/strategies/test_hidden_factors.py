@@ -57,8 +57,8 @@ def test_a_saved_run_keeps_its_factor(made: fedsyn.Synthesizer, tmp_path: Path) 
 # The share of the budget that finds an order -------------------------------------------------------------------------
 
 
-def contract(ordered: int = 0, size: int = 5) -> SketchAimContract:
-    domain = Domain(ITEMS, (size,) * 10, dict.fromkeys(ITEMS, ordered))
+def contract(ordered: int = 0, size: int = 5, items: tuple[str, ...] = ITEMS) -> SketchAimContract:
+    domain = Domain(ITEMS, (size,) * 10, dict.fromkeys(items, ordered))
     config = parse_config(
         {
             "mechanism": {"name": "sketch_aim"},
@@ -79,6 +79,14 @@ def test_the_share_follows_from_public_numbers() -> None:
     assert contract(ordered=5).arranging_share(2_000) == 0.0  # in an order already
     assert contract(size=9).arranging_share(2_000) == 0.0  # a sketch would not show each value
     assert contract(size=2).arranging_share(2_000) == 0.0  # two values are always in one
+
+
+def test_an_order_costs_at_most_the_share_of_the_pairs_that_it_helps() -> None:
+    """Two of ten columns have none: 17 of 45 pairs."""
+    few = contract(ordered=5, items=ITEMS[2:])
+    assert len(few.unordered) == 2
+    shares = [few.arranging_share(rows) for rows in range(200, 6_000, 50)]
+    assert max(shares) == pytest.approx(ARRANGING * 17 / 45) and min(shares) == 0.0
 
 
 def test_all_looks_and_rounds_are_within_the_budget() -> None:
