@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import pi, prod, sqrt
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -589,6 +590,7 @@ class Sketched:
     values: list[npt.NDArray[np.float64]]
     sigma: float
     fitted: Mapping[Clique, float] = field(default_factory=dict)
+    _known: WeakKeyDictionary[ModelView, Floats] = field(init=False, repr=False, default_factory=WeakKeyDictionary)
 
     def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
         """The same once the loadings of factors were fitted to them: one for each attribute, shared by its pairs."""
@@ -633,8 +635,13 @@ class Sketched:
         """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports.
 
         A parameter that was fitted to the sketches has taken one dimension's noise out of the distance to them, and put
-        it into the distance to the table (Mallows' C_p): twice sigma^2 each.
+        it into the distance to the table (Mallows' C_p): twice sigma^2 each. Computed once for each view.
         """
+        if view not in self._known:
+            self._known[view] = self._distances(view)
+        return self._known[view].copy()
+
+    def _distances(self, view: ModelView) -> Floats:
         squared, spread, support = found = np.empty((3, len(self.values)))
         fitted = np.array([self.fitted.get(clique, 0.0) for clique in self.sketcher.cliques])
         for which, coarse, seen in self.sketcher.together(view.probabilities(self.sketcher.cliques)):

@@ -30,7 +30,6 @@ from fedsyn.table.counting.reductions import dot
 Floats = npt.NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1 << 16
-_CELLS_AT_ONCE = 1 << 20
 
 
 # Sketches -----------------------------------------------------------------------------------------------------------
@@ -137,15 +136,11 @@ class Sketcher:
         Args:
             tables: a marginal of each clique, flat.
         """
+        buckets, lengths = self._buckets, self.lengths
         for which in self._alike:
-            i, length = int(which[0]), self.lengths[which[0]]
-            most = max(1, _CELLS_AT_ONCE // max(1, len(self._buckets[i])))
-            for some in np.split(which, range(most, len(which), most)):
-                flat = np.stack([tables[i] for i in some])
-                buckets = np.stack([self._buckets[i] for i in some]) + length * np.arange(len(some))[:, None]
-                coarse = np.bincount(buckets.ravel(), flat.ravel(), length * len(some)).astype(np.float64, copy=False)
-                coarse = coarse.reshape(len(some), length)
-                yield some, coarse, self._of_coarse(i, coarse)
+            i = int(which[0])
+            coarse = np.stack([np.bincount(buckets[i], tables[i], lengths[i]) for i in which]).astype(np.float64)
+            yield which, coarse, self._of_coarse(i, coarse)
 
     def _of_coarse(self, i: int, coarse: Floats) -> Floats:
         """Sketches of coarse marginals of sketch i's shape, (k,) or (b, k)."""

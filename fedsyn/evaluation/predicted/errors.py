@@ -93,13 +93,12 @@ class Predictor:
         found, bounds = [_Foreseen(self, scenario) for scenario in scenarios], np.empty(len(self.cliques))
         sources = tuple(map(self._source, self.cliques))
         for place, marginal in self._marginals():
-            bounds[place], deviations = self._bound(self.cliques[place], marginal), dict[float, Floats]()
+            bounds[place], expected = self._bound(self.cliques[place], marginal), dict[float, _Expected]()
             for one in found:
                 rows = one.scenario.rows
-                lam = marginal * self.model.total * rows
-                if rows not in deviations:
-                    deviations[rows] = deviation(lam)
-                one.add(place, lam, deviations[rows], sources[place] == "unknown")
+                if rows not in expected:
+                    expected[rows] = _Expected.of(marginal * self.model.total * rows)
+                one.add(place, expected[rows], sources[place] == "unknown")
         return [Predicted(*self._spread(f.errors, f.slopes), f.floors, f.slopes, bounds, sources) for f in found]
 
     def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
@@ -155,6 +154,29 @@ class Predictor:
             yield from zip(block, view.probabilities([self.cliques[i] for i in block]), strict=True)
 
 
+@dataclass(frozen=True, eq=False)
+class _Expected:
+    """A clique's expected counts, (cells,), with what all scenarios of as many rows need of them.
+
+    Attributes:
+        lam: the counts.
+        most: twice the counts.
+        scatter: their squared `deviation`.
+        squared: their squares.
+        total: their sum.
+    """
+
+    lam: Floats
+    most: Floats
+    scatter: Floats
+    squared: Floats
+    total: float
+
+    @classmethod
+    def of(cls, lam: Floats) -> _Expected:
+        return cls(lam, 2.0 * lam, deviation(lam) ** 2, lam**2, float(lam.sum()))
+
+
 class _Foreseen:
     """Errors of a run as it might have been, clique after clique."""
 
@@ -164,22 +186,24 @@ class _Foreseen:
         self.errors, self.floors = np.empty((2, len(predictor.cliques)))
         self.slopes = list[dict[Clique, float]]()
 
-    def add(self, place: int, lam: Floats, deviations: Floats, unknown: bool) -> None:
-        """Computes what is expected of the clique at a place from its expected counts and their `deviation`."""
+    def add(self, place: int, expected: _Expected, unknown: bool) -> None:
+        """Computes what is expected of the clique at a place from its expected counts."""
         clique, effects, parts = self.predictor.cliques[place], self.predictor.effects, self.parts
         inside = list(subsets(clique))
         rows = sum(parts[s].rows * effects.dimensions(s) for s in inside) / effects.cells(clique)
         relative = sum(parts[s].relative * effects[s].squared for s in inside)
-        off = np.sqrt(rows * deviations**2 + _MAD**2 * relative * lam**2)
-        total = float(lam.sum())
-        self.errors[place] = self.floors[place] = float(np.minimum(off, 2.0 * lam).sum()) / total
+        off = np.sqrt(rows * expected.scatter + _MAD**2 * relative * expected.squared)
+        self.errors[place] = self.floors[place] = float(np.minimum(off, expected.most).sum()) / expected.total
         if not self.predictor.shrunk and not unknown:
             noise = self.predictor._noise(clique) * self.scenario.noise**2
-            self.errors[place] = max(self.errors[place], kept_noise(lam, noise) / total)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where((off > 0) & (off < 2.0 * lam), _MAD**2 * lam**2 / (2.0 * off), 0.0)
-        gain = float(slope.sum()) / total
-        self.slopes.append({s: gain * parts[s].relative for s in inside if effects[s].spread > 0})
+            self.errors[place] = max(self.errors[place], kept_noise(expected.lam, noise) / expected.total)
+        doubtful = [s for s in inside if effects[s].spread > 0]
+        gain = 0.0
+        if doubtful:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                slope = np.where((off > 0) & (off < expected.most), _MAD**2 * expected.squared / (2.0 * off), 0.0)
+            gain = float(slope.sum()) / expected.total
+        self.slopes.append({s: gain * parts[s].relative for s in doubtful})
 
 
 def deviation(lam: Floats) -> Floats:
