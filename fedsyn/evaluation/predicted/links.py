@@ -10,10 +10,12 @@ there and here, so the shape counts. s is known; r is known up to noise:
 - **Sketched.** |r - s|^2 is shrunk by all sketches together, as the planner does: what looks strongest has most of its
   noise. That share of it is what <r - s, s> has beside noise, half of |r|^2 - |r - s|^2 - |s|^2.
 
-Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`); what is kept
-is that of what they show, in rows and table. Of two columns of numbers a correlation is kept as well, at most: by both
-standard deviations in the rows over those in the table (`moments`), or the other way round: noise that a fit leaves on
-far values widens a column and links nothing.
+Groups of values that a look saw together show a part of r, as of normal scores in their order (`visible`). Of two
+columns with an order the rest is what scores that are linked as much as was seen have there (`_Scores`): of a strong
+link much lies inside groups, where the table has nothing. Of other pairs what is kept is that of what groups show.
+
+Of two columns of numbers a correlation is kept as well, at most: by both standard deviations in the rows over those in
+the table (`moments`), or the other way round: noise that a fit leaves on far values widens a column and links nothing.
 
 A pair is seen to be linked if the look is beyond noise, for all pairs together, and the association is no weaker than
 what `verdict` calls a link.
@@ -22,19 +24,20 @@ what `verdict` calls a link.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtri
+from scipy.special import chdtri, ndtr, ndtri
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent
 from fedsyn.evaluation.predicted.moments import SeenMoments
 from fedsyn.evaluation.real.scores import few_groups, places
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, Judged, judged_link
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, judged_link
+from fedsyn.inference.factor import Cuts
 from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
@@ -43,9 +46,11 @@ from fedsyn.table.schema import CategoricalColumn, Schema
 
 Floats = npt.NDArray[np.float64]
 #: A link is called kept or lost if it is so by this many standard deviations: experiments/verdicts, the tuning side.
-DOUBT = 2.0
+DOUBT = 1.5
 _SQUARES = np.append(0.0, np.exp(np.linspace(math.log(1e-5), math.log(8.0), 80)))  # of relative errors
 _NOTHING = 1e-12  # shares below it count as none
+_STRONGEST, _HALVINGS = 0.9999, 18  # of the correlation of scores: a search by halves
+_POINTS = 16  # of the first score in each of its groups
 
 
 @dataclass(frozen=True)
@@ -132,9 +137,9 @@ def seen_links(
         schema: says which columns have an order; None: not known but of bins.
         moments: of columns of numbers.
     """
-    columns = {} if schema is None else schema.columns
     domain = effects.domain
-    few = {name: _few(effects, name, schema) for name in domain}
+    orders = {name: _order(effects, name, schema) for name in domain}
+    few = {name: _few(effects, name, at) for name, at in orders.items()}
     sketched = {domain.canonical(g.clique): g for g in sketches if len(g.clique) == 2 and g.alone is not None}
     off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
     apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
@@ -149,11 +154,7 @@ def seen_links(
             look = _Sketched(effects, pair, sketched[pair], apart[pair])
         else:
             continue
-        if look.groups is not None:
-            for name, own_groups in zip(pair, look.groups, strict=True):
-                column = columns.get(name)
-                if isinstance(column, CategoricalColumn) and not column.ordered and own_groups.max() + 1 < domain[name]:
-                    grouped.add(name)
+        grouped.update(_joined(pair, look.groups, schema))
         most, shown = max(1.0, float(min(map(max, own)))), _shown(effects, pair, look.groups, own)
         is_seen, beyond = look.beyond(CHANCE / len(pairs))
         least.append(min(1.0, math.sqrt(beyond / shown / most)))
@@ -161,30 +162,57 @@ def seen_links(
         if squared < most * LEAST_LINK**2:
             continue
         (cells,) = view.probabilities([pair])
-        made = float((_Units.of(effects, pair, own).of_cells(cells) ** 2).sum())
+        made = float((_Units.of(effects.masses, pair, own).of_cells(cells) ** 2).sum())
         kept, spread = look.kept(cells, most)
+        at = [orders[name] for name in pair]
+        if look.groups is not None and at[0] is not None and at[1] is not None:
+            scores = _Scores(effects.masses, pair, (at[0], at[1]), look.groups, own)
+            squared, shown, kept, spread = scores.whole(look, cells, kept, spread)
+            squared = min(most, squared)
         spread = math.hypot(spread, (1.0 - shown) / math.sqrt(12.0))  # of what no group showed, anything may be kept
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
-        told = [SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3))]
-        if all(name in moments for name in pair):
-            kept, spread = _at_most(*(moments[name] for name in pair))
-            told.append(replace(told[0], kept=round(kept, 3), spread=round(spread, 3), widths=True))
-        found.append(max(told, key=lambda link: link.judged().loss))
+        link = SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3))
+        found.append(_worse(link, moments))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
     found.sort(key=lambda link: -link.judged().loss)
     joined = tuple(name for name in domain if name in grouped)
     scored = frozenset[str]().union(*(g.scored for g in sketched.values()))
+    columns = {} if schema is None else schema.columns
     orderless = tuple(n for n in joined if n not in scored and len(getattr(columns[n], "categories", ())) > 2)
     return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), joined, orderless)
 
 
-def _few(effects: Effects, name: str, schema: Schema | None) -> npt.NDArray[np.int64]:
+def _worse(link: SeenLink, moments: Mapping[str, SeenMoments]) -> SeenLink:
+    """The link, or the correlation of two columns of numbers where that is judged worse."""
+    if not moments.keys() >= set(link.columns):
+        return link
+    kept, spread = _at_most(*(moments[name] for name in link.columns))
+    linear = replace(link, kept=round(kept, 3), spread=round(spread, 3), widths=True)
+    return max(link, linear, key=lambda one: one.judged().loss)
+
+
+def _joined(pair: Clique, groups: Groups | None, schema: Schema | None) -> Iterator[str]:
+    """Unordered columns of a pair some of whose values were looked at together."""
+    if groups is None or schema is None:
+        return
+    for name, own in zip(pair, groups, strict=True):
+        column = schema.columns[name]
+        if isinstance(column, CategoricalColumn) and not column.ordered and own.max() + 1 < len(own):
+            yield name
+
+
+def _order(effects: Effects, name: str, schema: Schema | None) -> Floats | None:
+    """(size,) where each value stands on its axis, NaN for one without a place; None for a column without order."""
+    if schema is not None:
+        return places(schema, name)
+    ordered = effects.domain.ordered.get(name, 0)
+    at = np.arange(effects.domain[name], dtype=np.float64)
+    return np.where(at < ordered, at, np.nan) if ordered else None
+
+
+def _few(effects: Effects, name: str, at: Floats | None) -> npt.NDArray[np.int64]:
     """(size,) the few groups of values in which rows and table are compared."""
-    mass = effects.masses[name]
-    at = None if schema is None else places(schema, name)
-    if schema is None and (ordered := effects.domain.ordered.get(name, 0)):
-        at = np.where(np.arange(len(mass)) < ordered, 0.0, np.nan)
-    return few_groups(mass, at, 1.0 / math.sqrt(max(1.0, effects.rows)))
+    return few_groups(effects.masses[name], at, 1.0 / math.sqrt(max(1.0, effects.rows)))
 
 
 def _at_most(first: SeenMoments, second: SeenMoments) -> tuple[float, float]:
@@ -220,9 +248,9 @@ class _Units:
     free: int
 
     @classmethod
-    def of(cls, effects: Effects, pair: Clique, groups: Groups) -> _Units:
+    def of(cls, masses: Mapping[str, Floats], pair: Clique, groups: Groups) -> _Units:
         index, length = group_of_cells(groups)
-        alone = sums_of_groups(index, independent(effects.masses, pair), length)
+        alone = sums_of_groups(index, independent(masses, pair), length)
         full = alone > _NOTHING
         sides = full.reshape([int(own.max()) + 1 for own in groups])
         free = math.prod(int(sides.any(axis=axis).sum()) - 1 for axis in (0, 1))
@@ -241,6 +269,88 @@ class _Units:
         return self.of_groups(sums_of_groups(self.index, np.ravel(cells), len(self.alone)) - self.alone)
 
 
+class _Scores:
+    """Two columns with an order as normal scores of some correlation, in the groups of a look and in few groups.
+
+    Neighbours that are in one group of both kinds are one value here.
+
+    Args:
+        masses: of all columns' values.
+        pair: of columns.
+        at: where their values stand, NaN for one without a place.
+        groups, few: of their values.
+    """
+
+    def __init__(
+        self, masses: Mapping[str, Floats], pair: Clique, at: Sequence[Floats], groups: Groups, few: Groups
+    ) -> None:
+        runs = [_runs(own, seen, coarse) for own, seen, coarse in zip(at, groups, few, strict=True)]
+        self.index, self.size = group_of_cells(runs)
+        first = [np.unique(own, return_index=True)[1] for own in runs]
+        joined = {name: sums_of_groups(own, masses[name]) for name, own in zip(pair, runs, strict=True)}
+        placed = (np.isfinite(own[one]) for own, one in zip(at, first, strict=True))
+        places_of = (np.where(has, np.cumsum(has) - 1, -1) for has in placed)
+        self.cuts = [Cuts.of(joined[name], own) for name, own in zip(pair, places_of, strict=True)]
+        self.look, self.few = (
+            _Units.of(joined, pair, tuple(own[one] for own, one in zip(some, first, strict=True)))
+            for some in (groups, few)
+        )
+
+    def cells(self, correlation: float) -> Floats:
+        """(cells,) probabilities."""
+        first, second = self.cuts
+        bounds = np.concatenate([[0.0], ndtr(first.edges), [1.0]])
+        points = bounds[:-1, None] + np.diff(bounds)[:, None] * (np.arange(_POINTS) + 0.5) / _POINTS
+        given = second.given(correlation, ndtri(points.ravel())).reshape(len(second.mass), -1, _POINTS).mean(axis=2)
+        apart = np.where(first.places < 0, first.mass, 0.0)[:, None] * second.mass
+        return np.asarray(first.spread((given * np.diff(bounds)).T) + apart).ravel()
+
+    def whole(
+        self, look: _Measured | _Sketched, made: npt.NDArray[np.floating], kept: float, spread: float
+    ) -> tuple[float, float, float, float]:
+        """What a look says of all of a link: such scores may make it doubtful, but lose none.
+
+        Args:
+            look: in groups.
+            made: the table's marginal.
+            kept: what is kept of the link in these groups.
+            spread: its standard deviation, by noise.
+
+        Returns:
+            |r|^2 in few groups, the share of it that the look's groups show, and `kept` and `spread` in few groups.
+        """
+        table = sums_of_groups(self.index, np.ravel(made), self.size)
+        squared, shown, left = self._left(look.squared, table)
+        _, _, weaker = self._left(max(0.0, look.squared - look.doubt), table)
+        spread = math.hypot(spread, kept * (weaker - left))
+        return squared, shown, max(kept * left, min(kept, 1.0 - LOST["link"])), spread
+
+    def _left(self, squared: float, table: Floats) -> tuple[float, float, float]:
+        """The same of scores that have `squared` in the look's groups; of what is kept there, the share kept in few."""
+        along = float(self.look.of_cells(self.cells(0.5)) @ self.look.of_cells(table))
+        low, high, sign = 0.0, _STRONGEST, 1.0 if along >= 0 else -1.0
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2.0
+            seen = self.look.of_cells(self.cells(sign * middle))
+            low, high = (middle, high) if float(seen @ seen) < squared else (low, middle)
+        rows, kept, squares = self.cells(sign * (low + high) / 2.0), [], []
+        for units in (self.look, self.few):
+            was, now = units.of_cells(rows), units.of_cells(table)
+            squares.append(float(was @ was))
+            kept.append(float(was @ now) / max(squares[-1], float(now @ now), _NOTHING))
+        left = min(1.0, max(0.0, kept[1] / kept[0])) if kept[0] > _NOTHING else 1.0
+        return squares[1], min(1.0, squares[0] / max(squares[1], _NOTHING)), left
+
+
+def _runs(at: Floats, groups: npt.NDArray[np.integer], few: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """(size,) run of each value, in their order, those without a place last: a run is in one group of both kinds."""
+    order = np.lexsort((few, groups, at))  # NaN comes last
+    changed = (np.diff(groups[order]) != 0) | (np.diff(few[order]) != 0) | (np.diff(np.isfinite(at[order])) != 0)
+    found = np.empty(len(at), np.int64)
+    found[order] = np.concatenate([[0], np.cumsum(changed)])
+    return found
+
+
 class _Measured:
     """The mean of all noisy counts in cells, put into few groups, or else of those in the groups of the firmest one."""
 
@@ -253,7 +363,7 @@ class _Measured:
         self.groups, shape = some[0].groups, np.shape(some[0].values)
         weights = [m.sigma**-2 for m in some]
         counts = np.average([m.values for m in some], axis=0, weights=weights)
-        self.units = _Units.of(effects, pair, few if self.groups is None else self.groups)
+        self.units = _Units.of(effects.masses, pair, few if self.groups is None else self.groups)
         if self.groups is None:
             alone = independent(effects.masses, pair)
             off = sums_of_groups(self.units.index, residual(counts / self.rows - alone.reshape(shape)).ravel())
@@ -293,6 +403,13 @@ class _Measured:
         """|r|^2, less what chance adds to it."""
         return float(self.posterior[0] @ self._squares)
 
+    @property
+    def doubt(self) -> float:
+        """Standard deviation of |r|^2, by noise."""
+        chance, means, variances = self.posterior
+        inside = (4.0 * means**2 * variances + 2.0 * variances**2).sum(axis=1)
+        return math.sqrt(float(chance @ (inside + (self._squares - self.squared) ** 2)))
+
     def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
         """What is kept of a link, in the groups of the counts, and its standard deviation.
 
@@ -328,6 +445,12 @@ class _Sketched:
     @property
     def _spread(self) -> float:
         return (self.sketch.spread + self.sketch.rows * math.sqrt(2.0 / self.sketch.noises)) * self.unit
+
+    @property
+    def doubt(self) -> float:
+        """Standard deviation of |r|^2, by noise."""
+        noise = self._spread / math.sqrt(2.0 * self.sketch.noises)  # of one dimension
+        return math.sqrt(self._spread**2 + 4.0 * noise * max(0.0, self.squared))
 
     def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
         """What is kept of a link, and its standard deviation; as of counts."""
