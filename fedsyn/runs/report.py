@@ -18,7 +18,7 @@ from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.config import FORMAT, DataNode, RunConfig
 from fedsyn.domain import Clique
-from fedsyn.errors import DataError, FedsynError, InputError
+from fedsyn.errors import ConfigError, DataError, FedsynError, InputError
 from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
@@ -127,6 +127,8 @@ def write_full_report(
     config, made = _config(out), synthetic_file(out)
     if not _lies_in(str(made), out):  # it might be the user's real rows, drawn into a page for publication
         raise DataError(f"{made} is a link to a table outside the run's directory; put the table itself there")
+    if data and config.runtime.engine == "deployment":
+        raise ConfigError("--data: the real rows of a deployment stay with its holders, and its report reads none")
     note = ""
     read_facts(out / "ledger.json")  # a damaged one is said before anything is written
     with installed_only():  # a directory may be a stranger's

@@ -366,6 +366,11 @@ def test_a_report_opens_the_table_that_its_user_names(run_directory: Path, tmp_p
         report_folder(folder, data=[str(tmp_path / "absent.csv")])
     with pytest.raises(ConfigError, match="--data: real rows are read for the page of one run alone"):
         report_folder(folder, data=[str(rows)], real=False)
+    deployed = tmp_path / "deployed"
+    shutil.copytree(folder, deployed)
+    _named(deployed, runtime={"engine": "deployment", "superlink": "north"})
+    with pytest.raises(ConfigError, match="--data: the real rows of a deployment stay with its holders"):
+        report_folder(deployed, data=[str(rows)])
     rows.rename(folder / "rows.csv")
     _named(folder, data={"source": str(folder / "rows.csv")})
     report_folder(folder)
