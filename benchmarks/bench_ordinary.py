@@ -3,9 +3,9 @@
     python benchmarks/bench_ordinary.py [--profile]
 
 Tables of one factor, half of what varies in every column, in 32 bins each. `fedsyn run` is a process of its own with
-one thread, from reading the CSV file to the page; the named alternative is `aim` on the same rows, central, in the same
-run of this file. A first step is compared with a Python that imports NumPy. CPU seconds, the smaller of two; a goal is
-what users asked for, not a bound that a test holds.
+one thread, from reading the CSV file to the page, `fit` alone is in one that has imported what it needs; the named
+alternative is `aim` on the same rows, central, in the same run of this file. A first step is compared with a Python
+that imports NumPy. CPU seconds, the smaller of two; a goal is what users asked for, not a bound that a test holds.
 
 --profile also prints in which parts a run of 60 columns (`bench_wide.py`) spends its time, by cProfile.
 """
@@ -41,6 +41,17 @@ from fedsyn.runs.synthesis import write_synthetic
 from fedsyn.selection.planning import Planner
 
 RUN = "import sys\nfrom fedsyn.front.cli import main\nsys.argv = ['fedsyn', *sys.argv[1:]]\nsys.exit(main())"
+FIT = """
+import sys, time
+import pandas as pd
+from fedsyn import Schema, Synthesizer
+rows, schema, found = pd.read_csv("table.csv"), Schema.load("schema.yaml"), []
+for _ in range(2):
+    before = time.process_time()
+    Synthesizer(schema=schema, epsilon=1.0, delta=1e-6, seed=0, mechanism=sys.argv[1]).fit(rows)
+    found.append(time.process_time() - before)
+print(min(found))
+"""
 SECURE = {"protocol": "secagg", "noise": "distributed"}
 TRUSTED = {"protocol": "plain", "noise": "server"}
 
@@ -103,16 +114,23 @@ def run_file(folder: Path, mechanism: str, table: Table | None) -> None:
     (folder / "run.yaml").write_text(yamlio.dumps(document), encoding="utf-8")
 
 
+def printed(arguments: Sequence[str], folder: Path | None = None) -> str:
+    """What a Python process with one thread prints."""
+    threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", *arguments], cwd=folder, env=environment() | threads, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(f"{' '.join(arguments[1:])} failed:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
 def seconds(arguments: Sequence[str], folder: Path | None = None) -> float:
     """CPU seconds of a Python process and its children, the smaller of two."""
-    found, threads = [], {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = []
     for _ in range(2):
         before = cpu_seconds()
-        done = subprocess.run(
-            [sys.executable, "-c", *arguments], cwd=folder, env=environment() | threads, capture_output=True, text=True
-        )
-        if done.returncode:
-            raise SystemExit(f"{' '.join(arguments[1:])} failed:\n{done.stderr[-2000:]}")
+        printed(arguments, folder)
         found.append(cpu_seconds() - before)
     return min(found)
 
@@ -125,6 +143,14 @@ def ordinary(table: Table) -> tuple[float, float]:
         for mechanism, own in (("sketch_aim", table), ("aim", None)):
             run_file(Path(name), mechanism, own)
             found.append(seconds([RUN, "run", "run.yaml", "--out", "out", "--force"], Path(name)))
+    return found[0], found[1]
+
+
+def fit_alone(table: Table) -> tuple[float, float]:
+    """CPU seconds of `Synthesizer.fit` by the default mechanism and by `aim`, the smaller of two in one process."""
+    with tempfile.TemporaryDirectory() as name:
+        write(Path(name), table)
+        found = [float(printed([FIT, mechanism], Path(name))) for mechanism in ("sketch_aim", "aim")]
     return found[0], found[1]
 
 
@@ -146,6 +172,10 @@ def profile(columns: int = 60) -> None:
     print(f"| all others: what fits beside a tree, reading, files | {1 - sum(shares.values()):.0%} |")
 
 
+def beside_aim(what: str, goal: float, own: float, aim: float) -> str:
+    return f"| {what} | {own:.1f} | {goal:g} | `aim`: {aim:.1f} | {own / aim:.1f} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--profile", action="store_true", help="also where a wide run spends its time")
@@ -156,8 +186,8 @@ def main() -> None:
         own = seconds(command)
         print(f"| {what} | {own:.2f} | {goal:g} | `import numpy`: {numpy:.2f} | {own / numpy:.1f} |", flush=True)
     for table in TABLES:
-        own, other = ordinary(table)
-        print(f"| {table.what} | {own:.1f} | {table.goal:g} | `aim`: {other:.1f} | {own / other:.1f} |", flush=True)
+        print(beside_aim(table.what, table.goal, *ordinary(table)), flush=True)
+    print(beside_aim(f"{TABLES[0].what}, `fit` alone", TABLES[0].goal, *fit_alone(TABLES[0])))
     if arguments.profile:
         profile()
 

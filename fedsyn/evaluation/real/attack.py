@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.spatial.distance import cdist
 
 from fedsyn.evaluation.base import sample_rows
 from fedsyn.evaluation.real.scores import Codes, Floats, places
@@ -105,6 +104,8 @@ def _beaten(scores: Floats, ordered: Floats) -> Floats:
 
 def _closest(schema: Schema, rows: Codes, table: Codes) -> npt.NDArray[np.float64]:
     """(rows,) distance of each row to the nearest row of a table."""
+    from scipy.spatial.distance import cdist  # which a fit does without
+
     (near, near_codes), (made, made_codes) = _points(schema, rows), _points(schema, table)
     step = max(1, _BLOCK // len(table))
     result = np.empty(len(rows))
