@@ -49,7 +49,7 @@ Floats = npt.NDArray[np.float64]
 DOUBT = 1.5
 _SQUARES = np.append(0.0, np.exp(np.linspace(math.log(1e-5), math.log(8.0), 80)))  # of relative errors
 _NOTHING = 1e-12  # shares below it count as none
-_STRONGEST, _HALVINGS = 0.9999, 18  # of the correlation of scores: a search by halves
+_STRONGEST, _HALVINGS = 0.9999, 10  # of the correlation of scores; in the search for it
 _POINTS = 16  # of the first score in each of its groups
 
 
@@ -165,10 +165,11 @@ def seen_links(
         made = float((_Units.of(effects.masses, pair, own).of_cells(cells) ** 2).sum())
         kept, spread = look.kept(cells, most)
         at = [orders[name] for name in pair]
-        if look.groups is not None and at[0] is not None and at[1] is not None:
+        if look.groups is not None and at[0] is not None and at[1] is not None and 1.0 - kept < LOST["link"]:
             scores = _Scores(effects.masses, pair, (at[0], at[1]), look.groups, own)
-            squared, shown, kept, spread = scores.whole(look, cells, kept, spread)
+            squared, shown, left = scores.whole(look.squared, cells)
             squared = min(most, squared)
+            kept = max(kept * left, 1.0 - LOST["link"])  # scores need not be normal: they lose no link
         spread = math.hypot(spread, (1.0 - shown) / math.sqrt(12.0))  # of what no group showed, anything may be kept
         seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
         link = SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3))
@@ -305,35 +306,26 @@ class _Scores:
         apart = np.where(first.places < 0, first.mass, 0.0)[:, None] * second.mass
         return np.asarray(first.spread((given * np.diff(bounds)).T) + apart).ravel()
 
-    def whole(
-        self, look: _Measured | _Sketched, made: npt.NDArray[np.floating], kept: float, spread: float
-    ) -> tuple[float, float, float, float]:
-        """What a look says of all of a link: such scores may make it doubtful, but lose none.
+    def whole(self, squared: float, made: npt.NDArray[np.floating]) -> tuple[float, float, float]:
+        """What a look says of all of a link.
 
         Args:
-            look: in groups.
+            squared: |r|^2 in the groups of the look.
             made: the table's marginal.
-            kept: what is kept of the link in these groups.
-            spread: its standard deviation, by noise.
 
         Returns:
-            |r|^2 in few groups, the share of it that the look's groups show, and `kept` and `spread` in few groups.
+            |r|^2 in few groups, the share of it that the look's groups show, and, of what is kept there, the share that
+            is kept in few groups.
         """
         table = sums_of_groups(self.index, np.ravel(made), self.size)
-        squared, shown, left = self._left(look.squared, table)
-        _, _, weaker = self._left(max(0.0, look.squared - look.doubt), table)
-        spread = math.hypot(spread, kept * (weaker - left))
-        return squared, shown, max(kept * left, min(kept, 1.0 - LOST["link"])), spread
-
-    def _left(self, squared: float, table: Floats) -> tuple[float, float, float]:
-        """The same of scores that have `squared` in the look's groups; of what is kept there, the share kept in few."""
         along = float(self.look.of_cells(self.cells(0.5)) @ self.look.of_cells(table))
-        low, high, sign = 0.0, _STRONGEST, 1.0 if along >= 0 else -1.0
+        sign = 1.0 if along >= 0 else -1.0
+        low, high = 0.0, math.pi / 2.0  # halves of an angle: the nearer to 1, the smaller the steps
         for _ in range(_HALVINGS):
             middle = (low + high) / 2.0
-            seen = self.look.of_cells(self.cells(sign * middle))
+            seen = self.look.of_cells(self.cells(sign * _STRONGEST * math.sin(middle)))
             low, high = (middle, high) if float(seen @ seen) < squared else (low, middle)
-        rows, kept, squares = self.cells(sign * (low + high) / 2.0), [], []
+        rows, kept, squares = self.cells(sign * _STRONGEST * math.sin((low + high) / 2.0)), [], []
         for units in (self.look, self.few):
             was, now = units.of_cells(rows), units.of_cells(table)
             squares.append(float(was @ was))
@@ -403,13 +395,6 @@ class _Measured:
         """|r|^2, less what chance adds to it."""
         return float(self.posterior[0] @ self._squares)
 
-    @property
-    def doubt(self) -> float:
-        """Standard deviation of |r|^2, by noise."""
-        chance, means, variances = self.posterior
-        inside = (4.0 * means**2 * variances + 2.0 * variances**2).sum(axis=1)
-        return math.sqrt(float(chance @ (inside + (self._squares - self.squared) ** 2)))
-
     def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
         """What is kept of a link, in the groups of the counts, and its standard deviation.
 
@@ -445,12 +430,6 @@ class _Sketched:
     @property
     def _spread(self) -> float:
         return (self.sketch.spread + self.sketch.rows * math.sqrt(2.0 / self.sketch.noises)) * self.unit
-
-    @property
-    def doubt(self) -> float:
-        """Standard deviation of |r|^2, by noise."""
-        noise = self._spread / math.sqrt(2.0 * self.sketch.noises)  # of one dimension
-        return math.sqrt(self._spread**2 + 4.0 * noise * max(0.0, self.squared))
 
     def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
         """What is kept of a link, and its standard deviation; as of counts."""
