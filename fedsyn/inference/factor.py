@@ -74,8 +74,8 @@ class Cuts:
         weight = np.where(self.places >= 0, self.share * self.placed, 0.0)
         return np.asarray(of_places[self.places] * weight.reshape(-1, *[1] * (of_places.ndim - 1)))
 
-    def given(self, loading: float, z: Floats) -> Floats:
-        """(values, len(z)) probabilities given the factor."""
+    def given(self, loading: float | Floats, z: Floats) -> Floats:
+        """(values, len(z)) probabilities given the factor; by one loading, or one of each z."""
         below = ndtr((self.edges[:, None] - loading * z) / np.sqrt(1.0 - loading**2))
         bounds = np.vstack([np.zeros((1, len(z))), below, np.ones((1, len(z)))])
         return self.spread(np.diff(bounds, axis=0)) + np.where(self.places < 0, self.mass, 0.0)[:, None]

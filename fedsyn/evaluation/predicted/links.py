@@ -49,7 +49,7 @@ Floats = npt.NDArray[np.float64]
 DOUBT = 1.5
 _SQUARES = np.append(0.0, np.exp(np.linspace(math.log(1e-5), math.log(8.0), 80)))  # of relative errors
 _NOTHING = 1e-12  # shares below it count as none
-_STRONGEST, _HALVINGS = 0.9999, 10  # of the correlation of scores; in the search for it
+_STRONGEST, _ANGLES = 0.9999, np.linspace(0.0, math.pi / 2.0, 17)  # of the correlation of scores, and its arcsines
 _POINTS = 16  # of the first score in each of its groups
 
 
@@ -297,14 +297,17 @@ class _Scores:
             for some in (groups, few)
         )
 
-    def cells(self, correlation: float) -> Floats:
-        """(cells,) probabilities."""
+    def cells(self, correlations: Floats) -> Floats:
+        """(correlations, cells) probabilities."""
         first, second = self.cuts
         bounds = np.concatenate([[0.0], ndtr(first.edges), [1.0]])
         points = bounds[:-1, None] + np.diff(bounds)[:, None] * (np.arange(_POINTS) + 0.5) / _POINTS
-        given = second.given(correlation, ndtri(points.ravel())).reshape(len(second.mass), -1, _POINTS).mean(axis=2)
+        each, z = len(correlations), ndtri(points.ravel())
+        given = second.given(np.repeat(correlations, len(z)), np.tile(z, each))
+        mean = given.reshape(len(second.mass), each, -1, _POINTS).mean(axis=3) * np.diff(bounds)
         apart = np.where(first.places < 0, first.mass, 0.0)[:, None] * second.mass
-        return np.asarray(first.spread((given * np.diff(bounds)).T) + apart).ravel()
+        found = first.spread(mean.transpose(2, 1, 0)) + apart[:, None]
+        return np.asarray(found.transpose(1, 0, 2).reshape(each, -1))
 
     def whole(self, squared: float, made: npt.NDArray[np.floating]) -> tuple[float, float, float]:
         """What a look says of all of a link.
@@ -318,14 +321,13 @@ class _Scores:
             is kept in few groups.
         """
         table = sums_of_groups(self.index, np.ravel(made), self.size)
-        along = float(self.look.of_cells(self.cells(0.5)) @ self.look.of_cells(table))
-        sign = 1.0 if along >= 0 else -1.0
-        low, high = 0.0, math.pi / 2.0  # halves of an angle: the nearer to 1, the smaller the steps
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2.0
-            seen = self.look.of_cells(self.cells(sign * _STRONGEST * math.sin(middle)))
-            low, high = (middle, high) if float(seen @ seen) < squared else (low, middle)
-        rows, kept, squares = self.cells(sign * _STRONGEST * math.sin((low + high) / 2.0)), [], []
+        (middle,) = self.cells(np.array([0.5]))
+        along = float(self.look.of_cells(middle) @ self.look.of_cells(table))
+        strengths = (1.0 if along >= 0 else -1.0) * _STRONGEST * np.sin(_ANGLES)
+        seen = [float((self.look.of_cells(own) ** 2).sum()) for own in self.cells(strengths)]
+        angle = np.interp(squared, np.maximum.accumulate(seen), _ANGLES)
+        (rows,) = self.cells(np.sign(strengths[-1:]) * _STRONGEST * math.sin(angle))
+        kept, squares = [], []
         for units in (self.look, self.few):
             was, now = units.of_cells(rows), units.of_cells(table)
             squares.append(float(was @ was))
