@@ -136,11 +136,9 @@ class Sketcher:
         Args:
             tables: a marginal of each clique, flat.
         """
-        buckets, lengths = self._buckets, self.lengths
         for which in self._alike:
-            i = int(which[0])
-            coarse = np.stack([np.bincount(buckets[i], tables[i], lengths[i]) for i in which]).astype(np.float64)
-            yield which, coarse, self._of_coarse(i, coarse)
+            coarse = np.stack([self.coarse(i, tables[i]) for i in which])
+            yield which, coarse, self._of_coarse(int(which[0]), coarse)
 
     def _of_coarse(self, i: int, coarse: Floats) -> Floats:
         """Sketches of coarse marginals of sketch i's shape, (k,) or (b, k)."""

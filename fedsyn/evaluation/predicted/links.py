@@ -323,10 +323,10 @@ class _Scores:
         table = sums_of_groups(self.index, np.ravel(made), self.size)
         (middle,) = self.cells(np.array([0.5]))
         along = float(self.look.of_cells(middle) @ self.look.of_cells(table))
-        strengths = (1.0 if along >= 0 else -1.0) * _STRONGEST * np.sin(_ANGLES)
-        seen = [float((self.look.of_cells(own) ** 2).sum()) for own in self.cells(strengths)]
+        strongest = math.copysign(_STRONGEST, along)
+        seen = [float((self.look.of_cells(own) ** 2).sum()) for own in self.cells(strongest * np.sin(_ANGLES))]
         angle = np.interp(squared, np.maximum.accumulate(seen), _ANGLES)
-        (rows,) = self.cells(np.sign(strengths[-1:]) * _STRONGEST * math.sin(angle))
+        (rows,) = self.cells(strongest * np.sin(np.array([angle])))
         kept, squares = [], []
         for units in (self.look, self.few):
             was, now = units.of_cells(rows), units.of_cells(table)
