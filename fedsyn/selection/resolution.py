@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import log, pi, prod, sqrt
 
 import numpy as np
@@ -112,6 +113,7 @@ class Resolutions:
         self.domain, self.beyond = domain, beyond
         self._mass = {name: _distribution(mass[name]) for name in domain}
         self._rungs: dict[str, list[Rung]] = {}
+        self._steepness: dict[str, list[float]] = {}
         self._ladders: dict[Clique, Ladder] = {}
 
     def rungs(self, name: str) -> list[Rung]:
@@ -124,6 +126,12 @@ class Resolutions:
             own = self._rung(name, np.arange(size))
             self._rungs[name] = [*found, Rung(own.groups, size, 1.0, own.carried)]
         return self._rungs[name]
+
+    def steepness(self, name: str) -> list[float]:
+        """From each grouping of one attribute to the next: growth of what is kept per growth of the cells, relative."""
+        if name not in self._steepness:
+            self._steepness[name] = [_steepness(rung, finer) for rung, finer in pairwise(self.rungs(name))]
+        return self._steepness[name]
 
     def _rung(self, name: str, groups: Groups) -> Rung:
         p, ordered = self._mass[name], self.domain.ordered.get(name, 0)
@@ -138,7 +146,7 @@ class Resolutions:
     def ladder(self, clique: Clique) -> Ladder:
         """Each step lets that attribute have more groups with which the dependence kept grows most per cell."""
         if clique not in self._ladders:
-            every = [self.rungs(name) for name in clique]
+            every, steepness = [self.rungs(name) for name in clique], [self.steepness(name) for name in clique]
             at, steps = [0] * len(clique), []
             while True:
                 now = [rungs[j] for rungs, j in zip(every, at, strict=True)]
@@ -147,7 +155,7 @@ class Resolutions:
                 open_ = [a for a, j in enumerate(at) if j + 1 < len(every[a])]
                 if not open_:
                     break
-                at[max(open_, key=lambda a: _steepness(every[a][at[a]], every[a][at[a] + 1]))] += 1
+                at[max(open_, key=lambda a: steepness[a][at[a]])] += 1
             counts, carried_, unseen = zip(*steps, strict=True)
             costs = [cost(own) if self.beyond else 1.0 for own in counts]
             self._ladders[clique] = Ladder(np.array(counts), np.array(carried_), np.array(unseen), np.array(costs))
@@ -163,7 +171,6 @@ class Resolutions:
 
 
 def _steepness(rung: Rung, finer: Rung) -> float:
-    """Growth of what is kept per growth of the cells, both relative."""
     return (log(max(finer.kept, 1e-9)) - log(max(rung.kept, 1e-9))) / max(log(finer.carried / rung.carried), 1e-9)
 
 

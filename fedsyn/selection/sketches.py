@@ -229,15 +229,23 @@ class Interactions(Sketcher):
         return np.asarray(self._centred(i, coarse) / self.lengths[i])
 
     def split(self, vector: npt.NDArray[np.floating]) -> list[npt.NDArray[np.float64]]:
-        return [self._centred(i, part) / self.lengths[i] for i, part in enumerate(super().split(vector))]
+        out = np.array(vector, np.float64)
+        for i, places in self._places:
+            out[places] = self._centred(i, out[places] / self.unit(i)) / self.lengths[i]
+        return np.split(out, self.offsets[1:-1])
 
     def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         out = super().of_rows(codes)
-        for which in self._alike:
-            i = int(which[0])
-            places = self.offsets[which][:, None] + np.arange(self.lengths[i])
+        for i, places in self._places:
             out[places] = self._centred(i, out[places]) * (self.factors[i] // self.lengths[i])
         return out
+
+    @property
+    def _places(self) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """A sketch of each shape, and where all of its shape are in the concatenated vector: (b, k)."""
+        for which in self._alike:
+            i = int(which[0])
+            yield i, self.offsets[which][:, None] + np.arange(self.lengths[i])
 
     def _centred(self, i: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """(..., k_q) prod g_a times the projection: integers of integers."""

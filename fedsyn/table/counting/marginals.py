@@ -37,10 +37,10 @@ _CELLS_AT_ONCE = 1 << 22
 # A table of so many rows is small: its cliques are counted together.
 _FEW_ROWS = 1 << 12
 # From so many pairs on it is considered to multiply; attributes of more values are left out, as their products mostly
-# add zeros; columns of a product, and rows of one.
-_MANY_PAIRS, _MOST_VALUES, _MOST_COLUMNS, _MULTIPLIED = 1000, 32, 1 << 12, 1 << 12
+# add zeros; columns of a product, and rows of one; attributes in a strip (8 to 24 measured about the same).
+_MANY_PAIRS, _MOST_VALUES, _MOST_COLUMNS, _MULTIPLIED, _STRIP = 1000, 32, 1 << 12, 1 << 12, 12
 # Seconds that a pair by itself costs more than here, and that each of its rows adds; of a multiplication (measured).
-_PER_PAIR, _PER_ROW, _PER_PRODUCT = 2e-6, 3e-9, 1e-11
+_PER_PAIR, _PER_ROW, _PER_PRODUCT = 2e-6, 3e-9, 2e-11
 # Numbers that are counted together at a time: what the cache of a core holds.
 _NUMBERS_AT_ONCE = 1 << 17
 # Numbers that are sorted at once without asking whether counting would be cheaper: those of a small table.
@@ -154,7 +154,9 @@ class Products:
     """Counts of very many pairs of attributes at once.
 
     With a 0/1 column for each value, a table X has all its two-way counts in X^T X. Sums of ones below 2^24 are exact
-    in single precision, in whatever order a BLAS adds them.
+    in single precision, in whatever order a BLAS adds them. Attributes of as many values stand side by side, a few in a
+    strip; of a strip's products only those are made that lie in a strip with which it has a pair: one attribute in
+    several groupings has none with itself, and few of its groupings have one with a partner's.
 
     Args:
         shape: values of each attribute.
@@ -162,39 +164,74 @@ class Products:
     """
 
     def __init__(self, shape: Sequence[int], pairs: npt.NDArray[np.integer]) -> None:
-        self.used, place = np.unique(pairs, return_inverse=True)
+        used, place = np.unique(pairs, return_inverse=True)
+        order = np.argsort(np.array(shape)[used], kind="stable")
+        self.used = used[order]
         self.sizes = np.array(shape)[self.used]
         self.starts, self.columns = np.cumsum(self.sizes) - self.sizes, int(self.sizes.sum())
-        self._pairs = place.reshape(pairs.shape).T
+        self._pairs = np.argsort(order)[place.reshape(pairs.shape).T]
         self.cells = self.sizes[self._pairs].prod(axis=0)
 
     def pay(self, rows: int) -> bool:
         """Whether they are faster than one pair after the other."""
         alone = len(self.cells) * (_PER_PAIR + _PER_ROW * rows)
-        return self.columns <= _MOST_COLUMNS and _PER_PRODUCT * rows * self.columns**2 < alone
+        return self.columns <= _MOST_COLUMNS and _PER_PRODUCT * rows * self._area < alone
 
     @cached_property
-    def _at(self) -> npt.NDArray[np.int32]:
-        """(sum of `cells`,) where each cell of each pair is in the flat product, which has 2^24 at most."""
-        (first, second), small = self._pairs, np.int32
-        ends = np.cumsum(self.cells)
-        before, width = (ends - self.cells).astype(small), self.sizes[second].astype(small)
-        corner = (self.starts[first] * self.columns + self.starts[second]).astype(small)
-        of = np.repeat(np.arange(len(before), dtype=small), self.cells)
-        row, column = np.divmod(np.arange(ends[-1], dtype=small) - before[of], width[of])
-        return np.asarray(corner[of] + row * small(self.columns) + column)
+    def _area(self) -> int:
+        """Numbers in all blocks."""
+        top, bottom, left, right = self._blocks[0].T
+        return int(((bottom - top) * (right - left)).sum())
+
+    @cached_property
+    def _blocks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """(b, 4) rows and columns of X^T X, from and to, of each block that is made; (m,) the block of each pair."""
+        edges = np.append(self.starts, self.columns)[[*range(0, len(self.used), _STRIP), len(self.used)]]
+        strips = len(edges) - 1
+        low, high = np.sort(self._pairs // _STRIP, axis=0)
+        wanted = np.zeros((strips, strips + 1), np.int8)
+        wanted[low, high] = 1
+        blocks, of = [], np.zeros((strips, strips), np.int64)
+        for strip, step in enumerate(np.diff(wanted, axis=1, prepend=0)):
+            for first, end in zip(np.flatnonzero(step > 0), np.flatnonzero(step < 0), strict=True):
+                of[strip, first:end] = len(blocks)
+                blocks.append((edges[strip], edges[strip + 1], edges[first], edges[end]))
+        return np.array(blocks), of[low, high]
+
+    @cached_property
+    def _at(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """(b + 1,) where each block's cells begin; (sum of `cells`,) where each is in its block, and among all pairs'."""
+        blocks, own = self._blocks
+        order = np.argsort(own, kind="stable")
+        (first, second), cells = self._pairs[:, order], self.cells[order]
+        ends = np.cumsum(cells)
+        of = np.repeat(np.arange(len(cells), dtype=np.int32), cells)
+        cell = np.arange(ends[-1]) - (ends - cells)[of]
+        row, column = np.divmod(cell, self.sizes[second][of])
+        row, column = row + self.starts[first][of], column + self.starts[second][of]
+        turned = (first // _STRIP > second // _STRIP)[of]
+        row, column = np.where(turned, column, row), np.where(turned, row, column)
+        top, _, left, right = blocks[own[order]].T
+        within = (row - top[of]) * (right - left)[of] + column - left[of]
+        among = (np.cumsum(self.cells) - self.cells)[order][of] + cell
+        bounds = np.append(0, ends)[np.searchsorted(own[order], np.arange(len(blocks) + 1))]
+        return bounds, within.astype(np.int32), among.astype(np.int32)
 
     def counts(self, codes: np.ndarray) -> np.ndarray:
         """(sum of `cells`,) int64 counts of all pairs."""
-        found = np.zeros(len(self._at), np.int64)
+        bounds, within, among = self._at
+        found = np.zeros(len(within))
         for start in range(0, len(codes), _MULTIPLIED):
             part = codes[start : start + _MULTIPLIED, self.used]
             if (part < 0).any() or (part >= self.sizes).any():  # it would count as a neighbour's value
                 raise ValueError("a code lies outside its attribute")
             ones = np.zeros((len(part), self.columns), np.float32)
             ones[np.arange(len(part))[:, None], part + self.starts] = 1.0
-            found += (ones.T @ ones).ravel()[self._at].astype(np.int64)
-        return found
+            for (top, bottom, left, right), own in zip(self._blocks[0], map(slice, bounds, bounds[1:]), strict=True):
+                found[own] += (ones[:, top:bottom].T @ ones[:, left:right]).ravel()[within[own]]
+        out = np.empty(len(found), np.int64)
+        out[among] = found
+        return out
 
 
 def _count_together(
