@@ -140,8 +140,10 @@ def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
                 continue
             placed[node] = True
             parents.append(parent if minus_shared else -1)
+            # What shares attributes of the parent alone shares as many with the parent: only new ones bring nearer.
+            new = ordered[node] & ~ordered[order[parent]] if minus_shared else ordered[node]
             order.append(node)
-            for other in {n for rank in bits(ordered[node]) for n in holding[rank]}:
+            for other in {n for rank in bits(new) for n in holding[rank]}:
                 shared = (ordered[node] & ordered[other]).bit_count()
                 if shared > nearest[other] and not placed[other]:  # as near an earlier one comes first
                     nearest[other] = shared
