@@ -319,7 +319,7 @@ class TreeProjector:
                 table = self.node_marginal(inside, part)
             else:
                 table = self._assemble(self.planner.root(part), part, 0)
-            out = self.contract(out, have, table, part, ~0)
+            out = self.contract(out, have, table, part, ~0) if have else table
             have |= part
         return out
 

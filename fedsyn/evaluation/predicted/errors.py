@@ -163,6 +163,7 @@ class _Expected:
         most: twice the counts.
         scatter: their squared `deviation`.
         squared: their squares.
+        halves: `_MAD` squared times their squares.
         total: their sum.
     """
 
@@ -170,11 +171,13 @@ class _Expected:
     most: Floats
     scatter: Floats
     squared: Floats
+    halves: Floats
     total: float
 
     @classmethod
     def of(cls, lam: Floats) -> _Expected:
-        return cls(lam, 2.0 * lam, deviation(lam) ** 2, lam**2, float(lam.sum()))
+        squared = lam**2
+        return cls(lam, 2.0 * lam, deviation(lam) ** 2, squared, _MAD**2 * squared, float(lam.sum()))
 
 
 class _Foreseen:
@@ -192,7 +195,9 @@ class _Foreseen:
         inside = list(subsets(clique))
         rows = sum(parts[s].rows * effects.dimensions(s) for s in inside) / effects.cells(clique)
         relative = sum(parts[s].relative * effects[s].squared for s in inside)
-        off = np.sqrt(rows * expected.scatter + _MAD**2 * relative * expected.squared)
+        off = rows * expected.scatter
+        off += _MAD**2 * relative * expected.squared
+        np.sqrt(off, out=off)
         self.errors[place] = self.floors[place] = float(np.minimum(off, expected.most).sum()) / expected.total
         if not self.predictor.shrunk and not unknown:
             noise = self.predictor._noise(clique) * self.scenario.noise**2
@@ -200,8 +205,11 @@ class _Foreseen:
         doubtful = [s for s in inside if effects[s].spread > 0]
         gain = 0.0
         if doubtful:
+            flat = ~((off > 0) & (off < expected.most))
+            off *= 2.0
             with np.errstate(divide="ignore", invalid="ignore"):
-                slope = np.where((off > 0) & (off < expected.most), _MAD**2 * expected.squared / (2.0 * off), 0.0)
+                slope = np.divide(expected.halves, off, out=off)
+            slope[flat] = 0.0
             gain = float(slope.sum()) / expected.total
         self.slopes.append({s: gain * parts[s].relative for s in doubtful})
 
