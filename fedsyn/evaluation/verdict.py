@@ -111,7 +111,8 @@ def judged_link(
         linear: of two columns of numbers.
     """
     shape = ", in another way" if now > 0.75 * was and kept < 0.75 else ""
-    losses = [("link", doubtful("link", 1.0 - kept, doubt), f"association {was:.2f} became {now:.2f}{shape}")]
+    gone = min(1.0, 1.0 - kept)  # no more than all of it: of links that are gone, chance would name the worst
+    losses = [("link", doubtful("link", gone, doubt), f"association {was:.2f} became {now:.2f}{shape}")]
     if linear is not None:
         losses.append(("link", 1.0 - linear.kept, f"correlation {linear.was:.2f} became {linear.now:.2f}"))
     return replace(judged(name, losses), open=abs(1.0 - kept - LOST["link"]) < doubt)
@@ -127,7 +128,7 @@ class Verdict:
         doubt: whether columns and links between kept and lost may be anything: noise leaves it open.
         unseen: what was not seen of the other pairs, as one clause; empty where all were seen.
         training: what a model learns from the table: how good, 1 as from real rows, and the words for it; None: `why`.
-        why: why training was not measured.
+        why: why training cannot be judged.
         remedy: what would help most; empty where nothing is amiss.
     """
 

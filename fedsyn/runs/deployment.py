@@ -196,6 +196,20 @@ def _next(config: RunConfig, out: Path, can_go_on: bool = True) -> str:
     return f". {cost}; once the cause is gone, type the same command with --out {out} --resume: it goes on{more}"
 
 
+def interrupted(config: RunConfig, out: Path) -> str:
+    """What has become of a run whose command somebody interrupted, and what helps."""
+    if config.runtime.engine == "deployment":
+        try:
+            if not Submitted.load(out).flower_run:
+                return ""
+        except FedsynError:
+            return ""
+        again = f"; the same one with --out {out} --resume waits for it" if can_resume(config) else ""
+        return f": the run goes on without this command{again}"
+    spent = _spent(out)
+    return f": epsilon {spent:.4g} is spent, by its ledger; a simulation starts again, with --force" if spent else ""
+
+
 def _spent(out: Path) -> float | None:
     """Epsilon that a run which has not finished has released, by its journal or ledger; None: not to be seen here."""
     try:

@@ -6,9 +6,10 @@ import io
 import keyword
 import re
 import tokenize
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,8 @@ Floats = npt.NDArray[np.float64]
 
 _ONE = re.compile(r"\s*(?:(mean|proportion)\s*\(\s*(.+?)\s*\)|([^~]+?))\s*")
 _NONE_LEFT = "every row has a missing value in one of the formula's columns"
+# Share of a table's rows that may be left out because another table has none like them.
+_LEFT_OUT = 0.02
 # More proportions than that nobody reads.
 _MOST_VALUES = 100
 # Names that `_readable` gives to columns.
@@ -58,12 +61,14 @@ class Question:
         outcome: columns of the outcome; empty for one column by itself.
         about: what is modelled, in words.
         estimator: by which.
+        left_out: columns of text -> values whose rows are left out, as not every table has one.
     """
 
     terms: tuple[Term, ...]
     outcome: frozenset[str]
     about: str
     estimator: Estimator
+    left_out: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
         """(n,) outcome and (n, k) terms of one table; rows with a missing value are left out."""
@@ -123,6 +128,8 @@ class Regression(Question):
             raise ConfigError(_unknown(word, list(self._names.values())))  # before anything is evaluated
         self._used = [name for name in self._names if name in words]
         _require_few_levels([self._names[name] for name in self._used], frames)
+        every = frames if tables.centre is None else [*frames, tables.centre]
+        self.left_out = _not_in_all([self._names[name] for name in self._used], every)
         whole = []
         for number, frame in enumerate(frames, 1):
             with _in_table(number, len(frames)):
@@ -180,6 +187,8 @@ class Regression(Question):
         import pandas as pd
 
         rows = frame[[self._names[name] for name in self._used]].dropna()
+        for name, values in self.left_out.items():
+            rows = rows[~rows[name].isin(values)]
         if not len(rows):
             raise DataError(_NONE_LEFT)
         return pd.DataFrame({name: _plain(rows[self._names[name]]) for name in self._used}, index=range(len(rows)))
@@ -301,6 +310,27 @@ def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) 
     for name in columns:
         if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
             raise ConfigError(f"'{name}' has {found:,} values that are not numbers, too many for categories; bin them")
+
+
+def _not_in_all(columns: Sequence[str], frames: Sequence[pd.DataFrame]) -> dict[str, list[str]]:
+    """Return the values of columns of text that some table has and another one lacks, among complete rows.
+
+    A coefficient of theirs could not be estimated in every table. Without their rows another value may be gone from a
+    table, so it is looked again until none is. None are returned where they have more than `_LEFT_OUT` of a table's
+    rows: somebody has to decide that.
+    """
+    rows = [frame[list(columns)].dropna() for frame in frames]
+    fewest = [(1.0 - _LEFT_OUT) * len(own) for own in rows]
+    out: dict[str, list[str]] = {}
+    texts = [name for name in columns if not _is_numeric(frames[0][name])]
+    while True:
+        found = {name: [set(own[name].unique()) for own in rows] for name in texts}
+        some = {name: sets[0].union(*sets) - sets[0].intersection(*sets) for name, sets in found.items()}
+        if not any(some.values()):
+            return out if all(len(own) >= least for own, least in zip(rows, fewest, strict=True)) else {}
+        for name in filter(some.get, texts):
+            out[name] = sorted([*out.get(name, []), *some[name]], key=str)
+            rows = [own[~own[name].isin(some[name])] for own in rows]
 
 
 def _unknown(word: str, columns: Sequence[str]) -> str:

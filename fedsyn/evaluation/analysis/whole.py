@@ -57,6 +57,10 @@ def analyse(
     combined = combine(*question.estimates(given.frames), ratio=given.ratio, centre=centre)
     pairs, unheld = _not_held(question, given)
     notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_bins(question, given), *_of_pairs(pairs)]
+    notes += [
+        f"Rows whose {name} is {' or '.join(map(repr, values))} are left out: not every table has one."
+        for name, values in question.left_out.items()
+    ]
     names = tuple(term.name for term in question.terms)
     return Analysis(question.about, names, combined, level, unheld, tuple(notes))
 
@@ -109,8 +113,8 @@ def _of_pairs(pairs: list[str]) -> list[str]:
     if not pairs:
         return []
     return [
-        f"* The model holds no measurement of {', '.join(pairs)}: what the tables say of it follows from other "
-        "columns, and no interval here knows how far that is off."
+        f"* {', '.join(pairs)}: not measured value by value. What the tables say of it follows from groups of values "
+        "or from other columns, and no interval here knows how far that is off."
     ]
 
 

@@ -37,6 +37,7 @@ from fedsyn.evaluation.predicted.effects import Effects, SketchError, independen
 from fedsyn.evaluation.predicted.moments import SeenMoments
 from fedsyn.evaluation.real.scores import few_groups, places
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, judged_link
+from fedsyn.evaluation.verdict import few as some
 from fedsyn.inference.factor import Cuts
 from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
@@ -114,7 +115,9 @@ class SeenLinks:
             text = f"in {which} no link was seen, nor could any be: noise outweighs it"
         if self.looked < self.pairs:
             text += f", and {self.pairs - self.looked:,} not looked at"
-        return f"{text}, nor one between values that were looked at together" if self.joined else text
+        if not self.joined:
+            return text
+        return f"{text}, nor one between values of {some(self.joined)} that were looked at in one group"
 
 
 def _pairs(count: int) -> str:

@@ -199,9 +199,9 @@ class PredictedQuality(Evaluation):
             return ""
         gains = {name: 1.0 - error / self.workload_error.value for name, error in self.scenarios.items()}
         words = {
-            "twice the rows": "twice the rows, at the same epsilon, would have {} less",
-            "twice the epsilon": "twice the epsilon would have {} less",
-            "every association that was seen": "a model with every association that was seen would have up to {} less",
+            "twice the rows": "about {} with twice the rows at the same epsilon",
+            "twice the epsilon": "about {} with twice the epsilon",
+            "every association that was seen": "up to {} if the model had every association that was seen",
         }
         said = [
             words[name].format(f"{gain:.0%}")
@@ -210,8 +210,8 @@ class PredictedQuality(Evaluation):
         ]
         if not said:
             return ""
-        text = "; ".join(said)
-        return f"{text[0].upper()}{text[1:]}."
+        more = " A run that has more of either also measures more; that is not counted." if "twice" in str(said) else ""
+        return f"The error would be smaller by {'; by '.join(said)}.{more}"
 
 
 def predict_quality(

@@ -44,6 +44,7 @@ from fedsyn.evaluation.verdict import (
     Correlation,
     Judged,
     Verdict,
+    few,
     folded,
     judged,
     judged_link,
@@ -72,6 +73,7 @@ class ColumnScore:
         moments: mean and standard deviation of the real values and of the synthetic ones; None without order.
         ordered: whether its values are numbers or dates; plain: whether they are numbers.
         lists_numbers: whether it lists text that is mostly numbers.
+        cut: whether the real values lose their mean or standard deviation already by the schema's bounds and bins.
         labels: what each code stands for.
         real, synthetic: shares of the rows that have each code.
     """
@@ -87,21 +89,14 @@ class ColumnScore:
     real: tuple[float, ...]
     synthetic: tuple[float, ...]
     lists_numbers: bool = False
+    cut: bool = False
 
     def judged(self) -> Judged:
         """Return what became of the column, by the worst of its losses."""
         losses = [("rows", self.moved, f"{self.moved:.0%} of the rows would have to change")]
         losses.append(("other", self.other, f"{self.other:.0%} of the real rows are 'other', an unlisted value"))
         if self.moments is not None:
-            (mean, sd), (mean_made, sd_made) = self.moments
-            off = abs(mean_made - mean) / sd if sd else 10.0 if mean != mean_made else 0.0
-            words = f"its mean moved by {off:.2f} standard deviations"
-            losses.append(
-                ("mean", off, f"{words}, from {number(mean)} to {number(mean_made)}" if self.plain else words)
-            )
-            turned = sd_made / sd if sd else 1.0 if sd == sd_made else math.inf
-            words = f"its standard deviation is {turned:.2f} times the real one"
-            losses.append(("spread", min(10.0, abs(math.log(turned))) if turned else 10.0, words))
+            losses += _of_moments(*self.moments, self.plain)
         if not self.ordered:
             top = int(np.argmax(self.real))
             was, now = self.real[top], self.synthetic[top]
@@ -109,6 +104,17 @@ class ColumnScore:
                 ("share", abs(was - now), f"{self.labels[top]!r} had {was:.0%} of the rows and has {now:.0%}")
             )
         return judged(self.name, losses)
+
+
+def _of_moments(real: Moments, made: Moments, plain: bool) -> list[tuple[str, float, str]]:
+    """The losses of a mean and of a standard deviation; plain: whether the values are numbers."""
+    (mean, sd), (mean_made, sd_made) = real, made
+    off = abs(mean_made - mean) / sd if sd else 10.0 if mean != mean_made else 0.0
+    words = f"its mean moved by {off:.2f} standard deviations"
+    moved = f"{words}, from {number(mean)} to {number(mean_made)}" if plain else words
+    turned = sd_made / sd if sd else 1.0 if sd == sd_made else math.inf
+    words = f"its standard deviation is {turned:.2f} times the real one"
+    return [("mean", off, moved), ("spread", min(10.0, abs(math.log(turned))) if turned else 10.0, words)]
 
 
 def number(value: float) -> str:
@@ -190,15 +196,17 @@ class TableComparison(Evaluation):
             unseen = f"no link of two columns is beyond chance in {self.real_rows:,} real rows, so none was judged"
         elif any(rule.startswith("Pairs are") for rule in self.rules):
             unseen = f"pairs of {MOST_PAIRED_COLUMNS} of the {len(self.columns)} columns alone were judged"
-        training = None
-        if found := self.prediction:
+        training, why = None, self.missing.get("prediction", "")
+        if (found := self.prediction) and found.can_judge:
             training = found.kept, f"a model that learned {found.label} from it {found.words()}"
+        elif found:
+            why = found.words()
         return Verdict(
             columns=[column.judged() for column in self.columns],
             links=[pair.judged() for pair in links],
             unseen=unseen,
             training=training,
-            why=self.missing.get("prediction", ""),
+            why=why,
             remedy=self.remedy(),
         )
 
@@ -208,6 +216,8 @@ class TableComparison(Evaluation):
         lost = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
         if folded:
             return of_unlisted(folded, [column.name for column in self.columns if column.lists_numbers])
+        if cut := [column.name for column in self.columns if column.cut]:
+            return f"bounds and bins that fit the values of {few(cut)}: the real rows lose as much to them"
         sizes = {column.name: len(column.labels) for column in self.columns}
         cells = [sizes[pair.first] * sizes[pair.second] for pair in lost]
         if cells and float(np.median(cells)) > max(64, self.real_rows / 20):
@@ -339,9 +349,17 @@ def _columns(
                 real=_rounded(p[axis]),
                 synthetic=_rounded(q[axis]),
                 lists_numbers=isinstance(column, CategoricalColumn) and column.lists_numbers,
+                cut=_is_cut(found[0], moments_of_shares(column, p[axis], at, len(real))),
             )
         )
     return tuple(sorted(columns, key=lambda column: -column.judged().loss)), p
+
+
+def _is_cut(real: Moments | None, binned: Moments | None) -> bool:
+    """Whether the real values lose a moment where they lie in their bins as a table has them."""
+    if real is None or binned is None:
+        return False
+    return judged("", _of_moments(real, binned, False)).state == "lost"
 
 
 def _pairs(
@@ -380,7 +398,7 @@ def _pairs(
                 correlation=Correlation.of(float(linear[0][a, b]), float(linear[1][a, b]), rows, made),
             )
         )
-    return tuple(sorted(pairs, key=lambda pair: (not pair.linked, -pair.judged().loss))), rules
+    return tuple(sorted(pairs, key=lambda pair: (not pair.linked, -pair.judged().loss, -pair.association))), rules
 
 
 def _correlations(schema: Schema, codes: Codes, names: Sequence[str]) -> Floats:

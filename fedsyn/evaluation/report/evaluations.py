@@ -32,7 +32,7 @@ _ASKED = {
 }
 #: What a prediction rests on.
 _RESTS_ON = {
-    "measured": "its own noisy counts",
+    "measured": "its own noisy counts, of values or of groups of them",
     "sketched": "a sketch",
     "inferred": "what is known of others",
     "unknown": "nothing: its parts alone",

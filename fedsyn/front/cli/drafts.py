@@ -83,19 +83,18 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
 
 
 def carried(guesses: Mapping[str, Guess], rows: int) -> str:
-    """Return which links between a draft's columns its rows can show, as a sentence; empty for one column."""
+    """Return which links between a draft's columns noise hides, as a sentence; empty for one column."""
     columns = sum(not isinstance(guess.column, AsideColumn) for guess in guesses.values())
     pairs, share = math.comb(columns, 2), contract_class(DEFAULT_MECHANISM).Options().sketch_share
     if not pairs:
         return ""
     weakest = weakest_shown(PrivacyBudget(EPSILON, DELTA).mu ** 2 * share, pairs, rows, CHANCE)
     few, last = int(np.count_nonzero(weakest <= LEAST_LINK)), weakest[-1]
-    link = f"a link from a Cramér's V of {max(0.01, last):.2f} on"
+    link = "every link" if last > 1 else f"every link weaker than a Cramér's V of {max(0.01, last):.2f}"
+    said = f" At epsilon {EPSILON:g}, noise hides {link} where all {pairs:,} pairs of columns are looked at"
     if pairs == 1:
-        return f" At epsilon {EPSILON:g}, its pair of columns shows {'no link' if last > 1 else link}."
-    said = f" At epsilon {EPSILON:g}, of {pairs:,} pairs of columns looked at together, "
-    said += "none shows a link" if last > 1 else f"each shows {link}"
-    return said + (f" by itself; of {few:,} (a workload), each from {LEAST_LINK:g} on." if 0 < few < pairs else ".")
+        said = f" At epsilon {EPSILON:g}, noise hides {link} of its pair of columns"
+    return said + (f", and than {LEAST_LINK:g} where a workload has {few:,}." if 0 < few < pairs and last <= 1 else ".")
 
 
 def _why(guess: Guess) -> str:

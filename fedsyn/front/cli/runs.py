@@ -83,6 +83,7 @@ def carry_out(
         FedsynError: the run did not finish, and why.
     """
     from fedsyn.front.synthesizer import planned_rounds
+    from fedsyn.runs.deployment import interrupted
     from fedsyn.runs.directory import default_out
     from fedsyn.runs.engines import run as run_config
     from fedsyn.runs.submitted import require_free
@@ -92,8 +93,11 @@ def carry_out(
     folder = out or default_out(config)
     require_free(folder, resume=resume, force=force)
     title = f"{config.mechanism.name} on {Path(config.data.source).name}"
-    with round_progress(title, planned_rounds(config), names) as advance:
-        metrics = run_config(config, folder, advance, resume=resume)
+    try:
+        with round_progress(title, planned_rounds(config), names) as advance:
+            metrics = run_config(config, folder, advance, resume=resume)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(interrupted(config, folder)) from None
     show_result(folder, config, metrics)
     return folder
 

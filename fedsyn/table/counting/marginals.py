@@ -200,7 +200,7 @@ class Products:
 
     @cached_property
     def _at(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """(b + 1,) where each block's cells begin; (sum of `cells`,) where each is in its block, and among all pairs'."""
+        """(b + 1,) where each block's cells begin; (sum of `cells`,) where each is in its block, and in the result."""
         blocks, own = self._blocks
         order = np.argsort(own, kind="stable")
         (first, second), cells = self._pairs[:, order], self.cells[order]

@@ -29,6 +29,7 @@ from fedsyn.table.schema.vocabulary import (
     ENOUGH,
     FEW_ROWS,
     FOR_ONE_ROW,
+    codes_apart,
     is_free_text,
     is_icd,
     is_person,
@@ -497,5 +498,6 @@ def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
         rows = series.value_counts()
         numbers = pd.to_numeric(pd.Series(rows.index), errors="coerce")
         said = sentinel(numbers, rows, text=not pd.api.types.is_numeric_dtype(series.dtype))
+        said = said or codes_apart(numbers, rows)
         return replace(found, hints=(*found.hints, said)) if said else found
     return found

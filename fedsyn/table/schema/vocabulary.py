@@ -27,6 +27,8 @@ FEW_ROWS = 10
 _MOST_WORDS = 100
 # Share of the rows that a number has to stand in before it is taken for one that stands for a missing value.
 _OFTEN = 0.01
+# Numbers that may be codes are no more than these.
+_FEW_CODES = 20
 _BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_.'-]+(?=[^\W\d_])")
 # How dates are written, whatever their order (patterns of RE2).
 _DATES = (
@@ -147,14 +149,18 @@ def nearly_unique(profile: Profile) -> bool:
 
 
 def numbers_the_rows(profile: Profile) -> str | None:
-    """Why a column of whole numbers is a count of the rows (as many in a row as there are rows, each once), or None."""
+    """Why a column of whole numbers numbers the rows, or None: none stands twice, and they fill their range or nearly.
+
+    n independent numbers of R would have n (n - 1) / 2 R equal pairs or more on average; where that is ten, none at all
+    has a chance below e^-10, so they are not independent: some of a register's numbers.
+    """
     import pyarrow.compute as pc
 
     if profile.present < ENOUGH or profile.values != profile.present or not profile.all_match(r"^\d{1,15}$"):
         return None
     ends = pc.min_max(profile.texts.cast("int64"))
-    counts = int(ends["max"].as_py()) - int(ends["min"].as_py()) == profile.values - 1
-    return "numbers the rows" if counts else None
+    wide, rows = int(ends["max"].as_py()) - int(ends["min"].as_py()) + 1, profile.values
+    return "numbers the rows" if wide == rows or rows * (rows - 1) >= 20 * wide else None
 
 
 def shown_share(profile: Profile) -> str:
@@ -308,6 +314,13 @@ def _several_spellings(profile: Profile) -> str | None:
     return f"one value in several spellings? As one, without these categories: groups: {yamlio.in_one_line(groups)}"
 
 
+def _minutes(profile: Profile) -> str | None:
+    """12:32 where no time of day is meant."""
+    if profile.values > 2 and profile.all_match(r"^\d{1,3}:[0-5]\d$"):
+        return "minutes and seconds? Written with hours (0:12:32) they are read, as kind: duration"
+    return None
+
+
 def _several_answers(profile: Profile) -> str | None:
     """Cells such as `web;app;mail`."""
     texts: list[str] = profile.texts.to_pylist()
@@ -356,6 +369,7 @@ def _several_formats(profile: Profile) -> str | None:
 HINTS: tuple[Callable[[Profile], str | None], ...] = (
     _several_formats,
     _two_numbers,
+    _minutes,
     _outside_parentheses,
     _several_answers,
     _several_spellings,
@@ -374,7 +388,10 @@ def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
 
 
 def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True) -> str | None:
-    """Return what there is to say about a number that often stands far from all others: 999 among ages.
+    """Return what there is to say about a number that often stands apart from all others: 999 among ages.
+
+    Apart is one beyond the others by more than their range, below zero where they are not, or three times as frequent
+    as any of them and ten times as far from them as they are from each other.
 
     Args:
         numbers: different ones.
@@ -390,13 +407,29 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True
             continue
         low, high = float(rest.min()), float(rest.max())
         gap = value - high if value > high else low - value
-        if gap > high - low or (value < 0 <= low):
+        spike = often >= 3 * int(counts[values != value].max()) and gap > 10.0 * float(
+            np.median(np.diff(np.sort(rest)))
+        )
+        if gap > high - low or (value < 0 <= low) or spike:
             advice = f"set missing_values: ['{value:g}']" if text else "make it missing in the table"
             return (
-                f"{value:g} stands far from the rest: does it stand for a missing value? Then {advice}, and in this "
+                f"{value:g} stands apart from the rest: does it stand for a missing value? Then {advice}, and in this "
                 "column missing: true and bounds without it"
             )
     return None
+
+
+def codes_apart(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
+    """Return what there is to say about a few whole numbers with much room between them: 4111 and 5411 of shops."""
+    values, counts = np.array([*numbers], dtype=np.float64), np.array([*rows])
+    if not 2 < len(values) <= _FEW_CODES or counts.min() < FEW_ROWS or (values != np.floor(values)).any():
+        return None
+    if float(values.max() - values.min()) < 10.0 * len(values):
+        return None
+    return (
+        f"{len(values)} different whole numbers, far apart: codes? Then kind: categorical keeps them; as numbers the "
+        "table also has others between them"
+    )
 
 
 def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:

@@ -19,17 +19,17 @@ import fedsyn
 from experiments.held_out.held_tables import TABLES
 from experiments.verdicts.run import SHRUNK, compared
 from fedsyn.config import RunConfig
-from fedsyn.evaluation.learners.prediction import Prediction
+from fedsyn.evaluation.learners.prediction import Prediction, _chance
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.real.scores import link, moments
-from fedsyn.evaluation.verdict import Judged, Verdict, judged
+from fedsyn.evaluation.verdict import Judged, Verdict, judged, judged_link
 from fedsyn.runs import finish as finishing
 from fedsyn.runs.compare import ComparedRun, rows_of
 from fedsyn.runs.engines import run
 from fedsyn.runs.report import load_evaluation
 from fedsyn.runs.sweep.report import report_folder
-from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema
 from tests import newcomers
 
 LIKERT = {answer: place for place, answer in enumerate(newcomers.ANSWERS)}
@@ -133,8 +133,49 @@ def test_a_mean_that_moves_by_a_fifth_of_a_standard_deviation_is_lost(loss: floa
 
 
 def test_a_label_that_real_rows_do_not_predict_is_not_judged() -> None:
-    told = Prediction("pregnant", "AUC", 0.62, 0.51, 0.5, held_out=True, rows=100).words()
-    assert told == "cannot be judged: real rows do not predict pregnant"  # "a model that learned it from the table ..."
+    told = Prediction("pregnant", "AUC", 0.62, 0.51, 0.5, held_out=True, rows=100)
+    assert not told.can_judge and told.words() == "100 real rows do not show that pregnant can be predicted"
+    by_chance = replace(told, real=0.55, chance=0.1)
+    assert not by_chance.can_judge and replace(by_chance, real=0.61).can_judge
+
+
+def test_an_auc_of_a_model_that_knows_nothing_is_hardly_ever_beyond_its_chance() -> None:
+    """12 positives of 200 and a third of them: of 2,000 tables each 2.7 are beyond three standard errors on average.
+
+    More than 11 of a Poisson variable of mean 2.7 have a chance of 2e-5.
+    """
+    rng = np.random.default_rng(0)
+    for positives in (12, 66):
+        labels = (np.arange(200) < positives).astype(int)
+        ranks = rng.random((2_000, 200)).argsort(axis=1).argsort(axis=1) + 1
+        areas = (ranks[:, :positives].sum(axis=1) - positives * (positives + 1) / 2) / (positives * (200 - positives))
+        assert 0 <= (areas - 0.5 > _chance(labels)).sum() <= 11
+        assert (areas - 0.5 > _chance(labels) / 3).mean() == pytest.approx(0.16, abs=0.04)
+
+
+def test_a_label_that_chance_predicts_leaves_training_unknown() -> None:
+    rng = np.random.default_rng(0)
+    real = pd.DataFrame({"x": rng.normal(50, 10, 1_500), "y": rng.random(1_500) < 0.02})
+    column = NumericColumn(lower=0, upper=100, bins=20)
+    schema = Schema(columns={"x": column, "y": BooleanColumn()}, label="y", approved=True)
+    found = beside(schema, real, real)
+    assert found.prediction is not None and not found.prediction.can_judge
+    assert found.verdict().uses()["training"] is None
+    assert "training (750 real rows do not show that y can be predicted)" in found.sentence()
+
+
+def test_values_that_bounds_cut_are_no_matter_of_epsilon() -> None:
+    rng = np.random.default_rng(0)
+    real = pd.DataFrame({"amount": rng.lognormal(4, 2, 3_000), "x": rng.normal(50, 10, 3_000)})
+    columns = {"amount": NumericColumn(lower=0, upper=200, bins=50), "x": NumericColumn(lower=0, upper=100, bins=50)}
+    found = beside(Schema(columns=columns, approved=True), real, real.clip(upper=200))
+    assert [column.name for column in found.columns if column.cut] == ["amount"]
+    assert found.remedy() == "bounds and bins that fit the values of amount: the real rows lose as much to them"
+
+
+def test_the_worst_of_links_that_are_gone_is_the_strongest() -> None:
+    gone = [judged_link("a × b", 0.11, 0.0, -0.21), judged_link("c × d", 0.62, 0.0, -0.04)]
+    assert [one.loss for one in gone] == [2.0, 2.0]
 
 
 def test_a_column_that_became_other_is_lost() -> None:

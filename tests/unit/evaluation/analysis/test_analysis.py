@@ -201,6 +201,17 @@ def test_a_level_that_one_table_lacks_is_named(tables: list[pd.DataFrame]) -> No
         fedsyn.analyse(without, "age ~ ward")
 
 
+def test_rows_of_a_rare_value_that_one_table_lacks_are_left_out(tables: list[pd.DataFrame]) -> None:
+    """As `other`, which every draft adds to text and few synthetic rows hold."""
+    rare = [frame.assign(ward=frame.ward.where(np.arange(len(frame)) != 3, "other")) for frame in tables]
+    rare[1] = rare[1][rare[1].ward != "other"]
+    short = [frame[frame.ward != "other"] for frame in rare]
+    found, expected = fedsyn.analyse(rare, "age ~ ward"), fedsyn.analyse(short, "age ~ ward")
+    assert found.terms == expected.terms and found.combined.estimate == pytest.approx(expected.combined.estimate)
+    assert found.warnings[-1] == "Rows whose ward is 'other' are left out: not every table has one."
+    assert not [note for note in expected.warnings if "left out" in note]
+
+
 def test_rows_with_missing_values_are_left_out(tables: list[pd.DataFrame]) -> None:
     holed = [frame.assign(age=frame.age.astype(float).where(frame.age < 80)) for frame in tables]
     short = [frame[frame.age < 80] for frame in tables]
@@ -357,7 +368,7 @@ def test_terms_that_the_model_does_not_hold_are_marked(tables: list[pd.DataFrame
     held = frozenset({frozenset({"hours-per-week", "age"}), frozenset({"age", "ward"})})
     found = fedsyn.analyse(Tables(tables, 300.0, held), "hours-per-week ~ age + ward")
     assert found.unheld == set(found.terms)
-    assert "no measurement of hours-per-week × ward" in " ".join(found.warnings)
+    assert "hours-per-week × ward: not measured value by value" in " ".join(found.warnings)
     assert "ward[T.heart] *" in str(found) and not found.to_frame().held["age"]
     both = Tables(tables, 300.0, frozenset({frozenset({"hours-per-week", "age", "ward"})}))
     assert not fedsyn.analyse(both, "hours-per-week ~ age * ward").unheld
@@ -396,7 +407,9 @@ def test_under_a_condition_everything_rests_on_its_columns_too(tables: list[pd.D
     given = Tables(tables, 300.0, held, given=frozenset({"ward"}))
     assert not fedsyn.analyse(given, "age").unheld
     found = fedsyn.analyse(given, "back ~ age")
-    assert found.unheld == {"Intercept", "age"} and "no measurement of age × back × ward" in " ".join(found.warnings)
+    assert found.unheld == {"Intercept", "age"} and "age × back × ward: not measured value by value" in " ".join(
+        found.warnings
+    )
 
 
 def test_tables_in_memory_say_what_their_model_holds(tables: list[pd.DataFrame]) -> None:

@@ -193,7 +193,7 @@ def remarked() -> str:
 def test_remarks_stand_where_they_belong_and_change_nothing() -> None:
     text = remarked()
     assert remarks_on(text, "patient_id")[0].startswith("50 people, up to 4 rows each")
-    assert remarks_on(text, "age")[0].startswith("999 stands far") and remarks_on(text, "ward") == []
+    assert remarks_on(text, "age")[0].startswith("999 stands apart") and remarks_on(text, "ward") == []
     assert [rule for rule, _ in proposed_lines(text)] == [
         "{determines: ward, column: side, map: {north: N, south: S, west: W}}",
         "admitted <= discharged",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pandas as pd
 import pytest
 
@@ -9,7 +11,9 @@ from fedsyn.table.schema import CategoricalColumn
 from fedsyn.table.schema.grids import grid_of
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.vocabulary import (
+    codes_apart,
     is_person,
+    numbers_the_rows,
     places_on_earth,
     plainly_written,
     reading_in_order,
@@ -169,13 +173,46 @@ def test_others_are_not(name: str) -> None:
 )
 def test_a_number_far_from_the_rest_is_said(numbers: list[float], found: str | None) -> None:
     said = sentinel(numbers, [30] * len(numbers))
-    assert (said is None) if found is None else said is not None and said.startswith(f"{found} stands far")
+    assert (said is None) if found is None else said is not None and said.startswith(f"{found} stands apart")
     assert sentinel(numbers, [2] * len(numbers)) is None  # what few rows hold is not named
+
+
+def test_a_peak_far_from_neighbours_is_said_though_the_rest_reaches_further() -> None:
+    """As 999 among credit scores of 359 to 850: 149 from the next, three times as frequent as any."""
+    scores = [*range(360, 850, 2), 999]
+    often = [10] * (len(scores) - 1)
+    assert "999 stands apart" in str(sentinel(scores, [*often, 40]))
+    assert sentinel(scores, [*often, 25]) is None
+    assert sentinel([*range(360, 998, 2), 999], [*[10] * 319, 400]) is None
+
+
+def test_a_few_whole_numbers_far_apart_may_be_codes() -> None:
+    assert "5 different whole numbers, far apart: codes?" in str(codes_apart([4111, 5411, 5812, 5999, 7995], [99] * 5))
+    assert codes_apart([1, 2, 3, 4, 5], [99] * 5) is None
+    assert codes_apart([4111, 5411, 5812.5], [99] * 3) is None
+    assert codes_apart([4111, 5411, 5812], [99, 99, 9]) is None  # what few rows hold
+
+
+@pytest.mark.parametrize(
+    ("values", "numbered"),
+    [
+        (range(50_001, 50_301), True),
+        ([n for n in range(50_001, 50_301) if n != 50_100], True),  # one row is missing
+        (range(50_001, 50_601, 2), True),
+        (range(0, 3_000_000, 10_000), False),  # numbers of three million are hardly ever equal
+        ([*range(300), 299], False),
+    ],
+)
+def test_whole_numbers_that_never_repeat_though_they_would_number_the_rows(
+    values: Iterable[int], numbered: bool
+) -> None:
+    assert (numbers_the_rows(profile(list(map(str, values)), times=1)) == "numbers the rows") is numbered
 
 
 @pytest.mark.parametrize(
     ("values", "part"),
     [
+        (["12:32", "7:05", "101:59"], "minutes and seconds?"),
         (["Yes", "Y", "no", "N", "ja"], "groups: {N: [no], Y: [Yes, ja]}"),
         (["North", "north", "South"], "groups: {North: [north]}"),
         (["self-employed", "Self employed", "none at all"], "groups: {Self employed: [self-employed]}"),
