@@ -41,7 +41,7 @@ def load_config(path: Path | str, assignments: Sequence[str] = (), folder: Path 
     read_cards(document, folder or Path.cwd())
     anchor_files(document, folder)
     find_schema(document)
-    return parse_config(document, str(path), folder)
+    return parse_config(document, f"{path} with --set" if assignments else str(path), folder)
 
 
 def parse_config(document: Any, where: str = "config", folder: Path | None = None) -> RunConfig:

@@ -61,7 +61,7 @@ _PAIRS = 300  # that coarser tables are compared on
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What one rehearsed run came to; a mean over the stand-ins, where there are several.
+    """What one rehearsed run came to; a mean over the stand-ins, where there are several: of ratios a geometric one.
 
     Attributes:
         error: workload error, 0 to 2.
@@ -210,10 +210,10 @@ def expectation(
         found.append(rehearse(rehearsing(config, epsilon, protocol=protocol), stands.schema, table))
         done()
     middle, model = found[len(found) // 2][0], found[len(found) // 2][1].model
-    over = {
-        name: math.prod(max(getattr(one, name), 1e-9) for one, _ in found) ** (1.0 / len(found))
-        for name in ("error", "columns", "pairs", "measured", "seen", "bins", "side")
-    }
+    over = {"measured": sum(one.measured for one, _ in found) / len(found)}
+    for name in ("error", "columns", "pairs", "seen", "bins", "side"):
+        known = [value for one, _ in found if (value := getattr(one, name)) > 0]
+        over[name] = math.prod(known) ** (1.0 / len(known)) if known else 0.0
     again = stands.missed * min(1.0, stands.budget / (epsilon * len(stands.middle)))
     over["error"] = math.hypot(over["error"], math.sqrt(again))
     spread = SPREADS[stands.basis]

@@ -159,10 +159,11 @@ class PredictedQuality(Evaluation):
         folded = [name for name, share in self.other.items() if share > LOST["other"]]
         if folded:
             return of_unlisted(folded, self.numbers)
-        if orderless := self.seen.orderless:
-            return f"values in their order (ordered: true), if they have one, in {few(orderless)}"
         gains = {name: error for name, error in self.scenarios.items() if name.startswith("twice")}
-        return min(gains, key=lambda name: gains[name]) if gains else "a larger epsilon or more rows"
+        best = min(gains, key=lambda name: gains[name]) if gains else "a larger epsilon or more rows"
+        if orderless := self.seen.orderless:
+            return f"values in their order (ordered: true), if they have one, in {few(orderless)}, else {best}"
+        return best
 
     def sentence(self) -> str:
         """Return the verdict and the predicted error, as one clause."""

@@ -144,7 +144,7 @@ def _columns(found: TableComparison) -> Table:
         moments = [written(value) for pair in known for value in pair] or [""] * 4
         rows.append((column.name, state, judged.why, f"{column.score:.3f}", *moments))
     head = ("column", "verdict", "its largest loss", "score", "mean: real", "sd", "mean: synthetic", "sd")
-    return Table(head, rows, "The columns, worst first; a score of 1 is equal", narrow=4)
+    return Table(head, rows, "The columns, the largest loss first; a score of 1 is equal", narrow=4)
 
 
 def _pairs(found: TableComparison) -> Iterator[Table]:

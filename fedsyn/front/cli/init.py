@@ -46,8 +46,9 @@ def init(
     from fedsyn.front.cli.drafts import show_draft
 
     config, described = Path("run.yaml"), Path("schema.yaml")
-    for path in (config, described):
-        may_write(path, force)
+    if all(Path(file).exists() for file in files):  # what is missing is said first
+        for path in (config, described):
+            may_write(path, force)
     options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
     cells, guesses, holding, draft = drafted(files, options, bins, label, keep or ())
     text = config_text(files, cells.options.said())

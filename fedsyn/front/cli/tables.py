@@ -23,7 +23,7 @@ from fedsyn.front.cli.console import (
     writing,
 )
 from fedsyn.front.cli.deploy import linked
-from fedsyn.output import is_terminal, no_more_output, say, table_stream
+from fedsyn.output import counted, is_terminal, no_more_output, say, table_stream
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
@@ -277,7 +277,9 @@ def _show(found: Evaluation) -> None:
     out_console.print(sentence(found.sentence()), highlight=False)
     pieces = [piece for section in sections(found) for piece in section.pieces]
     for table in (piece for piece in pieces if isinstance(piece, Table) and not piece.folded):
-        shown = Shown(title=table.caption, title_justify="left")
+        left = len(table.rows) - _SHOWN_ROWS
+        more = f"and {counted(left, 'row')} more; --html FILE has all" if left > 0 else None
+        shown = Shown(title=table.caption, title_justify="left", caption=more, caption_justify="left")
         for right, name in list(zip(table.numeric, table.head, strict=True))[: table.narrow]:
             shown.add_column(name, justify="right" if right else "left")
         for row in table.rows[:_SHOWN_ROWS]:

@@ -191,7 +191,7 @@ class Products:
         low, high = np.sort(self._pairs // _STRIP, axis=0)
         wanted = np.zeros((strips, strips + 1), np.int8)
         wanted[low, high] = 1
-        blocks, of = [], np.zeros((strips, strips), np.int64)
+        blocks, of = list[tuple[int, int, int, int]](), np.zeros((strips, strips), np.int64)
         for strip, step in enumerate(np.diff(wanted, axis=1, prepend=0)):
             for first, end in zip(np.flatnonzero(step > 0), np.flatnonzero(step < 0), strict=True):
                 of[strip, first:end] = len(blocks)

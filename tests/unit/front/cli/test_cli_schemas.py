@@ -311,7 +311,7 @@ def test_a_constraint_that_was_seen_is_stated_only_if_a_person_says_so(
     assert result.code == 0 and "240 rows were read. At epsilon 1, noise hides" in " ".join(result.out.split())
     drafted = Schema.load(folder / "schema.yaml").columns  # 240 rows carry fewer bins, but a constraint needs fine ones
     assert {drafted[name].bins for name in ("came", "left")} == {FINEST}
-    assert "#? 240 rows. At epsilon 1, of" in (folder / "schema.yaml").read_text(encoding="utf-8")
+    assert "#? 240 rows. At epsilon 1, noise hides" in (folder / "schema.yaml").read_text(encoding="utf-8")
     result = fedsyn("schema", "review", "schema.yaml", "--all", "--data", "visits.csv")
     assert "What was seen to hold is left in it as comments" in result.out
     assert Schema.load(folder / "schema.yaml").constraints == ()
