@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from fedsyn.table.schema import CategoricalColumn, Column
@@ -41,13 +41,11 @@ class Judged:
         name: such as "age" or "age × ward".
         loss: 1 is lost, 0.5 is weakened.
         why: what became of it, in words.
-        open: whether noise leaves it open if it is lost.
     """
 
     name: str
     loss: float
     why: str
-    open: bool = field(default=False, repr=False)
 
     @property
     def state(self) -> State:
@@ -115,7 +113,7 @@ def judged_link(
     losses = [("link", doubtful("link", gone, doubt), f"association {was:.2f} became {now:.2f}{shape}")]
     if linear is not None:
         losses.append(("link", 1.0 - linear.kept, f"correlation {linear.was:.2f} became {linear.now:.2f}"))
-    return replace(judged(name, losses), open=abs(1.0 - kept - LOST["link"]) < doubt)
+    return judged(name, losses)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +143,12 @@ class Verdict:
         columns, links, every = _lost(self.columns), _lost(self.links), len(self.links)
         whole = bool(self.links) and not self.unseen
         found: dict[str, bool | None] = {_counts(self.columns): 2 * columns <= len(self.columns)}
-        pairs, sure = "tables of two columns", every - links - sum(one.open for one in self.links)
+        kept = sum(one.state == "kept" for one in self.links)
+        # With doubt a link that is not kept may be anything: half of them have to be kept.
+        pairs, sure = "tables of two columns", kept if self.doubt else every - links
         if self.links and 2 * sure >= every and (sure < every or self.unseen):
             pairs += f" ({sure} of {every} linked pairs{' seen' if self.unseen else ''})"
         found[pairs] = None if not self.links else True if 2 * sure >= every else False if 2 * links > every else None
-        kept = sum(one.state == "kept" for one in self.links)
         few = 4 * kept < 3 * len(self.links)
         bad = links > 0 or columns > 0 or (few and not self.doubt)
         found["regression"] = False if bad else True if whole and not few else None

@@ -205,9 +205,9 @@ def interrupted(config: RunConfig, out: Path) -> str:
         except FedsynError:
             return ""
         again = f"; the same one with --out {out} --resume waits for it" if can_resume(config) else ""
-        return f": the run goes on without this command{again}"
+        return f"the run goes on without this command{again}"
     spent = _spent(out)
-    return f": epsilon {spent:.4g} is spent, by its ledger; a simulation starts again, with --force" if spent else ""
+    return f"epsilon {spent:.4g} is spent, by its ledger; a simulation starts again, with --force" if spent else ""
 
 
 def _spent(out: Path) -> float | None:

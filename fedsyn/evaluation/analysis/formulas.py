@@ -6,7 +6,7 @@ import io
 import keyword
 import re
 import tokenize
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,8 +26,8 @@ Floats = npt.NDArray[np.float64]
 
 _ONE = re.compile(r"\s*(?:(mean|proportion)\s*\(\s*(.+?)\s*\)|([^~]+?))\s*")
 _NONE_LEFT = "every row has a missing value in one of the formula's columns"
-# Share of a table's rows that may be left out because another table has none like them.
-_LEFT_OUT = 0.02
+# Fewer rows of a value say nothing of it, and the share of a table's rows that may be left out for it.
+_FEW, _LEFT_OUT = 10, 0.1
 # More proportions than that nobody reads.
 _MOST_VALUES = 100
 # Names that `_readable` gives to columns.
@@ -61,7 +61,7 @@ class Question:
         outcome: columns of the outcome; empty for one column by itself.
         about: what is modelled, in words.
         estimator: by which.
-        left_out: columns of text -> values whose rows are left out, as not every table has one.
+        left_out: columns of text -> values whose rows are left out, as some table has too few of them.
     """
 
     terms: tuple[Term, ...]
@@ -129,7 +129,8 @@ class Regression(Question):
         self._used = [name for name in self._names if name in words]
         _require_few_levels([self._names[name] for name in self._used], frames)
         every = frames if tables.centre is None else [*frames, tables.centre]
-        self.left_out = _not_in_all([self._names[name] for name in self._used], every)
+        asked = {self._names[name] for name in self._used if re.search(rf"\b{name}\b\s*(?:[=!<>]|in\b)", text)}
+        self.left_out = _rare([self._names[name] for name in self._used], every, asked)
         whole = []
         for number, frame in enumerate(frames, 1):
             with _in_table(number, len(frames)):
@@ -312,20 +313,22 @@ def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) 
             raise ConfigError(f"'{name}' has {found:,} values that are not numbers, too many for categories; bin them")
 
 
-def _not_in_all(columns: Sequence[str], frames: Sequence[pd.DataFrame]) -> dict[str, list[str]]:
-    """Return the values of columns of text that some table has and another one lacks, among complete rows.
+def _rare(columns: Sequence[str], frames: Sequence[pd.DataFrame], asked: Collection[str]) -> dict[str, list[str]]:
+    """Return the values of columns of text that some table has in fewer than `_FEW` complete rows, but for those asked.
 
-    A coefficient of theirs could not be estimated in every table. Without their rows another value may be gone from a
-    table, so it is looked again until none is. None are returned where they have more than `_LEFT_OUT` of a table's
-    rows: somebody has to decide that.
+    A coefficient of theirs could not be estimated in every table, as of `other`, which every draft adds to text and
+    hardly any row holds. Without their rows another value may be rare, so it is looked again until none is. None are
+    returned where they have more than `_LEFT_OUT` of a table's rows: somebody has to decide that.
     """
     rows = [frame[list(columns)].dropna() for frame in frames]
     fewest = [(1.0 - _LEFT_OUT) * len(own) for own in rows]
     out: dict[str, list[str]] = {}
-    texts = [name for name in columns if not _is_numeric(frames[0][name])]
+    texts = [name for name in columns if name not in asked and not _is_numeric(frames[0][name])]
     while True:
-        found = {name: [set(own[name].unique()) for own in rows] for name in texts}
-        some = {name: sets[0].union(*sets) - sets[0].intersection(*sets) for name, sets in found.items()}
+        some = {}
+        for name in texts:
+            counts = [own[name].value_counts() for own in rows]
+            some[name] = {v for each in counts for v in each.index if min(c.get(v, 0) for c in counts) < _FEW}
         if not any(some.values()):
             return out if all(len(own) >= least for own, least in zip(rows, fewest, strict=True)) else {}
         for name in filter(some.get, texts):

@@ -57,10 +57,12 @@ def analyse(
     combined = combine(*question.estimates(given.frames), ratio=given.ratio, centre=centre)
     pairs, unheld = _not_held(question, given)
     notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_bins(question, given), *_of_pairs(pairs)]
-    notes += [
-        f"Rows whose {name} is {' or '.join(map(repr, values))} are left out: not every table has one."
-        for name, values in question.left_out.items()
-    ]
+    for name, values in question.left_out.items():
+        most = max(float(frame[name].isin(values).mean()) for frame in given.frames)
+        which = " or ".join(map(repr, values))
+        notes.append(
+            f"Rows whose {name} is {which} are left out, up to {most:.1%} of a table: some table has fewer than ten."
+        )
     names = tuple(term.name for term in question.terms)
     return Analysis(question.about, names, combined, level, unheld, tuple(notes))
 

@@ -192,7 +192,13 @@ class PredictedQuality(Evaluation):
             "predicted from what the run released anyway: nobody's rows were read for them, they cost no privacy, "
             "and they may be published."
         )
-        return tuple(filter(None, (text, self.advice())))
+        groups = ""
+        if joined := self.seen.joined:
+            groups = (
+                f"Values of {few(joined)} were looked at in groups: a distance that rests on a sketch knows nothing of "
+                "what links values inside of a group, and neither does its interval."
+            )
+        return tuple(filter(None, (text, groups, self.advice())))
 
     def advice(self) -> str:
         """What would lower the error most."""

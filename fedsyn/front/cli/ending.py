@@ -53,7 +53,7 @@ def verdict(error: BaseException) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return f"error: {_mistyped(error)}", BAD_INPUT
     if isinstance(error, KeyboardInterrupt | click.Abort):
-        return f"interrupted{error}", INTERRUPTED
+        return "interrupted", INTERRUPTED
     if isinstance(error, SystemExit):
         return "terminated" * (error.code == TERMINATED), error.code if type(error.code) is int else FAILED
     if isinstance(error, BrokenPipeError):  # `| head` has seen enough

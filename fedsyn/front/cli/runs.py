@@ -23,7 +23,7 @@ from fedsyn.front.cli.console import (
     out_console,
     round_progress,
 )
-from fedsyn.output import say
+from fedsyn.output import counted, say
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
@@ -97,7 +97,9 @@ def carry_out(
         with round_progress(title, planned_rounds(config), names) as advance:
             metrics = run_config(config, folder, advance, resume=resume)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(interrupted(config, folder)) from None
+        if said := interrupted(config, folder):
+            say(said, error=True)
+        raise
     show_result(folder, config, metrics)
     return folder
 
@@ -110,7 +112,9 @@ def partition(config: ConfigArgument, set_: SetOption = None) -> None:
     with installed_only(), err_console.status("partitioning"):  # shown on a terminal alone
         loaded = load_config(config, set_ or ())
         facts = _described(loaded)
-    table = Table(title=f"{loaded.federation.partition.name}, {loaded.federation.clients} clients", show_header=False)
+    table = Table(
+        title=f"{loaded.federation.partition.name}, {counted(loaded.federation.clients, 'client')}", show_header=False
+    )
     for name, value in facts.items():
         table.add_row(name, f"{value:.6g}" if isinstance(value, float) else str(value))
     out_console.print(table)

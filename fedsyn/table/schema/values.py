@@ -22,8 +22,8 @@ def text_in_column(name: str, kind: str, expected: str, bad: int, rows: int) -> 
             "missing_values in the schema, or make the column categorical"
         )
     return CellError(
-        f"column '{name}' is of kind {kind} in the schema but {bad} of {rows} rows do not hold {expected}; correct the "
-        "rows or the column's format in the schema, or list the text under missing_values"
+        f"column '{name}' is of kind {kind} in the schema but holds something other than {expected} in {bad} of {rows} "
+        "rows; correct the rows or the column's format in the schema, or list the text under missing_values"
     )
 
 

@@ -238,7 +238,7 @@ def test_a_verdict_names_what_is_fit_what_is_not_and_what_is_not_known() -> None
     open_ = Verdict(columns=columns, links=[good, replace(good, loss=0.75)], doubt=True, why="it needs real rows")
     assert "linked pairs: 1 kept, 1 weakened or in doubt, 0 lost" in open_.sentence()
     assert open_.uses()["regression"] is None and replace(open_, doubt=False).uses()["regression"] is False
-    hidden = replace(good, loss=0.75, open=True)
+    hidden = replace(good, loss=0.75)
     doubtful = replace(open_, links=[good, hidden, hidden], unseen="others were not looked at")
     assert doubtful.uses()["tables of two columns"] is None
     known = replace(doubtful, links=[good, good, hidden])

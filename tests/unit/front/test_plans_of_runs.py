@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise, permutations
 from pathlib import Path
 
@@ -60,6 +61,17 @@ def test_a_plan_reads_no_row_of_the_run_and_promises_less_error_for_more_epsilon
     assert done == [(at, 9) for at in range(1, 10)], "three tables at two epsilons, and three coarser ones"
     assert few.messages > 4 and few.up > 0 and few.down > 0 and found.minutes > 0
     assert [change.what for change in found.changes] == ["half the bins", "every second column", "merged"]
+
+
+def test_a_stand_in_without_a_measured_pair_does_not_make_the_mean_none(
+    config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema, counts = Schema.load(config.data.schema_file or ""), iter([0.0, 3.0, 6.0])
+    one, release = rehearse(rehearsing(config, 1.0), schema, linked(300))
+    monkeypatch.setattr(planning, "rehearse", lambda *_: (replace(one, measured=next(counts), bins=0.0), release))
+    stands = StandIns("typical tables", schema, [linked(300)] * 3)
+    found, _ = expectation(config, stands, 2.0, lambda: None)
+    assert found.run.measured == 3.0 and found.run.bins == 0.0 and found.run.error == pytest.approx(one.error)
 
 
 def test_a_rehearsal_without_the_runs_protocol_has_its_noise(config: RunConfig) -> None:

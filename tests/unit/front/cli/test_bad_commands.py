@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import pickle
 import shutil
 import zipfile
@@ -79,6 +80,9 @@ BOMB = bytes(300_000_000)  # no page of it is touched before it is packed
 CASES: list[Bad] = [
     # The command line itself
     bad("rnu run.yaml", "no such command: rnu", "did you mean 'run'", "--help"),
+    bad("review schema.yaml", "no such command: review; there is fedsyn schema review"),
+    bad("init absent.csv", "absent.csv"),  # and not that run.yaml exists
+    bad("run run.yaml --set privacy.epsilon=-1", "run.yaml with --set: privacy.epsilon"),
     bad("run", "missing argument", "fedsyn run --help"),
     bad("run run.yaml more.yaml", "unexpected extra argument", "more.yaml"),
     bad("run run.yaml --sett a=b", "no such option: --sett", "did you mean '--set'"),
@@ -295,6 +299,25 @@ def test_how_a_run_may_end(
     got, out, err = call("run run.yaml --out out", capsys, monkeypatch)
     assert (got, out) == (code, "") and len(err.strip().splitlines()) == 1
     assert says in err and "Traceback" not in err and SECRETS[0] not in err
+
+
+def test_an_interrupted_run_says_what_it_has_cost(
+    done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C after the rounds, while files are written."""
+    import fedsyn.runs.engines as engines
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    shutil.copytree(done, tmp_path / "work")
+    monkeypatch.setattr(engines, "finish", interrupt)
+    monkeypatch.chdir(tmp_path / "work")
+    code, _, err = call("run run.yaml --out new", capsys, monkeypatch)
+    epsilon = json.loads((tmp_path / "work" / "new" / "ledger.json").read_text(encoding="utf-8"))["epsilon"]
+    assert code == 130
+    said = f"epsilon {epsilon:.4g} is spent, by its ledger; a simulation starts again, with --force"
+    assert epsilon > 0 and err.endswith(f"{said}\ninterrupted\n")
 
 
 def test_there_are_as_many_cases_as_were_promised() -> None:
