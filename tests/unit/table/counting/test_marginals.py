@@ -60,6 +60,21 @@ def test_very_many_pairs_are_counted_as_each_alone(rows):
         np.testing.assert_array_equal(result, count(codes, domain, [pair])[0], err_msg=str(pair))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_products_are_made_of_strips_that_have_a_pair_alone(seed):
+    """Gaps between the strips that one strip has pairs with, both orders, attributes of one value, strips not full."""
+    rng = np.random.default_rng(seed)
+    shape = rng.integers(1, 9, 5 * marginals._STRIP + 3)
+    among, codes = rng.random((7, 7)) < 0.4, np.stack([rng.integers(0, n, 300) for n in shape], axis=1)
+    strip = np.argsort(np.argsort(shape, kind="stable")) // marginals._STRIP
+    pairs = [p for p in itertools.permutations(range(len(shape)), 2) if among[strip[p[0]], strip[p[1]]]]
+    made = marginals.Products(shape, np.array(pairs))
+    expected = [np.bincount(codes[:, a] * shape[b] + codes[:, b], minlength=shape[a] * shape[b]) for a, b in pairs]
+    np.testing.assert_array_equal(made.counts(codes), np.concatenate(expected))
+    every = np.array(list(itertools.combinations(range(len(shape)), 2)))
+    assert made._area < marginals.Products(shape, every)._area
+
+
 def test_count_in_chunks_equals_count_in_one_go(monkeypatch):
     codes = table(101)
     whole = count(codes, DOMAIN, ALL_CLIQUES)
