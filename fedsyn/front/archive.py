@@ -33,7 +33,6 @@ from fedsyn.runs.directory import (
     save_evidence,
     save_model,
 )
-from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.report import evaluation_of, facts_of, layout_said
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
@@ -161,11 +160,7 @@ def _members_of_folder(folder: Path) -> dict[str, bytes]:
 
 
 def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
-    needed = [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json")]
-    if "fedsyn.json" not in members:  # a run directory, of an older version perhaps: its configuration names the schema
-        needed.remove("schema.yaml")
-    absent = [name for name in needed if name not in members]
-    if absent:
+    if absent := [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json", *members)]:
         raise DataError(f"{where} is incomplete: it lacks {absent[0]}")
     if "fedsyn.json" in members:
         parse_facts(members["fedsyn.json"], f"{where}: fedsyn.json")
@@ -178,10 +173,7 @@ def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
         check_format(line, f"{where}: rounds.jsonl")
         line.pop("format", None)
     config = released_config(_yaml(members["config.yaml"], "config.yaml", where), f"{where}: config.yaml")
-    if "schema.yaml" in members:
-        schema = Schema.from_dict(_yaml(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
-    else:
-        schema = public_schema(config)  # a run of before there was one in its directory
+    schema = Schema.from_dict(_yaml(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
     model = read_released_model(io.BytesIO(members["model.npz"]), f"{where}: model.npz", schema.domain)
     evidence = None
     if "measurements.npz" in members:

@@ -278,8 +278,8 @@ def _pipe(folder: Path) -> None:
 
 
 FOLDERS: dict[str, tuple[Callable[[Path], object], Callable[[Path], object], str]] = {
-    "device": (lambda folder: _schema_is(folder, "/dev/zero"), _load, "a pipe or a device"),
-    "pipe": (_pipe, _load, "a pipe or a device"),
+    "device": (lambda folder: _schema_is(folder, "/dev/zero"), _load, "it lacks schema.yaml"),  # none is opened
+    "pipe": (_pipe, _load, "it lacks schema.yaml"),
     "rounds": (lambda folder: (folder / "rounds.jsonl").write_bytes(b"{}\n" * 16_000_000), _report, "lines"),
     "ledger": (lambda folder: (folder / "ledger.json").write_bytes(b"[" + b"[]," * 10_000_000), _report, "values"),
     "config": (lambda folder: (folder / "config.yaml").write_text(_aliased(30)), _report, "unfolds to more"),
