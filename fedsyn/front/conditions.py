@@ -165,7 +165,7 @@ def _obeying(model: AnyModel, schema: Schema) -> AnyModel:
     except SchemaError:
         raise ConfigError("where: no row meets these conditions and the schema's constraints together") from None
     if isinstance(model, Model):
-        return Model(domain, model.potentials, model.total)
+        return Model(replace(domain, hidden=model.domain.hidden), model.potentials, model.total)
     if isinstance(model, MixtureModel):
         if domain.zeros:
             raise ConfigError("where: this model, a mixture, cannot keep to these conditions and the constraints")

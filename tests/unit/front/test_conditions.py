@@ -15,6 +15,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import InputError
 from fedsyn.front.conditions import Except, read_conditions, restrict
 from fedsyn.inference import EmpiricalModel, Model
+from fedsyn.inference.factor import Cuts, factor_model
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import Within
 from fedsyn.table.schema.conditions import Between
@@ -266,6 +267,19 @@ def test_conditions_and_constraints_hold_together_in_every_row(table: bool) -> N
     assert (rows["admitted"] < rows["discharged"]).all() and (rows["discharged"] <= "2024-02-23").all()
     assert set(rows["ward"]) == {"A", "B"} and (rows["building"] == "north").all()
     assert (rows["total"] == rows["a"] + rows["b"]).all()
+
+
+def test_a_model_with_a_factor_is_asked_beside_constraints() -> None:
+    """The factor is no column: a model of the schema's domain alone would not know it."""
+    schema, rng = stay(), np.random.default_rng(0)
+    cuts = {
+        name: Cuts.of(np.full(n, 1.0 / n), np.arange(float(n)))
+        for name, n in zip(schema.domain, schema.domain.shape, strict=True)
+    }
+    own = factor_model(schema.domain, cuts, [{"admitted": 0.9, "discharged": 0.9}], 1000.0)
+    restricted, given = restrict(schema, own, {"admitted": ("2024-02-20", "2024-02-23")})
+    rows = restricted.decode(given.sample(500, rng), rng)
+    assert rows["admitted"].between("2024-02-20", "2024-02-23").all() and (rows["admitted"] < rows["discharged"]).all()
 
 
 def test_what_conditions_and_constraints_rule_out_together_is_said() -> None:
