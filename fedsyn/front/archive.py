@@ -33,7 +33,7 @@ from fedsyn.runs.directory import (
     save_evidence,
     save_model,
 )
-from fedsyn.runs.report import evaluation_of, facts_of, layout_said
+from fedsyn.runs.report import evaluation_of, facts_of
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
 from fedsyn.version import __version__
@@ -93,8 +93,7 @@ class ReleasedRun:
     def readme(self) -> str:
         """What may be published about the table, as Markdown."""
         evaluations = () if self.predicted is None else (self.predicted,)
-        layout = layout_said(self.config, self.schema)
-        return readme(facts_of(self.config, self.ledger, self.model, evaluations, layout=layout))
+        return readme(facts_of(self.config, self.ledger, self.model, evaluations, self.schema))
 
 
 def save_release(path: Path, release: ReleasedRun) -> None:

@@ -53,6 +53,8 @@ class Unit:
 
     #: What can be exchanged, where nothing can be added or removed; for people.
     exchanged: ClassVar[str] = "a row can only be exchanged for another"
+    #: What is then hidden; for people.
+    instead: ClassVar[str] = "one row at one client, exchanged for another (row counts are published)"
 
     @property
     def text(self) -> str:
@@ -91,6 +93,7 @@ class ClientUnit(Unit):
     """A whole client, of whose rows at most `rows` take part."""
 
     exchanged: ClassVar[str] = "a client's rows can only be exchanged for as many others"
+    instead: ClassVar[str] = "one client's rows, exchanged for as many others (row counts are published)"
 
     def __post_init__(self) -> None:
         if self.rows < 1:
@@ -130,6 +133,13 @@ def unit_from_dict(state: Mapping[str, Any]) -> Unit:
     """The unit of a ledger's state."""
     rows = state.get("rows_per_client")
     return ROW if rows is None else ClientUnit(int(rows))
+
+
+def promised(ledger: Mapping[str, Any]) -> tuple[float, str]:
+    """Epsilon that ledger.json promises, and for what; published row counts would give away a row added or removed."""
+    if ledger.get("assumptions", {}).get("client_sizes") == "public":
+        return float(ledger["epsilon_replace_one"]), unit_from_dict(ledger).instead
+    return float(ledger["epsilon"]), str(ledger["unit"])
 
 
 @lru_cache(maxsize=256)  # clients of a simulation that share a process enter the same ones

@@ -30,6 +30,7 @@ from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
 from fedsyn.evaluation.report.tables import Table, number
+from fedsyn.evaluation.verdict import few
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
 from fedsyn.nodes.service.files import write_text
@@ -195,12 +196,12 @@ def write_run_page(
         read_facts(out / "ledger.json"),
         model,
         found,
+        schema,
         config=_shown_config(config, out, public),
         metrics={} if public else read_facts(out / "metrics.json"),
         rounds=rounds,
         joined=joined,
         rows=config.synthesis.rows if model is None else table_rows(config, model),
-        layout=layout_said(config, schema),
         edges=None if model is None else _edges(model, schema, _measured(out, model)),
         marginals=drawn[0],
         links=drawn[1],
@@ -218,13 +219,21 @@ def layout_said(config: RunConfig, schema: Schema | None) -> str:
 
 
 def facts_of(
-    run: RunConfig, ledger: Mapping[str, Any], model: AnyModel | None, evaluations: Sequence[Evaluation], **more: Any
+    run: RunConfig,
+    ledger: Mapping[str, Any],
+    model: AnyModel | None,
+    evaluations: Sequence[Evaluation],
+    schema: Schema | None = None,
+    **more: Any,
 ) -> RunFacts:
     """Return the `RunFacts` of a run; more: its other fields."""
+    data = published_config(run)["data"]
     return RunFacts(
-        source=published_config(run)["data"]["source"],
+        source=few(data.get("holders") or [data["source"]]),
         mechanism=run.mechanism.name,
-        clients=run.federation.clients,
+        clients=ledger.get("assumptions", {}).get("holders", run.federation.clients),
+        columns=None if schema is None else len(schema.order),
+        layout=layout_said(run, schema),
         ledger=ledger,
         domain={} if model is None else dict(zip(model.domain.attributes, model.domain.shape, strict=True)),
         total=None if model is None else model.total,

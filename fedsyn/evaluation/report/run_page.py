@@ -20,7 +20,7 @@ from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.output import counted, filled
 from fedsyn.privacy.against import in_words
-from fedsyn.privacy.unit import unit_from_dict
+from fedsyn.privacy.unit import promised, unit_from_dict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class RunFacts:
         ledger: ledger.json.
         metrics: metrics.json; None for a value that is not finite.
         rounds: the lines of rounds.jsonl; on a page that is not public with those of measured.jsonl.
-        rows: of the synthetic table; None: not at hand.
+        rows, columns: of the synthetic table; None: not at hand.
         domain: column -> number of codes.
         total: rows that the model stands for; None without a model.
         edges: (column, column, association) of the model's graph; None without one.
@@ -57,6 +57,7 @@ class RunFacts:
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     rounds: Sequence[Mapping[str, Any]] = ()
     rows: int | None = None
+    columns: int | None = None
     edges: Sequence[tuple[str, str, float]] | None = None
     marginals: Sequence[Marginal] = ()
     links: Links = ()
@@ -131,11 +132,13 @@ def first_sentence(facts: RunFacts) -> str:
     if facts.evaluations:  # holders answer for distances, released values for links: both are said
         last = next((n for n, found in enumerate(facts.evaluations) if not isinstance(found, FederatedQuality)), 0)
         good = "; ".join(found.sentence() for found in reversed(facts.evaluations[: last + 1]))
-    text = f"This is {size} and {counted(len(facts.domain), 'column')}; {good}. "
+    size += "" if facts.columns is None else f" and {counted(facts.columns, 'column')}"
+    text = f"This is {size}; {good}. "
     text += f"It was made by {facts.mechanism} from {holders} of {facts.source}{run}; "
-    guarantee = f"epsilon = {ledger['epsilon']:.4g} and delta = {ledger['delta']:g}"
+    epsilon, unit = promised(ledger)
+    guarantee = f"epsilon = {epsilon:.4g} and delta = {ledger['delta']:g}"
     if ledger["private"]:
-        return f"{text}it keeps private {ledger['unit']}, with {guarantee}."
+        return f"{text}it keeps private {unit}, with {guarantee}."
     return f"{text}it is not private ({'; '.join(ledger['not_private_because'])}): {guarantee} hold for nobody."
 
 
@@ -144,14 +147,16 @@ def odds(facts: RunFacts) -> str:
     ledger = facts.ledger
     if not ledger["private"]:
         return ""
-    epsilon = float(ledger["epsilon"])
+    epsilon, unit = promised(ledger)
+    added = unit == ledger["unit"]
     factor = f"{math.exp(epsilon):.3g}" if epsilon < 50 else "any number"
     text = (
-        f"In plain words: whatever somebody concludes from the table and all that was released, the presence of the "
-        f"protected unit makes it at most {factor} times as likely (e to the power of epsilon), but for a chance of "
+        f"In plain words: whatever somebody concludes from the table and all that was released, "
+        f"{'the presence of the protected unit' if added else 'the protected unit, instead of another one,'} "
+        f"makes it at most {factor} times as likely (e to the power of epsilon), but for a chance of "
         f"delta = {ledger['delta']:g}. {ledger['adjacency'].capitalize()}."
     )
-    if "epsilon_replace_one" in ledger:
+    if added and "epsilon_replace_one" in ledger:
         exchanged = unit_from_dict(ledger).exchanged
         text += f" Where {exchanged}, epsilon is {ledger['epsilon_replace_one']:.4g}."
     return text
@@ -249,9 +254,10 @@ def _most_auc(ledger: Mapping[str, Any]) -> float | None:
 
 def _guarantee(facts: RunFacts) -> Part:
     ledger = facts.ledger
-    items = [("Epsilon", f"{ledger['epsilon']:.4g}", "smaller protects more"), ("Delta", f"{ledger['delta']:g}", "")]
+    items = [("Epsilon", f"{promised(ledger)[0]:.4g}", "smaller protects more"), ("Delta", f"{ledger['delta']:g}", "")]
     if facts.rows is not None:
-        items.append(("Rows", f"{facts.rows:,}", f"{len(facts.domain)} columns"))
+        wide = "" if facts.columns is None else counted(facts.columns, "column")
+        items.append(("Rows", f"{facts.rows:,}", wide))
     return Part("cards", items)
 
 

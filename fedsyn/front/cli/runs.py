@@ -165,6 +165,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
     from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.record import PREDICTED_FILE
+    from fedsyn.privacy.unit import promised
     from fedsyn.protocol.record import NOT_JOINED
     from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
     from fedsyn.runs.report import load_evaluations, run_alarms
@@ -173,15 +174,18 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
 
     ledger = read_facts(folder / "ledger.json")
     _say("synthetic table", str(synthetic_file(folder)))
-    guarantee = f"epsilon {ledger['epsilon']:.4g} at delta {ledger['delta']:g}"
+    epsilon, unit = promised(ledger)
     if ledger["private"]:
-        _say("privacy", f"may be released: {guarantee}, for {ledger['unit']}")
+        _say("privacy", f"may be released: epsilon {epsilon:.4g} at delta {ledger['delta']:g}, for {unit}")
         if config.data.schema_file and config.privacy.unit == "row":
             for sentence in people(Schema.load(config.data.schema_file)):
                 _say("persons", sentence, "yellow")
     else:
         reasons = "; ".join(ledger["not_private_because"])
         _say("privacy", f"do not release this table ({reasons})", "yellow")
+    if ledger.get("assumptions", {}).get("holders", config.federation.clients) < config.federation.clients:
+        name, clients = config.mechanism.name, config.federation.clients
+        _say("holders", f"'{name}' needs one holder: it took the rows of all {clients:,} clients for one's", "yellow")
     for title, text in run_alarms(folder, config):
         _say("warning", f"{title} {text}", "yellow")
     wanted = (PREDICTED_FILE, "report.html")

@@ -278,7 +278,7 @@ def _show(found: Evaluation) -> None:
     pieces = [piece for section in sections(found) for piece in section.pieces]
     for table in (piece for piece in pieces if isinstance(piece, Table) and not piece.folded):
         left = len(table.rows) - _SHOWN_ROWS
-        more = f"and {counted(left, 'row')} more; --html FILE has all" if left > 0 else None
+        more = f"and {counted(left, 'row')} more; --out writes all" if left > 0 else None
         shown = Shown(title=table.caption, title_justify="left", caption=more, caption_justify="left")
         for right, name in list(zip(table.numeric, table.head, strict=True))[: table.narrow]:
             shown.add_column(name, justify="right" if right else "left")

@@ -29,7 +29,7 @@ from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
 from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE, Evaluation
 from fedsyn.evaluation.report.evaluations import evaluation_page
 from fedsyn.evaluation.report.figures import file_spec
-from fedsyn.evaluation.report.run_page import RunFacts, _rounds, alarms, first_sentence
+from fedsyn.evaluation.report.run_page import RunFacts, _rounds, alarms, first_sentence, odds
 from fedsyn.evaluation.report.sweep_charts import Point, against
 from fedsyn.evaluation.report.tables import Table, number, plus_minus
 from fedsyn.front.archive import read_release, save_release
@@ -367,13 +367,23 @@ def facts(**changes: Any) -> RunFacts:
     )  # fmt: skip
 
 
+def test_published_row_counts_leave_an_exchange_to_be_hidden() -> None:
+    public = facts(assumptions={"client_sizes": "public"}, epsilon_replace_one=2.1229, adjacency="neighbours")
+    assert "exchanged for another (row counts are published), with epsilon = 2.123 and" in first_sentence(public)
+    assert "the protected unit, instead of another one, makes it at most 8.36 times as likely" in odds(public)
+    assert odds(public).endswith("Neighbours.")
+    own = facts(epsilon_replace_one=2.1229, adjacency="neighbours")
+    assert "at most 2.72 times" in odds(own) and odds(own).endswith("exchanged for another, epsilon is 2.123.")
+
+
 def test_a_private_run_says_for_whom() -> None:
-    text = first_sentence(facts())
+    text = first_sentence(replace(facts(), columns=2))
     assert text.startswith("This is a synthetic table of 1,000 rows and 2 columns; how good it is was not measured. ")
     assert "It was made by m from the rows of 3 holders" in text
     assert "keeps private one row, added or removed, at one client, with epsilon = 1 and delta = 1e-06" in text
     left_out = replace(facts(), joined=2)
     assert "It was made by m from the rows of 2 of 3 holders" in first_sentence(left_out)
+    assert "synthetic table of 1,000 rows; how good" in first_sentence(left_out), "columns are not at hand"
     assert "hold for nobody" in first_sentence(facts(private=False, not_private_because=["seeded"]))
 
 

@@ -108,6 +108,20 @@ def test_a_deployment_says_who_is_not_in_its_table(
         assert f"the rows of {clients - 1} of {clients} holders" in said, name
 
 
+def test_a_mechanism_of_one_holder_says_whose_rows_it_took(call: Fedsyn, here: Path) -> None:
+    """And with published row counts what is hidden."""
+    pooled = ("--set", "mechanism.name=mst", "--set", "federation.clients=3")
+    result = call("run", here / "run.yaml", "--out", "out", *pooled)
+    assert result.code == 0, result
+    assert "'mst' needs one holder: it took the rows of all 3 clients for one's" in " ".join(result.out.split())
+    readme = Path("out", "README.md").read_text(encoding="utf-8")
+    assert f"and {len(pd.read_csv('out/synthetic.csv').columns)} columns;" in readme
+    assert "from the rows of one holder" in readme
+    result = call("run", here / "run.yaml", "--out", "public", "--set", "privacy.client_sizes=public")
+    promised = json.loads(Path("public", "ledger.json").read_text(encoding="utf-8"))["epsilon_replace_one"]
+    assert promised > 3.5 and f"epsilon {promised:.4g} at delta 1e-05, for one row" in " ".join(result.out.split())
+
+
 def test_a_run_says_what_an_analyst_asks(call: Fedsyn, here: Path) -> None:
     result = call("run", here / "run.yaml", "--out", "out")
     assert result.code == 0, result
