@@ -64,7 +64,7 @@ class PrivateColumns:
         self.schema = schema
         wanted = [(name, schema.columns[name], what) for name, what in schema.open.items()]
         self.ranges: tuple[PrivateRange, ...] = tuple(
-            PrivateRange(name, what, column.whole, universe(column.whole, *_public(column, what)))
+            PrivateRange(name, what, column.whole, universe(column.whole, *_public(column, what), column.middle))
             for name, column, what in wanted
             if isinstance(what, OpenRange) and isinstance(column, BinnedColumn)
         )

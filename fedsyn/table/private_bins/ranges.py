@@ -1,6 +1,7 @@
 """Bounds and bins of a column of numbers, from noisy counts of public cells.
 
-The first look counts rows by sign and power of two, between what is public of the bounds (`universe`). The second one
+The first look counts rows by their distance from a public number, zero or for dates the begin of 2025, in powers of
+two, between what is public of the bounds (`universe`). The second one
 counts them on a grid within the range that stood out, finer where rows are, at several widths (`grid`, `tree`). Where
 the column is then cut into bins (`cuts`) follows from these counts alone: no row is looked at, and nothing is paid.
 """
@@ -45,22 +46,25 @@ def threshold(sigma: float, cells: int, false_alarm: float = FALSE_ALARM) -> flo
 
 
 @lru_cache(maxsize=64)
-def universe(whole: bool, lower: float | None, upper: float | None) -> tuple[float, ...]:
+def universe(whole: bool, lower: float | None, upper: float | None, middle: float = 0.0) -> tuple[float, ...]:
     """Ascending edges of the cells: cell i holds edge i <= x < edge i + 1, and the outermost ones all that is beyond.
 
-    Zero has a cell of its own. From there the cells double to both sides: of whole numbers {1}, {2, 3}, {4 .. 7}, ...;
-    else [2^-32, 2^-31), ....
+    The middle has a cell of its own. From there the cells double to both sides: of whole numbers and zero {1}, {2, 3},
+    {4 .. 7}, ...; else [2^-32, 2^-31), ....
 
     >>> universe(True, 0.0, 9.0)
     (0.0, 1.0, 2.0, 4.0, 8.0, 10.0)
+    >>> universe(True, 95.0, 105.0, 100.0)
+    (95.0, 97.0, 99.0, 100.0, 101.0, 102.0, 104.0, 106.0)
 
     Args:
         whole: whether every number is a whole one; the last edge is then one beyond the largest.
         lower, upper: public bounds; None where they are private.
+        middle: a whole number where others are finest; 0 where numbers are not whole.
     """
     if whole:
         steps = [2.0**k for k in range(_STEPS)]
-        edges = [*(1.0 - n for n in reversed(steps)), *steps]
+        edges = [middle + step for step in (*(1.0 - n for n in reversed(steps)), *steps)]
     else:
         powers = [2.0**k for k in range(_SMALLEST, _LARGEST + 1)]
         edges = [*(-x for x in reversed(powers)), 0.0, _ABOVE_ZERO, *powers]
@@ -217,15 +221,15 @@ class NoisyGrid:
 def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> list[int]:
     """Indices of the grid's edges that become the edges of the bins, ascending; at most `most` bins.
 
-    1. A cell with a bin's share of the rows, one in `most`, is a bin of its own: an atom (a zero that stands for "no"),
-       or as much as the grid can tell.
+    1. A cell with a bin's share of the rows, one in `most`, that stands out of all cells' noise (`threshold`) is a bin
+       of its own: an atom (a zero that stands for "no"), or as much as the grid can tell.
     2. Up to half of the bins: the bin with most rows is cut at its median, as long as both parts stand out: bins of
        about equal mass.
     3. Up to all of them: the bin where a cut lowers the sum of rows times width most, there: a row is drawn anywhere
        in its bin, so that sum bounds how far rows are moved. Long tails and gaps are cut here.
 
-    No part is cut off that does not stand out of the noise, unless it is empty for its width: so a small table, or
-    a small budget, gets fewer bins.
+    No part is cut off that does not stand out of its noise by two standard deviations, unless it is empty for its
+    width: so a small table, or a small budget, gets fewer bins. Of a thousand places some stand out so by chance.
 
     Args:
         cells: the grid.
@@ -233,7 +237,7 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
         trim_low, trim_high: whether the range may end before the grid does, on that side.
     """
     start, end = _outermost(cells, trim_low, trim_high)
-    heavy = max(cells.mass(start, end) / most, float(cells.least(1)))
+    heavy = max(cells.mass(start, end) / most, threshold(cells.sigma, end - start))
     parts: list[tuple[int, int]] = []
     begin = start
     atoms = [i for i in range(start, end) if cells.counts[i] >= heavy]

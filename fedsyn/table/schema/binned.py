@@ -188,6 +188,11 @@ class BinnedColumn(ColumnBase):
     def scale(self) -> tuple[str, Fraction]:
         """The family of the values, and what one step is worth in the family's unit (1, or a microsecond)."""
 
+    @property
+    def middle(self) -> float:
+        """The number near which a private range is looked for most finely: zero, or of dates the begin of 2025."""
+        return 0.0
+
     @abstractmethod
     def number(self, bound: Any) -> float:
         """The number of a bound or an edge as the schema has it; ValueError says what is expected."""

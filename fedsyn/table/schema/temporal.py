@@ -159,6 +159,11 @@ class CalendarColumn(TemporalColumn):
         return None
 
     @property
+    def middle(self) -> float:
+        days = (dt.date(2025, 1, 1) - dt.date(1970, 1, 1)).days
+        return float(days * _MICROSECONDS["day"] // self.microseconds)
+
+    @property
     def reach(self) -> tuple[float | None, float | None]:
         day = _MICROSECONDS["day"]
         first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))

@@ -23,6 +23,7 @@ from fedsyn.table.private_bins.ranges import (
     tree,
     universe,
 )
+from fedsyn.table.schema import DateColumn, DatetimeColumn, IntegerColumn
 
 # The universe --------------------------------------------------------------------------------------------------------
 
@@ -133,6 +134,31 @@ def test_an_atom_is_a_bin_of_its_own() -> None:
     counts[40] = 900.0
     found = bins_of(counts, np.arange(101.0), 10)
     assert 40 in found and 41 in found and len(found) <= 11
+
+
+def test_an_atom_stands_out_of_the_noise_of_all_cells() -> None:
+    """A third of a row a cell in 1,024 cells with noise of ten: 23 of them stand out of their own noise on average.
+
+    They filled the bins: 31 of 32 on average (as this test measured it before), 15 of one cell. Cuts alone make 19 and
+    6, with standard deviations of 8 and 3.4: the means of 40 grids are above 24 and 9 with a chance below 1e-4 each.
+    """
+    rng, bins, single = np.random.default_rng(0), [], []
+    for _ in range(40):
+        cells = NoisyGrid(np.arange(1025.0), 0.3 + rng.normal(0.0, 10.0, 1024), 10.0, 60.0)
+        widths = np.diff(cuts(cells, 32, trim_low=False, trim_high=False))
+        bins.append(len(widths))
+        single.append(int((widths == 1).sum()))
+    assert np.mean(bins) < 24 and np.mean(single) < 9
+
+
+def test_a_universe_of_dates_doubles_from_the_year_2025() -> None:
+    date = DateColumn(lower="1900-01-01", upper="2100-01-01")
+    moment = DatetimeColumn(lower="1900-01-01T00:00:00", upper="2100-01-01T00:00:00", step="hour")
+    assert date.bound(date.middle) == "2025-01-01" and str(moment.bound(moment.middle)).startswith("2025-01-01T00")
+    edges = universe(True, *date.reach, date.middle)
+    near = [date.bound(edge) for edge in edges if "2010-01-01" < date.bound(edge) < "2030-01-01"]
+    assert "2013-10-16" in near and "2025-01-02" in near  # 4,096 days before, and one after
+    assert IntegerColumn(lower=0, upper=9).middle == 0.0
 
 
 def test_half_of_the_bins_have_about_equal_mass() -> None:
