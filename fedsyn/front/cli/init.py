@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from fedsyn.front.cli.schemas import (
     SeparatorOption,
     SheetOption,
     SkipRowsOption,
+    data_as_typed,
     drafted,
     file_options,
 )
@@ -56,7 +56,7 @@ def init(
         with writing(path):
             path.write_text(content, encoding="utf-8")
     show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), files[0] if len(files) == 1 else "")
-    data = " ".join(f"--data {shlex.quote(file)}" for file in files)
+    data = data_as_typed(files, options)
     said = wrapped(
         "run.yaml, schema.yaml: written. Put public knowledge in place of what schema.yaml lists under 'drafted', "
         "and look at epsilon and delta in run.yaml. Then:"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,7 @@ def draft_command(
         out.write_text(text, encoding="utf-8")
     show_draft(out_console, guesses, holding, cells.notes, len(cells.frame), file)
     said = f"{out}: a draft. Put public knowledge in place of what is listed under 'drafted', then approve it:"
-    say(f"{wrapped(said)}\n  fedsyn schema review {shlex.quote(str(out))} --data {shlex.quote(file)}")
+    say(f"{wrapped(said)}\n  fedsyn schema review {shlex.quote(str(out))} {data_as_typed([file], options)}")
 
 
 def file_options(
@@ -89,6 +89,13 @@ def file_options(
     given: dict[str, Any] = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
     given |= {"header": header, "skip_rows": skip_rows}
     return {key: value for key, value in given.items() if value is not None}
+
+
+def data_as_typed(files: Sequence[str], options: Mapping[str, Any]) -> str:
+    """Files and their options as `schema review` and `schema check` take them."""
+    words = [f"--data {shlex.quote(file)}" for file in files]
+    words += [f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in options.items()]
+    return " ".join(words)
 
 
 def drafted(
@@ -163,13 +170,20 @@ def check_command(
     file: Annotated[Path, typer.Argument(help="A schema.", metavar="SCHEMA.yaml")],
     data: DataOption = None,
     few: FewOption = 10,
+    separator: SeparatorOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
+    sheet: SheetOption = None,
+    header: HeaderOption = None,
+    skip_rows: SkipRowsOption = None,
 ) -> None:
     """Print what in a schema still needs approval, and why. Exit code 1 if anything does."""
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import left, people
 
     schema = Schema.load(file)
-    rows, found = _read(schema, data, few)
+    options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
+    rows, found = _read(schema, data, few, options)
     said = people(schema, rows)
     if rows is not None and found is not None:
         shown = (sentence for name in found for sentence in _shown(name, found[name], schema.columns[name].missing))
@@ -180,7 +194,7 @@ def check_command(
     for name, words in waiting.items():
         say(f"{name}: read from the data: {'; '.join(words)}")
     if waiting:
-        command = f"fedsyn schema review {shlex.quote(str(file))}" + ("" if data else " --data FILE")
+        command = f"fedsyn schema review {shlex.quote(str(file))} {data_as_typed(data or ['FILE'], options)}"
         need = f"{counted(len(schema.columns), 'column')} need{'s' * (len(schema.columns) == 1)} approval"
         say(f"{len(waiting)} of {need}: {command}")
         raise typer.Exit(1)
@@ -204,6 +218,12 @@ def review_command(
         typer.Option("--private", help="Let the run find bounds and categories with noisy sums."),
     ] = False,
     few: FewOption = 10,
+    separator: SeparatorOption = None,
+    encoding: EncodingOption = None,
+    decimal: DecimalOption = None,
+    sheet: SheetOption = None,
+    header: HeaderOption = None,
+    skip_rows: SkipRowsOption = None,
 ) -> None:
     """Approve a drafted schema: column by column in a terminal, or the named columns at once."""
     from fedsyn.front.cli.reviewing import review_in_terminal
@@ -215,7 +235,8 @@ def review_command(
     schema = Schema.load(file)
     if fold and not data:
         raise ConfigError("--fold needs the table, to count its rows: --data FILE")
-    rows, found = _read(schema, data, few)
+    options = file_options(separator, encoding, decimal, sheet, header, skip_rows)
+    rows, found = _read(schema, data, few, options)
     if not approve and not every:
         if not sys.stdin.isatty():
             raise ConfigError("a review asks in a terminal; without one, name columns: --approve COLUMN, or --all")
@@ -235,7 +256,9 @@ def review_command(
         say(wrapped("What was seen to hold is left in it as comments (#?): answer them in a terminal, or delete them."))
 
 
-def _read(schema: Schema, data: list[str] | None, few: int) -> tuple[pd.DataFrame | None, dict[str, Finding] | None]:
+def _read(
+    schema: Schema, data: list[str] | None, few: int, options: dict[str, Any]
+) -> tuple[pd.DataFrame | None, dict[str, Finding] | None]:
     """The table's columns that the schema has, and what they show; None where no table is at hand."""
     import pandas as pd
 
@@ -246,7 +269,7 @@ def _read(schema: Schema, data: list[str] | None, few: int) -> tuple[pd.DataFram
         return None, None
     frames = []
     for file in data:
-        frame = source_cells(file, columns=list(schema.columns)).frame
+        frame = source_cells(file, options, columns=list(schema.columns)).frame
         schema.require_columns(frame.columns, where=file)
         frames.append(frame[[name for name in schema.every_column if name in frame.columns]])
     rows = pd.concat(frames, ignore_index=True)

@@ -71,7 +71,7 @@ def read_cells(
             else _text(layout_of(path, chosen, columns), most, columns is None)
         )
     if len(cells.frame) == 0:
-        raise DataError(f"{path} has no rows")
+        raise DataError(f"{path} has no rows{''.join(f'; {note}' for note in cells.notes)}")
     if not len(cells.frame.columns):
         raise DataError(f"{path} names no columns: put a line with the names of the columns at its top")
     return cells

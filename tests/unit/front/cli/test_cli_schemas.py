@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from exports import PERSONAL, hospital, write_hospital
 from typed_commands import Fedsyn, Result, entry_point
@@ -390,3 +392,19 @@ def test_a_table_of_scikit_learn_is_a_source_too(fedsyn: Fedsyn, folder: Path) -
     assert fedsyn("init", "sklearn:iris").code == 0
     result = fedsyn("schema", "review", "schema.yaml", "--all", "--data", "sklearn:iris")
     assert result.code == 0 and "nothing is left to approve" in result.out
+
+
+def test_what_init_says_comes_next_reads_the_same_sheet(fedsyn: Fedsyn, folder: Path) -> None:
+    pytest.importorskip("openpyxl", reason="Excel files need openpyxl")
+    rows = pd.DataFrame({"ward": ["a", "b"] * 30, "age": range(20, 80)})
+    with pd.ExcelWriter(folder / "book.xlsx") as writer:
+        pd.DataFrame({"cover": []}).to_excel(writer, sheet_name="cover", index=False)
+        rows.to_excel(writer, sheet_name="our rows", index=False, startrow=1)
+    result = fedsyn("init", "book.xlsx", "--sheet", "our rows", "--skip-rows", "1")
+    assert result.code == 0, result
+    review = next(line for line in result.out.splitlines() if "schema review" in line)
+    assert fedsyn(*shlex.split(review)[1:], "--all").code == 0
+    check = review.replace("review", "check")
+    assert fedsyn(*shlex.split(check)[1:]).code == 0
+    lost = fedsyn("schema", "check", "schema.yaml", "--data", "book.xlsx")
+    assert lost.code == 2 and "the sheet 'cover' (--sheet NAME reads another: 'our rows')" in lost.err
