@@ -76,6 +76,8 @@ def restrict(
         columns[name] = column = column.drawing_within(pieces)
         weights[name] = np.concatenate([column.within.weights, np.full(int(column.missing), float(literal.null))])
         masks[name] = weights[name] > 0
+        if not masks[name].any() and pieces:
+            raise ConfigError(f"where: no value of '{name}' that is drawn lies in that range; ask for a wider one")
         if not masks[name].any():
             bounds = f"{column.bound(lowest)} to {column.bound(highest)}"
             raise ConfigError(f"where: no value of '{name}' is in that range; its values are {bounds}")

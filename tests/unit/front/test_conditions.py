@@ -227,6 +227,16 @@ def test_draws_stay_in_their_bins_and_pieces(whole: bool) -> None:
                 assert (drawn >= edges[code]).all() and (drawn < edges[code + 1]).sum() >= 299
 
 
+def test_a_range_in_which_nothing_is_drawn_is_not_called_out_of_bounds() -> None:
+    """Where neighbouring counts fall towards a bound, no value of the outermost bin is drawn beside it."""
+    schema = Schema.from_dict({"columns": {"fee": {"kind": "numeric", "lower": 0, "upper": 500, "bins": 16}}})
+    fees = np.random.default_rng(0).gamma(6, 20, 3000).clip(0, 499)
+    own = EmpiricalModel(schema.domain, (fees[:, None] // 31.25).astype(int))
+    restrict(schema, own, {"fee": (0, 20)})
+    with pytest.raises(InputError, match="no value of 'fee' that is drawn lies in that range; ask for a wider one"):
+        restrict(schema, own, {"fee": (0, 1)})
+
+
 # Beside constraints --------------------------------------------------------------------------------------------------
 
 
