@@ -146,7 +146,8 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, str], queue: Queue, n
     """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
 
     While anybody waits, or without them the run would fail, those whose reply was lost are asked again, too: who
-    somebody is costs nothing, and a node that was there a moment ago has not gone.
+    somebody is costs nothing, and a node that was there a moment ago has not gone. Where so many have refused for good
+    that the run must fail, nobody is asked again.
 
     Args:
         exchange: the request, to every node.
@@ -165,7 +166,8 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, str], queue: Queue, n
             again = sorted(waiting | (lost if waiting or short else lost & had))
             patience = queue.people if waiting or short else queue.nodes
             left = began + patience - time.monotonic()
-            if not again or left <= 0:
+            hopeless = len(replies) + len(waiting | lost) < min(needed, len(exchange.nodes))
+            if not again or left <= 0 or hopeless:
                 return dict(sorted(replies.items()))
             announce(_waiting(exchange, dropped, again, queue, left))
             time.sleep(min(PAUSE, left))

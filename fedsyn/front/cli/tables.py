@@ -48,7 +48,8 @@ def sample(
     where: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN=VALUE", help="Only rows that meet this condition (=, !=, <, <=, >, >=); may be repeated."
+            metavar="COLUMN=VALUE",
+            help="Only rows that meet this condition (=, !=, <, <=, >, >=; COLUMN= is missing); may be repeated.",
         ),
     ] = None,
     out: Annotated[
@@ -133,7 +134,10 @@ def evaluate(
     label: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Also write a page to this file; with --federated: a folder.", metavar="PAGE.html"),
+        typer.Option(
+            help="Also write a page to this file; with --federated: a folder, by default a new one under runs/.",
+            metavar="PAGE.html",
+        ),
     ] = None,
     as_json: JsonOption = False,
     force: ForceOption = False,

@@ -206,7 +206,8 @@ def largest_epsilon(rest: float, delta: float, kind: Kind) -> float | None:
     if epsilon < 0.001:
         return None
     unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
-    for digits in (math.floor(epsilon / unit), math.floor(epsilon / unit) - 1):
+    most = round(epsilon / unit)  # a limit of 1 is 0.99999999 once it went to rho and back
+    for digits in (most, most - 1, most - 2):
         tried = float(f"{digits * unit:.3g}")
         if affordable(capacity(PrivacyBudget(tried, delta), kind), rest):
             return tried

@@ -96,11 +96,12 @@ def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.Mo
     assert sorted(strategy.clients) == [2, 3] and asked[0] > 1 and asked[1] == 1
     notes = strategy.records[0].notes
     assert f"not joined: north: waits: {WAITS}" in notes and any("does not want" in note for note in notes)
-    strategy, grid, _ = federated(decided, direct=True, patience=0.05, minimum=4)
+    strategy, grid, asked = federated(decided, direct=True, patience=600, minimum=4)
     with pytest.raises(
         RunError, match=r"only 2 of 4 clients joined.*\(north: waits: this node waits for its holder.*; south: "
     ):
         strategy.start(grid)
+    assert set(asked.values()) == {1}, "without south it cannot begin, so nobody is waited for"
 
 
 @pytest.mark.parametrize("waiting", [True, False])
