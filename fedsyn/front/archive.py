@@ -33,6 +33,7 @@ from fedsyn.runs.directory import (
     save_evidence,
     save_model,
 )
+from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.report import evaluation_of, facts_of
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
@@ -159,7 +160,8 @@ def _members_of_folder(folder: Path) -> dict[str, bytes]:
 
 
 def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
-    if absent := [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json", *members)]:
+    needed = [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json", "schema.yaml")]
+    if absent := [name for name in needed if name not in members]:
         raise DataError(f"{where} is incomplete: it lacks {absent[0]}")
     if "fedsyn.json" in members:
         parse_facts(members["fedsyn.json"], f"{where}: fedsyn.json")
@@ -172,7 +174,12 @@ def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
         check_format(line, f"{where}: rounds.jsonl")
         line.pop("format", None)
     config = released_config(_yaml(members["config.yaml"], "config.yaml", where), f"{where}: config.yaml")
-    schema = Schema.from_dict(_yaml(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
+    if "schema.yaml" in members:
+        schema = Schema.from_dict(_yaml(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
+    elif "fedsyn.json" in members or config.data.schema_file is not None:  # no file outside is opened
+        raise DataError(f"{where} is incomplete: it lacks schema.yaml")
+    else:
+        schema = public_schema(config)  # of a table that has one itself: a run of before its directory had one
     model = read_released_model(io.BytesIO(members["model.npz"]), f"{where}: model.npz", schema.domain)
     evidence = None
     if "measurements.npz" in members:
