@@ -218,6 +218,12 @@ def layout_said(config: RunConfig, schema: Schema | None) -> str:
     return "" if schema is None or config.synthesis.format == "parquet" else shown_layout(config.data.options, schema)
 
 
+def holders_of(run: RunConfig, ledger: Mapping[str, Any]) -> int:
+    """How many holders a run had: one where its mechanism took the rows of all clients for one's."""
+    found = ledger.get("assumptions", {}).get("holders")
+    return found if isinstance(found, int) else run.federation.clients
+
+
 def facts_of(
     run: RunConfig,
     ledger: Mapping[str, Any],
@@ -231,7 +237,7 @@ def facts_of(
     return RunFacts(
         source=few(data.get("holders") or [data["source"]]),
         mechanism=run.mechanism.name,
-        clients=ledger.get("assumptions", {}).get("holders", run.federation.clients),
+        clients=holders_of(run, ledger),
         columns=None if schema is None else len(schema.order),
         layout=layout_said(run, schema),
         ledger=ledger,

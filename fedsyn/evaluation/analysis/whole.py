@@ -57,12 +57,7 @@ def analyse(
     combined = combine(*question.estimates(given.frames), ratio=given.ratio, centre=centre)
     pairs, unheld = _not_held(question, given)
     notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_bins(question, given), *_of_pairs(pairs)]
-    for name, values in question.left_out.items():
-        most = max(float(frame[name].isin(values).mean()) for frame in given.frames)
-        which = " or ".join(map(repr, values))
-        notes.append(
-            f"Rows whose {name} is {which} are left out, up to {most:.1%} of a table: some table has fewer than ten."
-        )
+    notes += _of_left_out(question, given)
     names = tuple(term.name for term in question.terms)
     return Analysis(question.about, names, combined, level, unheld, tuple(notes))
 
@@ -118,6 +113,18 @@ def _of_pairs(pairs: list[str]) -> list[str]:
         f"* {', '.join(pairs)}: not measured value by value. What the tables say of it follows from groups of values "
         "or from other columns, and no interval here knows how far that is off."
     ]
+
+
+def _of_left_out(question: Question, tables: Tables) -> list[str]:
+    """What is said of values that some table has too few rows of."""
+    notes = []
+    for name, values in question.left_out.items():
+        most = max(float(frame[name].isin(values).mean()) for frame in tables.frames)
+        which = " or ".join(map(repr, values))
+        notes.append(
+            f"Rows whose {name} is {which} are left out, up to {most:.1%} of a table: some table has fewer than ten."
+        )
+    return notes
 
 
 def _of_tables(tables: Tables, combined: Combined) -> list[str]:

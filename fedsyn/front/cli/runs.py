@@ -168,7 +168,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.privacy.unit import promised
     from fedsyn.protocol.record import NOT_JOINED
     from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
-    from fedsyn.runs.report import load_evaluations, run_alarms
+    from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import people
 
@@ -183,7 +183,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     else:
         reasons = "; ".join(ledger["not_private_because"])
         _say("privacy", f"do not release this table ({reasons})", "yellow")
-    if ledger.get("assumptions", {}).get("holders", config.federation.clients) < config.federation.clients:
+    if holders_of(config, ledger) < config.federation.clients:
         name, clients = config.mechanism.name, config.federation.clients
         _say("holders", f"'{name}' needs one holder: it took the rows of all {clients:,} clients for one's", "yellow")
     for title, text in run_alarms(folder, config):
