@@ -29,9 +29,9 @@ from fedsyn.crypto.fhe.parameters import bfv_for_store
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.domain import Domain
+from fedsyn.flower import Message
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import Message
-from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.runs import engines
 from fedsyn.selection.terms import Terms
 from fedsyn.table.counting.marginals import count

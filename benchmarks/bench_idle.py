@@ -23,17 +23,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.bench_request import _processes, _tree, free_port
-from fedsyn.nodes.flower.launch import environment, tool
+from fedsyn.flower.launch import environment, tool
 
 SCHEMA = "columns:\n  age: {kind: integer, lower: 18, upper: 90, bins: 9}\n  smoker: {kind: boolean}\n"
 NAMES = ("north", "south", "lake")
 #: What a command line has, what it is called, first match first.
 KINDS = (
     ("flower-superexec", "SuperLink's helper"),
-    ("fedsyn.nodes.flower.superlink", "SuperLink"),
+    ("fedsyn.flower.superlink", "SuperLink"),
     ("flower-superlink", "SuperLink"),
     ("deploy link", "deploy link"),
-    ("fedsyn.nodes.node.worker", "node: worker"),
+    ("fedsyn.node.worker", "node: worker"),
     ("node serve", "node: connection"),
     ("flower-supernode", "SuperNode"),
 )

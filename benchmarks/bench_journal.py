@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import load_config
-from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.runs import journal as journals
 from fedsyn.runs.holders import app

@@ -23,12 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.config import RunConfig
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.plugins.strategies.flaim import AugFlaim
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import Protocol
-from fedsyn.protocol.wire.requests import Sum
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
 from fedsyn.runs.holders import app
@@ -36,6 +35,7 @@ from fedsyn.runs.prepare import prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.table.counting.marginals import count_one_way
 from fedsyn.table.data import EncodedTable
+from fedsyn.wire.requests import Sum
 
 ROWS = 10  # of each client
 ROUNDS = 2

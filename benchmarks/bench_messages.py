@@ -21,9 +21,9 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
+from fedsyn.flower.direct import DirectReply, DirectRequest
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower.direct import DirectReply, DirectRequest
-from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import prepare

@@ -32,7 +32,7 @@ from benchmarks import bench_wide
 from benchmarks.bench_long import cpu_seconds
 from fedsyn import yamlio
 from fedsyn.evaluation.predicted import predict_quality
-from fedsyn.nodes.flower.launch import environment
+from fedsyn.flower.launch import environment
 from fedsyn.plugins.strategies.sketch_aim import Sketched
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.strategy import MechanismStrategy

@@ -32,19 +32,19 @@ from test_parties_services import NAMES, Services
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
+from fedsyn.flower import ClientApp, Context
+from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import ClientApp, Context
-from fedsyn.nodes.flower.bridge import bridge, read_state, write_state
-from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, PartyCost, sealed_for
-from fedsyn.nodes.parties.sealing import seal_deal
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class, strategy_class
 from fedsyn.runs.prepare import SplitTable, split_tables
 from fedsyn.selection.terms import Terms
+from fedsyn.stores.parties.interface import Announcement, ChooseOrder, PartyCost, sealed_for
+from fedsyn.stores.parties.sealing import seal_deal
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.holder import Holder
 
 POLICY = {"epsilon_per_run": 1.0, "epsilon_total": 100.0, "delta": 1e-5, "mechanisms": ["distaim"]}
 

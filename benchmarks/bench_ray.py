@@ -70,7 +70,7 @@ def one_run(engine: str, clients: int, rounds: int, out: Path) -> None:
         run(config, out)
         return
     from benchmarks.flower_engine import run_simulation
-    from fedsyn.nodes.flower.launch import app_folder
+    from fedsyn.flower.launch import app_folder
     from fedsyn.runs.prepare import prepare
     from fedsyn.runs.run_config import run_config_of
 

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsyn.nodes.flower.launch import environment, tool
+from fedsyn.flower.launch import environment, tool
 
 SCHEMA = """
 columns:
@@ -125,7 +125,7 @@ class Cpu:
 def _kind(root: str, command: str) -> str:
     if root == "SuperLink":
         return "server app" if "flwr-serverapp" in command or "superexec" in command else "SuperLink"
-    if "fedsyn.nodes.node.worker" in command:
+    if "fedsyn.node.worker" in command:
         return "worker"
     if "node serve" in command:
         return "link"

@@ -33,11 +33,11 @@ from fedsyn.aggregation.secagg.size import derive
 from fedsyn.aggregation.secure import SecureAggregation
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
+from fedsyn.flower import Context
+from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower.direct import TableApp
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import Context
-from fedsyn.nodes.flower.bridge import read_state, write_state
-from fedsyn.nodes.flower.direct import TableApp
-from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.registry import MECHANISMS
 from fedsyn.runs.engines import run
 

@@ -30,7 +30,7 @@ from experiments.held_out.held_tables import rows_of  # noqa: E402
 from fedsyn.errors import FedsynError  # noqa: E402
 from fedsyn.evaluation.base import EvaluationInput  # noqa: E402
 from fedsyn.evaluation.real.metrics import evaluate  # noqa: E402
-from fedsyn.nodes.flower.grid import InProcessGrid  # noqa: E402
+from fedsyn.flower.grid import InProcessGrid  # noqa: E402
 from fedsyn.registry import contract_class, mechanisms  # noqa: E402
 from fedsyn.table.counting.candidates import build_workload  # noqa: E402
 

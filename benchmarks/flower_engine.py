@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fedsyn.errors import RunError
-from fedsyn.nodes.flower.control import Control
-from fedsyn.nodes.flower.launch import environment, submit, tool, wait
+from fedsyn.flower.control import Control
+from fedsyn.flower.launch import environment, submit, tool, wait
 
 
 def run_simulation(

@@ -21,11 +21,11 @@ from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, Planned, largest_measured
 from fedsyn.protocol.stored import STORE_REQUESTS, Answers, OpenMarginals, OpenOneWay, SelectClique
-from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.selection.scores import Penalty, penalised_cells
 from fedsyn.selection.terms import L1, Terms
 from fedsyn.selection.views import ModelView
 from fedsyn.settings import Node
+from fedsyn.wire.requests import Layout, Request
 
 #: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
 _MORE_ROWS = 2**12

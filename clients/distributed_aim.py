@@ -22,12 +22,12 @@ from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
-from fedsyn.protocol.wire.envelope import check_message
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import Layout, Request, SomeCandidates, SumRequest
 from fedsyn.selection.scores import Penalty, l1_distances
 from fedsyn.settings import Node
 from fedsyn.table.counting.reductions import norm
+from fedsyn.wire.envelope import check_message
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
 #: Floating point may move an encoded value of at most LARGEST by this much before it is rounded. Sums of
 #: millions of cells are exact to 3e-15 of their value, LARGEST times that is 0.05.

@@ -36,11 +36,11 @@ from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.cohorts import rounds_of_one
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
-from fedsyn.protocol.wire.envelope import Arrays, check_message
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import AskRequest, Layout, Request
 from fedsyn.settings import Node
 from fedsyn.version import installing
+from fedsyn.wire.envelope import Arrays, check_message
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import AskRequest, Layout, Request
 
 #: A gradient travels in whole steps of its clipping norm divided by this.
 STEPS_OF_CLIP = 2**20

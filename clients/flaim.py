@@ -36,14 +36,14 @@ from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
-from fedsyn.protocol.wire.envelope import Arrays, check_message
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
 from fedsyn.selection.views import ModelView, check_model_size
 from fedsyn.settings import Node
 from fedsyn.table.counting.distances import flat_layout
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.envelope import Arrays, check_message
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
 
 # A client fits what a server sent together with its own: within these, no square of a quotient leaves the doubles.
 _LARGEST = 2.0**64

@@ -15,10 +15,10 @@ from fedsyn.aggregation import Contribution
 from fedsyn.plugins.clients.privsyn import PairAblation, PairClient, PairContract, PairOptions
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import answers
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import Layout, PairIndices, SumRequest
 from fedsyn.selection.indif import Projection
 from fedsyn.settings import Node
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout, PairIndices, SumRequest
 
 
 class FedPairAblation(PairAblation):

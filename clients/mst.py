@@ -26,15 +26,15 @@ from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import Answer, Marginals, OneWay, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
-from fedsyn.protocol.wire.envelope import check_message
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import AskRequest, Layout, Positive, Request, SomeCandidates, SumRequest
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.workload import all_kway
+from fedsyn.wire.envelope import check_message
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import AskRequest, Layout, Positive, Request, SomeCandidates, SumRequest
 
 #: Most entries of a sketch whose width follows from the noise on it.
 MOST_WIDTH = 64

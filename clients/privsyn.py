@@ -25,12 +25,12 @@ from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import Layout, PairIndices, Request, SumRequest
 from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, all_pairs, indif
 from fedsyn.selection.scores import Penalty
 from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout, PairIndices, Request, SumRequest
 
 #: Of a weight, so that a weighted count stays far below 2^53.
 LARGEST_WEIGHT = 1 << 16
@@ -44,7 +44,7 @@ class PairAblation(Node):
 
     Attributes:
         one_way: 'hierarchical': numeric attributes of a dozen values and more at several resolutions, which halves the
-            noise in ranges (`fedsyn.inference.hierarchy`), and more of the budget for them; 'flat': as printed.
+            noise in ranges (`fedsyn.table.counting.hierarchy`), and more of the budget for them; 'flat': as printed.
         select: 'greedy': Eq. 1; 'all': every pair; 'random': a number of pairs drawn uniformly. The last two are
             baselines that release no scores and spend their share on the pairs.
         allocation: of the pairs' budget: 'cells' minimises the sum of their noise errors, 'even' divides it evenly.

@@ -27,9 +27,6 @@ from fedsyn.protocol.client import OneWay, TableClient, answers
 from fedsyn.protocol.common import Marginals
 from fedsyn.protocol.contract import Contract, require
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, largest_measured, most_cells
-from fedsyn.protocol.wire.envelope import Arrays
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import AnyCandidates, CandidateIndices, Layout, Request, SomeCandidates, SumRequest
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, has_order, pack_grouping
 from fedsyn.selection.rows import ARRANGING, arranging_share, shows_nothing
@@ -37,6 +34,9 @@ from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
 from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.residuals import cost, dimensions, times_cells
+from fedsyn.wire.envelope import Arrays
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import AnyCandidates, CandidateIndices, Layout, Request, SomeCandidates, SumRequest
 
 #: What is summed, for the statement.
 SUMS = (

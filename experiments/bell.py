@@ -39,7 +39,10 @@ import numpy.typing as npt
 from fedsyn.aggregation.base import Answering, ClientSum, Limits, Message, ServerSum
 from fedsyn.aggregation.secagg import shamir, wire
 from fedsyn.aggregation.secagg.facts import SecureSumAborted
-from fedsyn.aggregation.secagg.primitives import (
+from fedsyn.aggregation.secagg.size import hypergeometric_tail
+from fedsyn.aggregation.secure import SecureAggregation, read_cohort, read_place, write_cohort
+from fedsyn.aggregation.shares import promised
+from fedsyn.crypto.primitives import (
     KEY,
     SIGNATURE,
     TAG,
@@ -53,12 +56,9 @@ from fedsyn.aggregation.secagg.primitives import (
     signed_by,
     unseal,
 )
-from fedsyn.aggregation.secagg.size import hypergeometric_tail
-from fedsyn.aggregation.secure import SecureAggregation, read_cohort, read_place, write_cohort
-from fedsyn.aggregation.shares import promised
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import DistributedNoise
-from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec, to_json
+from fedsyn.wire.envelope import Arrays, Stage, SumSpec, to_json
 
 KEYS, SHARES, MASKED, AGREE, UNMASK = "keys", "shares", "masked", "agree", "unmask"
 STATE = "bell"  # what a client remembers of the sum that is under way, in the holder's state

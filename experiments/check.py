@@ -30,9 +30,9 @@ from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.evaluation.report.sweep_charts import Point
 from fedsyn.evaluation.report.tables import plus_minus
 from fedsyn.registry import contract_class
-from fedsyn.runs.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
-from fedsyn.runs.sweep.results import UNSET, Results, Summary
-from fedsyn.runs.sweep.tables import summary_table
+from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
+from fedsyn.sweep.results import UNSET, Results, Summary
+from fedsyn.sweep.tables import summary_table
 
 HERE = Path(__file__).resolve().parent
 Where = dict[str, Any]  # dotted key of a resolved configuration -> value

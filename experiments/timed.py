@@ -31,10 +31,10 @@ from experiments.bell import Bell, Bonawitz
 from fedsyn import aggregation, yamlio
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError
+from fedsyn.flower import ArrayRecord, Message
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.flower.messages import content_bytes
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import ArrayRecord, Message
-from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.nodes.flower.messages import content_bytes
 from fedsyn.registry import strategy_class
 from fedsyn.runs.prepare import prepare
 from fedsyn.runs.run_config import run_config_of

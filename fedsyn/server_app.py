@@ -13,9 +13,9 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
-from fedsyn.nodes.flower import Context, Grid, ServerApp
-from fedsyn.nodes.flower.control import add_to_log
-from fedsyn.nodes.flower.patient import patient
+from fedsyn.flower import Context, Grid, ServerApp
+from fedsyn.flower.control import add_to_log
+from fedsyn.flower.patient import patient
 from fedsyn.output import no_tracebacks, reason, say
 from fedsyn.runs.directory import record_error
 from fedsyn.runs.finish import finish

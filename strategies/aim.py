@@ -13,9 +13,9 @@ from fedsyn.plugins.clients.aim import AimClient, AimContract, DistAimClient, Fh
 from fedsyn.privacy import Scales
 from fedsyn.protocol.stored import Answers, OpenMarginals, OpenOneWay, SelectClique
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.protocol.wire.requests import Choose, Deal, Open
 from fedsyn.selection.annealing import annealed, is_settled
 from fedsyn.selection.views import ModelView
+from fedsyn.wire.requests import Choose, Deal, Open
 
 
 class Aim(MechanismStrategy):

@@ -24,9 +24,9 @@ from fedsyn.plugins.clients.distributed_aim import (
 )
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
 from fedsyn.selection.views import ModelView, pack_model
+from fedsyn.wire.requests import Sum, Summed
 
 
 class DistributedAim(MechanismStrategy):

@@ -18,8 +18,8 @@ from fedsyn.inference import EmpiricalModel, MixtureModel, consistent
 from fedsyn.plugins.clients.fed_dp_ctgan import CtganClient, CtganContract, Step, require_deep
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
-from fedsyn.protocol.wire.envelope import Reply
-from fedsyn.protocol.wire.requests import Ask, Sum
+from fedsyn.wire.envelope import Reply
+from fedsyn.wire.requests import Ask, Sum
 
 _MOST_TRIES = 300  # tables of rows until enough keep to the constraints
 _PARTS = 10**6  # in which jax-privacy's accountant takes a sampling rate

@@ -30,10 +30,10 @@ from fedsyn.plugins.clients.flaim import (
 from fedsyn.privacy import Scales
 from fedsyn.protocol.client import OneWay, indices
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.protocol.wire.envelope import Reply
-from fedsyn.protocol.wire.requests import Ask, AskRequest, Sum, Summed
 from fedsyn.selection.annealing import annealed, is_settled
 from fedsyn.selection.views import pack_model
+from fedsyn.wire.envelope import Reply
+from fedsyn.wire.requests import Ask, AskRequest, Sum, Summed
 
 Choices = Mapping[int, Sequence[int]]  # by partition: indices of the candidates that it chose
 

@@ -30,13 +30,13 @@ from fedsyn.plugins.clients.mst import (
 from fedsyn.privacy import epsilon_for_rho, sigma_for_rho
 from fedsyn.protocol.client import Marginals, OneWay, indices
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
-from fedsyn.protocol.wire.envelope import Reply
-from fedsyn.protocol.wire.requests import Ask, Sum
 from fedsyn.selection.coarse import Coarse, resolution
 from fedsyn.selection.groups import group_counts, grouping_of, pack_grouping
 from fedsyn.selection.scores import expected_noise
 from fedsyn.selection.views import ModelView, effective_cells, pack_model
 from fedsyn.table.counting.reductions import dot
+from fedsyn.wire.envelope import Reply
+from fedsyn.wire.requests import Ask, Sum
 
 Floats = npt.NDArray[np.float64]
 

@@ -29,9 +29,9 @@ from fedsyn.plugins.clients.privsyn import (
 )
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
-from fedsyn.protocol.wire.requests import Sum, Summed, SumRequest
 from fedsyn.selection.indif import INDIF_UNIT, expected_l1
 from fedsyn.selection.views import effective_cells
+from fedsyn.wire.requests import Sum, Summed, SumRequest
 
 Floats = npt.NDArray[np.float64]
 

@@ -39,7 +39,6 @@ from fedsyn.plugins.clients.sketch_aim import (
 )
 from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.factors import Look, correlations, factors, looks, scores
 from fedsyn.selection.groups import has_order
@@ -52,6 +51,7 @@ from fedsyn.selection.views import ModelView, effective_cells_of_each
 from fedsyn.table.counting.groups import Groups
 from fedsyn.table.counting.residuals import cost
 from fedsyn.table.counting.workload import Workload
+from fedsyn.wire.requests import Sum, Summed
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _ROUNDING_ERROR = 1e-12

@@ -10,15 +10,15 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
+from fedsyn.flower.messages import read_reply
 from fedsyn.inference import Measurement, estimate
-from fedsyn.nodes.flower.messages import read_reply
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, PrivacyStatement, Release, sigma_for_rho
 from fedsyn.protocol.client import Answer, TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import Ask, AskRequest, Layout, Sum, SumRequest
 from fedsyn.settings import Node
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Ask, AskRequest, Layout, Sum, SumRequest
 
 STATEMENT = PrivacyStatement("{public}", "{trust}", "{server}", "nothing", "d marginals, {strength}", "{sampler}")
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from fedsyn.aggregation.secagg import wire
 from fedsyn.aggregation.secagg.client import CommitteeClient
 from fedsyn.aggregation.secagg.facts import ENROL, MASKED, RECOVER, UNMASK, Committee, Setup, SumFacts
-from fedsyn.aggregation.secagg.primitives import Identity
 from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer
+from fedsyn.crypto.primitives import Identity
 from fedsyn.errors import ConfigError, ProtocolError
 
 Gone = Mapping[str, Collection[int]]

@@ -5,7 +5,7 @@
 The minor of this Python's own environment is tested as it is. For each other one a small environment is made beside
 it: that minor's `flwr` alone, before everything else that is installed here. So the tests run on the same NumPy and
 the same Ray, and only Flower differs; where its other requirements differ from what is installed, that is said.
-Before the tests come Flower's private names (fedsyn/nodes/flower/private.py): a minor that lacks some is not tested
+Before the tests come Flower's private names (fedsyn/flower/private.py): a minor that lacks some is not tested
 further, and they are named. A newer minor than those allowed is tried in a copy of the tree that allows it. A minor
 that cannot be installed (no index, no wheel) is named in the end: it was not tested. Exit code 0 if no test failed on
 an allowed minor, and at least one of them was tested.
@@ -25,7 +25,7 @@ from pathlib import Path
 
 from planted_faults import copied
 
-from fedsyn.nodes.flower.minors import KNOWN
+from fedsyn.flower.minors import KNOWN
 
 ROOT = Path(__file__).resolve().parents[1]
 #: A test file that names one of these touches Flower.
@@ -105,7 +105,7 @@ def broken(python: Path, tree: Path, options: list[str]) -> str:
     print(f"== Flower {flower_of(python)}", flush=True)
     for line in unmet(python):
         print(f"   not met: {line}", flush=True)
-    code = "from fedsyn.nodes.flower import private; print(*private.missing(), sep='\\n')"
+    code = "from fedsyn.flower import private; print(*private.missing(), sep='\\n')"
     command = [str(python), "-c", code]
     done = subprocess.run(command, env=variables, cwd=tree, capture_output=True, text=True, check=False)
     lacks = [line for line in (done.stderr if done.returncode else done.stdout).splitlines() if line.strip()]

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import Request
 from fedsyn.randomness import Randomness, RandomSource
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Request
 
 
 def asked(

@@ -1,6 +1,6 @@
 """Four holders' nodes, a server that is honest to all of them, and one that tampers with what it sends to the first.
 
-The nodes are `fedsyn.nodes.node.answering.Answering`, whole: gate, ledger, memory and audit log on a disk, malicious
+The nodes are `fedsyn.node.answering.Answering`, whole: gate, ledger, memory and audit log on a disk, malicious
 sums. In the middle of an honest run each attack gets its message to node 0 before the honest one; what came back, and
 what the ledger on the disk says, is kept. The run then goes on.
 """
@@ -17,23 +17,23 @@ import numpy as np
 
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
+from fedsyn.flower import Context, Message
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.flower.messages import array_record, pack, read_reply
+from fedsyn.keys.identities import load_operator_key, new_identity
+from fedsyn.ledgers.node_ledger import NodeLedger, init_ledger
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import Context, Message
-from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.nodes.flower.messages import array_record, pack, read_reply
-from fedsyn.nodes.lifetime.node_ledger import NodeLedger, init_ledger
-from fedsyn.nodes.node.answering import Answering
-from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.task import NodeReply, Task
-from fedsyn.nodes.service.identities import load_operator_key, new_identity
+from fedsyn.node.answering import Answering
+from fedsyn.node.file import load_node_file
+from fedsyn.node.task import NodeReply, Task
 from fedsyn.protocol.federated_evaluation import federated_evaluation
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
 from fedsyn.runs.federated_evaluation import question_about
-from fedsyn.runs.orders import Subject, signed_order
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.table.schema import Schema
+from fedsyn.wire.envelope import ANSWER, ENVELOPE
+from fedsyn.wire.orders import Subject, signed_order
 
 HOLDERS = 4
 FAB = "fa" * 32

@@ -19,6 +19,7 @@ from second_account import rho_of_entries, within_budget
 from fedsyn.capabilities import MPC, SECAGG
 from fedsyn.config import is_node
 from fedsyn.errors import ConfigError
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.front.testing.bench import SETTINGS, Bench, Nodes, equal_arrays, under
 from fedsyn.front.testing.checks.contributions import sums_of
 from fedsyn.front.testing.checks.runs import ledger_holds, ledgers_hold, noise_of, same
@@ -26,13 +27,9 @@ from fedsyn.front.testing.conformance import ConformanceCheck, checks_on, mechan
 from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.harness import Outcome, config_of, execute, finished
 from fedsyn.front.testing.tape import SERVER, TapedExchange
-from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.client import Join, Sizes
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, Randomness
 from fedsyn.runs.directory import load_model
 from fedsyn.runs.finish import finish
@@ -42,6 +39,9 @@ from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import serve
 from fedsyn.table.data import write_encoded
 from fedsyn.table.data.row_files import RowFiles
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Layout, Request
 
 
 def every_check(name: str, **named: Any) -> Iterator[ConformanceCheck]:

@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 
 from fedsyn.config import RunConfig
-from fedsyn.nodes.flower import ClientApp, ConfigRecord, Message, RecordDict
-from fedsyn.nodes.flower.bridge import bridge
-from fedsyn.nodes.flower.grid import InProcessGrid
+from fedsyn.flower import ClientApp, ConfigRecord, Message, RecordDict
+from fedsyn.flower.bridge import bridge
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.joining import AGAIN
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.runs import journal as journals
 from fedsyn.runs.holders import client_fn
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.prepare import Prepared, prepare
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import serve
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
 
 
 class Killed(BaseException):

@@ -7,8 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from fedsyn.nodes.lifetime.node_lines import LedgerRun
-from fedsyn.nodes.lifetime.party_ledger import PartyLedger
+from fedsyn.ledgers.node_lines import LedgerRun
+from fedsyn.ledgers.party_ledger import PartyLedger
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 
 ONE = PrivacyBudget(1.0, 1e-6)

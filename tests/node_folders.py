@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
+from fedsyn.ledgers.node_ledger import init_ledger
 from fedsyn.loading import parse_config
-from fedsyn.nodes.lifetime.node_ledger import init_ledger
-from fedsyn.nodes.node.file import load_node_file
-from fedsyn.protocol.wire.envelope import Envelope
+from fedsyn.node.file import load_node_file
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.table.schema import Schema
+from fedsyn.wire.envelope import Envelope
 
 SCHEMA = """
 columns:

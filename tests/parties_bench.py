@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
+from fedsyn.crypto.primitives import KeyPair
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.nodes.lifetime.party_ledger import PartyLedger
-from fedsyn.nodes.parties.checks import Host
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
-from fedsyn.nodes.parties.local import LocalParties
-from fedsyn.nodes.parties.policy import PartyPolicy
-from fedsyn.nodes.parties.sealing import seal_deal
+from fedsyn.ledgers.party_ledger import PartyLedger
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, PrivacyBudget, Release, SelectionNoise
 from fedsyn.privacy.selection import DRAWING
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
+from fedsyn.stores.parties.checks import Host
+from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
+from fedsyn.stores.parties.local import LocalParties
+from fedsyn.stores.parties.policy import PartyPolicy
+from fedsyn.stores.parties.sealing import seal_deal
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.stored import StoredLayout
 

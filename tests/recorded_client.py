@@ -7,11 +7,11 @@ from typing import Any
 
 from fedsyn.front.testing.harness import Outcome
 from fedsyn.front.testing.tape import TapedExchange
-from fedsyn.nodes.service.identities import simulated_identities
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
-from fedsyn.protocol.wire.holder import Holder
+from fedsyn.keys.identities import simulated_identities
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
+from fedsyn.wire.holder import Holder
 
 
 class Client:

@@ -28,14 +28,14 @@ CHECK = (
     "unit/test_wording.py",
     "unit/table/counting",
     "unit/inference",
-    "unit/nodes/lifetime",
+    "unit/ledgers",
     "unit/privacy",
     "unit/selection",
-    "unit/protocol/wire",
+    "unit/wire",
 )
 SLOW: dict[str, tuple[str, ...]] = {
     "rooms": (),
-    "nodes": ("unit/nodes",),
+    "nodes": ("unit/node", "unit/deploy", "unit/flower", "unit/stores", "unit/ledgers"),
     "killed": ("unit/runs",),
     "requests": ("unit/privacy", "unit/protocol"),
     "conformance": ("unit/front/testing",),

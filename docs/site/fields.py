@@ -3,7 +3,7 @@
 One line a field, or a few of one kind: the receiver *derives* it from the configuration that it pinned and compares, it
 *bounds* it (whatever passes, costs what the receiver's own ledger says), or the field is *the sender's word*: then the
 line says what a lie buys. A field that the receiver does not read is listed as that. `docs/reference/fields.md` prints
-the register; `tests/unit/protocol/wire/test_fields.py` finds the fields in the code, fails on one that is missing here
+the register; `tests/unit/wire/test_fields.py` finds the fields in the code, fails on one that is missing here
 or gone there, and names an attack as a test on each word.
 """
 

@@ -252,8 +252,8 @@ def options() -> str:
 
 def services() -> str:
     """The files of a node and of a party, with their policies."""
-    from fedsyn.nodes.node.file import NodeFile
-    from fedsyn.nodes.parties.policy import PartyFile
+    from fedsyn.node.file import NodeFile
+    from fedsyn.stores.parties.policy import PartyFile
 
     lines = [
         "# Every key of node.yaml and party.yaml",
@@ -399,7 +399,7 @@ def fields() -> str:
         "A server may send anything. Each field of what a node, a client, a computing party or a crypto party gets is",
         "*derived* by its receiver from the configuration that it pinned, and compared; or *bounded*: whatever passes",
         "the check costs what the receiver's own ledger says; or it is *the sender's word*, and the last column says",
-        "what a lie buys. `tests/unit/protocol/wire/test_fields.py` finds the fields in the code, fails on one that is",
+        "what a lie buys. `tests/unit/wire/test_fields.py` finds the fields in the code, fails on one that is",
         "missing here, and names an attack on every word. Who colludes with whom is in [privacy](../privacy.md),",
         "[secure sums](../secure_sums.md), [parties](../parties.md) and [fhe](../fhe.md).",
         "",

@@ -12,8 +12,8 @@ import numpy as np
 from scipy.stats import rankdata
 
 from experiments.held_out.held_tables import TABLES
-from fedsyn.runs.sweep import load_results
-from fedsyn.runs.sweep.results import Summary
+from fedsyn.sweep import load_results
+from fedsyn.sweep.results import Summary
 
 HERE = Path(__file__).resolve().parent
 

@@ -28,19 +28,19 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import FedsynError
 from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.flower import Context
+from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower.direct import TableApp
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import assign, parse_config
-from fedsyn.nodes.flower import Context
-from fedsyn.nodes.flower.bridge import read_state, write_state
-from fedsyn.nodes.flower.direct import TableApp
-from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class, strategy_class
 from fedsyn.selection.views import pooled_view
 from fedsyn.table.counting.candidates import build_workload
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.holder import Holder
 
 #: What every mechanism is judged by, whatever workload it was given: 64 random triples.
 WORKLOAD = WorkloadNode(degree=3, size=64, seed=0)

@@ -33,14 +33,14 @@ from fedsyn.plugins.strategies.sketch_aim import Part, SketchAim, Sketched, expa
 from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import Layout, Request, Summed
 from fedsyn.selection.indif import clique_key, sign_bits, splitmix64
 from fedsyn.selection.planning import Errors, Plan
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import count_sparse_many
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout, Request, Summed
 
 # Cells whose signs are expanded at the same time: 64 of them fill 8 MB.
 _CELLS_AT_ONCE = 1 << 14

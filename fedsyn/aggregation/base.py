@@ -15,12 +15,12 @@ from fedsyn.capabilities import Capabilities
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import GAUSSIAN, DistributedNoise, Ledger, Release
 from fedsyn.privacy.against import Reads
-from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec
-from fedsyn.protocol.wire.holder import Call, Holder
-from fedsyn.protocol.wire.requests import Layout, Summed
-from fedsyn.protocol.wire.sparse import split_vector
 from fedsyn.randomness import RandomSource
 from fedsyn.settings import AggregationNode
+from fedsyn.wire.envelope import Arrays, Stage, SumSpec
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import Layout, Summed
+from fedsyn.wire.sparse import split_vector
 
 
 @dataclass(frozen=True)

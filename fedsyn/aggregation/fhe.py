@@ -8,7 +8,7 @@ recover when one of them drops out. In exchange two roles must not collude, the 
 every hidden vector, the other one its pad (docs/fhe.md compares this with `secagg`).
 
 Additions alone need no more: a sum of such ciphertexts is one under the sum of their keys, and opens for exactly those
-keys. `fedsyn.nodes.parties.boxes` proves that a server that deviates has nothing else from it; a lattice ciphertext in
+keys. `fedsyn.stores.parties.boxes` proves that a server that deviates has nothing else from it; a lattice ciphertext in
 its place would bind nobody, and be sixty times as long.
 """
 
@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contributors, Forming, ServerSum
-from fedsyn.aggregation.secagg.primitives import apply_masks
 from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import FHE
+from fedsyn.crypto.primitives import apply_masks
 from fedsyn.errors import ConfigError, ProtocolError, refuse
 from fedsyn.privacy import DistributedNoise
-from fedsyn.protocol.wire.envelope import Reply, SumSpec, check_message
-from fedsyn.protocol.wire.requests import Summed
+from fedsyn.wire.envelope import Reply, SumSpec, check_message
+from fedsyn.wire.requests import Summed
 
 _AT_ONCE, _LEAST = 2**30, 2**10  # bytes of vectors in memory at once (they are added up as they come), of one at least
 _BOX = 256  # bytes, at most

@@ -22,9 +22,9 @@ from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError, refuse
 from fedsyn.privacy import DistributedNoise
 from fedsyn.privacy.against import Reads
-from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec, check_message
-from fedsyn.protocol.wire.requests import Summed
-from fedsyn.protocol.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector
+from fedsyn.wire.envelope import Arrays, Reply, SumSpec, check_message
+from fedsyn.wire.requests import Summed
+from fedsyn.wire.sparse import LARGEST, decode_sparse, encode_sparse, split_vector
 
 
 class PlainAggregation(Aggregation):

@@ -57,10 +57,10 @@ from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import SECAGG
 from fedsyn.errors import ConfigError, ProtocolError, RunError, refuse
 from fedsyn.privacy import DistributedNoise
-from fedsyn.protocol.wire.envelope import Arrays, Stage, SumSpec, check_message, to_json
-from fedsyn.protocol.wire.holder import MOST_PARTITIONS
-from fedsyn.protocol.wire.requests import Summed
 from fedsyn.settings import AggregationNode
+from fedsyn.wire.envelope import Arrays, Stage, SumSpec, check_message, to_json
+from fedsyn.wire.holder import MOST_PARTITIONS
+from fedsyn.wire.requests import Summed
 
 Totalling = Generator[Message, Any, tuple[npt.NDArray[np.uint64], tuple[int, ...]]]
 STATE = "secure_run"  # what a client remembers of the run's setup, in the holder's state

@@ -17,9 +17,9 @@ from fedsyn.aggregation.base import ClientSum, Contribution, Limits, ServerSum
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import Release
 from fedsyn.privacy.distributed import DistributedNoise
-from fedsyn.protocol.wire.envelope import SumSpec
-from fedsyn.protocol.wire.requests import Summed
-from fedsyn.protocol.wire.sparse import split_vector
+from fedsyn.wire.envelope import SumSpec
+from fedsyn.wire.requests import Summed
+from fedsyn.wire.sparse import split_vector
 
 
 def noise_of(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:

@@ -5,12 +5,12 @@ from fedsyn.inference.empirical import AnyModel, EmpiricalModel, read_model
 from fedsyn.inference.estimation import EstimateConfig, estimate
 from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.gum import GumConfig, synthesize
-from fedsyn.inference.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.mixture import MixtureModel
 from fedsyn.inference.model import FitInfo, Model
 from fedsyn.inference.posterior import Posterior
+from fedsyn.table.counting.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 
 __all__ = [
     "AnyModel",

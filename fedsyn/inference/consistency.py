@@ -16,7 +16,7 @@ The turns are stopped early. Their limit is some point of the feasible set near 
 Dykstra's correction, which would find that, keeps more noise in cells that are empty (the L1 error of pairs was 16 to
 37% larger on adult and shoppers). Marginals that agree pairwise need not be those of any table.
 
-Attributes measured at several resolutions (`fedsyn.inference.hierarchy`) are settled first of all, by least squares
+Attributes measured at several resolutions (`fedsyn.table.counting.hierarchy`) are settled first, by least squares
 over their blocks and what the pairs say of them, among non-negative counts; `agree` sees the pairs only.
 """
 
@@ -29,10 +29,10 @@ from itertools import combinations
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.inference.hierarchy import HierarchicalMeasurement, NormalEquations
 from fedsyn.inference.measurements import Measurement, least_variance_total, merge
 from fedsyn.inference.model import from_rank_order
 from fedsyn.inference.triangulation import axes_of
+from fedsyn.table.counting.hierarchy import HierarchicalMeasurement, NormalEquations
 from fedsyn.table.counting.reductions import dot
 
 Tables = dict[Clique, np.ndarray]

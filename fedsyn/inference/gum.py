@@ -36,10 +36,10 @@ from fedsyn.domain import Cells, Clique, Domain
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.estimation import estimate
-from fedsyn.inference.hierarchy import HierarchicalMeasurement
 from fedsyn.inference.junction_tree import model_size, pass_cost
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.sampling import deal
+from fedsyn.table.counting.hierarchy import HierarchicalMeasurement
 
 Axes = tuple[int, ...]
 Zeros = tuple[tuple[Axes, Cells], ...]

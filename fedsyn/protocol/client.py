@@ -22,14 +22,11 @@ import numpy.typing as npt
 
 from fedsyn.aggregation import make_aggregation
 from fedsyn.aggregation.base import ClientSum, Contribution
-from fedsyn.aggregation.store import make_store
-from fedsyn.aggregation.store.base import ClientDeal
-from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError, Unable, refuse
-from fedsyn.nodes.flower import NumPyClient
-from fedsyn.nodes.flower.bridge import FitClient
+from fedsyn.flower import NumPyClient
+from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
 from fedsyn.privacy.unit import kept_rows
 from fedsyn.protocol.cohorts import take_part
@@ -43,11 +40,14 @@ from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
 from fedsyn.protocol.plan import Planned, require_planned
 from fedsyn.protocol.stored import Answers, unused_requests
-from fedsyn.protocol.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
-from fedsyn.protocol.wire.holder import Call, Holder
-from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.selection.views import ModelView
+from fedsyn.stores import make_store
+from fedsyn.stores.base import ClientDeal
+from fedsyn.stores.crypto import CryptoKey
 from fedsyn.table.counting.marginals import count_one_way, count_sparse_many
+from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import Layout, Request
 
 Codes = npt.NDArray[np.integer]
 Method = TypeVar("Method", bound=Callable[..., Any])

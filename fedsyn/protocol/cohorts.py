@@ -18,8 +18,8 @@ import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, RunError, refuse
-from fedsyn.protocol.wire.requests import Request
 from fedsyn.settings import FederationNode
+from fedsyn.wire.requests import Request
 
 #: Of a holder's state: the rounds in which it has taken part.
 ROUNDS = "rounds"

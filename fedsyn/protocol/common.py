@@ -17,7 +17,7 @@ from fedsyn.evaluation.federated.statistics import Entries, vector
 from fedsyn.output import log_failure
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.protocol.contract import Contract as BaseContract
-from fedsyn.protocol.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
+from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
 
 _log = logging.getLogger("fedsyn")
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, Self
 
 from fedsyn.aggregation import PROTOCOLS, make_aggregation
 from fedsyn.aggregation.base import Aggregation, TrustModel
-from fedsyn.aggregation.store import make_store
 from fedsyn.capabilities import CAPABILITIES, MPC, PLAIN, SECAGG
 from fedsyn.config import RunConfig, parse_options
 from fedsyn.domain import Domain
@@ -27,16 +26,17 @@ from fedsyn.privacy import (
 )
 from fedsyn.privacy.accountant import Accountant
 from fedsyn.privacy.unit import ROW, ClientUnit
+from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Foreseen, Planned
-from fedsyn.protocol.wire.requests import Layout, Request
 from fedsyn.randomness import Randomness
 from fedsyn.settings import Node
+from fedsyn.stores import make_store
 from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
 from fedsyn.table.counting.workload import Workload
-from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
+from fedsyn.wire.requests import Layout, Request
 
 
 class Contract:

@@ -16,14 +16,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedsyn.aggregation.base import Enough, Forming, ServerSum
-from fedsyn.aggregation.store import make_store
-from fedsyn.aggregation.store.base import ServedRun, StoreServer
-from fedsyn.aggregation.store.crypto import SumRun
 from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.nodes.flower import Grid
-from fedsyn.nodes.flower.direct import chunks
-from fedsyn.nodes.flower.loop import OwnLoop
+from fedsyn.flower import Grid
+from fedsyn.flower.direct import chunks
+from fedsyn.flower.loop import OwnLoop
 from fedsyn.privacy import Ledger, Release, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
@@ -36,9 +33,12 @@ from fedsyn.protocol.record import NOT_JOINED, Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
 from fedsyn.protocol.room import require_feasible
 from fedsyn.protocol.waiting import GONE, Announce, Announcer, at_least, log_waiting, require_whole
-from fedsyn.protocol.wire.envelope import Envelope, Reply
-from fedsyn.protocol.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 from fedsyn.randomness import Randomness
+from fedsyn.stores import make_store
+from fedsyn.stores.base import ServedRun, StoreServer
+from fedsyn.stores.crypto import SumRun
+from fedsyn.wire.envelope import Envelope, Reply
+from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 
 Steps = Generator[Yielded, Any, Any]
 Parsed = TypeVar("Parsed")

@@ -10,15 +10,15 @@ from typing import Any
 
 from fedsyn.aggregation.base import Enough
 from fedsyn.errors import Lost, ProtocolError, refuse
-from fedsyn.nodes.flower import Grid, Message
-from fedsyn.nodes.flower.direct import DirectRequest, chunks
-from fedsyn.nodes.flower.grid import InProcessGrid, new_message
-from fedsyn.nodes.flower.messages import array_record, content_bytes, extended, pack, read_reply
-from fedsyn.nodes.flower.patient import PatientGrid
+from fedsyn.flower import Grid, Message
+from fedsyn.flower.direct import DirectRequest, chunks
+from fedsyn.flower.grid import InProcessGrid, new_message
+from fedsyn.flower.messages import array_record, content_bytes, extended, pack, read_reply
+from fedsyn.flower.patient import PatientGrid
 from fedsyn.output import plain
 from fedsyn.protocol.record import Missing, RoundCosts, Waiting
 from fedsyn.protocol.waiting import NO_REPLY, Announce, may_pass, reasons
-from fedsyn.protocol.wire.envelope import ANSWER, Arrays, Envelope, Reply, from_json
+from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, Reply, from_json
 
 #: Seconds until those that are missing are asked again: at first, and at most.
 PAUSE, LONGEST = 5.0, 60.0

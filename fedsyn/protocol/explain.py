@@ -18,8 +18,8 @@ from fedsyn.protocol.client import Join, RowTotal, Sizes, TableClient
 from fedsyn.protocol.common import Evaluate
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.finding import requests_of
-from fedsyn.protocol.wire.requests import Request
 from fedsyn.table.schema import Schema
+from fedsyn.wire.requests import Request
 
 #: Kind of a request -> what it means for a data holder.
 KINDS = {

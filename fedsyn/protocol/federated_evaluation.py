@@ -16,7 +16,7 @@ from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.common import Evaluate, Sizes, entries_of
 from fedsyn.protocol.driving import Driver
-from fedsyn.protocol.wire.requests import Sum, Summed, Yielded
+from fedsyn.wire.requests import Sum, Summed, Yielded
 
 
 def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Yielded, Any, HolderSums | None]:

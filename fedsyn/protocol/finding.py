@@ -1,7 +1,7 @@
 """The client's side of finding what is private in an open schema: three sums of counts, and what came out of them.
 
 Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
-may be asked follows from its own schema and configuration alone (`fedsyn.table.private_bins.facts`): it refuses
+may be asked follows from its own schema and configuration alone (`fedsyn.private_bins.facts`): it refuses
 anything else, anything twice or out of order, a prefix that begins with none of those that it was asked about before,
 and more than `privacy.schema_share` of the budget.
 
@@ -25,15 +25,15 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError, refuse
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.release import COUNTS
+from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.prefixes import SYMBOLS, level_counts
+from fedsyn.private_bins.ranges import histogram
 from fedsyn.protocol.client import Answer, Join, RowTotal, Sizes, TableClient, answers, shared_contract
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.wire.envelope import Arrays, Envelope
-from fedsyn.protocol.wire.holder import Call, Holder
-from fedsyn.protocol.wire.requests import AskRequest, Layout, Request, SumRequest
-from fedsyn.table.private_bins.facts import PrivateColumns
-from fedsyn.table.private_bins.prefixes import SYMBOLS, level_counts
-from fedsyn.table.private_bins.ranges import histogram
 from fedsyn.table.schema.encoding import OwnRows
+from fedsyn.wire.envelope import Arrays, Envelope
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import AskRequest, Layout, Request, SumRequest
 
 #: Of the holder's state: what it was asked of its open columns, the prefixes that it was asked about last, and what was
 #: found.

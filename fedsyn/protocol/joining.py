@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError, refuse
-from fedsyn.nodes.flower import Grid
-from fedsyn.nodes.flower.patient import PatientGrid
+from fedsyn.flower import Grid
+from fedsyn.flower.patient import PatientGrid
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.record import Missing, Waiting
 from fedsyn.protocol.waiting import GONE, NO_REPLY, Announce, Announcer, reasons
-from fedsyn.protocol.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
-from fedsyn.protocol.wire.holder import MOST_PARTITIONS
-from fedsyn.protocol.wire.requests import Summed
+from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
+from fedsyn.wire.holder import MOST_PARTITIONS
+from fedsyn.wire.requests import Summed
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0

@@ -17,19 +17,11 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import RunError, SchemaError
-from fedsyn.inference.hierarchy import HierarchicalMeasurement, least_squares
-from fedsyn.nodes.flower import Grid
+from fedsyn.flower import Grid
 from fedsyn.privacy import sigma_for_rho
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.driving import Driver
-from fedsyn.protocol.finding import Close, FindBins, FindCategories, FindRanges, finding_of
-from fedsyn.protocol.record import Observer
-from fedsyn.protocol.recorder import Journal
-from fedsyn.protocol.wire.requests import Ask, Sum, Summed, SumRequest, Yielded
-from fedsyn.randomness import Randomness
-from fedsyn.table.private_bins.facts import PrivateRange
-from fedsyn.table.private_bins.prefixes import SYMBOLS, PrefixTree
-from fedsyn.table.private_bins.ranges import (
+from fedsyn.private_bins.facts import PrivateRange
+from fedsyn.private_bins.prefixes import SYMBOLS, PrefixTree
+from fedsyn.private_bins.ranges import (
     FALSE_ALARM,
     NoisyGrid,
     allot,
@@ -38,7 +30,15 @@ from fedsyn.table.private_bins.ranges import (
     significant_range,
     threshold,
 )
+from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.driving import Driver
+from fedsyn.protocol.finding import Close, FindBins, FindCategories, FindRanges, finding_of
+from fedsyn.protocol.record import Observer
+from fedsyn.protocol.recorder import Journal
+from fedsyn.randomness import Randomness
+from fedsyn.table.counting.hierarchy import HierarchicalMeasurement, least_squares
 from fedsyn.table.schema import Schema
+from fedsyn.wire.requests import Ask, Sum, Summed, SumRequest, Yielded
 
 # Of the budget for columns of numbers: ranges are four numbers a column at most, bins are the rest.
 _RANGE_SHARE = 0.25

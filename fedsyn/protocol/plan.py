@@ -17,8 +17,8 @@ from typing import Any
 from fedsyn.errors import ProtocolError, refuse
 from fedsyn.privacy import Ledger, sigma_for_rho
 from fedsyn.privacy.budget import ROUNDING_ROOM
-from fedsyn.protocol.wire.requests import Layout
 from fedsyn.selection.terms import Terms
+from fedsyn.wire.requests import Layout
 
 #: Both sides compute the same numbers on their own machines, from a budget less what was paid before.
 _ROOM = 1.0 + 4.0 * ROUNDING_ROOM

@@ -49,8 +49,8 @@ from fedsyn.aggregation.base import Aggregation
 from fedsyn.errors import RunError
 from fedsyn.privacy import Release
 from fedsyn.protocol.record import RoundCosts, RoundRecord
-from fedsyn.protocol.wire.envelope import Arrays, Reply, to_json
-from fedsyn.protocol.wire.requests import Ask, Sum, Summed
+from fedsyn.wire.envelope import Arrays, Reply, to_json
+from fedsyn.wire.requests import Ask, Sum, Summed
 
 #: JSON values and arrays.
 Entry = Mapping[str, Any]

@@ -12,22 +12,22 @@ import math
 from collections.abc import Iterable, Iterator
 
 from fedsyn.aggregation.base import Aggregation
-from fedsyn.aggregation.store import make_store
-from fedsyn.aggregation.store.base import Store
 from fedsyn.config import FederationNode
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.federated.question import MOST_ROWS
 from fedsyn.evaluation.federated.statistics import UNIT
 from fedsyn.privacy.release import COUNTS
+from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.prefixes import FOLLOWED, SYMBOLS
+from fedsyn.private_bins.ranges import MOST_CELLS, tree
 from fedsyn.protocol.cohorts import cohort_size
 from fedsyn.protocol.common import Evaluate, RowTotal
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, ForeseenSum
-from fedsyn.protocol.wire.envelope import check_message
-from fedsyn.protocol.wire.requests import Layout
-from fedsyn.table.private_bins.facts import PrivateColumns
-from fedsyn.table.private_bins.prefixes import FOLLOWED, SYMBOLS
-from fedsyn.table.private_bins.ranges import MOST_CELLS, tree
+from fedsyn.stores import make_store
+from fedsyn.stores.base import Store
+from fedsyn.wire.envelope import check_message
+from fedsyn.wire.requests import Layout
 
 # Standard deviations of a cohort's size that chance never makes (2^-100).
 _FAR = 12.0

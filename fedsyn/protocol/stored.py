@@ -14,7 +14,7 @@ from typing import Any
 
 from fedsyn.protocol.common import Evaluate, RowTotal
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.wire.requests import ChooseRequest, DealRequest, Layout, OpenRequest, Request, SomeCandidates
+from fedsyn.wire.requests import ChooseRequest, DealRequest, Layout, OpenRequest, Request, SomeCandidates
 
 
 class Answers(DealRequest):

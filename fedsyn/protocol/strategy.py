@@ -18,21 +18,21 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import RunError
 from fedsyn.evaluation.predicted import SketchError
+from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Result
+from fedsyn.flower.messages import array_record
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.estimation import estimate_config
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.smoothing import least_shares, smoothed
-from fedsyn.nodes.flower import ArrayRecord, ConfigRecord, Grid, Result
-from fedsyn.nodes.flower.messages import array_record
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal
-from fedsyn.protocol.wire.requests import Summed, Yielded
 from fedsyn.randomness import Randomness
+from fedsyn.wire.requests import Summed, Yielded
 
 Protocol = Generator[Yielded, Any, None]
 

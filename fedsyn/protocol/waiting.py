@@ -7,7 +7,7 @@ seconds, and asks those that are missing again, as long as enough of them may co
 **Why asking again is safe, and free.** The message is the same to the last byte. A node that keeps its memory of the
 run on its own disk (`Participant.again`) answers it in one of two ways. Either a reply had left, or was ready to: then
 it is that reply, and nothing is charged. Or none had: then the attempt before was seen by nobody, what it had charged
-pays for this one, and what it had drawn or masked is gone (`fedsyn.nodes.node.answering`). In both cases at most one
+pays for this one, and what it had drawn or masked is gone (`fedsyn.node.answering`). In both cases at most one
 reply of a node to one request is ever seen: no two masked vectors of one sum, and no two answers of a committee's
 member to one number, that could be put together. No other node is asked again, and nobody who has answered is: those
 replies are kept here, in memory, until the request is complete. Where a run ends while it waits, nothing of the
@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterable, Mapping
 from fedsyn.aggregation.base import Enough
 from fedsyn.errors import Lost
 from fedsyn.protocol.record import Missing, RoundRecord, Waiting
-from fedsyn.protocol.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
-from fedsyn.protocol.wire.requests import Ask, Sum, Summed
+from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
+from fedsyn.wire.requests import Ask, Sum, Summed
 
 NO_REPLY = "no reply"
 #: Of a client of a run that is resumed.

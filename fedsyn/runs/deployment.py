@@ -15,18 +15,18 @@ from typing import Protocol, runtime_checkable
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, FedsynError, RunError
-from fedsyn.nodes.flower.control import COMPLETED, STOPPED, Control, RunState, Unreachable
-from fedsyn.nodes.flower.launch import app_folder, submit, wait
+from fedsyn.flower.control import COMPLETED, STOPPED, Control, RunState, Unreachable
+from fedsyn.flower.launch import app_folder, submit, wait
 from fedsyn.protocol.record import RoundRecord, Waiting
 from fedsyn.protocol.waiting import Announcer
 from fedsyn.runs import journal
 from fedsyn.runs.directory import GIVEN_FILE, is_complete, load_metrics, load_waiting, raise_recorded_error, read_facts
 from fedsyn.runs.given_table import Codes, sent
-from fedsyn.runs.orders import order_of
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.returned import unpacked
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.submitted import Submitted, can_resume, forget, has_finished
+from fedsyn.wire.orders import order_of
 
 #: Set for as long as a run is ordered from there: an operator's folder, which sentences name.
 FOLDER = "FEDSYN_OPERATOR_FOLDER"
@@ -136,7 +136,7 @@ def _ends_well(kept: Submitted, superlink: Control, watch: _Watch, patience: flo
 
 def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool, table: str) -> str:
     """Submits the run; Flower's number of it. The SuperLink may be another machine: nothing travels by path."""
-    from fedsyn.aggregation.secagg.primitives import KeyPair
+    from fedsyn.crypto.primitives import KeyPair
 
     reply = KeyPair(bytes.fromhex(kept.secret)).public.hex()
     order = order_of(config, prepared.schema, kept.run)

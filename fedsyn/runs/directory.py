@@ -20,10 +20,10 @@ from fedsyn.config import FORMAT, RunConfig, check_format
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, DataError, FedsynError, InputError, RunError
 from fedsyn.evaluation.record import COMPARISON_FILE, FEDERATED_FILE, PREDICTED_FILE
+from fedsyn.files import write_text
 from fedsyn.inference import AnyModel, Evidence, model_size, read_model
 from fedsyn.inference.model import hidden_of
 from fedsyn.loading import released_config
-from fedsyn.nodes.service.files import write_text
 from fedsyn.protocol.record import Waiting
 from fedsyn.table.data.options import FileOptions, written_as
 from fedsyn.table.data.writers import starts_as

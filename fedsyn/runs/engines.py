@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.nodes.service.files import try_lock
-from fedsyn.nodes.service.identities import load_operator_key
+from fedsyn.files import try_lock
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.keys.identities import load_operator_key
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
 from fedsyn.runs.deployment import brought_to_its_end, run_elsewhere, superlink_of
@@ -184,8 +184,8 @@ def simulation_grid(config: RunConfig, prepared: Prepared) -> Iterator[InProcess
 def _ray_grid(
     config: RunConfig, prepared: Prepared, nodes: Sequence[Mapping[str, Any]], run_config: Mapping[str, str]
 ) -> InProcessGrid:
-    from fedsyn.nodes.flower.ray_cluster import Cluster, Needs
-    from fedsyn.nodes.flower.ray_grid import RayGrid
+    from fedsyn.flower.ray_cluster import Cluster, Needs
+    from fedsyn.flower.ray_grid import RayGrid
     from fedsyn.runs.holders import app, packed_store
 
     settings = config.runtime.ray or RayNode()

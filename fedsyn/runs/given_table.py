@@ -1,7 +1,7 @@
 """A table that was made elsewhere, in the place of a mechanism: the holders are asked how good it is, nothing else.
 
 In a deployment it travels with the run's configuration, as codes: holders see it anyway, it is what they are asked
-about. An operator's order (`fedsyn.runs.orders`) binds the configuration and so what the question costs, not the table.
+about. An operator's order (`fedsyn.wire.orders`) binds the configuration and so what the question costs, not the table.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.evaluation.record import FEDERATED_FILE
+from fedsyn.flower import Grid
 from fedsyn.inference import EmpiricalModel
-from fedsyn.nodes.flower import Grid
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.registry import strategy_class
 from fedsyn.runs.directory import GIVEN_FILE, write_json

@@ -36,22 +36,22 @@ import numpy.typing as npt
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import CellError, ConfigError, DataError, NodeError
-from fedsyn.nodes.flower import Context
-from fedsyn.nodes.flower.bridge import read_state, write_state
-from fedsyn.nodes.flower.direct import TableApp
-from fedsyn.nodes.service.identities import load_identities, simulated_identities
+from fedsyn.flower import Context
+from fedsyn.flower.bridge import read_state, write_state
+from fedsyn.flower.direct import TableApp
+from fedsyn.keys.identities import load_identities, simulated_identities
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.protocol.finding import FOUND, FindingClient
-from fedsyn.protocol.wire.holder import Account, Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.open_tables import read_own
 from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
 from fedsyn.runs.run_config import config_of, store_of
 from fedsyn.selection.views import ModelView, pooled_view
-from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
+from fedsyn.wire.holder import Account, Holder
 
 if TYPE_CHECKING:
     from flwr.client import Client

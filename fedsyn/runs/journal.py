@@ -41,7 +41,7 @@ from typing import IO, Any
 import numpy as np
 
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.nodes.service.files import sync_folder, try_lock
+from fedsyn.files import sync_folder, try_lock
 from fedsyn.privacy import Ledger
 from fedsyn.version import __version__
 

@@ -19,10 +19,10 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.inference.capacity import require_room
+from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.protocol.contract import check_open
 from fedsyn.protocol.room import require_feasible
 from fedsyn.registry import contract_class
-from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
 

@@ -1,4 +1,4 @@
-"""The refusals that `fedsyn node serve` and a plain SuperNode share; `fedsyn.nodes.node.answering` has all of a node.
+"""The refusals that `fedsyn node serve` and a plain SuperNode share; `fedsyn.node.answering` has all of a node.
 
 Each refusal is a fixed sentence about the run's configuration and what the holder agreed to, never about a row.
 """

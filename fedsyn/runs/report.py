@@ -31,9 +31,9 @@ from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.evaluation.verdict import few
+from fedsyn.files import write_text
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
-from fedsyn.nodes.service.files import write_text
 from fedsyn.output import cell
 from fedsyn.registry import installed_only
 from fedsyn.runs.directory import (

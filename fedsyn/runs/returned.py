@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fedsyn.errors import RunError
-from fedsyn.nodes.service.files import PUBLIC, replace_synced
+from fedsyn.files import PUBLIC, replace_synced
 from fedsyn.runs.directory import RESULTS
 
 #: Bytes of all files of a run directory that come back, compressed and unpacked.
@@ -81,7 +81,7 @@ def lines_of(data: bytes, run: str, public: bytes) -> list[str]:
         run: name of the run.
         public: X25519 key of its starter.
     """
-    from fedsyn.aggregation.secagg.primitives import KeyPair, seal
+    from fedsyn.crypto.primitives import KeyPair, seal
 
     pair = KeyPair()
     sealed = pair.public + seal(_key(pair.agree(public), run, pair.public, public), data, run.encode())
@@ -104,7 +104,7 @@ def unpacked(log: str, run: str, secret: bytes, out: Path) -> list[Path]:
     Raises:
         RunError: they were not sent to this key, or are no files of a run.
     """
-    from fedsyn.aggregation.secagg.primitives import KEY, KeyPair, unseal
+    from fedsyn.crypto.primitives import KEY, KeyPair, unseal
 
     sealed = _together(log, run)
     if sealed is None:
@@ -146,6 +146,6 @@ def _found(log: str) -> Iterable[tuple[str, int, int, str]]:
 
 
 def _key(shared: bytes, run: str, sender: bytes, receiver: bytes) -> bytes:
-    from fedsyn.aggregation.secagg.primitives import derive
+    from fedsyn.crypto.primitives import derive
 
     return derive(shared, _BOUND, run.encode(), (), (sender, receiver))

@@ -10,7 +10,7 @@ from typing import Any
 from fedsyn.config import RunConfig
 from fedsyn.errors import InputError, Lost, RunError
 from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.nodes.flower import Grid
+from fedsyn.flower import Grid
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.opening import Opening

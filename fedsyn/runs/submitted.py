@@ -19,12 +19,12 @@ from typing import Any
 
 from fedsyn.config import FORMAT, RunConfig
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.nodes.service.files import replace_synced
+from fedsyn.files import replace_synced
 from fedsyn.registry import contract_class
 from fedsyn.runs import journal
 from fedsyn.runs.directory import default_out, is_complete, write_json
-from fedsyn.runs.orders import is_run_name
 from fedsyn.table.schema import Schema
+from fedsyn.wire.orders import is_run_name
 
 FILE = "run.json"
 

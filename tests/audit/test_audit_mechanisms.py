@@ -21,8 +21,8 @@ from fedsyn.plugins.clients.flaim import FedNaiveBayesClient
 from fedsyn.privacy import _noise
 from fedsyn.privacy.unit import ClientUnit
 from fedsyn.protocol.client import Sizes, answers
-from fedsyn.protocol.wire.holder import Call
 from fedsyn.registry import contract_class
+from fedsyn.wire.holder import Call
 
 DELTA = 0.01
 # Few runs: 20 in each world. At epsilon = 0.4 a test that is right in all 40 is a refutation already.

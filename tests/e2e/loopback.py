@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from fedsyn import yamlio
-from fedsyn.nodes.lifetime.node_ledger import init_ledger
-from fedsyn.nodes.service.files import write_new
+from fedsyn.files import write_new
+from fedsyn.ledgers.node_ledger import init_ledger
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).resolve().parents[2]

@@ -15,8 +15,8 @@ from test_crypto_service import CryptoServices
 from test_engines import read_lines
 
 from fedsyn.errors import ConfigError
+from fedsyn.keys.identities import new_identity
 from fedsyn.loading import load_config
-from fedsyn.nodes.service.identities import new_identity
 
 pytest.importorskip("tenseal")
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]

@@ -29,40 +29,40 @@ from loopback import BIN, environment, free_port, stop
 
 from fedsyn import yamlio
 from fedsyn.aggregation.base import Limits
-from fedsyn.aggregation.secagg.primitives import KeyPair, apply_masks
-from fedsyn.aggregation.store.crypto import CryptoKey
 from fedsyn.config import RunConfig, RuntimeNode, load_options
 from fedsyn.crypto.fhe.bfv import BfvComputation, DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import Parameters
 from fedsyn.crypto.fhe.plan import parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
+from fedsyn.crypto.primitives import KeyPair, apply_masks
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.front.testing.bench import equal_arrays
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.nodes.lifetime.party_ledger import PartyLines, read_party_lines
-from fedsyn.nodes.parties import connect, messages
-from fedsyn.nodes.parties.boxes import Pads, of_deal, of_sum, opening_of, seal_box
-from fedsyn.nodes.parties.crypto import KeyHolder, pooled_noise
-from fedsyn.nodes.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, TotalOrder, sealed_for
-from fedsyn.nodes.parties.lines import LINE, LOST, TAG, cut
-from fedsyn.nodes.parties.local import LocalCryptoParty
-from fedsyn.nodes.parties.remote import RemoteCryptoParty
-from fedsyn.nodes.parties.sealing import DealFacts
-from fedsyn.nodes.parties.serving import METHOD
-from fedsyn.nodes.parties.steps import types_of
-from fedsyn.nodes.service.identities import simulated_identities
-from fedsyn.nodes.service.party_keys import load_credentials
-from fedsyn.nodes.service.tls import channel_to
+from fedsyn.keys.identities import simulated_identities
+from fedsyn.keys.party_keys import load_credentials
+from fedsyn.keys.tls import channel_to
+from fedsyn.ledgers.party_ledger import PartyLines, read_party_lines
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
-from fedsyn.protocol.wire.envelope import Arrays
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
 from fedsyn.settings import PartyCard
+from fedsyn.stores.crypto import CryptoKey
+from fedsyn.stores.parties import connect, messages
+from fedsyn.stores.parties.boxes import Pads, of_deal, of_sum, opening_of, seal_box
+from fedsyn.stores.parties.crypto import KeyHolder, pooled_noise
+from fedsyn.stores.parties.interface import Announcement, Begun, ChooseOrder, OpenOrder, TotalOrder, sealed_for
+from fedsyn.stores.parties.lines import LINE, LOST, TAG, cut
+from fedsyn.stores.parties.local import LocalCryptoParty
+from fedsyn.stores.parties.remote import RemoteCryptoParty
+from fedsyn.stores.parties.sealing import DealFacts
+from fedsyn.stores.parties.serving import METHOD
+from fedsyn.stores.parties.steps import types_of
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.envelope import Arrays
 
 pytest.importorskip("tenseal")
 

@@ -14,8 +14,8 @@ import pytest
 from loopback import BIN
 from resuming import Machines, ended, rounds, wait_for
 
-from fedsyn.nodes.lifetime.node_ledger import NodeLedger
-from fedsyn.nodes.node.file import load_node_file
+from fedsyn.ledgers.node_ledger import NodeLedger
+from fedsyn.node.file import load_node_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 

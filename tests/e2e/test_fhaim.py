@@ -21,10 +21,10 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import load_config, parse_config
 from fedsyn.privacy import DistributedNoise, _noise
 from fedsyn.protocol.driving import Driver
-from fedsyn.protocol.wire.requests import Choose, Open
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_tables
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.requests import Choose, Open
 
 pytest.importorskip("tenseal")
 pytestmark = pytest.mark.xdist_group("fhe")
@@ -200,7 +200,7 @@ def test_what_a_holder_receives_does_not_depend_on_the_other_ones_columns(split:
 def views(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     """What the crypto party decrypts, with what it was asked for; and what it answers."""
     from fedsyn.crypto.fhe.bfv import BfvReader
-    from fedsyn.nodes.parties.crypto import KeyHolder
+    from fedsyn.stores.parties.crypto import KeyHolder
 
     seen: dict[str, list[Any]] = {"slots": [], "answers": []}
     slots = BfvReader.slots
@@ -262,8 +262,8 @@ def test_what_is_opened_carries_the_clients_noise(views: dict[str, list[Any]]) -
 def test_the_server_holds_no_key_and_no_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its state in the middle of a run: from the store's server half no secret key can be reached but through the
     crypto party that a simulation plays, and no array in it has the exact counts."""
-    from fedsyn.aggregation.store.fhe_server import FheServer
     from fedsyn.crypto.fhe.seal import SecretKeys
+    from fedsyn.stores.fhe_server import FheServer
 
     found: list[Any] = []
     opened = FheServer.open

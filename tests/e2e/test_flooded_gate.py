@@ -21,10 +21,10 @@ from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from loopback import free_port
 
-from fedsyn.nodes.deploy.init import init
-from fedsyn.nodes.deploy.plan import FederationPlan
-from fedsyn.nodes.deploy.superlink import SuperLinkProcess, agree, control_of
-from fedsyn.nodes.flower.fleet import Contact, Endpoint, connect, load_key
+from fedsyn.deploy.init import init
+from fedsyn.deploy.plan import FederationPlan
+from fedsyn.deploy.superlink import SuperLinkProcess, agree, control_of
+from fedsyn.flower.fleet import Contact, Endpoint, connect, load_key
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 #: Times the memory that it had before: a hundred TLS connections with 64 KiB each cost it 0.3.

@@ -49,7 +49,7 @@ SERVER = """
 from fedsyn.privacy import sigma_for_rho
 from fedsyn.protocol.client import Marginals, OneWay
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.protocol.wire.requests import Sum
+from fedsyn.wire.requests import Sum
 from halves.client import PairsClient
 
 

@@ -111,7 +111,7 @@ def test_a_run_survives_the_death_of_every_part_of_its_nodes(nodes: Nodes) -> No
 
     def killer() -> None:
         nodes.until(lambda: nodes.asked(0) >= 4)
-        kill(nodes.processes(0, "fedsyn.nodes.node.worker"))
+        kill(nodes.processes(0, "fedsyn.node.worker"))
         dead.append("worker")
         nodes.until(lambda: nodes.asked(1) >= 6)
         whole = nodes.processes(1)

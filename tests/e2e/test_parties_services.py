@@ -27,19 +27,19 @@ from fedsyn.config import RunConfig, load_options
 from fedsyn.errors import RunError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.nodes.lifetime.party_ledger import PartyLines, read_party_lines
-from fedsyn.nodes.parties import messages
-from fedsyn.nodes.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
-from fedsyn.nodes.parties.lines import LINE, LOST, TAG, cut
-from fedsyn.nodes.parties.remote import RemoteParties
-from fedsyn.nodes.parties.sealing import seal_deal
-from fedsyn.nodes.parties.serving import METHOD
-from fedsyn.nodes.service.party_keys import load_credentials
-from fedsyn.nodes.service.tls import channel_to
+from fedsyn.keys.party_keys import load_credentials
+from fedsyn.keys.tls import channel_to
+from fedsyn.ledgers.party_ledger import PartyLines, read_party_lines
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms
 from fedsyn.settings import PartyCard
+from fedsyn.stores.parties import messages
+from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
+from fedsyn.stores.parties.lines import LINE, LOST, TAG, cut
+from fedsyn.stores.parties.remote import RemoteParties
+from fedsyn.stores.parties.sealing import seal_deal
+from fedsyn.stores.parties.serving import METHOD
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.stored import StoredLayout
 

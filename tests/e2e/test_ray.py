@@ -25,7 +25,7 @@ from test_engines import assert_same_result, read_lines
 
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
-from fedsyn.runs.sweep.results import read_cell
+from fedsyn.sweep.results import read_cell
 
 
 @pytest.fixture(autouse=True, scope="module")

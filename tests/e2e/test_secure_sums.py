@@ -16,14 +16,14 @@ from loopback import Federation as Loopback
 from scipy import stats
 from test_engines import assert_same_result, fedsyn_run, read_lines, without_times
 
+from fedsyn.flower import Message
+from fedsyn.flower.messages import read_reply
 from fedsyn.front.testing.bench import equal_arrays
 from fedsyn.front.testing.faults import Fault, garble, vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import AwkwardTable
+from fedsyn.keys.identities import new_identity
 from fedsyn.loading import load_config
-from fedsyn.nodes.flower import Message
-from fedsyn.nodes.flower.messages import read_reply
-from fedsyn.nodes.service.identities import new_identity
 from fedsyn.runs.engines import run
 from fedsyn.table.schema import CategoricalColumn, Column, Schema
 

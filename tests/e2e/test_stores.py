@@ -14,20 +14,20 @@ from test_engines import fedsyn_run, read_lines
 
 from fedsyn.config import RuntimeNode
 from fedsyn.errors import ConfigError, ProtocolError, RunError
+from fedsyn.flower import Message
+from fedsyn.flower.messages import read_reply
 from fedsyn.front.testing.bench import equal_arrays
 from fedsyn.front.testing.faults import garble, vanish
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.loading import load_config, parse_config
-from fedsyn.nodes.flower import Message
-from fedsyn.nodes.flower.messages import read_reply
-from fedsyn.nodes.parties.local import LocalParties
 from fedsyn.protocol.exchange import Exchange
 from fedsyn.protocol.stored import Answers
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.engines import run
+from fedsyn.stores.parties.local import LocalParties
+from fedsyn.wire.holder import Holder
 
 pytestmark = pytest.mark.xdist_group("flower")
 

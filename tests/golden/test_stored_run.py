@@ -19,8 +19,8 @@ from fedsyn.config import FORMAT
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.front.cli import app
 from fedsyn.runs.directory import load_metrics, read_facts, read_rounds
-from fedsyn.runs.sweep.report import report_folder
 from fedsyn.settings import AggregationNode, FederationNode, InferenceNode
+from fedsyn.sweep.report import report_folder
 
 STORED = Path(__file__).parent / "run_format_1"
 

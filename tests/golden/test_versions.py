@@ -19,9 +19,9 @@ import pytest
 
 import fedsyn
 from fedsyn.errors import BudgetExceeded, ConfigError
-from fedsyn.nodes.lifetime.party_ledger import PartyLedger, read_party_lines
-from fedsyn.nodes.parties.policy import load_party_file
+from fedsyn.ledgers.party_ledger import PartyLedger, read_party_lines
 from fedsyn.privacy import PrivacyBudget
+from fedsyn.stores.parties.policy import load_party_file
 
 ROOT = Path(__file__).resolve().parents[2]
 LAST = "8444e438"
@@ -135,7 +135,7 @@ def test_a_partys_ledger_goes_to_and_fro_between_versions(last: Path, tmp_path: 
         run = f"{number:064x}"
         code = (
             "from pathlib import Path; from fedsyn.privacy import PrivacyBudget\n"
-            "from fedsyn.nodes.lifetime.party_ledger import PartyLedger\n"
+            "from fedsyn.ledgers.party_ledger import PartyLedger\n"
             f"book = PartyLedger(Path({str(ledger)!r}), PrivacyBudget(4.0, 1e-5)); print(repr(book.spent))\n"
             f"book.begin({run!r}, 0.01); book.charge({run!r}, 0.00{number + 1}, name='open')\n"
             + ("" if number == 1 else f"book.end({run!r})\n")  # one that was killed

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fedsyn.nodes.lifetime.limits import CHOICE, DAY, Cost, LifetimeLimits, adding, capacity, epsilon_of, total
+from fedsyn.ledgers.limits import CHOICE, DAY, Cost, LifetimeLimits, adding, capacity, epsilon_of, total
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,

@@ -9,9 +9,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.table.private_bins.facts import PrivateColumns
-from fedsyn.table.private_bins.prefixes import PrefixTree, is_word, level_counts
-from fedsyn.table.private_bins.ranges import (
+from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.prefixes import PrefixTree, is_word, level_counts
+from fedsyn.private_bins.ranges import (
     NoisyGrid,
     allot,
     cuts,

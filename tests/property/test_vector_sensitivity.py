@@ -19,11 +19,11 @@ from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.plugins.clients.sketch_aim import FINEST, FirstLook, MeasureAll, Residuals, Sketches
-from fedsyn.protocol.wire.holder import Call
-from fedsyn.protocol.wire.requests import Layout
 from fedsyn.randomness import Randomness
 from fedsyn.selection.groups import grouping_keys
 from fedsyn.table.counting.residuals import cost
+from fedsyn.wire.holder import Call
+from fedsyn.wire.requests import Layout
 
 VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
 ROUNDING = 1.0 + 1e-12

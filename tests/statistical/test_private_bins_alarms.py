@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedsyn.table.private_bins.prefixes import SYMBOLS, PrefixTree
-from fedsyn.table.private_bins.ranges import FALSE_ALARM, significant_range, threshold, universe
+from fedsyn.private_bins.prefixes import SYMBOLS, PrefixTree
+from fedsyn.private_bins.ranges import FALSE_ALARM, significant_range, threshold, universe
 
 _TABLES, _RATE = 4_000, 0.05
 _LOW, _HIGH = 195 - 5 * 14, 200 + 5 * 14

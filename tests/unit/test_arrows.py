@@ -19,40 +19,32 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
 AROUND = ("tests", "experiments", "benchmarks", "claims", "docs")
 
-# From the top down. A module imports from its own room and from the rows below it; rooms of one row do not know each
-# other. The longest name that fits says where a module stands.
+# The floors, from the top down: top folders and single files of `fedsyn`, and the plug-ins' folders. A module imports
+# from its own folder and from the floors below it; folders of one floor do not know each other.
+# docs/architecture.md draws the same floors.
 LEVELS: tuple[tuple[str, ...], ...] = (
-    ("fedsyn.front.cli", "fedsyn.server_app", "fedsyn.client_app"),  # the doors
     ("fedsyn",),  # the public face: fedsyn/__init__.py alone
     ("fedsyn.testing",),
-    ("fedsyn.front.testing", "fedsyn.front"),
-    ("fedsyn.nodes.deploy",),
-    ("fedsyn.runs.sweep", "fedsyn.nodes.node"),
+    ("fedsyn.front",),
+    ("fedsyn.server_app", "fedsyn.client_app", "fedsyn.sweep", "fedsyn.node", "fedsyn.deploy"),
     ("fedsyn.runs",),
-    ("fedsyn.evaluation.report", "fedsyn.loading", "fedsyn.evaluation.analysis"),
-    ("fedsyn.plugins.strategies", "fedsyn.plugins.partitioners"),
+    ("fedsyn.plugins.strategies",),
     ("fedsyn.plugins.clients",),
     ("fedsyn.protocol",),
-    ("fedsyn.aggregation.store",),
-    ("fedsyn.nodes.parties",),
-    ("fedsyn.nodes.lifetime",),
-    ("fedsyn.nodes.service",),
-    ("fedsyn.aggregation", "fedsyn.nodes.flower"),
-    ("fedsyn.protocol.wire", "fedsyn.crypto.fhe", "fedsyn.evaluation"),
-    ("fedsyn.selection", "fedsyn.table.private_bins"),
-    ("fedsyn.inference",),
-    ("fedsyn.table.counting",),
-    ("fedsyn.table.data",),
-    ("fedsyn.table.schema",),
-    ("fedsyn.config", "fedsyn.registry"),
-    ("fedsyn.settings",),
-    ("fedsyn.privacy",),
-    ("fedsyn.domain", "fedsyn.crypto.mpc", "fedsyn.randomness", "fedsyn.capabilities"),
-    ("fedsyn.yamlio",),
-    ("fedsyn.bounded",),
-    ("fedsyn.notebook",),
+    ("fedsyn.stores",),
+    ("fedsyn.aggregation", "fedsyn.flower"),
+    ("fedsyn.wire",),
+    ("fedsyn.keys", "fedsyn.loading", "fedsyn.plugins.partitioners"),
+    ("fedsyn.evaluation", "fedsyn.crypto"),
+    ("fedsyn.selection",),
+    ("fedsyn.inference", "fedsyn.private_bins"),
+    ("fedsyn.ledgers", "fedsyn.table"),
+    ("fedsyn.config",),
+    ("fedsyn.settings", "fedsyn.registry"),
+    ("fedsyn.capabilities", "fedsyn.privacy", "fedsyn.yamlio"),
+    ("fedsyn.randomness", "fedsyn.files", "fedsyn.health", "fedsyn.bounded", "fedsyn.notebook"),
     ("fedsyn.errors",),
-    ("fedsyn.output", "fedsyn.version", "fedsyn.plugins", "fedsyn.nodes", "fedsyn.crypto", "fedsyn.table"),
+    ("fedsyn.output", "fedsyn.version", "fedsyn.domain", "fedsyn.plugins"),
 )
 
 # Plug-ins: the core names their classes by path and imports none of them.
@@ -249,11 +241,11 @@ def test_no_file_bends_the_path() -> None:
     ("importer", "line", "imported"),
     [
         ("fedsyn/inference/gum.py", "from fedsyn.selection import scores", "fedsyn.selection.scores"),
-        ("fedsyn/protocol/wire/messages.py", "from fedsyn.aggregation.base import Summed", "fedsyn.aggregation.base"),
+        ("fedsyn/wire/messages.py", "from fedsyn.aggregation.base import Summed", "fedsyn.aggregation.base"),
         ("clients/aim.py", "import fedsyn.plugins.strategies.aim", "fedsyn.plugins.strategies.aim"),
         ("fedsyn/server_app.py", "def f():\n    from fedsyn.client_app import app", "fedsyn.client_app"),
         ("fedsyn/table/data/sources.py", "if TYPE_CHECKING:\n    from fedsyn import run", "fedsyn"),
-        ("fedsyn/table/private_bins/__init__.py", "from fedsyn.selection.scores import l1", "fedsyn.selection.scores"),
+        ("fedsyn/private_bins/__init__.py", "from fedsyn.selection.scores import l1", "fedsyn.selection.scores"),
     ],
 )
 def test_an_arrow_against_the_order_is_found(importer: str, line: str, imported: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from fedsyn.aggregation import PROTOCOLS
-from fedsyn.aggregation.store import STORES
 from fedsyn.capabilities import CAPABILITIES, Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
@@ -13,6 +12,7 @@ from fedsyn.front.testing.harness import config_of
 from fedsyn.loading import parse_config
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import NORMS
+from fedsyn.stores import STORES
 
 ALL = pytest.mark.parametrize("one", CAPABILITIES.values(), ids=list(CAPABILITIES))
 

@@ -11,7 +11,7 @@ import yaml
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.loading import load_config, parse_config, released_config
-from fedsyn.runs.sweep.spec import cell_id
+from fedsyn.sweep.spec import cell_id
 
 ROOT = Path(__file__).resolve().parents[2]
 

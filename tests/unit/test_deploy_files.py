@@ -25,11 +25,11 @@ import pytest
 import yaml
 from test_docs import parse
 
+from fedsyn.flower.minors import KNOWN
 from fedsyn.front.cli import app
-from fedsyn.nodes.flower.minors import KNOWN
-from fedsyn.nodes.node.file import NodeFile
-from fedsyn.nodes.parties.policy import PartyFile
-from fedsyn.nodes.service.health import Health, Metrics, Requests, SpentBudget, pages_of
+from fedsyn.health import Health, Metrics, Requests, SpentBudget, pages_of
+from fedsyn.node.file import NodeFile
+from fedsyn.stores.parties.policy import PartyFile
 from fedsyn.table.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -315,11 +315,11 @@ def printed_metrics() -> set[str]:
     """Names of every metric that a node, a SuperLink and a party print."""
     told, budget = set[str](), SpentBudget(0.0, 1.0, 1e-6, 0)
     for service, what, file in (
-        ("node", "requests", "nodes/node/connection"),
-        ("party", "orders", "nodes/parties/serving"),
+        ("node", "requests", "node/connection"),
+        ("party", "orders", "stores/parties/serving"),
     ):
         told |= {*Health(service, "x", (), Requests(what, "outcome"), budget, figures=_figures(file)).metrics()}
-    return told | {*Health("link", "x", (), figures=_figures("nodes/deploy/superlink")).metrics()}
+    return told | {*Health("link", "x", (), figures=_figures("deploy/superlink")).metrics()}
 
 
 def _figures(file: str) -> Metrics:

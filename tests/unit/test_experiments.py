@@ -18,8 +18,8 @@ from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.evaluation.real.metrics import metric_named
 from fedsyn.loading import parse_config
 from fedsyn.registry import partitioner as make_partitioner
-from fedsyn.runs.sweep import load_sweep
-from fedsyn.runs.sweep.spec import Sweep
+from fedsyn.sweep import load_sweep
+from fedsyn.sweep.spec import Sweep
 
 pytestmark = pytest.mark.thorough
 

@@ -32,9 +32,9 @@ from fedsyn.bounded import MOST_LINES, json_lines, json_of, read_bytes
 from fedsyn.config import WorkloadNode
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, InputError, SchemaError
-from fedsyn.nodes.node.rest import seal_table
-from fedsyn.runs.sweep import load_sweep, run_sweep
-from fedsyn.runs.sweep.report import report_folder
+from fedsyn.node.rest import seal_table
+from fedsyn.sweep import load_sweep, run_sweep
+from fedsyn.sweep.report import report_folder
 from fedsyn.table.counting import candidates
 from fedsyn.table.schema import Schema
 
@@ -583,7 +583,7 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
 
 
 def test_a_card_or_roster_of_others_is_read_within_bounds(tmp_path: Path) -> None:
-    from fedsyn.nodes.service.identities import load_identities, new_identity
+    from fedsyn.keys.identities import load_identities, new_identity
 
     new_identity(tmp_path / "key")
     (tmp_path / "roster.yaml").write_text(_merged(9), encoding="utf-8")

@@ -17,11 +17,11 @@ from jinja2 import UndefinedError
 from parsed import nodes_of
 from test_arrows import ROOT, sources
 
+from fedsyn.deploy.federation import joined
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table
-from fedsyn.nodes.deploy.federation import joined
 from fedsyn.output import filled, markdown, plain, reason
 
 pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
@@ -187,7 +187,7 @@ def test_what_writes_markdown_escapes_it() -> None:
     listed = {
         "fedsyn/runs/directory.py": "the name alone; what is written is made by report/run_page.py",
         "fedsyn/front/archive.py": "writes what report/run_page.py made",
-        "fedsyn/nodes/deploy/texts.py": "YAML, each value as yamlio writes it",
+        "fedsyn/deploy/texts.py": "YAML, each value as yamlio writes it",
     }
     named = {
         path
@@ -196,7 +196,7 @@ def test_what_writes_markdown_escapes_it() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".md")
     }
     fills = {path for path in named if "filled(" in sources()[path]}
-    assert fills | set(listed) == named >= {"fedsyn/evaluation/report/run_page.py", "fedsyn/nodes/deploy/init.py"}
+    assert fills | set(listed) == named >= {"fedsyn/evaluation/report/run_page.py", "fedsyn/deploy/init.py"}
 
 
 def test_what_writes_html_is_a_template() -> None:
@@ -250,8 +250,8 @@ def test_what_is_put_into_a_template_is_text() -> None:
     hostile = f"a](http://x) <script>{HOSTILE}\n# b"
     plan = SimpleNamespace(name=hostile, port=1, hosts=["h"], parties=[("[p](q)", "host:1")], insecure=False)
     values = {"plan": plan, "seen": "w", "schema": True, "joined": joined, "wheel": None, "digest": None, "extra": ""}
-    text = filled("nodes/deploy", "operator.md", **values)
+    text = filled("deploy", "operator.md", **values)
     assert plain(text) == text and "<script>" not in text and "\n# b" not in text
     assert "](http" not in text.replace("\\]", "") and r"\[p\](q)" in text
     with pytest.raises(UndefinedError, match="seen"):
-        filled("nodes/deploy", "operator.md", **{name: value for name, value in values.items() if name != "seen"})
+        filled("deploy", "operator.md", **{name: value for name, value in values.items() if name != "seen"})

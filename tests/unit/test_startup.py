@@ -28,7 +28,7 @@ _RUNS = ["flwr", "grpc", "cryptography", "scipy.stats", "pandas", "pyarrow", "ji
             "from fedsyn.table.data.cells import read_cells; read_cells('rows.csv', {'separator': ';'})",
             ["fedsyn.config", "scipy", "flwr"],
         ),
-        (  # what a holder's node leaves out: tests/unit/nodes/flower/test_client_app.py
+        (  # what a holder's node leaves out: tests/unit/flower/test_client_app.py
             "import fedsyn.runs.engines, fedsyn.front.archive",
             ["flwr.superlink", "sqlalchemy", "fastapi", "alembic", "sklearn", "altair", "ray", "jax", "scipy.stats"],
         ),

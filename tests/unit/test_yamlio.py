@@ -13,9 +13,9 @@ import yaml
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError
+from fedsyn.keys.identities import load_identities, new_identity
 from fedsyn.loading import load_config
-from fedsyn.nodes.service.identities import load_identities, new_identity
-from fedsyn.runs.sweep import load_sweep
+from fedsyn.sweep import load_sweep
 from fedsyn.table.schema import Schema
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,9 +12,9 @@ from flwr.common.secure_aggregation.secaggplus_constants import RECORD_KEY_CONFI
 from flwr.compat.client.client import Client
 from flwr.compat.client.numpy_client import NumPyClient
 
-from fedsyn.nodes.flower import ClientApp, Context, Message
-from fedsyn.nodes.flower.bridge import bridge
-from fedsyn.protocol.wire.envelope import ENVELOPE
+from fedsyn.flower import ClientApp, Context, Message
+from fedsyn.flower.bridge import bridge
+from fedsyn.wire.envelope import ENVELOPE
 
 from .vector import counts, from_text, make_client
 

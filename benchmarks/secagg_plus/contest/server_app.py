@@ -20,7 +20,7 @@ from flwr.server.strategy import FedAvg
 from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 from flwr.server.workflow.default_workflows import default_fit_workflow
 
-from fedsyn.nodes.flower import Context, Grid, Message, ServerApp
+from fedsyn.flower import Context, Grid, Message, ServerApp
 
 from .vector import LARGEST, Clock, Facts, Taken, counts, from_text, make_strategy, write_results
 

@@ -18,19 +18,19 @@ from flwr.compat.client.client import Client
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
+from fedsyn.flower import ConfigRecord, Context
 from fedsyn.inference import Measurement
+from fedsyn.keys.identities import simulated_identities
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import ConfigRecord, Context
-from fedsyn.nodes.service.identities import simulated_identities
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.client import TableClient, answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.protocol.wire.holder import Call, Holder
-from fedsyn.protocol.wire.requests import Layout, Sum, Summed, SumRequest
 from fedsyn.randomness import Randomness
 from fedsyn.registry import MECHANISMS, MechanismEntry
 from fedsyn.settings import Node
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 
 NAME = "bench_vector"
 LARGEST = 4  # of a client's counts

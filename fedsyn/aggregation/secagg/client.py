@@ -27,7 +27,7 @@ from fedsyn.aggregation.secagg.facts import (
     layer_key,
     mask_key,
 )
-from fedsyn.aggregation.secagg.primitives import (
+from fedsyn.crypto.primitives import (
     KEY,
     SIGNATURE,
     TAG,

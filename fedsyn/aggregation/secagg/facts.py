@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.aggregation.secagg import wire
-from fedsyn.aggregation.secagg.primitives import derive as derive_key
-from fedsyn.aggregation.secagg.primitives import key_stream, seal, unseal
 from fedsyn.aggregation.secagg.size import Size, derive
+from fedsyn.crypto.primitives import derive as derive_key
+from fedsyn.crypto.primitives import key_stream, seal, unseal
 from fedsyn.errors import ConfigError, ProtocolError, refuse
 
 EPOCHS = 16  # of a setup; each has keys of its own, and ends when one of them was revealed

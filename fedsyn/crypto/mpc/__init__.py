@@ -57,7 +57,7 @@ it uses (then it sends wrong messages, as above). All masks, triples and coins t
 the third stream, whose key two honest parties drew and told each other.
 
 *What comes in* must be the same at both holders of each slot: parties compare digests of what clients deal
-(`fedsyn.nodes.parties.party.Deals`). Copies of an honest client's slots need no comparison.
+(`fedsyn.stores.parties.party.Deals`). Copies of an honest client's slots need no comparison.
 
 **Not covered.** What the opened values say by themselves. Lengths, bounds and the program are public. A party can
 always end the computation. Python wipes no secrets.

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.report.style import chart_config
 from fedsyn.evaluation.report.tables import Table
-from fedsyn.nodes.service.files import PUBLIC, make_folder, replace_synced
+from fedsyn.files import PUBLIC, make_folder, replace_synced
 from fedsyn.table.data.fetch import cache_dir
 from fedsyn.version import installing
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from fedsyn.evaluation.report.figures import INSTALL, Figure, drawable, runtime, save_figures
 from fedsyn.evaluation.report.style import PALETTE, PALETTE_DARK, chart_config
 from fedsyn.evaluation.report.tables import Table
-from fedsyn.nodes.service.files import write_text
+from fedsyn.files import write_text
 from fedsyn.output import filled
 from fedsyn.version import __version__
 

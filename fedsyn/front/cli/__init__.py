@@ -11,7 +11,6 @@ from typing import Annotated
 
 import typer
 
-from fedsyn import __version__
 from fedsyn.front.cli.console import out_console, say_what_is_logged
 from fedsyn.front.cli.deploy import app as deploy_app
 from fedsyn.front.cli.ending import ended
@@ -26,6 +25,7 @@ from fedsyn.front.cli.schemas import app as schema_app
 from fedsyn.front.cli.sweeps import compare, report, sweep
 from fedsyn.front.cli.tables import analyse, evaluate, sample
 from fedsyn.output import no_tracebacks
+from fedsyn.version import __version__
 
 app = typer.Typer(
     name="fedsyn",

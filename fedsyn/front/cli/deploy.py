@@ -28,11 +28,11 @@ from fedsyn.output import log_handler, say
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
-    from fedsyn.nodes.deploy.changes import HolderChange
-    from fedsyn.nodes.deploy.federation import OperatorFolder
-    from fedsyn.nodes.deploy.init import NewFederation
-    from fedsyn.nodes.deploy.plan import Approval, FederationPlan
-    from fedsyn.nodes.deploy.status import Status
+    from fedsyn.deploy.changes import HolderChange
+    from fedsyn.deploy.federation import OperatorFolder
+    from fedsyn.deploy.init import NewFederation
+    from fedsyn.deploy.plan import Approval, FederationPlan
+    from fedsyn.deploy.status import Status
 
 app = typer.Typer(help="Run a federation on real machines: its files, its SuperLink, its runs.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ _SEND_LINE = "send this line of their roster.yaml to {others}; they compare it w
 
 def _place(folder: Path) -> OperatorFolder:
     """Return where a federation's files lie."""
-    from fedsyn.nodes.deploy.federation import place_of
+    from fedsyn.deploy.federation import place_of
 
     return place_of(folder)
 
@@ -83,8 +83,8 @@ def init(
     ] = None,
 ) -> None:
     """Write one folder each for the operator, every data holder and every party, with its keys and instructions."""
-    from fedsyn.nodes.deploy.init import init as write
-    from fedsyn.nodes.deploy.plan import APPROVALS, FederationPlan, split_names, split_parties
+    from fedsyn.deploy.init import init as write
+    from fedsyn.deploy.plan import APPROVALS, FederationPlan, split_names, split_parties
 
     if approval not in APPROVALS:
         near = nearest(approval, APPROVALS)
@@ -111,7 +111,7 @@ def init(
 @app.command()
 def link(folder: FolderArgument = HERE) -> None:
     """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
-    from fedsyn.nodes.deploy.superlink import SuperLinkService, only_one
+    from fedsyn.deploy.superlink import SuperLinkService, only_one
 
     place = _place(folder)
     log = logging.getLogger("fedsyn.link")
@@ -145,7 +145,7 @@ def run(
 @contextmanager
 def linked(folder: Path, config: Path | None, assignments: Sequence[str]) -> Iterator[tuple[RunConfig, dict[int, str]]]:
     """What is to run on a federation whose SuperLink can be reached, and its holders' names by partition."""
-    from fedsyn.nodes.deploy.ordering import addressed, configuration, connected, require_link
+    from fedsyn.deploy.ordering import addressed, configuration, connected, require_link
 
     place = _place(folder)
     federation = place.load()
@@ -164,7 +164,7 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show who is online and since when, and the latest runs. Exit code 1 if 'deploy link' is not running."""
-    from fedsyn.nodes.deploy.status import status as look
+    from fedsyn.deploy.status import status as look
 
     found = look(_place(folder))
     if as_json:
@@ -181,7 +181,7 @@ def log(
     folder: FolderArgument = HERE,
 ) -> None:
     """Print the log of a run's server until the run has finished."""
-    from fedsyn.nodes.deploy.status import follow_log
+    from fedsyn.deploy.status import follow_log
 
     follow_log(_place(folder), run_name, say)
 
@@ -194,8 +194,8 @@ def stop(
     ] = None,
 ) -> None:
     """Stop the SuperLink or, with --run, one run. What was released stays charged."""
-    from fedsyn.nodes.deploy.status import stop_run
-    from fedsyn.nodes.deploy.superlink import stop_link
+    from fedsyn.deploy.status import stop_run
+    from fedsyn.deploy.superlink import stop_link
 
     place = _place(folder)
     if run_id is not None:
@@ -215,8 +215,8 @@ def add(
 ) -> None:
     """Add a holder that joins late: write a folder to send to it, and a line for the other holders' rosters."""
     from fedsyn.config import load_options
-    from fedsyn.nodes.deploy.changes import add
-    from fedsyn.nodes.service.holder_keys import HolderCard
+    from fedsyn.deploy.changes import add
+    from fedsyn.keys.holder_keys import HolderCard
 
     place = _place(folder)
     _compared(name, load_options(HolderCard, card).fingerprint, yes)
@@ -238,8 +238,8 @@ def rotate_keys(
 ) -> None:
     """Replace the public keys of a holder or a party by those of a card; with --link, renew the certificate."""
     from fedsyn.config import load_options
-    from fedsyn.nodes.deploy.changes import renew_link, rotate_keys
-    from fedsyn.nodes.service.holder_keys import HolderCard
+    from fedsyn.deploy.changes import renew_link, rotate_keys
+    from fedsyn.keys.holder_keys import HolderCard
 
     place = _place(folder)
     if link_ == (name is not None) or (name is None) != (card is None):
@@ -266,7 +266,7 @@ def remove(
     folder: FolderOption = HERE,
 ) -> None:
     """Remove a holder for good: its node is refused from now on, and its roster line goes."""
-    from fedsyn.nodes.deploy.changes import remove
+    from fedsyn.deploy.changes import remove
 
     place = _place(folder)
     changed = remove(place, name)
@@ -278,7 +278,7 @@ def remove(
 
 def _rotate_party(place: OperatorFolder, name: str, card: Path, yes: bool) -> None:
     from fedsyn.config import load_options
-    from fedsyn.nodes.deploy.changes import rotate_party
+    from fedsyn.deploy.changes import rotate_party
     from fedsyn.settings import PartyCard
 
     fingerprint = load_options(PartyCard, card).fingerprint
@@ -297,8 +297,8 @@ def _rotate_party(place: OperatorFolder, name: str, card: Path, yes: bool) -> No
 
 
 def _say_made(plan: FederationPlan, made: NewFederation, out: Path) -> None:
-    from fedsyn.nodes.deploy.init import digest_of
-    from fedsyn.nodes.deploy.texts import INSECURE, SEEN
+    from fedsyn.deploy.init import digest_of
+    from fedsyn.deploy.texts import INSECURE, SEEN
 
     federation = made.federation
     say(f"wrote the federation '{plan.name}' to {out}:")

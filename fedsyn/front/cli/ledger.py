@@ -15,9 +15,9 @@ from fedsyn.front.cli.console import print_table, writing
 from fedsyn.output import say
 
 if TYPE_CHECKING:
-    from fedsyn.nodes.lifetime.accounts import LedgerReading
-    from fedsyn.nodes.lifetime.ledger import Head
-    from fedsyn.nodes.node.file import NodeFile
+    from fedsyn.ledgers.accounts import LedgerReading
+    from fedsyn.ledgers.ledger import Head
+    from fedsyn.node.file import NodeFile
 
 _CUT: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}  # what is longer than the terminal is wide
 
@@ -34,7 +34,7 @@ def show(
     run: Annotated[str | None, typer.Option(help="Print the releases of this run only.", metavar="NAME")] = None,
 ) -> None:
     """Print the runs of a ledger, what each spent, and what the limits leave."""
-    from fedsyn.nodes.lifetime.accounts import rows, summary
+    from fedsyn.ledgers.accounts import rows, summary
 
     opened, _ = _opened(file)
     facts = summary(opened)
@@ -68,7 +68,7 @@ def verify(
     ] = None,
 ) -> None:
     """Check that no line was changed, removed, moved or cut off. Exit code 1, and the line's number, if one was."""
-    from fedsyn.nodes.lifetime.accounts import verify as verified
+    from fedsyn.ledgers.accounts import verify as verified
 
     try:
         opened, node = _opened(file)
@@ -100,7 +100,7 @@ def export(
     ] = False,
 ) -> None:
     """Export a ledger, for example for an ethics board, or its head."""
-    from fedsyn.nodes.lifetime.accounts import COLUMNS, head_of, rows, summary
+    from fedsyn.ledgers.accounts import COLUMNS, head_of, rows, summary
 
     opened, _ = _opened(file)
     if head:
@@ -124,9 +124,9 @@ def export(
 def _opened(file: Path) -> tuple[LedgerReading, NodeFile | None]:
     """Read the ledger of a file: the ledger itself, a node.yaml (also returned) or a party.yaml."""
     from fedsyn import yamlio
-    from fedsyn.nodes.lifetime.accounts import open_ledger
-    from fedsyn.nodes.node.file import load_node_file
-    from fedsyn.nodes.parties.policy import load_party_file
+    from fedsyn.ledgers.accounts import open_ledger
+    from fedsyn.node.file import load_node_file
+    from fedsyn.stores.parties.policy import load_party_file
 
     if not file.is_file():
         raise ConfigError(
@@ -146,7 +146,7 @@ def _opened(file: Path) -> tuple[LedgerReading, NodeFile | None]:
 
 def _remembered(node: NodeFile | None) -> list[Head]:
     """Heads that the memories of a node keep; its next start compares them, too."""
-    from fedsyn.nodes.node.memory import Memory
+    from fedsyn.node.memory import Memory
 
     if node is None:
         return []
@@ -164,7 +164,7 @@ def _read_head(path: Path) -> dict[str, Any]:
 
 
 def _print_runs(facts: dict[str, Any]) -> None:
-    from fedsyn.nodes.lifetime.party_ledger import called
+    from fedsyn.ledgers.party_ledger import called
 
     print_table(
         ("run", "begun", "mechanism", "asked", "spent", "releases", "state"),

@@ -16,11 +16,11 @@ from fedsyn.output import log_to_stderr, say
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
-    from fedsyn.nodes.lifetime.node_lines import LedgerRun, NodeLines
-    from fedsyn.nodes.lifetime.room import Room
-    from fedsyn.nodes.node.approvals import ApprovalRecord, Approvals
-    from fedsyn.nodes.node.file import NodeFile
-    from fedsyn.nodes.service.holder_keys import HolderCard
+    from fedsyn.keys.holder_keys import HolderCard
+    from fedsyn.ledgers.node_lines import LedgerRun, NodeLines
+    from fedsyn.ledgers.room import Room
+    from fedsyn.node.approvals import ApprovalRecord, Approvals
+    from fedsyn.node.file import NodeFile
 
 
 app = typer.Typer(help="Run a data holder's node: serve a table, show its status, approve runs.", no_args_is_help=True)
@@ -43,8 +43,8 @@ def serve(
     ] = 4096,
 ) -> None:
     """Serve one table to a federation until stopped."""
-    from fedsyn.nodes.node.serve import serve as run
-    from fedsyn.nodes.node.task import Bounds
+    from fedsyn.node.serve import serve as run
+    from fedsyn.node.task import Bounds
 
     log_to_stderr("%(asctime)s %(name)s: %(message)s")
     run(file, Bounds(task_seconds, task_memory))
@@ -56,8 +56,8 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show a node's connection, the requests it answered, and the budget its table has spent."""
-    from fedsyn.nodes.node.file import load_node_file
-    from fedsyn.nodes.node.serve import look, said
+    from fedsyn.node.file import load_node_file
+    from fedsyn.node.serve import look, said
 
     facts = look(load_node_file(file))
     say(json.dumps(facts, indent=1) if as_json else said(facts))
@@ -68,8 +68,8 @@ def status(
 @app.command("init-ledger")
 def init_ledger(file: FileArgument) -> None:
     """Create the lifetime ledger of a table not used before. Never overwrites an existing ledger."""
-    from fedsyn.nodes.lifetime.node_ledger import init_ledger
-    from fedsyn.nodes.node.file import load_node_file
+    from fedsyn.ledgers.node_ledger import init_ledger
+    from fedsyn.node.file import load_node_file
 
     loaded = load_node_file(file)
     loaded.state_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -147,8 +147,8 @@ def reject(
 
 
 def _opened(file: Path) -> tuple[NodeFile, Approvals]:
-    from fedsyn.nodes.node.approvals import Approvals
-    from fedsyn.nodes.node.file import load_node_file
+    from fedsyn.node.approvals import Approvals
+    from fedsyn.node.file import load_node_file
 
     node = load_node_file(file)
     return node, Approvals(node.state_folder / "approvals")
@@ -156,7 +156,7 @@ def _opened(file: Path) -> tuple[NodeFile, Approvals]:
 
 def _rooms(entry: ApprovalRecord, node: NodeFile) -> list[Room]:
     """What this table has given away, and what the run could add, for each limit of its holder."""
-    from fedsyn.nodes.lifetime.room import rooms
+    from fedsyn.ledgers.room import rooms
 
     lines, facts = _of_the_run(entry, node)
     return rooms(lines, facts, node.policy.limits, time.time(), entry.subject.run)
@@ -164,8 +164,8 @@ def _rooms(entry: ApprovalRecord, node: NodeFile) -> list[Room]:
 
 def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
-    from fedsyn.nodes.lifetime.room import require_room
-    from fedsyn.nodes.node.policy import Policy
+    from fedsyn.ledgers.room import require_room
+    from fedsyn.node.policy import Policy
 
     lines, facts = _of_the_run(entry, node)
     try:
@@ -177,8 +177,8 @@ def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
 
 def _of_the_run(entry: ApprovalRecord, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
     """The table's ledger, read and not touched, and what the run is to it."""
-    from fedsyn.nodes.lifetime.accounts import open_ledger
-    from fedsyn.nodes.lifetime.room import facts_of
+    from fedsyn.ledgers.accounts import open_ledger
+    from fedsyn.ledgers.room import facts_of
 
     lines = open_ledger(node.ledger_file).node
     if lines is None:
@@ -243,8 +243,8 @@ def new_keys(
 
 def _replaced(file: Path, card: Path | None) -> list[str]:
     """New keys in place of a node's old ones; what is said."""
-    from fedsyn.nodes.node.file import load_node_file
-    from fedsyn.nodes.service.holder_keys import replace_keys
+    from fedsyn.keys.holder_keys import replace_keys
+    from fedsyn.node.file import load_node_file
 
     loaded = load_node_file(file)
     out = card or file.resolve().parent / f"{loaded.name}.card.yaml"
@@ -271,7 +271,7 @@ def _replaced(file: Path, card: Path | None) -> list[str]:
 
 def _first(name: str, card: Path | None, identity: bool) -> list[str]:
     """The first keys of a holder who joins, in this folder; what is said."""
-    from fedsyn.nodes.service.holder_keys import replace_keys
+    from fedsyn.keys.holder_keys import replace_keys
 
     out = card or Path(f"{name}.card.yaml").resolve()
     made = replace_keys(name, Path("node.key"), Path("identity.key") if identity else None)
@@ -291,7 +291,7 @@ def _tell(out: Path, made: HolderCard) -> str:
 
 
 def _write(made: HolderCard, out: Path) -> None:
-    from fedsyn.nodes.service.files import write_text
+    from fedsyn.files import write_text
 
     try:
         write_text(out, made.dumps())
@@ -306,7 +306,7 @@ def seal(
     out: Annotated[Path | None, typer.Option(help="Encrypted file; default: TABLE.sealed.", metavar="FILE")] = None,
 ) -> None:
     """Encrypt a table at rest; nodes decrypt it in memory only."""
-    from fedsyn.nodes.node.rest import seal_table
+    from fedsyn.node.rest import seal_table
 
     sealed, made = seal_table(table, key, out)
     if made:

@@ -36,7 +36,7 @@ def keygen(
     ] = False,
 ) -> None:
     """Create the keys of a party, or of an operator. Never overwrites a key."""
-    from fedsyn.nodes.service.party_keys import CARD, CERTIFICATE, new_operator, new_party
+    from fedsyn.keys.party_keys import CARD, CERTIFICATE, new_operator, new_party
 
     if operator:
         if address is not None:
@@ -57,7 +57,7 @@ def keygen(
 def card(folder: FolderArgument) -> None:
     """Print a party's public card: an entry of `aggregation.parties`, or `aggregation.crypto`."""
     from fedsyn import yamlio
-    from fedsyn.nodes.service.party_keys import load_party
+    from fedsyn.keys.party_keys import load_party
 
     own = load_party(folder)[0]
     say(f"# fingerprint: {own.fingerprint}\n{yamlio.dumps(own.model_dump())}".rstrip())
@@ -69,7 +69,7 @@ def rotate(
     address: Annotated[str | None, typer.Option(help="A new HOST:PORT; default: the old one.")] = None,
 ) -> None:
     """Replace the keys of a party, or of an operator; the old keys are destroyed."""
-    from fedsyn.nodes.service.party_keys import CARD, CERTIFICATE, rotate_operator, rotate_party
+    from fedsyn.keys.party_keys import CARD, CERTIFICATE, rotate_operator, rotate_party
 
     if (folder / CERTIFICATE).is_file() and not (folder / CARD).is_file():
         if address is not None:
@@ -94,8 +94,8 @@ def rotate(
 @app.command()
 def serve(file: FileArgument) -> None:
     """Run a party's service until it is stopped."""
-    from fedsyn.nodes.parties.policy import load_party_file
-    from fedsyn.nodes.parties.serving import service_of
+    from fedsyn.stores.parties.policy import load_party_file
+    from fedsyn.stores.parties.serving import service_of
 
     log_to_stderr("%(asctime)s %(message)s", logging.WARNING)
     logging.getLogger("fedsyn.party").setLevel(logging.INFO)

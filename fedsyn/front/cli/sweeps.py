@@ -16,7 +16,7 @@ from fedsyn.front.cli.console import JsonOption, cell_progress, out_console, wri
 from fedsyn.output import plain, say
 
 if TYPE_CHECKING:
-    from fedsyn.runs.sweep import Results
+    from fedsyn.sweep import Results
 
 
 # Widest cell of a run that is compared.
@@ -33,8 +33,8 @@ def sweep(
     out: Annotated[Path | None, typer.Option(help="The sweep's folder; default: runs/sweeps/NAME.")] = None,
 ) -> None:
     """Run a base configuration for every combination of axes and seeds, and write tables over all runs."""
-    from fedsyn.runs.sweep import load_results, load_sweep, run_sweep, write_tables
-    from fedsyn.runs.sweep.tables import failures
+    from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
+    from fedsyn.sweep.tables import failures
 
     loaded = load_sweep(file)
     folder = out or Path("runs") / "sweeps" / loaded.name
@@ -55,7 +55,7 @@ def sweep(
 
 def _show(results: Results) -> None:
     """The table of a sweep; where the terminal is too narrow for it, one table a metric, settings in one column."""
-    from fedsyn.runs.sweep.tables import summary_table
+    from fedsyn.sweep.tables import summary_table
 
     table = summary_table(results)
     title = f"{results.name}: mean ± sd over seeds"
@@ -132,7 +132,7 @@ def report(
 ) -> None:
     """Write an HTML page with charts, and CSV and LaTeX tables, for a run or a sweep."""
     from fedsyn.runs.directory import not_for_publication
-    from fedsyn.runs.sweep.report import report_folder
+    from fedsyn.sweep.report import report_folder
 
     formats = [name.strip().lower() for name in figures.split(",") if name.strip()]
     with writing(folder):

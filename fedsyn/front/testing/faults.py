@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.nodes.flower import ArrayRecord, ClientApp, ConfigRecord, Message, RecordDict
-from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.protocol.wire.envelope import ANSWER, to_json
+from fedsyn.flower import ArrayRecord, ClientApp, ConfigRecord, Message, RecordDict
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.wire.envelope import ANSWER, to_json
 
 Fault = Callable[[Message, int], Message | None]
 

@@ -24,24 +24,24 @@ from fedsyn.capabilities import PLAIN
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import FedsynError
+from fedsyn.flower import ClientApp, Context
+from fedsyn.flower.bridge import bridge, read_state, write_state
 from fedsyn.front.testing.failures import ProvokedError, described, errors_kept
 from fedsyn.front.testing.faults import Fault, ScriptedGrid
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.front.testing.tape import SERVER, Tape, TapedExchange, TapedLedger, TapedRelease
+from fedsyn.keys.identities import simulated_identities
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import ClientApp, Context
-from fedsyn.nodes.flower.bridge import bridge, read_state, write_state
-from fedsyn.nodes.service.identities import simulated_identities
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.client import TableClient
 from fedsyn.protocol.federated_evaluation import federated_evaluation
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness, RandomSource
 from fedsyn.registry import client_class, contract_class, strategy_class
 from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.selection.views import pooled_view
+from fedsyn.wire.envelope import ANSWER, ENVELOPE
+from fedsyn.wire.holder import Holder
 
 # What is watched ---------------------------------------------------------------------------------------------------
 

@@ -13,21 +13,21 @@ from fedsyn.aggregation.base import Answering, ClientSum, Contribution, ServerSu
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ProtocolError
+from fedsyn.flower import Message
+from fedsyn.flower.messages import array_record, pack, read_reply
 from fedsyn.front.testing.bench import equal_arrays
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.nodes.flower import Message
-from fedsyn.nodes.flower.messages import array_record, pack, read_reply
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
 from fedsyn.protocol.client import OneWay, TableClient
-from fedsyn.protocol.wire.envelope import Arrays, Reply, SumSpec
-from fedsyn.protocol.wire.holder import Call, Holder
-from fedsyn.protocol.wire.requests import Layout, Summed
-from fedsyn.protocol.wire.sparse import encode_sparse
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.settings import AggregationNode
+from fedsyn.wire.envelope import Arrays, Reply, SumSpec
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import Layout, Summed
+from fedsyn.wire.sparse import encode_sparse
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 CLIQUES = (("a",), ("b", "c"), ("a", "c"))

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.aggregation.secagg import primitives, shamir, wire
-from fedsyn.aggregation.secagg.primitives import Identity
+from fedsyn.aggregation.secagg import shamir, wire
+from fedsyn.crypto import primitives
+from fedsyn.crypto.primitives import Identity
 from fedsyn.errors import ConfigError, ProtocolError
 
 secrets = st.one_of(st.binary(min_size=32, max_size=32), st.sampled_from([bytes(32), b"\xff" * 32]))

@@ -20,21 +20,21 @@ from fedsyn.aggregation.secure import SecureAggregation, read_cohort, write_coho
 from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.flower import Message
+from fedsyn.flower.messages import array_record, pack
 from fedsyn.front.testing.faults import Fault, vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.nodes.flower import Message
-from fedsyn.nodes.flower.messages import array_record, pack
-from fedsyn.nodes.service.identities import load_identities, new_identity
+from fedsyn.keys.identities import load_identities, new_identity
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.strategy import Protocol
-from fedsyn.protocol.wire.envelope import ANSWER, SumSpec, to_json
-from fedsyn.protocol.wire.holder import MOST_PARTITIONS, Call, Holder
-from fedsyn.protocol.wire.requests import Layout, Sum, Summed, SumRequest
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, strategy_class
 from fedsyn.settings import AggregationNode
+from fedsyn.wire.envelope import ANSWER, SumSpec, to_json
+from fedsyn.wire.holder import MOST_PARTITIONS, Call, Holder
+from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed"}

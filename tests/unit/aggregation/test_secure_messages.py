@@ -12,12 +12,12 @@ from recorded_client import Client, changed
 from fedsyn.aggregation import make_aggregation
 from fedsyn.aggregation.secure import STATE, write_cohort
 from fedsyn.errors import ConfigError, Lost
+from fedsyn.flower import Message
 from fedsyn.front.testing.faults import Fault, vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.front.testing.tape import TapedExchange
-from fedsyn.nodes.flower import Message
-from fedsyn.nodes.service.identities import simulated_identities
+from fedsyn.keys.identities import simulated_identities
 from fedsyn.settings import AggregationNode
 
 MECHANISM = "fed_naive_bayes"

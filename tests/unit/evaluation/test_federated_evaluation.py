@@ -28,12 +28,12 @@ from fedsyn.loading import parse_config
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, sigma_for_rho
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.common import Evaluate
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.engines import run
 from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.table.counting.workload import Workload, all_kway
+from fedsyn.wire.holder import Holder
 
 SHAPES = [(2,), (1, 3), (3, 2, 4), (5, 1, 2, 2), (2, 30)]
 

@@ -28,7 +28,7 @@ from fedsyn.runs import finish as finishing
 from fedsyn.runs.compare import ComparedRun, rows_of
 from fedsyn.runs.engines import run
 from fedsyn.runs.report import load_evaluation
-from fedsyn.runs.sweep.report import report_folder
+from fedsyn.sweep.report import report_folder
 from fedsyn.table.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema
 from tests import newcomers
 

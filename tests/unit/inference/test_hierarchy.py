@@ -12,7 +12,7 @@ from scipy.optimize import lsq_linear
 
 from fedsyn.domain import Domain
 from fedsyn.inference import HierarchicalMeasurement, Hierarchy, Measurement, consistent, least_squares, synthesize
-from fedsyn.inference.hierarchy import FEWEST_CELLS, NormalEquations
+from fedsyn.table.counting.hierarchy import FEWEST_CELLS, NormalEquations
 
 
 def matrix(tree: Hierarchy) -> np.ndarray:

@@ -29,7 +29,7 @@ from fedsyn.privacy.release import Shares
 from fedsyn.protocol.explain import Explanation, explain
 from fedsyn.registry import client_class
 from fedsyn.runs.engines import run
-from fedsyn.runs.sweep.report import report_folder
+from fedsyn.sweep.report import report_folder
 
 DELTA = 1e-6
 BUDGET = PrivacyBudget(1.0, DELTA)

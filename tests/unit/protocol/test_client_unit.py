@@ -14,8 +14,8 @@ from scipy import stats
 
 from fedsyn.errors import BudgetExceeded, ConfigError, NodeError
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
-from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.policy import Policy
+from fedsyn.node.file import load_node_file
+from fedsyn.node.policy import Policy
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -28,10 +28,10 @@ from fedsyn.privacy import (
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.privacy.unit import ROW, ClientUnit, kept_rows
 from fedsyn.protocol.explain import explain
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, to_json
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
+from fedsyn.wire.holder import Holder
 
 CAP = 5
 SHAPE = (3, 2, 4)

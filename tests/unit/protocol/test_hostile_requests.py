@@ -23,14 +23,14 @@ from fedsyn.inference import model_size
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.model import Model
 from fedsyn.privacy import Ledger, PrivacyBudget
-from fedsyn.protocol.wire.envelope import ANSWER, Envelope, SumSpec
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.holders import _real_holder
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
 from fedsyn.settings import AggregationNode
+from fedsyn.wire.envelope import ANSWER, Envelope, SumSpec
+from fedsyn.wire.holder import Holder
 
 DOMAIN = Domain(("a", "b"), (3, 4))
 INFERENCE = InferenceNode()

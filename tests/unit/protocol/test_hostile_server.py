@@ -28,7 +28,7 @@ from hostile_server import (
 )
 
 from fedsyn.aggregation.secure import write_cohort
-from fedsyn.nodes.node.task import Task
+from fedsyn.node.task import Task
 
 ATTACKS: dict[str, dict[str, Attack]] = {}
 SAYS: dict[str, str] = {}
@@ -156,8 +156,8 @@ def a_run_named_like_a_path(hospital: Hospital, task: Task) -> Task:
 
 def hospital_run(hospital: Hospital, name: str) -> dict[str, Any]:
     """Signed by hand: `signed_order` would not."""
-    from fedsyn.nodes.service.identities import load_operator_key
-    from fedsyn.runs.orders import Subject
+    from fedsyn.keys.identities import load_operator_key
+    from fedsyn.wire.orders import Subject
 
     key = load_operator_key(hospital.folder / "operator.key")
     signature = key.sign(Subject(name, hospital.config.sha256, hospital.schema.sha256).signed).hex()

@@ -11,17 +11,17 @@ import pytest
 
 from fedsyn.config import FederationNode
 from fedsyn.errors import NodeError, RunError, WaitsForHolder
+from fedsyn.flower import ClientApp, Context
+from fedsyn.flower.bridge import bridge
+from fedsyn.flower.direct import TableApp
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.front.testing.harness import config_of, federation_of
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.nodes.flower import ClientApp, Context
-from fedsyn.nodes.flower.bridge import bridge
-from fedsyn.nodes.flower.direct import TableApp
-from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.nodes.service.party_keys import new_party
+from fedsyn.keys.party_keys import new_party
 from fedsyn.protocol import joining
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, strategy_class
+from fedsyn.wire.holder import Holder
 
 WAITS = "this node waits for its holder to approve the run"
 

@@ -13,14 +13,13 @@ import pytest
 
 from fedsyn.config import EvaluationNode, RunConfig
 from fedsyn.errors import ConfigError, RunError
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower.grid import InProcessGrid
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
+from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.explain import explain
 from fedsyn.protocol.finding import ASKED, FOLLOWED, FOUND, FindBins, FindingClient, FindRanges
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, Envelope, to_json
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.runs.engines import run
@@ -29,8 +28,9 @@ from fedsyn.runs.holders import app
 from fedsyn.runs.prepare import deployed
 from fedsyn.runs.report import write_full_report
 from fedsyn.runs.serve import serve
-from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, Envelope, to_json
+from fedsyn.wire.holder import Holder
 
 SCHEMA = """
 columns:

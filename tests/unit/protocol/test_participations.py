@@ -22,10 +22,10 @@ from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for, exponential_rh
 from fedsyn.privacy.release import GAUSSIAN, Release
 from fedsyn.protocol.client import OneWay
 from fedsyn.protocol.cohorts import ROUNDS, Cohorts, cohort_size, take_part
-from fedsyn.protocol.wire.envelope import ANSWER, Envelope
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.settings import FederationNode
+from fedsyn.wire.envelope import ANSWER, Envelope
+from fedsyn.wire.holder import Holder
 
 TABLE = awkward_table("missing_values")
 FEDERATION = federation_of(TABLE, False)

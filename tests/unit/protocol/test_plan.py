@@ -17,12 +17,12 @@ from fedsyn.protocol import client as client_module
 from fedsyn.protocol.common import Join, OneWay, Sizes
 from fedsyn.protocol.finding import FindRanges
 from fedsyn.protocol.plan import Planned, require_planned
-from fedsyn.protocol.wire.envelope import Envelope
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.protocol.wire.requests import Layout
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class as client_of
 from fedsyn.registry import contract_class
+from fedsyn.wire.envelope import Envelope
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Layout
 
 REFUSED = "asks for less noise than the run's plan has for it"
 FIXED = (

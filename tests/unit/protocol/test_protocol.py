@@ -17,21 +17,21 @@ from fedsyn import registry
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import Lost, ProtocolError, RunError
+from fedsyn.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
+from fedsyn.flower.bridge import bridge, read_state, write_state
+from fedsyn.flower.grid import InProcessGrid
+from fedsyn.flower.messages import array_record
 from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import ClientApp, ConfigRecord, Context, Message, RecordDict
-from fedsyn.nodes.flower.bridge import bridge, read_state, write_state
-from fedsyn.nodes.flower.grid import InProcessGrid
-from fedsyn.nodes.flower.messages import array_record
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, PrivacyStatement, Release
 from fedsyn.protocol.client import TableClient, answers, indices
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, Envelope, Reply, SumSpec
-from fedsyn.protocol.wire.holder import Call, Holder
-from fedsyn.protocol.wire.requests import Ask, AskRequest, Layout, Positive, Sum, Summed, SumRequest
 from fedsyn.randomness import Randomness
 from fedsyn.settings import Node
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, Envelope, Reply, SumSpec
+from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.requests import Ask, AskRequest, Layout, Positive, Sum, Summed, SumRequest
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 SCHEMA = "hash of the schema"

@@ -22,13 +22,13 @@ from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.front.testing.tape import TapedExchange
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import KEPT, TableClient
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.protocol.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.views import pooled_view
 from fedsyn.table.schema import CategoricalColumn, Column, NumericColumn, Schema
+from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest
 
 # Requests as they were really sent -----------------------------------------------------------------------------------
 

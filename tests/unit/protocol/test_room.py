@@ -25,11 +25,11 @@ from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.joining import Participant
 from fedsyn.protocol.plan import ForeseenChoice, ForeseenOpening, ForeseenSum, largest_measured, most_cells
 from fedsyn.protocol.room import require_feasible
-from fedsyn.protocol.wire.requests import Choose, Layout, Open, Sum
 from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.runs.open_tables import check_before
 from fedsyn.settings import AggregationNode
 from fedsyn.table.schema import Schema
+from fedsyn.wire.requests import Choose, Layout, Open, Sum
 
 PROTOCOLS = get_args(AggregationNode.model_fields["protocol"].annotation)
 NOISES = get_args(AggregationNode.model_fields["noise"].annotation)

@@ -21,13 +21,13 @@ from test_hostile_requests import INFERENCE, asked, client_of
 from fedsyn.errors import FedsynError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.inference.model import Model
-from fedsyn.nodes.parties.interface import run_id
-from fedsyn.protocol.wire.envelope import SumSpec
 from fedsyn.registry import contract_class
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.terms import L1, SquaredL2, Terms
 from fedsyn.selection.views import ModelView, pack_model
+from fedsyn.stores.parties.interface import run_id
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.envelope import SumSpec
 
 # Labels --------------------------------------------------------------------------------------------------------------
 

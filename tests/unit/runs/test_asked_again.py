@@ -16,17 +16,17 @@ import pytest
 from killed_servers import Fate, KillingGrid, Nodes, served
 from test_resume import config_of, facts
 
-from fedsyn.aggregation.store.base import StoreServer
 from fedsyn.config import RunConfig
 from fedsyn.errors import Lost
-from fedsyn.nodes.flower import ArrayRecord, ConfigRecord, Message, RecordDict
-from fedsyn.nodes.node.task import refused
+from fedsyn.flower import ArrayRecord, ConfigRecord, Message, RecordDict
+from fedsyn.node.task import refused
 from fedsyn.protocol import exchange
 from fedsyn.protocol.waiting import may_pass
-from fedsyn.protocol.wire.envelope import BUSY, ENVELOPE
 from fedsyn.runs import journal as journals
 from fedsyn.runs.directory import load_waiting
 from fedsyn.runs.serve import serve
+from fedsyn.stores.base import StoreServer
+from fedsyn.wire.envelope import BUSY, ENVELOPE
 
 ALL: Mapping[str, Any] = {"protocol": "secagg", "noise": "distributed", "dropout": 0.0, "corrupted": 0.0}
 EVERYBODY = {"minimum_cohort": 4}

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fedsyn.aggregation.secagg.primitives import KeyPair
 from fedsyn.config import RunConfig
+from fedsyn.crypto.primitives import KeyPair
 from fedsyn.errors import ConfigError, InputError, Lost, RunError
+from fedsyn.flower import launch
+from fedsyn.flower.control import Control, RunState, Unreachable
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower import launch
-from fedsyn.nodes.flower.control import Control, RunState, Unreachable
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.runs import deployment, engines, returned
 from fedsyn.runs.directory import record_error

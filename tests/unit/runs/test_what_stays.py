@@ -21,8 +21,9 @@ import pytest
 import fedsyn
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, InputError, RunError
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.nodes.flower.grid import InProcessGrid
+from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.runs.directory import keep_ledger
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import app
@@ -31,7 +32,6 @@ from fedsyn.runs.prepare import deployed, prepare
 from fedsyn.runs.run_config import store_of
 from fedsyn.runs.serve import serve
 from fedsyn.table.data.row_files import RowFiles
-from fedsyn.table.private_bins.facts import PrivateColumns
 from fedsyn.table.schema import Schema
 
 SCHEMA = """

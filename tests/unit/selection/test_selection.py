@@ -10,9 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn.selection.views as views
-from fedsyn.aggregation.store import make_store
-from fedsyn.aggregation.store.base import ServedRun
-from fedsyn.aggregation.store.plain import PlainServer
 from fedsyn.config import InferenceNode, WorkloadNode
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError
@@ -22,14 +19,17 @@ from fedsyn.plugins.clients.aim import AimContract
 from fedsyn.plugins.clients.flaim import AugFlaimClient
 from fedsyn.privacy import Ledger, PrivacyBudget
 from fedsyn.protocol.stored import SelectClique
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.protocol.wire.requests import Choose
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, pack_model, unpack_model
+from fedsyn.stores import make_store
+from fedsyn.stores.base import ServedRun
+from fedsyn.stores.plain import PlainServer
 from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.workload import Workload, all_kway
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Choose
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 CLIQUES = [("a",), ("b",), ("c",), ("a", "b"), ("b", "c"), ("a", "b", "c")]

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 from halves import asked
 
-from fedsyn.aggregation.store.base import DEALT
-from fedsyn.aggregation.store.plain import PlainServer
 from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.flower import ConfigRecord, RecordDict
+from fedsyn.flower.messages import array_record, read_reply
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import estimate
 from fedsyn.inference.estimation import estimate_config
-from fedsyn.nodes.flower import ConfigRecord, RecordDict
-from fedsyn.nodes.flower.messages import array_record, read_reply
 from fedsyn.plugins.clients.aim import AimClient, AimContract
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.stored import Answers
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
+from fedsyn.stores.base import DEALT
+from fedsyn.stores.plain import PlainServer
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.holder import Holder
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -29,14 +29,14 @@ from fedsyn.plugins.clients.distributed_aim import (
 from fedsyn.plugins.strategies.distributed_aim import DistributedAim, Sigmas
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.client import Marginals
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.protocol.wire.requests import Summed
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView, pack_model
 from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.marginals import count
 from fedsyn.testing import check_mechanism
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Summed
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -21,9 +21,9 @@ from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP, CtganClient, Ctga
 from fedsyn.privacy import SAMPLED, PrivacyBudget
 from fedsyn.privacy.accountant import RenyiAccountant
 from fedsyn.protocol.client import OneWay
-from fedsyn.protocol.wire.envelope import ANSWER, Envelope
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
+from fedsyn.wire.envelope import ANSWER, Envelope
+from fedsyn.wire.holder import Holder
 
 deep = pytest.mark.skipif(importlib.util.find_spec("jax_privacy") is None, reason="the extra deep is not installed")
 SHAPE, BUDGET = (3, 2, 4), PrivacyBudget(1.0, 1e-5)
@@ -261,7 +261,7 @@ def test_a_client_takes_the_planned_steps_and_no_other() -> None:
 )
 def test_a_reply_that_is_no_gradient_drops_its_client(arrays: list[np.ndarray]) -> None:
     from fedsyn.plugins.strategies.fed_dp_ctgan import FedDpCtgan
-    from fedsyn.protocol.wire.envelope import Reply
+    from fedsyn.wire.envelope import Reply
 
     strategy = object.__new__(FedDpCtgan)
     strategy.contract = contract()

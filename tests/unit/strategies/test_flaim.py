@@ -18,11 +18,11 @@ from fedsyn.plugins.clients.flaim import _means
 from fedsyn.plugins.strategies.flaim import AugFlaim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
-from fedsyn.protocol.wire.envelope import Reply
-from fedsyn.protocol.wire.requests import Ask, Sum, Summed
 from fedsyn.randomness import Randomness
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.envelope import Reply
+from fedsyn.wire.requests import Ask, Sum, Summed
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -20,12 +20,12 @@ from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.privacy.budget import divide
 from fedsyn.privacy.conversion import gaussian_epsilon
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class
 from fedsyn.selection.views import ModelView, pooled_view
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.holder import Holder
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -29,13 +29,13 @@ from fedsyn.plugins.clients.sketch_aim import Residuals
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.protocol.wire.requests import Summed
 from fedsyn.randomness import Randomness
 from fedsyn.selection.coarse import Coarse
 from fedsyn.table.counting.groups import group_of_cells
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.residuals import cost
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Summed
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

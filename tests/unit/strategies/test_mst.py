@@ -20,15 +20,15 @@ from fedsyn.plugins.strategies.mst import FedMst, Mst, distance
 from fedsyn.privacy import PrivacyBudget, exponential_rho
 from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.joining import Participant
-from fedsyn.protocol.wire.envelope import Reply
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.protocol.wire.requests import Summed
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.selection.groups import grouping_of, pack_grouping
 from fedsyn.selection.scores import expected_noise
 from fedsyn.selection.views import effective_cells, pack_model
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.envelope import Reply
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Summed
 
 DELTA = 1e-5
 SMALL = table_of(np.random.default_rng(7).integers(0, 3, (600, 5)) // (1, 1, 2, 1, 2), (3, 3, 2, 3, 2))

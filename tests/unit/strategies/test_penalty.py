@@ -18,11 +18,11 @@ from fedsyn.plugins.clients.aim import AimContract
 from fedsyn.plugins.clients.flaim import FlaimClient
 from fedsyn.plugins.clients.flaim import Select as FlaimSelect
 from fedsyn.privacy import Release
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, effective_cells, pack_model
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.holder import Holder
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -29,12 +29,12 @@ from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.plugins.clients.privsyn import Resolutions, WeightedPairs
 from fedsyn.plugins.strategies.privsyn import Allocation, choose_greedily, integer_weights
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.wire.envelope import ANSWER, ENVELOPE
-from fedsyn.protocol.wire.holder import Holder
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.selection.indif import INDIF_UNIT, all_pairs, indif
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.envelope import ANSWER, ENVELOPE
+from fedsyn.wire.holder import Holder
 
 
 def a_client(table: AwkwardTable = CHAIN) -> Any:

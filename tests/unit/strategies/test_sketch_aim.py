@@ -31,8 +31,6 @@ from fedsyn.plugins.strategies.sketch_aim import SketchAim, Sketched, precision
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.joining import Participant
-from fedsyn.protocol.wire.holder import Holder
-from fedsyn.protocol.wire.requests import Sum, Summed
 from fedsyn.randomness import Randomness
 from fedsyn.selection.groups import group_counts, pack_grouping
 from fedsyn.selection.planning import shrunk
@@ -40,6 +38,8 @@ from fedsyn.selection.rows import shows_nothing, sketched_sizes, weakest_shown, 
 from fedsyn.selection.sketches import Sketcher
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.marginals import count
+from fedsyn.wire.holder import Holder
+from fedsyn.wire.requests import Sum, Summed
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

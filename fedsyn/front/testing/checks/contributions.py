@@ -14,8 +14,8 @@ from fedsyn.front.testing.bench import Bench
 from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.harness import Codes, Federation, Outcome
 from fedsyn.front.testing.tape import TapedExchange
-from fedsyn.protocol.wire.requests import DealRequest, Layout, Request, SumRequest
-from fedsyn.protocol.wire.sparse import decode_sparse, split_vector
+from fedsyn.wire.requests import DealRequest, Layout, Request, SumRequest
+from fedsyn.wire.sparse import decode_sparse, split_vector
 
 Vectors = dict[int, list[npt.NDArray[np.int64]]]
 

@@ -14,8 +14,8 @@ from fedsyn.config import RunConfig
 from fedsyn.evaluation.report.evaluations import evaluation_page
 from fedsyn.evaluation.report.figures import drawable
 from fedsyn.runs.engines import run
-from fedsyn.runs.sweep import load_sweep, run_sweep
-from fedsyn.runs.sweep.report import report_folder
+from fedsyn.sweep import load_sweep, run_sweep
+from fedsyn.sweep.report import report_folder
 from tests.browser import CHROMIUM, Browser, browser
 
 pytestmark = [

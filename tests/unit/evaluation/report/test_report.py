@@ -39,10 +39,10 @@ from fedsyn.runs.directory import LOOKS_FILE, OLD_NAMES, load_metrics, not_for_p
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.report import load_evaluation, load_evaluations, write_run_page
-from fedsyn.runs.sweep import load_results, load_sweep, run_sweep
-from fedsyn.runs.sweep.report import figures, report_folder
-from fedsyn.runs.sweep.results import CELL_FILE, Results, Row
-from fedsyn.runs.sweep.tables import best, failures, is_geometric
+from fedsyn.sweep import load_results, load_sweep, run_sweep
+from fedsyn.sweep.report import figures, report_folder
+from fedsyn.sweep.results import CELL_FILE, Results, Row
+from fedsyn.sweep.tables import best, failures, is_geometric
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 from fedsyn.version import installing
 
@@ -308,7 +308,7 @@ def test_without_altair_there_are_tables_and_a_sentence_that_says_what_to_instal
     code = f"""
 import sys
 sys.modules["altair"] = None
-from fedsyn.runs.sweep.report import report_folder
+from fedsyn.sweep.report import report_folder
 from fedsyn.errors import ConfigError
 report_folder({str(copy)!r})
 try:

@@ -13,11 +13,11 @@ from lifetime_ledgers import ONE, PARTY, facts, noted_at_first, share, two_runs
 from typed_commands import Fedsyn, entry_point
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.nodes.lifetime.limits import CHOICE, LifetimeLimits
-from fedsyn.nodes.lifetime.node_ledger import NodeLedger, init_ledger
-from fedsyn.nodes.lifetime.party_ledger import PartyLedger
-from fedsyn.nodes.node.file import load_node_file
-from fedsyn.nodes.node.memory import Memory, RunMemory
+from fedsyn.ledgers.limits import CHOICE, LifetimeLimits
+from fedsyn.ledgers.node_ledger import NodeLedger, init_ledger
+from fedsyn.ledgers.party_ledger import PartyLedger
+from fedsyn.node.file import load_node_file
+from fedsyn.node.memory import Memory, RunMemory
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, Release, zcdp_epsilon
 from fedsyn.privacy.conversion import gaussian_epsilon
 

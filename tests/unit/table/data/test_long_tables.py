@@ -25,7 +25,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.runs import prepare, synthesis
 from fedsyn.runs.directory import RESULTS
 from fedsyn.runs.engines import run
-from fedsyn.runs.sweep.report import report_folder
+from fedsyn.sweep.report import report_folder
 from fedsyn.table.counting import marginals
 from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, partition, read_table, write_encoded
 from fedsyn.table.data.partition import draw_test_rows

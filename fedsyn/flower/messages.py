@@ -1,0 +1,131 @@
+"""Contents of Flower's messages, made and read; arrays as one of Flower's objects.
+
+Flower sends each array as two objects, and the SuperLink takes a call for each of them, from the sender and from the
+receiver. A stage of a secure sum has a dozen arrays. Between a server and a `fedsyn node` they travel together: one
+array whose bytes are a count, the length of each, and then all of them in NumPy's format. Who does not know of it is
+sent none (`fedsyn.flower.patient`), and answers as Flower would.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
+
+from fedsyn.errors import ProtocolError
+from fedsyn.flower.private import ErrorCode, ObjectTree
+
+EMPTY = "_empty"  # the key by which Flower's legacy conversion marks "no arrays"
+#: Flower's errors of a SuperLink that has no reply and expects none.
+GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
+NUMERIC = "uifb"  # kinds of NumPy types that a reply may hold
+_KEY = "_together"  # of the one array
+_FORM = "numpy.ndarray"
+
+
+def pack(arrays: ArrayRecord, scalars: Mapping[str, Any]) -> RecordDict:
+    """Content of a request: the arrays of a shared record, and a mapping of its own."""
+    return RecordDict({"arrays": arrays, "config": ConfigRecord(dict(scalars))})
+
+
+def array_record(arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
+    return ArrayRecord([np.asarray(a, order="C") for a in arrays])  # ascontiguousarray would give 0-d arrays an axis
+
+
+def extended(record: ArrayRecord, arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
+    """A record with further arrays behind those of `record`, whose bytes are shared and not encoded again."""
+    first = len(record)
+    more = {str(first + i): Array(np.asarray(a, order="C")) for i, a in enumerate(arrays)}
+    return ArrayRecord({**dict(record.items()), **more})
+
+
+def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]]:
+    """Arrays and scalars of a reply. Raises ProtocolError if it is an error or does not decode."""
+    if message.has_error():
+        if message.error.code in GONE:
+            raise ProtocolError("offline: the SuperLink does not reach the client's node")
+        # The reason is free text made by the other side: it is not repeated, because it may quote anything.
+        raise ProtocolError(f"the client's node answered with error code {message.error.code}")
+    try:
+        records = message.content
+        arrays = [_read_array(a) for key, a in records["arrays"].items() if key != EMPTY]
+        return arrays, dict(records["config"])
+    except Exception as error:
+        raise ProtocolError(f"the reply does not decode ({type(error).__name__})") from None
+
+
+def _read_array(array: Array) -> npt.NDArray[Any]:
+    if array.stype != _FORM:
+        raise ProtocolError("an array of the reply is not in NumPy's format")
+    decoded: npt.NDArray[Any] = array.numpy()  # np.load(allow_pickle=False)
+    if decoded.dtype.kind not in NUMERIC:
+        raise ProtocolError("an array of the reply is not numeric")
+    return decoded
+
+
+def content_bytes(content: RecordDict) -> int:
+    """Bytes of a payload: array data, and the text of keys and scalars."""
+    total = 0
+    for record in content.values():
+        if isinstance(record, ArrayRecord):
+            total += sum(len(key) + len(array.data) for key, array in record.items())
+        else:
+            for key, value in record.items():
+                total += len(key) + (len(value) if isinstance(value, str | bytes) else 8)
+    return total
+
+
+def objects_of(tree: ObjectTree) -> list[str]:
+    """Return the names of a message's objects, each once, and after those that it consists of."""
+
+    def below(node: ObjectTree) -> Iterator[str]:
+        for child in node.children:
+            yield from below(child)
+        yield node.object_id
+
+    return list(dict.fromkeys(below(tree)))
+
+
+# Arrays together ------------------------------------------------------------------------------------------------------
+
+
+def together(record: ArrayRecord) -> ArrayRecord:
+    """The same arrays as one; a record of none or of one is left as it is."""
+    if len(record) < 2:
+        return record
+    parts = [bytes(array.data) for array in record.values()]
+    data = struct.pack(f"<{len(parts) + 1}Q", len(parts), *map(len, parts)) + b"".join(parts)
+    return ArrayRecord({_KEY: Array(dtype="uint8", shape=(len(data),), stype="bytes", data=data)})
+
+
+def is_together(record: ArrayRecord) -> bool:
+    return list(record) == [_KEY]
+
+
+def apart(record: ArrayRecord) -> ArrayRecord:
+    """The arrays of `together` again; a record of another kind is left as it is.
+
+    Raises:
+        ValueError: the lengths are not those of the bytes.
+    """
+    if not is_together(record):
+        return record
+    data = bytes(record[_KEY].data)
+    if len(data) < 8:
+        raise ValueError("arrays that travel together need a count")
+    (count,) = struct.unpack_from("<Q", data)
+    if count > (len(data) - 8) // 8:
+        raise ValueError("arrays that travel together are fewer than they say")
+    sizes = struct.unpack_from(f"<{count}Q", data, 8)
+    start = 8 + 8 * count
+    if start + sum(sizes) != len(data):
+        raise ValueError("arrays that travel together have other lengths than they say")
+    arrays = {}
+    for place, size in enumerate(sizes):
+        arrays[str(place)] = Array(dtype="", shape=(), stype=_FORM, data=data[start : start + size])
+        start += size
+    return ArrayRecord(arrays)

@@ -1,0 +1,132 @@
+"""A holder's two keys, and the card with their public halves.
+
+The *node key* (ECDSA, P-384, in OpenSSH's format) is how the SuperLink knows a node; the *identity* (Ed25519) is how
+other holders know whose message they read in a secure sum. Whoever made the keys has them: a holder who did not make
+its own makes new ones (`fedsyn node new-keys`), and gives the card to the operator and to the other holders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from pydantic import Field, field_validator
+
+from fedsyn import yamlio
+from fedsyn.config import parse_options
+from fedsyn.errors import ConfigError
+from fedsyn.files import PRIVATE, PUBLIC, replace_all
+from fedsyn.keys.identities import load_roster
+from fedsyn.settings import Node, digits_to_compare
+
+#: What a node, a holder or a party may be called: a folder's name, too.
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+_HEADER = "# Public: give it to the operator and to the other holders. The fingerprint, to be read to them: {}\n"
+
+
+class HolderCard(Node):
+    """The public halves of a holder's keys.
+
+    Attributes:
+        format: version of this file's format.
+        name: of the holder.
+        node: public node key, one line as in `node.key.pub` of `ssh-keygen`, without a comment.
+        identity: public signing key, 64 hex digits; null: the federation's sums need none.
+    """
+
+    format: int = Field(default=1, ge=1, le=1)
+    name: str = Field(pattern=NAME)
+    node: str
+    identity: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+
+    @field_validator("node")
+    @classmethod
+    def _is_a_key(cls, text: str) -> str:
+        public_node_key(text)
+        return " ".join(text.split()[:2])
+
+    @property
+    def fingerprint(self) -> str:
+        """What two people read to each other to compare cards."""
+        return digits_to_compare(f"{self.name}\n{self.node}\n{self.identity or ''}".encode())
+
+    def dumps(self) -> str:
+        """The card as a file."""
+        return _HEADER.format(self.fingerprint) + yamlio.dumps(self.model_dump())
+
+
+def public_node_key(text: str) -> ec.EllipticCurvePublicKey:
+    """Read a public node key from its line. Raises ValueError if it is not one, which says what is expected."""
+    try:
+        key = serialization.load_ssh_public_key(text.encode("ascii"))
+    except (ValueError, UnsupportedAlgorithm, UnicodeEncodeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise ValueError("expected a public node key in one line, 'ecdsa-sha2-nistp384 AAAA...'")
+    return key
+
+
+class NewKeys(NamedTuple):
+    """A holder's new keys.
+
+    Attributes:
+        key: text of the private node key's file.
+        identity: text of the private signing key's file; None if none was asked for.
+        card: the public halves.
+    """
+
+    key: str
+    identity: str | None
+    card: HolderCard
+
+
+def new_keys(name: str, *, identity: bool = True) -> NewKeys:
+    """Make a holder's keys. Raises ConfigError if the name cannot be a folder's name."""
+    from fedsyn.crypto.primitives import Identity
+
+    key, raw = ec.generate_private_key(ec.SECP384R1()), serialization.NoEncryption()
+    secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, raw)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    signer = Identity.generate() if identity else None
+    options = {"name": name, "node": public.decode(), "identity": signer and signer.public.hex()}
+    card: HolderCard = parse_options(HolderCard, options, "keys")
+    return NewKeys(secret.decode(), None if signer is None else signer.to_bytes().hex() + "\n", card)
+
+
+def replace_keys(
+    name: str, key: Path, identity: Path | None = None, roster: Path | None = None, partition: int | None = None
+) -> HolderCard:
+    """Replace a holder's keys and its own line of its roster; return the card.
+
+    The old files stay beside the new ones as `*.old` until the next time: the SuperLink knows them until its operator
+    has the card.
+
+    Raises:
+        ConfigError: if a file cannot be written, or the roster is not one.
+    """
+    made = new_keys(name, identity=identity is not None)
+    files: dict[Path, tuple[bytes | str, int]] = {}
+    for path, text in ((key, made.key), (identity, made.identity)):
+        if path is not None and text is not None:
+            if path.exists():
+                files[path.with_name(path.name + ".old")] = path.read_bytes(), PRIVATE
+            files[path] = text, PRIVATE
+    if roster is not None and partition is not None and made.card.identity is not None:
+        known = load_roster(roster) if roster.exists() else {}
+        own = {partition: made.card.identity}
+        files[roster] = roster_text({number: key.hex() for number, key in known.items()} | own), PUBLIC
+    try:
+        replace_all(files)
+    except OSError as error:
+        raise ConfigError(f"cannot write the new keys: {error.filename}: {error.strerror}") from None
+    return made.card
+
+
+def roster_text(identities: Mapping[int, str]) -> str:
+    """Write a roster as a file's text: partition id, public signing key."""
+    head = "# Everybody's public signing keys by partition id, as this holder knows them. Compare them by telephone.\n"
+    return head + "".join(f"{partition}: {key}\n" for partition, key in sorted(identities.items()))

@@ -1,0 +1,89 @@
+"""A holder's table in memory, encoded as runs ask for it, in the process that is forked: no task reads it."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+from fedsyn.config import RunConfig
+from fedsyn.errors import FedsynError
+from fedsyn.node.file import NodeFile
+from fedsyn.runs.holders import LoadedRows, close_rows, load_rows, own_of
+
+_KEPT = 2  # encodings of one table
+
+
+class Encoding(NamedTuple):
+    """How a run has the rows encoded. All of it comes from public facts: its configuration, and what was found.
+
+    Attributes:
+        bins, label: of `RunConfig.data`.
+        own: the only columns that this holder has; None where every holder has all of them.
+        found: JSON of what a run on an open schema has found; None before that, and on any other.
+    """
+
+    bins: int | None = None
+    label: str | None = None
+    own: tuple[str, ...] | None = None
+    found: str | None = None
+
+    @classmethod
+    def of(cls, config: RunConfig, partition: int | None) -> Encoding:
+        """NodeError if the run splits its columns and gives none to this holder."""
+        return cls(config.data.bins, config.data.label, own_of(config, partition))
+
+    @classmethod
+    def read(cls, fields: list[Any]) -> Encoding:
+        """From JSON of a task, which may say anything: what does not fit is an error where it is used."""
+        bins, label, own, found = fields
+        return cls(bins, label, None if own is None else tuple(own), found)
+
+
+class NotRead(FedsynError):
+    """A task needs an encoding that its parent has not read yet; the parent reads it and forks again."""
+
+    def __init__(self, encoding: Encoding) -> None:
+        super().__init__("the table is not encoded as this run needs it")
+        self.encoding = encoding
+
+
+class Tables:
+    """The encodings of a node's table that are in memory.
+
+    Args:
+        file: of the node.
+        reads: whether `get` reads what is missing; a task's process leaves that to its parent.
+    """
+
+    def __init__(self, file: NodeFile, *, reads: bool = True) -> None:
+        self._file = file
+        self.reads = reads
+        self._kept: OrderedDict[Encoding, LoadedRows] = OrderedDict()
+
+    def get(self, encoding: Encoding) -> LoadedRows:
+        """The rows.
+
+        Raises:
+            NotRead: they are not in memory, and are not to be read here.
+            DataError, SchemaError, NodeError: the table cannot be read, or does not fit its schema.
+        """
+        if encoding in self._kept:
+            self._kept.move_to_end(encoding)
+            return self._kept[encoding]
+        if not self.reads:
+            raise NotRead(encoding)
+        if encoding.found is not None:
+            rows = close_rows(self.get(encoding._replace(found=None)), encoding.found)
+        else:
+            rows = load_rows(
+                self._file.data,
+                self._file.schema_file,
+                encoding.bins,
+                encoding.label,
+                encoding.own,
+                self._file.data_key,
+            )
+        self._kept[encoding] = rows
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return rows

@@ -1,0 +1,186 @@
+"""What an open schema asks a run to find: the public facts of it, the same at the server and at every client."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from fedsyn.private_bins.prefixes import FOLLOWED, is_word
+from fedsyn.private_bins.ranges import Floats, allot, divisible, grid, tree, universe
+from fedsyn.table.counting.hierarchy import Hierarchy
+from fedsyn.table.schema import BinnedColumn, Schema
+from fedsyn.table.schema.open import OpenCategories, OpenRange
+from fedsyn.table.schema.rules import named_categories
+
+Allotment = Sequence[Sequence[int]]
+_DIGITS = set("0123456789abcdef")
+
+
+@dataclass(frozen=True)
+class PrivateRange:
+    """A column of numbers of which bounds or bins are found.
+
+    Attributes:
+        name: of the column.
+        wanted: what is found.
+        whole: whether every number is a whole one.
+        edges: of the universe.
+    """
+
+    name: str
+    wanted: OpenRange
+    whole: bool
+    edges: tuple[float, ...]
+
+    def grid(self, cells: Sequence[int]) -> Floats:
+        """(m,) edges of the grid that an allotment of cells to the buckets of the universe makes."""
+        return np.array(grid(self.edges, tuple(cells), self.whole))
+
+    def tree(self, cells: Sequence[int]) -> Hierarchy:
+        return tree(sum(cells))
+
+
+@dataclass(frozen=True)
+class PrivateCategories:
+    """A column of which the categories are found."""
+
+    name: str
+    wanted: OpenCategories
+
+
+class PrivateColumns:
+    """The open columns of a schema, in its order.
+
+    Args:
+        schema: an open one.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        wanted = [(name, schema.columns[name], what) for name, what in schema.open.items()]
+        self.ranges: tuple[PrivateRange, ...] = tuple(
+            PrivateRange(name, what, column.whole, universe(column.whole, *_public(column, what), column.middle))
+            for name, column, what in wanted
+            if isinstance(what, OpenRange) and isinstance(column, BinnedColumn)
+        )
+        self.texts = tuple(
+            PrivateCategories(name, what) for name, _, what in wanted if isinstance(what, OpenCategories)
+        )
+
+    @cached_property
+    def binned(self) -> tuple[int, ...]:
+        """Places in `ranges` of the columns whose bins are found."""
+        return tuple(i for i, column in enumerate(self.ranges) if column.wanted.bins is not None)
+
+    @property
+    def levels(self) -> int:
+        """The most levels that the trees of prefixes have."""
+        return max((1 + column.wanted.length for column in self.texts), default=0)
+
+    def check_cells(self, cells: Allotment) -> None:
+        """ValueError unless `cells` allots some to each column of numbers, as its universe allows."""
+        _require_one_each(cells, self.ranges, "bounds or bins are")
+        if not all(divisible(column.edges, own, column.whole) for column, own in zip(self.ranges, cells, strict=True)):
+            raise ValueError("must allot cells to neighbouring buckets of each column's public universe")
+
+    def check_prefixes(self, prefixes: Sequence[Sequence[str]]) -> None:
+        """ValueError unless they are hexadecimal, of one length, and no more or longer than a column's tree may be."""
+        _require_one_each(prefixes, self.texts, "categories are")
+        if len({len(prefix) for own in prefixes for prefix in own}) > 1:
+            raise ValueError("must be of one length")
+        for column, own in zip(self.texts, prefixes, strict=True):
+            if len(set(own)) < len(own) or len(own) > FOLLOWED * column.wanted.most:
+                raise ValueError("must be different, and no more than two for each category that may be found")
+            for prefix in own:
+                if len(prefix) % 2 or len(prefix) > 2 * column.wanted.length or set(prefix) - _DIGITS:
+                    raise ValueError(
+                        "must be pairs of lower-case hexadecimal digits, no longer than the schema asks for"
+                    )
+
+    def check_cuts(self, cells: Allotment, cuts: Sequence[Sequence[int]]) -> None:
+        """ValueError unless `cuts` are edges of those grids, none where bins are not found, and no more than wanted."""
+        _require_one_each(cuts, self.ranges, "bounds or bins are")
+        for column, own, chosen in zip(self.ranges, cells, cuts, strict=True):
+            most = column.wanted.bins
+            fits = (
+                not chosen
+                if most is None
+                else 2 <= len(chosen) <= most + 1
+                and all(a < b for a, b in itertools.pairwise(chosen))
+                and chosen[0] >= 0
+                and chosen[-1] <= sum(own)
+            )
+            if not fits:
+                raise ValueError("must be ascending edges of the grid, for no more bins than the schema asks for")
+
+    def check_categories(self, categories: Sequence[Sequence[str]]) -> None:
+        """ValueError unless they are words, as many, as long and as different as the schema allows."""
+        _require_one_each(categories, self.texts, "categories are")
+        for column, found in zip(self.texts, categories, strict=True):
+            if not all(is_word(text, self.schema.missing_text) for text in found):
+                raise ValueError("must be texts without control characters or outer blanks that do not mean missing")
+            lengths = [len(text.encode("utf-8")) for text in found]
+            if len(set(found)) < len(found) or len(found) > column.wanted.most:
+                raise ValueError("must be different, and no more than the schema asks for")
+            if max(lengths, default=1) > column.wanted.length:
+                raise ValueError("must be texts of no more bytes than the schema asks for")
+
+    def closed(self, cells: Allotment, cuts: Sequence[Sequence[int]], categories: Sequence[Sequence[str]]) -> Schema:
+        """The schema with what was found in it; ValueError as the checks."""
+        self.check_cells(cells)
+        self.check_cuts(cells, cuts)
+        self.check_categories(categories)
+        found: dict[str, Any] = {}
+        for column, own, chosen in zip(self.ranges, cells, cuts, strict=True):
+            edges = column.grid(own)
+            found[column.name] = [float(x) for x in (edges[list(chosen)] if chosen else edges[[0, -1]])]
+        found |= {column.name: list(own) for column, own in zip(self.texts, categories, strict=True)}
+        return self.schema.closed(found)
+
+    def largest(self) -> Schema:
+        """A schema that may be found, with as many bins and categories as there may be, and no two columns' bins equal.
+
+        It is what the limits of a run are tried on before anything is spent. Categories that constraints name are in
+        it, because those of others are forgotten.
+
+        Raises:
+            SchemaError: the constraints cannot hold for so many.
+        """
+        cells = [
+            allot(column.edges, np.zeros(len(column.edges) - 1), 0, len(column.edges) - 2, column.whole)
+            for column in self.ranges
+        ]
+        cuts: list[list[int]] = []
+        for i, (column, own) in enumerate(zip(self.ranges, cells, strict=True)):
+            total, most = sum(own), min(column.wanted.bins or 0, sum(own))
+            shift = min(i, total - most)
+            inner = np.linspace(1, total - 1 - shift, most - 1).astype(int) + shift if most else ()
+            cuts.append([0, *map(int, inner), total] if most else [])
+        named = dict(named_categories(self.schema.constraints))
+        return self.closed(cells, cuts, [self._words(column, named.get(column.name, ())) for column in self.texts])
+
+    def _words(self, column: PrivateCategories, named: Iterable[str]) -> list[str]:
+        """As many words as may be found in a column, beginning with those that constraints name."""
+        pairs = map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz0123456789", repeat=2))
+        fitting = (
+            word
+            for word in dict.fromkeys([*named, *pairs])
+            if is_word(word, self.schema.missing_text) and len(word.encode()) <= column.wanted.length
+        )
+        return list(itertools.islice(fitting, column.wanted.most))
+
+
+def _require_one_each(given: Sequence[Any], columns: Sequence[Any], what: str) -> None:
+    if len(given) != len(columns):
+        raise ValueError(f"must have one list for each column whose {what} private")
+
+
+def _public(column: BinnedColumn, wanted: OpenRange) -> tuple[float | None, float | None]:
+    """The bounds that are public: the schema's own, or those of everything that such a column can hold."""
+    (low, high), (least, most) = column.span, column.reach
+    return (least if wanted.lower else low), (most if wanted.upper else high)
