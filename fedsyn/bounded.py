@@ -1,4 +1,6 @@
-"""Files of strangers: how much of one is read, and how much it may become, is known before anything is parsed.
+"""Bounded reading of strangers' files.
+
+The bytes that are read, and the size that they unpack to, are bounded before anything is parsed.
 
 A short file can ask for a long time and all memory: a pipe that never ends, lines without end, zeros that were packed
 twice, lists in lists. What is read here is a regular file of at most so many bytes, and its commas, brackets and lines
@@ -48,7 +50,10 @@ _DAMAGED = (
 
 
 def open_file(path: Path | str) -> BinaryIO:
-    """A regular file, to be read; DataError for a pipe or a device, which may have no end; OSError as `open`."""
+    """Opens a regular file for reading.
+
+    Raises DataError for a pipe or a device, which may have no end; OSError as `open`.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # nobody may write into a pipe, ever
     try:
         mode = os.fstat(descriptor).st_mode
@@ -63,13 +68,19 @@ def open_file(path: Path | str) -> BinaryIO:
 
 
 def read_bytes(path: Path | str, most: int = MOST_BYTES) -> bytes:
-    """What a regular file of at most `most` bytes holds. Raises DataError if longer or irregular, OSError as `open`."""
+    """Reads a regular file of at most `most` bytes.
+
+    Raises DataError if it is longer or irregular, OSError as `open`.
+    """
     with open_file(path) as file:
         return read_all(file, most, str(path))
 
 
 def read_all(file: Any, most: int, where: str) -> bytes:
-    """The rest of an open file. Raises DataError if it has more than `most` bytes."""
+    """Reads the rest of an open file.
+
+    Raises DataError if it has more than `most` bytes.
+    """
     parts, size = [], 0
     while part := file.read(_PIECE):  # one call for all of it would take that memory first
         size += len(part)
@@ -83,7 +94,10 @@ def read_all(file: Any, most: int, where: str) -> bytes:
 
 
 def json_of(content: bytes, where: str) -> Any:
-    """One JSON document. Raises DataError if it is damaged, or has more values than are read."""
+    """Reads one JSON document.
+
+    Raises DataError if it is damaged, or has more values than are read.
+    """
     _require_few_values(content, where)
     try:
         return json.loads(_text(content, where))
@@ -92,7 +106,10 @@ def json_of(content: bytes, where: str) -> Any:
 
 
 def json_lines(content: bytes, where: str) -> list[dict[str, Any]]:
-    """Mappings, one per line. Raises DataError for any other line, or too many lines or values."""
+    """Reads mappings, one per line.
+
+    Raises DataError for any other line, or too many lines or values.
+    """
     if content.count(b"\n") + content.count(b"\r") > MOST_LINES:
         raise DataError(f"{where} has more than {MOST_LINES:,} lines, more than a run has rounds")
     _require_few_values(content, where)
@@ -113,7 +130,10 @@ def _text(content: bytes, where: str) -> str:
 
 
 def _require_few_values(content: bytes, where: str) -> None:
-    """Every value but the first stands behind a comma, a bracket or a brace."""
+    """Refuses a document with too many values, before it is parsed.
+
+    Every value but the first stands behind a comma, a bracket or a brace.
+    """
     if sum(content.count(sign) for sign in (b",", b"[", b"{")) > MOST_VALUES:
         raise DataError(f"{where} holds more than {MOST_VALUES:,} values, which is the most that is read")
 
@@ -150,7 +170,10 @@ class Archive:
 
     @staticmethod
     def _require_short_directory(file: BinaryIO) -> None:
-        """Looks at the end of the file, as `zipfile` does, before `zipfile` reads the list that it announces."""
+        """Refuses an archive that announces too long a list of members.
+
+        It looks at the end of the file, as `zipfile` does, before `zipfile` reads that list.
+        """
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 42))
         end = file.read(42)
@@ -161,7 +184,9 @@ class Archive:
         file.seek(0)
 
     def read(self, name: str, most: int) -> bytes:
-        """A member of at most `most` bytes; a member that unpacks to much more than it takes is not unpacked.
+        """Reads a member of at most `most` bytes.
+
+        A member that unpacks to much more than it takes is not unpacked.
 
         What is in these files unpacks to ten times its size, arrays of zeros (which are packed already) a little more.
         """
@@ -177,7 +202,9 @@ class Archive:
 
 
 class Arrays:
-    """The arrays of an npz file, of plain numbers only; what each will take is known from its header.
+    """The arrays of an npz file, of plain numbers only.
+
+    The size of each is known from its header.
 
     Args:
         file: seekable.
@@ -216,7 +243,10 @@ class Arrays:
         return name in self._heads
 
     def read(self, name: str, most: int) -> npt.NDArray[Any]:
-        """One array of at most `most` bytes. Raises DataError if it is larger, damaged, or not there."""
+        """Reads one array of at most `most` bytes.
+
+        Raises DataError if it is larger, damaged, or missing.
+        """
         if name not in self._heads:
             raise DataError(f"{self.where} is damaged: it lacks '{name}'")
         if self.sizes[name] > most:

@@ -1,4 +1,7 @@
-"""What each aggregation protocol can do, as data. Every other file asks the object instead of comparing names."""
+"""Capabilities of each aggregation protocol, as data.
+
+Every other file asks the object instead of comparing names.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class RequiredParties:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What one aggregation protocol can do.
+    """Capabilities of one aggregation protocol.
 
     Attributes:
         name: value of `aggregation.protocol`.
@@ -76,11 +79,11 @@ class Capabilities:
 
     @property
     def hides(self) -> bool:
-        """Whether no server reads a single client's numbers."""
+        """Returns whether no server reads a single client's numbers."""
         return self.masks or self.parties is not None
 
     def require(self, noise: str, threat: str, *, store: bool) -> None:
-        """Raise ConfigError for a noise or a threat that this protocol does not have.
+        """Raises ConfigError for a noise or threat that this protocol lacks.
 
         Args:
             noise: `aggregation.noise`.

@@ -1,4 +1,7 @@
-"""Flower entry point of the client side: `fedsyn.runs.holders` says what a node brings to a run, and refuses."""
+"""Flower entry point of the client.
+
+`fedsyn.runs.holders` says what a node brings to a run, and refuses.
+"""
 
 from fedsyn.output import no_tracebacks
 from fedsyn.runs.holders import app

@@ -1,4 +1,7 @@
-"""Domain: the attributes of an encoded table and the number of values of each; cliques are tuples of them."""
+"""Domains: attributes of an encoded table and their numbers of values.
+
+Cliques are tuples of attributes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ Cells = npt.NDArray[np.bool_]
 
 
 class Zeros:
-    """Structural zeros: cells of a clique that no row can be in, because public knowledge says so. Unpacks as a pair.
+    """Structural zeros: cells of a clique that no row can be in.
+
+    Public knowledge says so. Unpacks as a pair.
 
     >>> clique, cells = Zeros(("sex", "pregnant"), np.array([[False, True], [False, False]]))
     >>> clique, int(cells.sum())
@@ -55,7 +60,7 @@ class Zeros:
 
 @dataclass(frozen=True)
 class Domain:
-    """Attribute names with their cardinalities, in the column order of the encoded table.
+    """Attribute names with their cardinalities, in the encoded table's column order.
 
     >>> domain = Domain(("age", "sex", "smoker"), (10, 2, 3))
     >>> domain["age"], domain.size(("age", "sex")), domain.size()
@@ -147,7 +152,10 @@ class Domain:
         return tuple([shape[index[name]] for name in clique])
 
     def size(self, clique: Iterable[str] | None = None) -> int:
-        """Number of cells of the clique's marginal, or of the whole domain (a Python int: may be huge)."""
+        """Number of cells of the clique's marginal, or of the whole domain.
+
+        A Python int, which may be huge.
+        """
         return math.prod(self.shape if clique is None else self.shape_of(clique))
 
     def project(self, clique: Iterable[str]) -> Domain:
@@ -156,7 +164,9 @@ class Domain:
         return Domain(names, self.shape_of(names), ordered, tuple(z for z in self.zeros if set(z.clique) <= set(names)))
 
     def impossible(self, clique: Iterable[str]) -> Cells | None:
-        """Cells of a clique's marginal that some zeros make impossible by themselves; None: no such cell.
+        """Returns the cells of a clique that its zeros make impossible.
+
+        None if there is no such cell.
 
         Zeros on further attributes count where every value of those is impossible. What follows only from several zeros
         together is not looked for.
@@ -180,21 +190,30 @@ class Domain:
         return out
 
     def conditions(self, masks: Mapping[str, npt.ArrayLike]) -> dict[str, Cells]:
-        """Allowed values by attribute. Raises ValueError for an unknown attribute or a wrong number of values."""
+        """Returns allowed values by attribute.
+
+        Raises ValueError for an unknown attribute or a wrong number of values.
+        """
         out = {name: np.array(mask, dtype=bool) for name, mask in masks.items()}
         if any(name not in self.attributes or mask.shape != (self[name],) for name, mask in out.items()):
             raise ValueError("a condition needs an attribute of the domain and one boolean for each of its values")
         return out
 
     def violated(self, codes: npt.NDArray[np.integer]) -> Cells:
-        """(n,) whether each row of (n, d) codes lies in an impossible cell."""
+        """Returns whether each row lies in an impossible cell, (n,) bool.
+
+        Rows are (n, d) codes.
+        """
         out = np.zeros(len(codes), dtype=bool)
         for clique, cells in self.zeros:
             out |= cells[tuple(codes[:, axis] for axis in self.axes(clique))]
         return out
 
     def describe(self) -> dict[str, Any]:
-        """Plain data (JSON) that `described` reads: names, cardinalities, zeros; without what is ordered."""
+        """Returns plain data (JSON) that `described` reads.
+
+        Names, cardinalities and zeros; not which attributes are ordered.
+        """
         facts: dict[str, Any] = {"attributes": list(self.attributes), "shape": list(self.shape)}
         if self.zeros:
             packed = [(z.clique, base64.b64encode(np.packbits(z.cells).tobytes()).decode()) for z in self.zeros]
@@ -203,7 +222,10 @@ class Domain:
 
     @classmethod
     def described(cls, facts: Mapping[str, Any]) -> Domain:
-        """The inverse of `describe`; further keys are ignored. Raises KeyError or ValueError for anything else."""
+        """Reads what `describe` wrote; further keys are ignored.
+
+        Raises KeyError or ValueError for anything else.
+        """
         domain = cls(tuple(facts["attributes"]), tuple(facts["shape"]))
         zeros = []
         for item in facts.get("zeros", ()):

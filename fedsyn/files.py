@@ -1,4 +1,6 @@
-"""Files that are whole after a crash: written, waited for (`fsync` of file and folder), put in place.
+"""Files that are whole after a crash.
+
+Each is written, waited for (`fsync` of file and folder) and put in place.
 
 A link at a file's place is replaced, never followed: a stranger's directory may hold one that leads anywhere.
 Private keys, too, are written by `write_new` alone: 0600 from the first byte on, and never over another file.
@@ -23,7 +25,7 @@ PRIVATE, PUBLIC = 0o600, 0o644
 
 
 def write_new(path: Path, content: bytes | str, mode: int = PRIVATE) -> None:
-    """Write a file that does not exist yet, and wait for the disk.
+    """Writes a file that must not exist, and waits for the disk.
 
     Raises:
         FileExistsError: if there is a file, or a link, of that name; it is left as it is.
@@ -40,7 +42,10 @@ def write_new(path: Path, content: bytes | str, mode: int = PRIVATE) -> None:
 
 
 def append_synced(file: int, line: bytes) -> None:
-    """Append to an open file and wait for the disk. Raises OSError if it cannot; what there is of it is taken back."""
+    """Appends to an open file and waits for the disk.
+
+    Raises OSError if it cannot; what was appended so far is taken back.
+    """
     before, rest = os.fstat(file).st_size, memoryview(line)
     try:
         while rest:
@@ -54,7 +59,10 @@ def append_synced(file: int, line: bytes) -> None:
 
 
 def write_key(path: Path, secret: bytes, what: str) -> None:
-    """Write a new private key as hex digits. Raises ConfigError, which names the key by `what`, if it cannot."""
+    """Writes a new private key as hex digits.
+
+    Raises ConfigError, which names the key by `what`, if it cannot.
+    """
     try:
         write_new(path, secret.hex() + "\n")
     except OSError as error:
@@ -62,7 +70,7 @@ def write_key(path: Path, secret: bytes, what: str) -> None:
 
 
 def replace_all(files: Mapping[Path, tuple[bytes | str, int]]) -> None:
-    """Put whole files in the places of others, one after the other, once all of them could be written.
+    """Replaces several files, once all new ones could be written.
 
     After a crash each is either the old one or the new one, and none is old behind one that is new.
 
@@ -89,17 +97,23 @@ def replace_all(files: Mapping[Path, tuple[bytes | str, int]]) -> None:
 
 
 def replace_synced(path: Path, content: bytes | str, mode: int = PRIVATE) -> None:
-    """Put a whole file in the place of another: after a crash one of the two is there. Raises OSError if it cannot."""
+    """Replaces a whole file; after a crash one of the two exists.
+
+    Raises OSError if it cannot.
+    """
     replace_all({path: (content, mode)})
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put a whole text that others may read in the place of another, as `replace_synced`."""
+    """Replaces a text file that others may read, as `replace_synced` does."""
     replace_synced(path, text, PUBLIC)
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder of a run or sweep directory, if there is none. Raises ConfigError if it is a link."""
+    """Makes a folder of a run or sweep directory, if missing.
+
+    Raises ConfigError if it is a link.
+    """
     require_no_link(folder)
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -121,7 +135,9 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
-    """Hold a lock file, which is made if there is none; yields False where another process holds it.
+    """Holds a lock file, which is made if it is missing.
+
+    Yields False where another process holds it.
 
     Args:
         path: of the file.
@@ -137,7 +153,10 @@ def locked(path: Path, patience: float = 0.0) -> Iterator[bool]:
 
 
 def try_lock(file: int | IO[bytes]) -> bool:
-    """Lock an open file until it is closed; return False where another process has it."""
+    """Locks an open file until it is closed.
+
+    Returns False where another process has it.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -146,7 +165,10 @@ def try_lock(file: int | IO[bytes]) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds a lock file; False where there is none, or it cannot be looked at."""
+    """Returns whether another process holds a lock file.
+
+    False where the file is missing or cannot be looked at.
+    """
     if not path.exists():
         return False
     try:

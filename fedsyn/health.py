@@ -1,4 +1,6 @@
-"""Health pages of a node, a party and a SuperLink, over HTTP: /healthz, /readyz, /status and /metrics.
+"""Health pages of a node, a party and a SuperLink.
+
+Served over HTTP as /healthz, /readyz, /status and /metrics.
 
 Plain HTTP without a password: an address of the machine, or of the network in which it is watched. All of it is public
 to the people who operate the service: no value of a row, no row count, no secret, no share. A caller has ten seconds
@@ -31,7 +33,9 @@ SECONDS, CONNECTIONS = 10.0, 16
 
 
 class Requests:
-    """Counts of what a service was asked since its start; several threads may add to them.
+    """Counts of a service's requests since its start.
+
+    Several threads may add to them.
 
     Args:
         what: they are called, in the plural.
@@ -58,7 +62,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class SpentBudget:
-    """What a ledger for life says."""
+    """Budget that a ledger for life reports."""
 
     epsilon: float
     limit: float
@@ -202,7 +206,10 @@ def _handler(pages: Mapping[str, Page]) -> type[BaseHTTPRequestHandler]:
 
 
 def pages_of(look: Callable[[], Health]) -> dict[str, Page]:
-    """Return the pages of a service: /healthz (the process lives), /readyz and /status (JSON), and /metrics."""
+    """Returns the pages of a service.
+
+    /healthz (the process lives), /readyz and /status (JSON), and /metrics.
+    """
 
     def told(unready: int) -> tuple[int, str, str]:
         found = look()

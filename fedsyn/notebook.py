@@ -1,4 +1,7 @@
-"""How schemas, ledgers and results look in a notebook: a sentence, a small table, a chart."""
+"""Views of schemas, ledgers and results in a notebook.
+
+Each is a sentence, a small table and a chart.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _MOST = 40
 
 
 class Bar(NamedTuple):
-    """One bar of a chart, with the ends of its interval where it has one."""
+    """One bar of a chart, with its interval if it has one."""
 
     name: str
     value: float
@@ -27,7 +30,7 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """What there is to see of an object.
+    """Sentence, table and bars of an object.
 
     Attributes:
         title: one sentence or clause.
@@ -47,7 +50,7 @@ class View:
 
 
 class Shown:
-    """What a notebook shows by itself, and as a chart by `plot`."""
+    """Base class of objects that a notebook shows, and `plot` draws."""
 
     def _view(self) -> View:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What people read: the one place that prints, writes Markdown, and says what a log may hold.
+"""Output for people: printing, Markdown, and what a log may hold.
 
 Names of columns and categories, files and runs come from others. A terminal obeys control characters, a page obeys
 markup: what is printed goes through `plain`, what is written into Markdown through `markdown`, templates do it by
@@ -41,7 +41,7 @@ _TRACE = "Traceback (most recent call last)"
 
 
 def plain(text: str, keep: str = "\n") -> str:
-    r"""The text with escapes in the place of what would command a terminal.
+    r"""Returns the text with escapes for what would command a terminal.
 
     Args:
         text: what is to be shown.
@@ -73,7 +73,9 @@ def _escape(letter: str) -> str:
 
 
 def markdown(text: str) -> str:
-    r"""The text as one line of Markdown that shows it, and neither links, tables nor HTML.
+    r"""Returns the text as one line of harmless Markdown.
+
+    It shows the text, and contains no link, table or HTML.
 
     >>> print(markdown("a|b](x) <script>"))
     a\|b\](x) &lt;script&gt;
@@ -83,7 +85,9 @@ def markdown(text: str) -> str:
 
 
 def cell(value: Any) -> Any:
-    """The cell of a CSV file: before a text that a spreadsheet takes for a formula stands `'`; numbers stay.
+    """Returns a CSV cell that no spreadsheet takes for a formula.
+
+    Such a text gets `'` in front; numbers stay.
 
     >>> [cell(value) for value in ("=1+1", "@x", "-0.5", "augflaim", 2.0)]
     ["'=1+1", "'@x", '-0.5', 'augflaim', 2.0]
@@ -98,7 +102,9 @@ def cell(value: Any) -> Any:
 
 
 def filled(room: str, template: str, /, **values: Any) -> str:
-    """Return a template of `fedsyn/ROOM/templates` with its values, none of which can be markup or command a reader.
+    """Fills a template of `fedsyn/FOLDER/templates` with values.
+
+    No value can be markup or command a reader.
 
     Args:
         room: folder of the package.
@@ -130,7 +136,7 @@ def _templates(room: str) -> Environment:
 
 
 def say(text: str, *, error: bool = False) -> None:
-    """Prints text and a line's end, at once, to standard output or standard error."""
+    """Prints a line at once, to standard output or standard error."""
     stream, line = sys.stderr if error else sys.stdout, plain(text, keep="\n\t") + "\n"
     try:
         stream.write(line)
@@ -145,12 +151,15 @@ def no_more_output() -> None:
 
 
 def table_stream() -> BinaryIO:
-    """Where a table goes that nobody wants in a file: a pipe gets its bytes, a terminal what `plain` leaves of them."""
+    """Opens standard output for a table that nobody wants in a file.
+
+    A pipe gets the table's bytes, a terminal what `plain` leaves of them.
+    """
     return cast(BinaryIO, _Shown()) if is_terminal() else sys.stdout.buffer
 
 
 def is_terminal() -> bool:
-    """Whether standard output is a terminal."""
+    """Returns whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -171,7 +180,10 @@ class _Shown(io.RawIOBase):
 
 
 def console(*, error: bool = False) -> Console:
-    """A rich console for tables, bars and styles, whose texts are plain: no markup, and nothing that commands."""
+    """Returns a rich console for tables, bars and styles.
+
+    Its texts are plain: no markup, and nothing that commands a terminal.
+    """
     from rich.console import Console as RichConsole
     from rich.segment import Segment
 
@@ -197,12 +209,15 @@ def log_handler(form: str) -> logging.Handler:
 
 
 def wants_tracebacks() -> bool:
-    """Whether FEDSYN_DEBUG asks for them."""
+    """Returns whether FEDSYN_DEBUG asks for tracebacks."""
     return os.environ.get(DEBUG, "0") not in ("", "0")
 
 
 def reason(error: BaseException) -> str:
-    """What may be said of an error in one line: fedsyn's own sentence, and its cause; kind and place of any other."""
+    """Returns one line that may be said of an error.
+
+    fedsyn's own sentence and its cause; only the kind and place of any other error.
+    """
     if getattr(error, "is_for_people", False):
         cause = f"; because of {reason(error.__cause__)}" if error.__cause__ is not None else ""
         return plain(f"{type(error).__name__}: {error}", keep="") + cause
@@ -213,7 +228,9 @@ def reason(error: BaseException) -> str:
 
 
 def log_failure(logger: logging.Logger, sentence: str, error: BaseException) -> None:
-    """Logs what failed: a sentence and `reason`, with the traceback where FEDSYN_DEBUG=1 asks for it.
+    """Logs a failure as a sentence and its `reason`.
+
+    FEDSYN_DEBUG=1 adds the traceback.
 
     The record carries the error itself as `failure`.
     """
@@ -228,7 +245,9 @@ def log_to_stderr(form: str, level: int = logging.INFO) -> None:
 
 
 def no_tracebacks() -> None:
-    """Has this process log and print one line where Python, Flower and others would write a traceback.
+    """Makes this process log and print one line instead of a traceback.
+
+    Python, Flower and other libraries are covered.
 
     FEDSYN_DEBUG=1 leaves everything as it is.
     """

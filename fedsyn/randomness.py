@@ -1,4 +1,6 @@
-"""Where random numbers come from: keyed streams of a seed (simulation) or the operating system (privacy).
+"""Sources of random numbers.
+
+Keyed streams of a seed serve simulations, the operating system serves privacy.
 
 Two kinds of randomness meet in a run and must not be confused.
 
@@ -75,7 +77,10 @@ class Randomness:
 
     @property
     def seeded(self) -> bool:
-        """True when noise can be recomputed from the seed: a simulation, not private."""
+        """True when noise can be recomputed from the seed.
+
+        Such a run is a simulation, and not private.
+        """
         return self._seed is not None
 
     @property
@@ -84,11 +89,16 @@ class Randomness:
         return SEEDED_LABEL if self.seeded else OS_LABEL
 
     def generator(self, *key: int | str) -> RandomSource:
-        """The source of noise for this key: the same key gives the same seeded stream, in any order of calls."""
+        """Returns the source of noise for this key.
+
+        The same key gives the same seeded stream, in any order of calls.
+        """
         return OsRandom() if self._seed is None else self._stream("noise", key)
 
     def ordinary(self, *key: int | str) -> np.random.Generator:
-        """A NumPy generator for choices that carry no privacy; its stream is unrelated to `generator(*key)`.
+        """Returns a NumPy generator for choices that carry no privacy.
+
+        Its stream is unrelated to `generator(*key)`.
 
         Without a seed it starts from operating-system entropy, or is keyed by the secret of `keyed`.
         """
@@ -97,11 +107,14 @@ class Randomness:
         return self._stream("ordinary", key)
 
     def keyed(self, secret: bytes) -> Randomness:
-        """The same, with ordinary streams that anyone who knows this secret can repeat; noise stays as it is."""
+        """Returns a copy whose ordinary streams follow from a secret.
+
+        Anyone who knows the secret can repeat them; noise stays unchanged.
+        """
         return Randomness(self._seed, self._path, secret)
 
     def child(self, *key: int | str) -> Randomness:
-        """The same randomness with `key` put before every later key."""
+        """Returns a copy that puts `key` before every later key."""
         return Randomness(self._seed, (*self._path, *key), self._secret)
 
     def _stream(self, purpose: str, key: tuple[int | str, ...]) -> np.random.Generator:
@@ -133,14 +146,19 @@ class OsRandom:
     label = OS_LABEL
 
     def random(self, size: Size = None) -> Any:
-        """Uniform on the open interval (0, 1): odd multiples of 2^-53, symmetric about 1/2, never 0 or 1."""
+        """Draws uniformly from the open interval (0, 1).
+
+        The values are odd multiples of 2^-53: symmetric about 1/2, never 0 or 1.
+        """
         count, shape = _count(size)
         # 52 random bits and a fixed last one: with 53 random bits plus a half the largest would round to 1.
         odd = ((_words(count) >> np.uint64(12)) << np.uint64(1)) | np.uint64(1)
         return _shaped(odd * 2.0**-53, shape)
 
     def standard_normal(self, size: Size = None) -> Any:
-        """Standard normal by inverse CDF: a random sign on the quantile of a uniform tail probability.
+        """Draws standard normals by the inverse CDF.
+
+        A random sign goes on the quantile of a uniform tail probability.
 
         The tail probability is a double with a random exponent (see `_sign_and_tail`), so the tails are
         limited by neither 53 bits nor 8 standard deviations: each double down to 2^-1000 comes with its own
@@ -153,7 +171,10 @@ class OsRandom:
         return _shaped(normal, shape)
 
     def gumbel(self, loc: float = 0.0, scale: float = 1.0, size: Size = None) -> Any:
-        """Gumbel: `loc - scale * log(E)` with E standard exponential, both tails of E at full precision."""
+        """Draws Gumbel values, with full precision in both tails.
+
+        `loc - scale * log(E)` with E standard exponential.
+        """
         count, shape = _count(size)
         sign, tail = _sign_and_tail(count)
         half = 0.5 * tail
@@ -163,7 +184,10 @@ class OsRandom:
         return _shaped(loc - scale * np.log(exponential), shape)
 
     def integers(self, low: int, high: int | None = None, size: Size = None) -> Any:
-        """Integers uniform on [low, high), or [0, low) without `high`, exactly (by rejection); int64."""
+        """Draws integers uniformly from [low, high), or [0, low) without `high`.
+
+        Exact, by rejection; int64.
+        """
         if high is None:
             low, high = 0, low
         span = int(high) - int(low)
@@ -180,7 +204,10 @@ class OsRandom:
         return _shaped((words + np.uint64(int(low) % 2**64)).view(np.int64), shape)
 
     def permutation(self, x: int | Sequence[Any] | NDArray[Any]) -> NDArray[Any]:
-        """A random order of `range(x)`, or of the entries of `x` along its first axis."""
+        """Returns a random order of `range(x)`, or of the entries of `x`.
+
+        An array is permuted along its first axis.
+        """
         values = np.arange(x) if isinstance(x, int | np.integer) else np.asarray(x)
         while True:
             keys = _words(len(values))
@@ -194,7 +221,9 @@ def _words(count: int) -> NDArray[np.uint64]:
 
 
 def _sign_and_tail(count: int) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
-    """A sign bit and a uniform on (0, 1), rounded down to 53 significant bits, for `count` numbers.
+    """Draws `count` sign bits and uniforms on (0, 1).
+
+    Each uniform is rounded down to 53 significant bits.
 
     One word holds the sign, 52 bits of mantissa and 11 fair coins. The run of zeros before the first one
     among the coins is the binary exponent of a uniform real number; when all 11 are zero (one word in 2,048)

@@ -1,4 +1,6 @@
-"""Names of mechanisms and partitioners, and where each lives. Nothing is imported before a run asks for it.
+"""Names of mechanisms and partitioners, and the path of each.
+
+Nothing is imported before a run asks for it.
 
 A mechanism from outside this repository is found in one of two ways: a Python entry point of the group
 `fedsyn.mechanisms` whose object is its server half, or `mechanism: {name: package.module:Strategy}`. A command
@@ -27,7 +29,7 @@ _installed_only: ContextVar[bool] = ContextVar("installed_only", default=False)
 
 @dataclass(frozen=True)
 class MechanismEntry:
-    """A mechanism: its two halves as `module:class`, and one line for `fedsyn mechanisms`.
+    """A mechanism's two halves as `module:class`, and its summary.
 
     Attributes:
         strategy: the server half.
@@ -88,19 +90,25 @@ def _package(point: importlib.metadata.EntryPoint) -> str:
 
 
 def strategy_class(name: str) -> Any:
-    """The server half of a mechanism; ConfigError for an unknown name, with the nearest valid one."""
+    """Returns the server half of a mechanism.
+
+    Raises ConfigError for an unknown name, with the nearest valid one.
+    """
     path = _entry(name).strategy
     return _usable(load(path, "mechanism.name"), path)
 
 
 def client_class(name: str) -> Any:
-    """The client half of a mechanism, without its server half where the registry knows both."""
+    """Returns the client half of a mechanism.
+
+    The server half is not imported where the registry knows both.
+    """
     entry = _entry(name)
     return load(entry.client, "mechanism.name") if entry.client else strategy_class(name).Client
 
 
 def contract_class(name: str) -> Any:
-    """What both halves agree on."""
+    """Returns the contract that both halves of a mechanism agree on."""
     return client_class(name).Contract
 
 
@@ -122,7 +130,10 @@ def partitioner(name: str, **options: Any) -> Any:
 
 @contextmanager
 def installed_only() -> Iterator[None]:
-    """In here a plug-in is one that is installed: what a file names as `module:class` is refused, not imported."""
+    """Refuses plug-ins that are not installed, within this context.
+
+    A `module:class` that a file names is refused, not imported.
+    """
     before = _installed_only.set(True)
     try:
         yield
@@ -131,7 +142,7 @@ def installed_only() -> Iterator[None]:
 
 
 def require_importable(name: str, where: str) -> None:
-    """Raises ConfigError for the path of a module where nothing that a file names may be imported."""
+    """Raises ConfigError for a module's path inside of `installed_only`."""
     if ":" in name and _installed_only.get():
         raise ConfigError(
             f"{where}: '{name}' is the path of a module, and a command that only reads imports no module that a file "
@@ -153,7 +164,10 @@ def _entry(name: str) -> MechanismEntry:
 
 
 def load(path: str, where: str) -> Any:
-    """The object at `module:attribute`. Raises ConfigError, which names `where`, if it does not exist."""
+    """Returns the object at `module:attribute`.
+
+    Raises ConfigError, which names `where`, if it does not exist.
+    """
     module, _, attribute = path.partition(":")
     try:
         loaded = importlib.import_module(module)
@@ -174,7 +188,10 @@ def load(path: str, where: str) -> Any:
 
 
 def _usable(strategy: Any, path: str) -> Any:
-    """The server half, if it and what it names are whole; ConfigError says what is missing."""
+    """Returns a server half that names everything it needs.
+
+    Raises ConfigError, which says what is missing.
+    """
     client = getattr(strategy, "Client", None)
     contract = getattr(client, "Contract", None)
     missing = (

@@ -1,4 +1,4 @@
-"""Flower entry point of the server side: the same for Flower's simulation engine and for a deployment."""
+"""Flower entry point of the server, for simulations and deployments."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def main(grid: Grid, context: Context) -> None:
 
 @contextmanager
 def _told_and_sent(folder: RunFolder, grid: Grid, context: Context) -> Iterator[None]:
-    """However a run ends, its starter hears why, and gets its files; a process that is told to end sends nothing."""
+    """Tells the starter why a run ended, and sends its files.
+
+    A process that is told to end sends nothing.
+    """
     try:
         yield
     except Exception as error:
@@ -95,7 +98,10 @@ def _send(folder: RunFolder, grid: Grid, context: Context) -> None:
 
 @contextmanager
 def _prepared(config: RunConfig, run_config: Mapping[str, Any], out: Path) -> Iterator[Prepared]:
-    """What the run works with, in a folder that is gone afterwards unless somebody else has made it."""
+    """Yields what the run works with, in a temporary folder.
+
+    The folder is gone afterwards unless somebody else made it.
+    """
     config.save(out / "config.yaml")
     is_deployment = bool(run_config.get("schema"))
     made = Path(tempfile.mkdtemp(prefix="fedsyn-")) if is_deployment else store_of(run_config)
@@ -112,7 +118,10 @@ def _prepared(config: RunConfig, run_config: Mapping[str, Any], out: Path) -> It
 def _journal(
     config: RunConfig, prepared: Prepared, run_config: Mapping[str, Any], out: Path
 ) -> Iterator[RunJournal | None]:
-    """The journal of a deployment's run: a new one, or that of the run which goes on; None for any other run."""
+    """Returns the journal of a deployment's run; None for any other run.
+
+    A new journal, or that of the run which goes on.
+    """
     run = str(run_config.get("run") or "")
     if run_config.get("resume"):
         require_resumable(config)

@@ -1,4 +1,4 @@
-"""For authors of mechanisms: the conformance check, and the awkward tables that it and the tests share."""
+"""Conformance check and awkward tables, for authors of mechanisms."""
 
 from fedsyn.front.testing.conformance import ConformanceCheck, ConformanceReport, check_mechanism, mechanism_checks
 from fedsyn.front.testing.failures import Skipped

@@ -1,4 +1,4 @@
-"""The one reader and writer of YAML: YAML 1.2 scalars, and no silent surprises.
+"""Reader and writer of YAML 1.2, without silent surprises.
 
 PyYAML follows YAML 1.1, where `yes` and `no` are booleans, `12:30` is the number 750, `010` is 8, `1e-5` is text and
 `2020-01-01` is a date; and of a key given twice it takes the last. Here scalars are what people expect (in a schema,
@@ -110,7 +110,10 @@ def _at(text: str, number: int, problem: str | None) -> str:
 
 
 def dumps(data: Any, width: int = 110) -> str:
-    """Writes plain data as YAML: keys in their own order, flat lists on one line, text in Unicode."""
+    """Writes plain data as YAML.
+
+    Keys keep their order, flat lists stand on one line, text is Unicode.
+    """
     return escaped(yaml.dump(data, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=width))
 
 
@@ -122,17 +125,20 @@ def in_one_line(data: Any) -> str:
 
 
 def escaped(document: str) -> str:
-    """A document that `Dumper` wrote, with escapes for odd characters: they stand between double quotes alone."""
+    """Escapes odd characters in a document that `Dumper` wrote.
+
+    They stand between double quotes alone.
+    """
     return plain(document, keep="\n\t")
 
 
 class _Refused(Exception):
-    """A document that is YAML and is not read; the text says why."""
+    """A YAML document that is not read; the text says why."""
 
 
 @dataclass
 class _Anchored:
-    """What an anchor names.
+    """The value that an anchor names.
 
     Attributes:
         value: of it; not there while it is being read.
@@ -145,7 +151,9 @@ class _Anchored:
 
 
 class _DocumentReader:
-    """Makes the document of a parser's events, and counts what it makes before it makes it.
+    """Builds a document from a parser's events.
+
+    It counts what it builds before it builds it.
 
     PyYAML's own composer and constructor do the same with nodes in between: they unfold merge keys before anything can
     be counted, and go as deep as a document says.
@@ -231,7 +239,10 @@ def _bad(event: Any, problem: str) -> yaml.MarkedYAMLError:
 
 
 def _scalar(event: Any) -> Any:
-    """The value of a scalar: text in quotes is text, plain text what it looks like, a tag what it says."""
+    """Returns the value of a scalar.
+
+    Quoted text is text, plain text is what it looks like, a tag is what it says.
+    """
     text: str = event.value
     if event.tag is None or event.tag == "!":
         kind = "str" if event.tag == "!" or not event.implicit[0] else _kind(text)
@@ -251,7 +262,7 @@ def _scalar(event: Any) -> Any:
 
 
 def _kind(text: str) -> str:
-    """What plain text looks like."""
+    """Returns the kind that plain text looks like."""
     for kind, pattern, first in _SCALARS:
         if text[:1] in first and pattern.match(text):
             return kind
@@ -281,7 +292,10 @@ _ODD = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\u
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    """Text that is read back as it is; with odd characters between double quotes, as escapes."""
+    """Represents text so that it is read back unchanged.
+
+    Odd characters stand between double quotes, as escapes.
+    """
     odd = _ODD.search(text) or plain(text, keep="\n\t") != text
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if odd else None)
 

@@ -1,4 +1,4 @@
-"""Clustering: the table is embedded in two dimensions by UMAP and cut into K regions by k-means.
+"""Clustering partition: UMAP to two dimensions, then k-means.
 
 Clients get regions of different sizes in which many features are skewed at once (Maddock et al. 2024,
 appendix B.2). The embedding takes a minute for 44,000 rows, so embeddings are kept on disk under the hash of
@@ -40,7 +40,7 @@ _CACHE_VERSION = 1
 
 
 class Clustering(Partitioner):
-    """UMAP to two dimensions, then k-means with K clusters; every cluster is a client.
+    """A client per k-means cluster of the table's UMAP embedding.
 
     The split belongs to the table and to `seed`, not to the run: runs with different seeds share it, as in
     the paper's experiments, and its embedding. `seed: null` draws a seed from the run's
@@ -66,7 +66,10 @@ class Clustering(Partitioner):
         return fill_small_clients(group_rows(regions, clients), min_rows=1)
 
     def embedding(self, table: PartitionInput, seed: int) -> np.ndarray:
-        """(n, 2) float32 coordinates of the rows: those of the cache, or computed and kept there."""
+        """Returns coordinates of the rows, (n, 2) float32.
+
+        They come from the cache, or are computed and stored there.
+        """
         points = table.codes.astype(np.float32)
         if not self.cache:
             return _project(points, seed)
@@ -115,7 +118,10 @@ def _project(points: np.ndarray, seed: int) -> np.ndarray:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """While one process computes a file, another that wants it waits; where no lock can be had, both compute it."""
+    """Makes other processes wait while one computes a file.
+
+    Where no lock can be had, both compute it.
+    """
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +130,10 @@ def _alone(path: Path) -> Iterator[None]:
 
 
 def _write_atomically(path: Path, array: np.ndarray) -> None:
-    """Readers see no file or a whole one, even with several writers; an unwritable folder is not an error."""
+    """Writes a file that readers see whole or not at all.
+
+    This holds with several writers; an unwritable folder is not an error.
+    """
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
@@ -138,7 +147,10 @@ def _write_atomically(path: Path, array: np.ndarray) -> None:
 
 
 def _k_means(points: np.ndarray, clients: int, seed: int) -> np.ndarray:
-    """(n,) int64 cluster of each point; some of the `clients` clusters may be empty."""
+    """Returns the cluster of each point, (n,) int64.
+
+    Some of the `clients` clusters may be empty.
+    """
     try:
         from sklearn.cluster import KMeans
     except ImportError:
@@ -150,7 +162,10 @@ def _k_means(points: np.ndarray, clients: int, seed: int) -> np.ndarray:
 
 
 def _principal_components(points: np.ndarray) -> np.ndarray:
-    """(n, 2) float32 coordinates along the first two principal axes; signs fixed, missing axes zero."""
+    """Returns coordinates along the first two principal axes, (n, 2) float32.
+
+    Signs are fixed, missing axes are zero.
+    """
     centred = points.astype(np.float64) - points.mean(axis=0, dtype=np.float64)
     left, scale, right = np.linalg.svd(centred, full_matrices=False)
     scores = (left * scale)[:, :2]
@@ -163,7 +178,10 @@ def _principal_components(points: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Sums of floats depend on how many threads share them; with one thread they do not."""
+    """Limits numeric libraries to one thread.
+
+    Sums of floats depend on how many threads share them; with one thread they do not.
+    """
     threadpoolctl = importlib.import_module("threadpoolctl")  # comes with scikit-learn
     numba = sys.modules.get("numba")  # k-means alone does not load it
     before = numba.get_num_threads() if numba else 1

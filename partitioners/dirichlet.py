@@ -1,4 +1,7 @@
-"""Dirichlet label skew: each class is spread over the clients by its own Dirichlet draw."""
+"""Dirichlet label skew.
+
+Each class is spread over the clients by a Dirichlet draw.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,9 @@ from fedsyn.table.data.partition import Partitioner, PartitionInput, apportion, 
 
 
 class Dirichlet(Partitioner):
-    """Label skew with one parameter (Li et al. 2022; Maddock et al. 2024, appendix B.2).
+    """Label skew with one parameter.
+
+    Li et al. 2022; Maddock et al. 2024, appendix B.2.
 
     For each class c a vector p_c ~ Dirichlet(beta, ..., beta) over the K clients says which share of the
     class' rows, taken in random order, each client gets. A small beta gives strong skew in the label and in

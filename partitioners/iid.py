@@ -1,4 +1,7 @@
-"""IID: every client gets a uniformly random share of the rows, all shares of equal size up to one row."""
+"""IID partition: uniformly random shares of equal size.
+
+Sizes differ by at most one row.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Native clients: the source of the table already says which client each row belongs to."""
+"""Native partition: the table's source names each row's client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from fedsyn.table.data.partition import Partitioner, PartitionInput, group_rows
 
 
 class Native(Partitioner):
-    """The data set's own clients, in the order of their ids (SynthFS: FLAIM, appendix B.1.1)."""
+    """The data set's clients, in the order of their ids.
+
+    SynthFS: FLAIM, appendix B.1.1.
+    """
 
     name: ClassVar[str] = "native"
 

@@ -11,7 +11,7 @@ from fedsyn.table.data.partition import Partitioner, PartitionInput, apportion, 
 
 
 class Quantity(Partitioner):
-    """Shares of the table drawn from a symmetric Dirichlet distribution, filled with uniformly random rows.
+    """Random rows, in shares drawn from a symmetric Dirichlet distribution.
 
     Attributes:
         alpha: concentration; 0.1 gives a few large clients and many small ones, 100 nearly equal sizes.

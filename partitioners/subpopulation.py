@@ -1,4 +1,7 @@
-"""Subpopulation bias: each client is at home in one value, or one group of values, of an attribute."""
+"""Subpopulation bias: each client is at home in one group.
+
+A group is one value of an attribute, or several.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,10 @@ class Subpopulation(Partitioner):
         return fill_small_clients([rng.permutation(np.concatenate(part)) for part in parts], min_rows=1)
 
     def _group_of_rows(self, table: PartitionInput, clients: int) -> np.ndarray:
-        """(n,) group index of each row, groups ordered by code and none of them empty."""
+        """Returns the group of each row, (n,).
+
+        Groups are ordered by code, and none is empty.
+        """
         values, index = np.unique(table.column(self.attribute, "attribute"), return_inverse=True)
         if self.groups is not None and self.groups > min(clients, values.size):
             raise DataError(
@@ -68,7 +74,10 @@ class Subpopulation(Partitioner):
 
 
 def _merge_neighbours(counts: np.ndarray, groups: int) -> np.ndarray:
-    """(V,) group of each value: consecutive values, about equal rows per group, no group without a value."""
+    """Returns the group of each value, (V,).
+
+    A group has consecutive values and about as many rows as another; none is empty.
+    """
     middle = (np.cumsum(counts) - counts / 2) / counts.sum()
     target = np.minimum((middle * groups).astype(np.int64), groups - 1)
     values = np.arange(counts.size)
@@ -84,7 +93,10 @@ def _merge_neighbours(counts: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _home_clients(counts: np.ndarray, clients: int) -> np.ndarray:
-    """(G,) number of home clients of each group: proportional to its rows, and at least one."""
+    """Returns the number of home clients of each group, (G,).
+
+    Proportional to the group's rows, and at least one.
+    """
     spare = clients - counts.size
     if spare == 0:
         return np.ones(counts.size, dtype=np.int64)

@@ -1,4 +1,6 @@
-"""The cryptography of a secure sum: key agreement, key derivation, masks, sealed shares, signatures.
+"""Cryptography of a secure sum.
+
+Key agreement, key derivation, masks, sealed shares, signatures.
 
 Everything random comes from the operating system. All keys are derived with HKDF-SHA256, salted with a digest of the
 public facts of a sum or setup and bound to a purpose, both parties and their public keys: no key serves two purposes.
@@ -35,7 +37,10 @@ Roster = Mapping[int, bytes]
 
 
 class Identity:
-    """A client's long-lived Ed25519 key pair, which the other clients know it by (threat `malicious`)."""
+    """A client's long-lived Ed25519 key pair.
+
+    The other clients know it by this key (threat `malicious`).
+    """
 
     def __init__(self, raw: bytes) -> None:
         if len(raw) != KEY:
@@ -50,7 +55,7 @@ class Identity:
 
     @classmethod
     def derived(cls, seed: bytes) -> Identity:
-        """An identity that anybody who knows the seed can recompute: for simulations only."""
+        """Returns an identity that follows from the seed, for simulations only."""
         return cls(HKDF(hashes.SHA256(), KEY, None, b"fedsyn identity of a simulation").derive(seed))
 
     def to_bytes(self) -> bytes:
@@ -62,7 +67,7 @@ class Identity:
 
 
 def signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether the owner of the Ed25519 key `public` signed `message`."""
+    """Returns whether the owner of the Ed25519 key `public` signed `message`."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -71,7 +76,10 @@ def signed_by(public: bytes, signature: bytes, message: bytes) -> bool:
 
 
 class KeyPair:
-    """One X25519 key pair. To restore one, pass its public key too: deriving it costs as much as a use."""
+    """One X25519 key pair.
+
+    To restore one, pass its public key too: deriving it costs as much as a use.
+    """
 
     def __init__(self, secret: bytes | None = None, public: bytes | None = None) -> None:
         self._key = X25519PrivateKey.generate() if secret is None else X25519PrivateKey.from_private_bytes(secret)
@@ -82,7 +90,10 @@ class KeyPair:
         return self._key.private_bytes_raw()
 
     def agree(self, peer: bytes) -> bytes:
-        """The secret shared with the owner of `peer`. Raises ProtocolError for a key of small order."""
+        """Returns the secret shared with the owner of `peer`.
+
+        Raises ProtocolError for a key of small order.
+        """
         try:
             return self._key.exchange(X25519PublicKey.from_public_bytes(peer))
         except ValueError:  # the all-zero secret of a key of low order
@@ -102,25 +113,33 @@ _LOW_ORDER = frozenset(
 
 
 def usable_public_key(raw: bytes) -> bool:
-    """Whether 32 bytes are the one canonical form of an X25519 public key that is not of low order."""
+    """Returns whether 32 bytes are a canonical X25519 key of high order."""
     value = int.from_bytes(raw, "little")
     return value < _FIELD and value not in _LOW_ORDER
 
 
 def derive(secret: bytes, digest: bytes, purpose: bytes, ids: Iterable[int], publics: Iterable[bytes] = ()) -> bytes:
-    """A 32-byte key from `secret`, for one purpose of one sum between the parties `ids` with the keys `publics`."""
+    """Derives a 32-byte key from `secret`.
+
+    It serves one purpose of one sum between the parties `ids` with the keys `publics`.
+    """
     numbers = [*ids]
     info = purpose + b"\0" + struct.pack(f"<{len(numbers)}q", *numbers) + b"".join(publics)
     return HKDF(hashes.SHA256(), KEY, digest, info).derive(secret)
 
 
 def key_stream(key: bytes, length: int) -> bytes:
-    """The first `length` bytes of the ChaCha20 stream of a key that serves nothing else."""
+    """Returns the first `length` bytes of a key's ChaCha20 stream.
+
+    The key serves nothing else.
+    """
     return Cipher(algorithms.ChaCha20(key, _NONCE16), None).encryptor().update(bytes(length))
 
 
 def apply_masks(vector: npt.NDArray[np.uint64], plus: Iterable[bytes], minus: Iterable[bytes]) -> None:
-    """Adds to `vector`, in place and modulo 2^64, the masks of the keys `plus` and subtracts those of `minus`.
+    """Adds masks to `vector`, in place and modulo 2^64.
+
+    Those of the keys `plus` are added, those of `minus` subtracted.
 
     A key's mask is its ChaCha20 stream read as little-endian 64-bit words: uniform in the whole ring.
     """
@@ -141,12 +160,18 @@ def apply_masks(vector: npt.NDArray[np.uint64], plus: Iterable[bytes], minus: It
 
 
 def seal(key: bytes, message: bytes, bound: bytes) -> bytes:
-    """`message` encrypted and authenticated, together with `bound`, under a key that serves no other message."""
+    """Encrypts and authenticates `message`, together with `bound`.
+
+    The key serves no other message.
+    """
     return ChaCha20Poly1305(key).encrypt(_NONCE12, message, bound)
 
 
 def unseal(key: bytes, sealed: bytes, bound: bytes) -> bytes | None:
-    """The sealed message, or None if it was not sealed under this key for this purpose."""
+    """Returns the sealed message, or None if it is not authentic.
+
+    It must have been sealed under this key for this purpose.
+    """
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE12, sealed, bound)
     except InvalidTag:

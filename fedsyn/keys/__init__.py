@@ -1,1 +1,1 @@
-"""What every process of a federation needs beside its protocol: health, keys, TLS, files whole after a crash."""
+"""Keys, certificates and TLS of the processes of a federation."""

@@ -1,4 +1,6 @@
-"""Keys and certificates of TLS: an authority with its SuperLink, and the self-signed ones of parties and operators.
+"""Keys and certificates of TLS.
+
+An authority signs its SuperLink's; parties and operators sign their own.
 
 Of a federation's authority holders know the certificate alone, so the SuperLink's key can be replaced (`fedsyn deploy
 rotate-keys --link`) without a word to anybody. The CA's key is needed for that and for nothing else: it may be kept
@@ -36,7 +38,7 @@ class Credentials:
 
     @property
     def is_pair(self) -> bool:
-        """Whether the key is that of the certificate."""
+        """Returns whether the key belongs to the certificate."""
         try:
             return _key_of(self).public_key() == _loaded(self.certificate).public_key()
         except (ValueError, TypeError):
@@ -51,7 +53,9 @@ def new_authority(name: str) -> Credentials:
 
 
 def new_link(authority: Credentials, name: str, hosts: Sequence[str]) -> Credentials:
-    """Make a key and a certificate for a SuperLink at these hosts, and at this machine's own names.
+    """Makes a SuperLink's key and certificate for these hosts.
+
+    They hold for this machine's own names, too.
 
     Raises:
         ConfigError: if a host is neither a name nor an IP address, or the authority's key is not its certificate's.
@@ -88,7 +92,7 @@ def new_pinned(name: str, host: str) -> Credentials:
 
 
 def is_certificate(text: str) -> bool:
-    """Whether a text is a certificate in PEM."""
+    """Returns whether a text is a certificate in PEM."""
     try:
         _loaded(text)
     except ValueError:
@@ -97,7 +101,7 @@ def is_certificate(text: str) -> bool:
 
 
 def fingerprint(certificate: str) -> str:
-    """Return what two people read to each other: 80 bits of a digest of a certificate."""
+    """Returns 80 bits of a certificate's digest, for people to compare."""
     return digits_to_compare(_loaded(certificate).public_bytes(serialization.Encoding.DER))
 
 
@@ -117,7 +121,10 @@ def name_of(certificate: str) -> str:
 
 
 def host_in(certificate: str) -> str:
-    """Return the host that a certificate is for. Which one it is protects nobody: the certificate itself is pinned."""
+    """Returns the host that a certificate is for.
+
+    The host protects nobody: the certificate itself is pinned.
+    """
     try:
         names = _loaded(certificate).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         return str(next(iter(names)).value)
@@ -126,7 +133,10 @@ def host_in(certificate: str) -> str:
 
 
 def signer(credentials: Credentials) -> Callable[[bytes], bytes]:
-    """Return what signs with the key of a certificate (ECDSA over P-256, SHA-256)."""
+    """Returns a function that signs with a certificate's key.
+
+    ECDSA over P-256, SHA-256.
+    """
     key = _key_of(credentials)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     private = key
@@ -134,7 +144,7 @@ def signer(credentials: Credentials) -> Callable[[bytes], bytes]:
 
 
 def is_signed(certificate: str, signature: bytes, message: bytes) -> bool:
-    """Whether the key of this certificate has signed a message."""
+    """Returns whether this certificate's key signed a message."""
     try:
         key = _loaded(certificate).public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey):
@@ -158,7 +168,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def require_host(host: str) -> None:
-    """Raise ConfigError unless this is a host name or an IP address that others can reach."""
+    """Raises ConfigError unless others can reach this host or address."""
     try:
         if ipaddress.ip_address(host).is_unspecified:
             raise ConfigError(f"--operator-host: nobody can reach {host}; give the name that the holders use")
@@ -171,7 +181,10 @@ def require_host(host: str) -> None:
 
 
 def general_name(host: str) -> x509.GeneralName:
-    """Return a host name or an IP address as certificates name them. Raises ConfigError if it is neither."""
+    """Returns a host name or IP address as certificates name it.
+
+    Raises ConfigError if it is neither.
+    """
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -203,7 +216,10 @@ def _issued(
     *,
     signs_certificates: bool = False,
 ) -> Credentials:
-    """Return a key and its certificate, signed by an issuer or, without one, by itself."""
+    """Returns a key and its certificate.
+
+    The issuer signs it; without an issuer it signs itself.
+    """
     now, ca = datetime.datetime.now(datetime.UTC), signs_certificates
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     issued_by, signing = issuer or (subject, key)

@@ -51,7 +51,7 @@ class HolderCard(Node):
 
     @property
     def fingerprint(self) -> str:
-        """What two people read to each other to compare cards."""
+        """Text that two people read to each other to compare cards."""
         return digits_to_compare(f"{self.name}\n{self.node}\n{self.identity or ''}".encode())
 
     def dumps(self) -> str:
@@ -60,7 +60,10 @@ class HolderCard(Node):
 
 
 def public_node_key(text: str) -> ec.EllipticCurvePublicKey:
-    """Read a public node key from its line. Raises ValueError if it is not one, which says what is expected."""
+    """Reads a public node key from its line.
+
+    Raises ValueError, which says what is expected, if it is not one.
+    """
     try:
         key = serialization.load_ssh_public_key(text.encode("ascii"))
     except (ValueError, UnsupportedAlgorithm, UnicodeEncodeError):
@@ -85,7 +88,10 @@ class NewKeys(NamedTuple):
 
 
 def new_keys(name: str, *, identity: bool = True) -> NewKeys:
-    """Make a holder's keys. Raises ConfigError if the name cannot be a folder's name."""
+    """Makes a holder's keys.
+
+    Raises ConfigError if the name cannot be a folder's name.
+    """
     from fedsyn.crypto.primitives import Identity
 
     key, raw = ec.generate_private_key(ec.SECP384R1()), serialization.NoEncryption()
@@ -100,7 +106,9 @@ def new_keys(name: str, *, identity: bool = True) -> NewKeys:
 def replace_keys(
     name: str, key: Path, identity: Path | None = None, roster: Path | None = None, partition: int | None = None
 ) -> HolderCard:
-    """Replace a holder's keys and its own line of its roster; return the card.
+    """Replaces a holder's keys and its line in its roster.
+
+    Returns the card.
 
     The old files stay beside the new ones as `*.old` until the next time: the SuperLink knows them until its operator
     has the card.

@@ -1,4 +1,4 @@
-"""Who signs: a data holder's or an operator's own key, and the roster of public keys that a holder pinned.
+"""Signing keys of holders and operators, and pinned public keys.
 
 Secure sums under the malicious threat model need a holder's key and a roster. A holder makes its key once (`fedsyn
 identity FILE`), gives the public half to the others over a channel that the operator does not control, and writes all
@@ -21,7 +21,9 @@ from fedsyn.table.data.sealed import key_of
 
 
 def new_identity(path: Path, what: str = "identity") -> str:
-    """Write a new private key, readable by its owner alone; return the public key as 64 hex digits.
+    """Writes a new private key, readable by its owner alone.
+
+    Returns the public key as 64 hex digits.
 
     Args:
         path: of the new file.
@@ -56,7 +58,9 @@ def load_operator_key(path: Path | str) -> Identity:
 
 @lru_cache(maxsize=2)
 def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
-    """Read a deployed holder's private key from one file, and all public keys from another (YAML, id: hex).
+    """Reads a holder's private key, and all public keys.
+
+    The public keys stand in a file of their own (YAML, id: hex).
 
     Raises:
         NodeError: if one of them is not such a file.
@@ -69,7 +73,10 @@ def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
 
 
 def load_roster(path: Path) -> dict[int, bytes]:
-    """Read the public keys that a holder pinned, by partition id. Raises NodeError if the file is not a roster."""
+    """Reads the public keys that a holder pinned, by partition id.
+
+    Raises NodeError if the file is not a roster.
+    """
     try:
         document = yamlio.read_mapping(path)
         keys = {int(str(partition)): key_of(str(key)) for partition, key in document.items()}
@@ -93,7 +100,9 @@ def _simulated(clients: int) -> tuple[tuple[Identity, ...], Roster]:
 
 
 def simulated_identities(partition: int, clients: int) -> tuple[Identity, Roster]:
-    """Return a simulation's identities. They follow from the partition id, so they authenticate nobody: all parties of
-    a simulation are one machine anyway."""
+    """Returns a simulation's identities, which authenticate nobody.
+
+    They follow from the partition id: all parties of a simulation are one machine anyway.
+    """
     identities, roster = _simulated(clients)
     return identities[partition], roster

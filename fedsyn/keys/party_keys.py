@@ -1,4 +1,6 @@
-"""The keys of a party and of an operator: made once, replaced by `rotate` alone, readable by their owner alone.
+"""Keys of a party and of an operator.
+
+They are made once, replaced by `rotate` alone, and readable by their owner alone.
 
 A party's folder holds `tls.key` and `certificate.pem`, by which others know it; `seal.key`, with which it opens what
 clients seal to it; and `card.yaml`, the public half of both, for everybody else. An operator's folder holds the first
@@ -40,7 +42,10 @@ def new_party(folder: Path, name: str, address: str) -> PartyCard:
 
 
 def new_operator(folder: Path, name: str) -> None:
-    """Make an operator's folder: the key by which parties know the server that gives orders."""
+    """Makes an operator's folder, with its key.
+
+    Parties know by that key the server that gives orders.
+    """
     _write(folder, _files(new_pinned(name, "operator")))
 
 
@@ -57,7 +62,10 @@ def load_credentials(folder: Path) -> Credentials:
 
 
 def load_party(folder: Path) -> tuple[PartyCard, Credentials, KeyPair]:
-    """Read everything of a party's folder. Raises ConfigError if its files do not belong together."""
+    """Reads everything of a party's folder.
+
+    Raises ConfigError if its files do not belong together.
+    """
     card, credentials = _card_in(folder), load_credentials(folder)
     try:
         pair: KeyPair | None = KeyPair(key_of(_read_secret(folder / SEAL_KEY)))
@@ -69,7 +77,10 @@ def load_party(folder: Path) -> tuple[PartyCard, Credentials, KeyPair]:
 
 
 def certificate_of(path: Path) -> str:
-    """Read an operator's certificate, PEM. Raises ConfigError if the file is not one."""
+    """Reads an operator's certificate, PEM.
+
+    Raises ConfigError if the file is not one.
+    """
     if not path.is_file():
         raise ConfigError(
             f"operators: no such file: {path}; it is the {CERTIFICATE} that the operator gives to the parties, and its "
@@ -85,7 +96,9 @@ def certificate_of(path: Path) -> str:
 
 
 def rotate_party(folder: Path, address: str | None = None) -> tuple[PartyCard, PartyCard]:
-    """Replace a party's keys, under the same name; return the old card and the new one.
+    """Replaces a party's keys, under the same name.
+
+    Returns the old card and the new one.
 
     Args:
         folder: made by `fedsyn party keygen`.
@@ -115,7 +128,10 @@ def rotate_operator(folder: Path) -> None:
 
 
 def _made(name: str, address: str) -> tuple[PartyCard, dict[str, str]]:
-    """Make a party's keys: its card, and its files, of which the card is the last one."""
+    """Makes a party's keys: its card and its files.
+
+    The card is the last of the files.
+    """
     host, _ = split_address(address)
     credentials, pair = new_pinned(name, host), KeyPair()
     options = {"name": name, "address": address, "key": pair.public.hex(), "certificate": credentials.certificate}
@@ -133,7 +149,10 @@ def _mode_of(name: str) -> int:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    """Write new files, keys for their owner alone; nothing at all if one of them exists. On the disk at the end."""
+    """Writes new files, keys for their owner alone.
+
+    Writes nothing if one of them exists. They are on the disk at the end.
+    """
     for name in files:
         if (folder / name).exists():
             raise ConfigError(f"{folder / name} exists: a key is never overwritten; choose another folder")
@@ -147,7 +166,7 @@ def _write(folder: Path, files: dict[str, str]) -> None:
 
 
 def _replace(folder: Path, files: dict[str, str]) -> None:
-    """Put new files in the places of old ones: all could be written, or none is new."""
+    """Replaces files, all of them or none."""
     try:
         replace_all({folder / name: (text, _mode_of(name)) for name, text in files.items()})
     except OSError as error:

@@ -1,4 +1,6 @@
-"""Mutual TLS between parties and operator: who is at the other end is known by exactly one pinned certificate.
+"""Mutual TLS between parties and operator.
+
+Exactly one pinned certificate says who is at the other end.
 
 gRPC gives a server the peer's certificate and the TLS version of a call, and both are checked in every one. A client
 trusts one root, the certificate that it expects. Certificates say `CA: false`, so none of them can vouch for another.
@@ -32,7 +34,10 @@ _OPTIONS = (
 
 
 def server_options(limit: int) -> list[tuple[str, Any]]:
-    """Return gRPC's options of a party's service, which takes messages of up to `limit` bytes."""
+    """Returns gRPC's options for a party's service.
+
+    It takes messages of up to `limit` bytes.
+    """
     return [
         *_OPTIONS,
         ("grpc.max_receive_message_length", min(limit, MOST)),
@@ -42,13 +47,16 @@ def server_options(limit: int) -> list[tuple[str, Any]]:
 
 
 def server_credentials(own: Credentials, pinned: Sequence[str]) -> grpc.ServerCredentials:
-    """Return what a server shows, and asks of its callers: one of the pinned certificates."""
+    """Returns the credentials of a server.
+
+    It shows its certificate, and asks each caller for one of the pinned ones.
+    """
     pair = (own.key.encode(), own.certificate.encode())
     return grpc.ssl_server_credentials([pair], "\n".join(pinned).encode(), require_client_auth=True)
 
 
 def channel_to(address: str, certificate: str, own: Credentials) -> grpc.Channel:
-    """Open a channel to the owner of the key of `certificate`, and to nobody else."""
+    """Opens a channel to the owner of a certificate, and nobody else."""
     credentials = grpc.ssl_channel_credentials(certificate.encode(), own.key.encode(), own.certificate.encode())
     options = [
         *_OPTIONS,
@@ -85,7 +93,9 @@ def peer_of(context: grpc.ServicerContext, pins: Mapping[bytes, str]) -> str:
 
 
 def trouble_with(address: str, certificate: str, own: Credentials, timeout: float = 5.0) -> str | None:
-    """Return what prevents a connection, as the end of a sentence; None if nothing does.
+    """Returns what prevents a connection; None if nothing does.
+
+    The text is the end of a sentence.
 
     gRPC tells only that it failed. So this looks at each step by itself, with a connection of its own.
     """
@@ -114,7 +124,10 @@ def trouble_with(address: str, certificate: str, own: Credentials, timeout: floa
 
 
 def _answers(wrapped: ssl.SSLSocket) -> bool:
-    """Whether the other end says anything: it looks at our certificate when the handshake is over on this side."""
+    """Returns whether the other end answers.
+
+    It looks at our certificate only when the handshake is over on this side.
+    """
     try:
         return bool(wrapped.recv(1))
     except (ssl.SSLError, ConnectionError):

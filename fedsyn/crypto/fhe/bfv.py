@@ -1,4 +1,6 @@
-"""FHAIM's three steps over BFV: exact integers, and only the sums that are meant can be read.
+"""FHAIM's three steps over BFV, in exact integers.
+
+Only the sums that are meant can be read.
 
 *What goes to the key holder.* Every slot of a ciphertext that it decrypts carries a mask, uniform modulo the prime t:
 what is read there is uniform, whatever was computed. Of a choice it is told, for each clique, a number that brings the
@@ -28,7 +30,7 @@ Residues = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class DecryptionQuery:
-    """What the computation sends to be decrypted.
+    """Ciphertexts that the computation sends to be decrypted.
 
     Attributes:
         ciphertexts: their slots, one after the other, are numbered from 0.
@@ -53,7 +55,9 @@ class DecryptionQuery:
 
 @dataclass(frozen=True)
 class Sums:
-    """What the key holder makes of sums of slots before it encrypts them again: linear combinations, in certain slots.
+    """Linear combinations of slots that the key holder encrypts again.
+
+    Each stands in certain slots.
 
     Attributes:
         slots: (k,) where a term goes.
@@ -112,7 +116,10 @@ class BfvComputation:
         return product
 
     def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: Terms, noise: Integers) -> DecryptionQuery:
-        """What the key holder needs to see W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands."""
+        """Returns what the key holder needs to see noisy scores.
+
+        It sees W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands.
+        """
         t, slots = self.ring.modulus, self.parameters.slots
         places = [layout.range_of(clique) for clique in terms.cliques]
         used = sorted({index for start, stop in places for index in range(start // slots, (stop - 1) // slots + 1)})
@@ -145,7 +152,9 @@ class BfvComputation:
     def marginals(
         self, stored: Sequence[Any], planes: Sequence[Any], factor: int, pieces: Sequence[Piece]
     ) -> DecryptionQuery:
-        """Cells times `factor` plus their noise; one ciphertext for each pair of a stored one and a plane.
+        """Returns cells times `factor` plus their noise.
+
+        One ciphertext for each pair of a stored one and a plane.
 
         Args:
             stored: the store's ciphertexts.
@@ -195,7 +204,10 @@ class BfvReader:
         return np.array(found, np.int64)
 
     def numbers(self, asked: DecryptionQuery) -> Integers:
-        """The slots that are asked for, one range after the other, as integers around 0."""
+        """Returns the requested slots as integers around 0.
+
+        One range after the other.
+        """
         slots, t = self.slots(asked), self.ring.modulus
         ranges = [slots[start : start + size] for start, size in zip(asked.starts, asked.sizes, strict=True)]
         return centred_all(np.concatenate(ranges), t)
@@ -218,7 +230,10 @@ def uniform(modulus: int, size: int) -> npt.NDArray[np.uint64]:
 
 
 def residues(read: Callable[[int], bytes], modulus: int, size: int) -> Residues:
-    """(size,) uniform residues: of words of the bytes that `read` gives those that are below the modulus, in order."""
+    """Draws uniform residues, (size,).
+
+    Of the words in the bytes that `read` gives, those below the modulus, in order.
+    """
     words = size + 16
     while True:  # the largest 60-bit prime refuses one word in 2^40: once
         stream = np.frombuffer(read(8 * words), "<u8") >> np.uint64(64 - modulus.bit_length())
@@ -244,7 +259,10 @@ def less_modulo(one: Residues, other: Residues, modulus: int) -> Residues:
 
 
 def times_modulo(values: Residues, factor: int, modulus: int) -> Residues:
-    """Residues of a modulus below 2^60, times a public factor from 0 on: four of its bits at a time."""
+    """Multiplies residues of a modulus below 2^60 by a public factor.
+
+    The factor is at least 0; four of its bits are taken at a time.
+    """
     t, product = np.uint64(modulus), np.zeros(len(values), np.uint64)
     for shift in range(4 * ((factor.bit_length() + 3) // 4) - 4, -1, -4):
         digit = np.uint64(factor >> shift & 15)

@@ -1,4 +1,6 @@
-"""Parameters of a run's ciphertexts, derived from public bounds; SEAL itself refuses less than 128 bits of security.
+"""Parameters of a run's ciphertexts, derived from public bounds.
+
+SEAL itself refuses less than 128 bits of security.
 
 BFV. A ciphertext of m holds (q/t) m + v; it decrypts exactly while |v| < q/(2t). Worst cases, n the degree, secret and
 encryption randomness ternary, errors at most 21 (SEAL's centred binomial):
@@ -74,7 +76,7 @@ def fresh_noise(degree: int) -> float:
 
 
 def product_noise(degree: int, noise: float) -> float:
-    """What a product of two ciphertexts of this noise has."""
+    """Returns the noise of a product of two ciphertexts of this noise."""
     return 2.0 * degree * (2 * degree + 5) * 2.0**PLAIN_BITS * noise + 32.0 * degree**2
 
 
@@ -122,12 +124,15 @@ def _flood(degree: int, noise: float) -> int:
 
 
 def _answer(flood: int) -> float:
-    """Bits of q' in which the flood and what it drowns leave a number of PLAIN_BITS legible."""
+    """Returns the bits of q' that keep PLAIN_BITS legible under the flood."""
     return PLAIN_BITS + 1 + flood + 1.1
 
 
 def _primes(answer: float, more: float, most: int) -> tuple[tuple[int, ...], int] | None:
-    """Equal primes, as few as possible: some make q' (bits), others q/q' (`more` bits); one more switches keys."""
+    """Returns equal primes, as few as possible.
+
+    Some make q' (bits), others q/q' (`more` bits); one more switches keys.
+    """
     best = None
     for bits in range(40, 55):
         kept = ceil(answer / (bits - 0.01))

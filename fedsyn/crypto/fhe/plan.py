@@ -1,4 +1,7 @@
-"""Which parameters and which columns a configuration means; the same at server, clients and crypto party."""
+"""Ciphertext parameters and columns that a configuration implies.
+
+They are the same at server, clients and crypto party.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ def holders_of(config: RunConfig) -> int:
 
 
 def message_of(node: FheNode, sent: int, planes: int, layout: SlotLayout, parameters: Parameters) -> float:
-    """Bytes of one client's message with its ciphertexts of counts or columns, without its box."""
+    """Returns the bytes of one client's message, without its box.
+
+    It holds ciphertexts of counts or of columns.
+    """
     if node.is_bound:
         return float(sent * parameters.bytes + 8 * (layout.entries + planes * layout.noisy))
     return float((sent + planes) * parameters.bytes)
@@ -41,7 +47,9 @@ def parameters_of(config: RunConfig) -> Parameters:
 
 
 def columns_of(config: RunConfig, domain: Domain, partition: int, rows: int, slots: int) -> ColumnLayout:
-    """How the one-hot columns of a client with `rows` rows lie in ciphertexts.
+    """Returns how a client's one-hot columns lie in ciphertexts.
+
+    The client has `rows` rows.
 
     Raises:
         ProtocolError: columns are split over holders, and it is none of them.

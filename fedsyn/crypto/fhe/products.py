@@ -42,7 +42,7 @@ _BATCH = 64  # ciphertexts that go to the key holder at once: some 80 MB
 
 @dataclass(frozen=True)
 class ColumnLayout:
-    """How one entity's columns lie in ciphertexts.
+    """Positions of one entity's columns in ciphertexts.
 
     Attributes:
         rows: n, of its table.
@@ -56,7 +56,10 @@ class ColumnLayout:
 
     @classmethod
     def of(cls, rows: int, slots: int, domain: Domain, held: Sequence[str]) -> ColumnLayout:
-        """Layout of an entity that holds some attributes, without a column for each attribute's last value."""
+        """Returns the layout of an entity that holds some attributes.
+
+        Each attribute's last value has no column.
+        """
         if rows < 1:
             raise ConfigError("aggregation.fhe.compute: a client without rows has no columns to encrypt: leave it out")
         columns = [(name, value) for name in held for value in range(domain.size((name,)) - 1)]
@@ -64,7 +67,10 @@ class ColumnLayout:
 
     @property
     def width(self) -> int:
-        """Columns side by side in one ciphertext; 1 where a column needs a ciphertext or more."""
+        """Number of columns side by side in one ciphertext.
+
+        1 where a column needs a ciphertext or more.
+        """
         return max(1, self.slots // self.rows)
 
     @property
@@ -79,17 +85,23 @@ class ColumnLayout:
 
     @property
     def ciphertexts(self) -> int:
-        """That the entity sends."""
+        """Number of ciphertexts that the entity sends."""
         return len(self.columns) * self.chunks + (len(self.groups) if self.width > 1 else 0)
 
     def place(self, position: int) -> range:
-        """Slots of a column in a joined ciphertext (of every chunk, where there are several)."""
+        """Returns the slots of a column in a joined ciphertext.
+
+        The same slots in every chunk, where there are several.
+        """
         if self.width == 1:
             return range(min(self.rows, self.slots))
         return range(position * self.rows, (position + 1) * self.rows)
 
     def vectors(self, codes: dict[str, npt.NDArray[np.integer]]) -> Iterator[npt.NDArray[np.int64]]:
-        """(up to slots,) what is encrypted: the repeated columns, then the joined ones; `Columns.of` reads them."""
+        """Yields the vectors to encrypt, each up to slots long.
+
+        First the repeated columns, then the joined ones; `Columns.of` reads them.
+        """
 
         def column(at: Column) -> npt.NDArray[np.int64]:
             found: npt.NDArray[np.int64] = (codes[at[0]] == at[1]).astype(np.int64)
@@ -173,7 +185,10 @@ class Products:
         needed: Mapping[Any, Sequence[tuple[int, int]]],
         known: dict[int, int],
     ) -> list[Any]:
-        """What some masked sums add to the cells that need them, encrypted again; takes their masks off `known`."""
+        """Returns masked sums for the cells that need them, encrypted again.
+
+        Takes their masks off `known`.
+        """
         sent: list[bytes] = []
         starts: list[int] = []
         sizes, terms = [], []
@@ -231,7 +246,7 @@ class Products:
         return {name: place for place, name in enumerate(dict.fromkeys([*names, *self.domain]))}
 
     def _sums(self) -> Iterator[tuple[Any, list[tuple[Any, range]]]]:
-        """Ciphertexts, with the slots in each of them that add up to something, and to what."""
+        """Yields ciphertexts, with the slots that add up and their target."""
         pairs = {frozenset(clique) for clique in self.layout.cliques if len(clique) == 2}
         for entity in self.entities:
             for group, joined in zip(entity.layout.groups, entity.joined, strict=True):
@@ -281,7 +296,10 @@ class Products:
         return fresh
 
     def _with(self, fresh: list[Any] | None, known: dict[int, int]) -> list[Any]:
-        """Ciphertexts plus what is known of each cell, in every copy: a constant, less its masks."""
+        """Adds the known part of each cell to every copy.
+
+        The known part is a constant, less its masks.
+        """
         one = np.zeros(self.layout.length, np.int64)
         one[list(known)] = [number % self.ring.modulus for number in known.values()]
         whole = np.tile(one, self.layout.copies)

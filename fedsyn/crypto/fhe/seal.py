@@ -1,4 +1,6 @@
-"""The one place that knows TenSEAL: Microsoft SEAL's BFV behind bytes and NumPy arrays.
+"""Microsoft SEAL's BFV behind bytes and NumPy arrays.
+
+The only module that knows TenSEAL.
 
 Extra `fhe`. Nothing here knows of tables, marginals or noise of privacy. A secret key never becomes bytes.
 """
@@ -38,7 +40,7 @@ def sealapi() -> Any:
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What the key holder gives away.
+    """Keys that the key holder gives away.
 
     Attributes:
         public: for those who encrypt.
@@ -81,7 +83,10 @@ class Ring:
             return name.read_bytes()
 
     def read(self, kind: str, raw: bytes | memoryview) -> Any:
-        """An object of SEAL's from untrusted bytes. Raises ProtocolError if they are not one for this ring."""
+        """Reads an object of SEAL's from untrusted bytes.
+
+        Raises ProtocolError if they are not one for this ring.
+        """
         thing = getattr(self.api, kind)()
         with _file() as name:
             name.write_bytes(raw)
@@ -92,7 +97,10 @@ class Ring:
         return thing
 
     def ciphertext(self, raw: bytes | memoryview, *, at_top: bool = False) -> Any:
-        """A ciphertext of two parts; ProtocolError for anything else. `at_top`: of a fresh one's level."""
+        """Reads a ciphertext of two parts.
+
+        Raises ProtocolError for anything else. `at_top`: at a fresh one's level.
+        """
         refuse(len(raw) > self.parameters.bytes + 4096, "a ciphertext is larger than its parameters allow")
         read = self.read("Ciphertext", raw)
         level = self.context.first_parms_id() if at_top else self.answer_level
@@ -119,7 +127,10 @@ class Ring:
     # What a key holder must not see ---------------------------------------------------------------------------------
 
     def flooded(self, ciphertext: Any, encryptor: Any) -> Any:
-        """The same at the level of answers, re-randomised by a fresh zero, its noise drowned (`fhe.parameters`)."""
+        """Returns the ciphertext at the level of answers, with its noise drowned.
+
+        A fresh zero re-randomises it first (`fhe.parameters`).
+        """
         evaluator, answer = self.evaluator, self.api.Ciphertext()
         evaluator.mod_switch_to(ciphertext, self.answer_level, answer)
         zero = self.api.Ciphertext()
@@ -129,7 +140,10 @@ class Ring:
         return answer
 
     def _flood(self) -> Any:
-        """(e, 0), e uniform in [-2^bits, 2^bits) in every coefficient: a ciphertext of nothing but noise."""
+        """Returns a ciphertext of nothing but noise.
+
+        (e, 0), with e uniform in [-2^bits, 2^bits) in every coefficient.
+        """
         bits, n = self.parameters.flood_bits, self.parameters.degree
         primes = self.primes[: self.parameters.answer_primes]
         limbs = np.frombuffer(os.urandom(n * (bits // 8 + 1)), np.uint8).reshape(bits // 8 + 1, n).astype(np.uint64)
@@ -161,7 +175,7 @@ def ring_of(parameters: Parameters) -> Ring:
 
 
 class SecretKeys:
-    """The key holder's. Nothing of it can be written or sent but `public`."""
+    """The key holder's keys; only `public` can be written or sent."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.ring = ring = ring_of(parameters)
@@ -189,7 +203,10 @@ class SecretKeys:
 
 
 class Encryptor:
-    """An encrypting party: a data holder, or the computation when it needs a fresh zero."""
+    """An encrypting party.
+
+    A data holder, or the computation when it needs a fresh zero.
+    """
 
     def __init__(self, parameters: Parameters, public: bytes) -> None:
         self.ring = ring_of(parameters)
@@ -215,7 +232,10 @@ def encryptor_of(parameters: Parameters, public: bytes) -> Encryptor:
 
 @contextlib.contextmanager
 def _file() -> Iterator[Path]:
-    """A file in memory, where the system has one: SEAL's binding knows files only. None of them holds a secret key."""
+    """Yields a file in memory, where the system has one.
+
+    SEAL's binding knows files only. None of them holds a secret key.
+    """
     if hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir():
         descriptor = os.memfd_create("fedsyn")
         try:

@@ -1,4 +1,4 @@
-"""Where a store's cells lie in the slots of its ciphertexts, and which slots of encrypted noise were used.
+"""Slots of a store's cells, and used slots of encrypted noise.
 
 All cliques that may be chosen or opened lie one after the other, so that each cell has a slot of its own and no
 ciphertext is ever rotated. Where all of them fit into one ciphertext several times, they do: `copies` of the same cells
@@ -26,7 +26,9 @@ from fedsyn.errors import RunError
 
 @dataclass(frozen=True)
 class Piece:
-    """Some cells of an opening: the slots [start, stop) of ciphertext `index`, under the noise of plane `plane`.
+    """Some cells of an opening.
+
+    The slots [start, stop) of ciphertext `index`, under the noise of plane `plane`.
 
     `first`: of the opening's cells, which one lies in `start`.
     """
@@ -39,7 +41,9 @@ class Piece:
 
 
 def placed(pieces: Sequence[Piece], slots: int) -> tuple[list[tuple[int, int]], tuple[int, ...], tuple[int, ...]]:
-    """How an opening is asked: (stored ciphertext, plane) of each ciphertext sent, first slot and size of each piece.
+    """Returns the request that stands for an opening.
+
+    (stored ciphertext, plane) of each ciphertext sent; first slot and size of each piece.
 
     Server and key holder both derive it from the order: no slot of an opening is the server's choice.
     """
@@ -85,18 +89,24 @@ class SlotLayout:
         return min(self.copies * self.length, self.slots)
 
     def range_of(self, clique: Clique) -> tuple[int, int]:
-        """[start, stop) of a clique in the first copy. Raises KeyError if it is not stored."""
+        """Returns [start, stop) of a clique in the first copy.
+
+        Raises KeyError if it is not stored.
+        """
         return self._ranges[clique]
 
     def vector(self, cells: dict[Clique, npt.NDArray[np.int64]]) -> npt.NDArray[np.int64]:
-        """What is encrypted: every copy of every clique's flat cells."""
+        """Returns the vector to encrypt: every copy of every clique's cells."""
         one = np.zeros(self.length, np.int64)
         for clique, (start, stop) in self._ranges.items():
             one[start:stop] = cells[clique]
         return np.tile(one, self.copies)
 
     def runs(self, cliques: Sequence[Clique]) -> list[tuple[int, int, int]]:
-        """(start, stop, first): cells of some cliques, neighbours joined; `first` counts the cells in their order."""
+        """Yields the runs of cells of some cliques, with neighbours joined.
+
+        (start, stop, first); `first` counts the cells in their order.
+        """
         found: list[tuple[int, int, int]] = []
         first = 0
         for clique in cliques:
@@ -110,7 +120,7 @@ class SlotLayout:
 
 
 class NoiseRanges:
-    """Which slots of which plane were used: none is used twice.
+    """Slots of each noise plane that were used; none is used twice.
 
     Args:
         layout: of the store.
@@ -129,7 +139,10 @@ class NoiseRanges:
         return int(self._used.sum())
 
     def reserve(self, cliques: Sequence[Clique]) -> list[Piece]:
-        """Slots, each with noise that was never used. Raises RunError if none is left."""
+        """Returns slots, each with noise that was never used.
+
+        Raises RunError if none is left.
+        """
         pieces = []
         for start, stop, first in self.layout.runs(cliques):
             for low in _cuts(start, stop, self.layout.slots):
@@ -164,5 +177,5 @@ def planes_of(layout: SlotLayout, openings: int, first: Sequence[Clique]) -> int
 
 
 def _cuts(start: int, stop: int, slots: int) -> list[int]:
-    """Where the parts of [start, stop) in each ciphertext begin."""
+    """Returns the starts of the parts of [start, stop) in each ciphertext."""
     return [start, *range((start // slots + 1) * slots, stop, slots)]

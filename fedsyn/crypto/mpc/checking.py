@@ -56,7 +56,10 @@ _MOST = 1 << 20  # gates in the log that start a check: about 48 B each
 
 
 class Buckets(NamedTuple):
-    """How many triples each gate gets, and how many gates 0 * 0 = 0 are among them."""
+    """Number of triples for each gate, and of zero gates.
+
+    A zero gate is 0 * 0 = 0.
+    """
 
     size: int
     dummies: int
@@ -64,7 +67,10 @@ class Buckets(NamedTuple):
 
 @functools.lru_cache(maxsize=1024)
 def buckets(gates: int, security: int = SECURITY) -> Buckets:
-    """The fewest triples with which one wrong gate among `gates` passes with at most 2^-security (see above)."""
+    """Returns the fewest triples that catch a wrong gate.
+
+    One wrong gate among `gates` passes with at most 2^-security (see above).
+    """
     found, size = Buckets(1, max(1, 2**security - gates)), 2
     least = gates + found.dummies
     while size * (gates + 1) < least:
@@ -81,9 +87,12 @@ def _enough(gates: int, size: int, security: int, dummies: int) -> bool:
 
 
 def assignment(seed: bytes, gates: int, size: int) -> npt.NDArray[np.int64]:
-    """The gate of each of gates * size triples: a uniform permutation, by sorting words of the seed's stream.
+    """Returns the gate of each of gates * size triples.
 
-    Equal words would make it depend on how sorting is done, so then all are drawn again (once in 2^23 for 2^21)."""
+    A uniform permutation, by sorting words of the seed's stream.
+
+    Equal words would make it depend on how sorting is done, so then all are drawn again (once in 2^23 for 2^21).
+    """
     stream = KeyStream(seed)
     while True:
         keys = stream.words(gates * size)
@@ -94,7 +103,10 @@ def assignment(seed: bytes, gates: int, size: int) -> npt.NDArray[np.int64]:
 
 
 class _Zeros:
-    """Digests of a party's two slots of words that are to be 0, and of the slot that it does not hold if they are."""
+    """Digests of words that must be 0.
+
+    Of a party's two slots, and of the slot that it does not hold if they are 0.
+    """
 
     def __init__(self) -> None:
         self.own, self.next, self.missing = hashlib.sha256(), hashlib.sha256(), hashlib.sha256()
@@ -124,7 +136,9 @@ class Checking(Rounds):
         return z
 
     def verify(self) -> None:
-        """Check all products since the last check; does nothing among semi-honest parties or without products.
+        """Checks all products since the last check.
+
+        Does nothing among semi-honest parties or without products.
 
         Cheating if one is wrong, at both honest parties, but with probability 2^-40. Per product 24 B for each triple
         of its bucket; rounds: 3 and 2 for each 262,144 triples, for each kind, and 2.
@@ -174,7 +188,10 @@ class Checking(Rounds):
     def _check(
         self, kind: Arithmetic, gates: tuple[Shared, Shared, Shared], batch: tuple[int, int], zeros: _Zeros
     ) -> None:
-        """Steps 1 to 4 for the gates of a batch; what is to be 0 goes into `zeros`."""
+        """Takes steps 1 to 4 for a batch of gates.
+
+        Words that must be 0 go into `zeros`.
+        """
         start, stop = batch
         size, dummies = buckets(stop - start)
         total = stop - start + dummies
@@ -198,7 +215,10 @@ class Checking(Rounds):
 
 
 def _batches(gates: int) -> list[tuple[int, int]]:
-    """Start and stop of parts of about equal size, of `_BATCH` gates or a little more."""
+    """Yields start and stop of parts of about equal size.
+
+    Each has `_BATCH` gates or a little more.
+    """
     bounds = np.linspace(0, gates, max(1, gates // _BATCH) + 1).astype(int).tolist()
     return list(itertools.pairwise(bounds))
 

@@ -1,4 +1,7 @@
-"""Key streams; how a secret enters from outside (a client deals it) and leaves again (a server puts it together)."""
+"""Key streams, and the way of a secret in and out.
+
+A client outside deals it, and a server outside reconstructs it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ _LONGEST = 1 << 38  # bytes: ChaCha20's block counter has 32 bits
 
 
 class KeyStream:
-    """The ChaCha20 stream of a key that serves nothing else, read as words: everybody with the key reads the same."""
+    """The ChaCha20 stream of a single-purpose key, read as words.
+
+    Everybody with the key reads the same.
+    """
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY:
@@ -45,7 +51,7 @@ def wire(slot: Words) -> bytes:
 
 
 def buffer(slot: Words) -> memoryview:
-    """The same, without a copy where the words lie so already."""
+    """Returns the words' bytes, without a copy where they lie so already."""
     return np.ascontiguousarray(slot, "<u8").reshape(-1).data
 
 
@@ -55,7 +61,9 @@ def digest(slot: Words) -> bytes:
 
 @dataclass(frozen=True)
 class Dealt:
-    """A client's vector, shared: slots 0 and 1 are the key streams of two seeds, slot 2 is what is missing to it.
+    """A client's vector, shared.
+
+    Slots 0 and 1 are the key streams of two seeds, slot 2 is the rest of the vector.
 
     The parties 1 and 2 both get the one dense `correction`, party 0 gets seeds alone: 8 B per entry and 64 B, where
     three dense slots would be 24 B per entry. A seed is 256 bits of randomness of the client; ChaCha20 as a
@@ -66,7 +74,10 @@ class Dealt:
     correction: Words
 
     def seeds_of(self, index: int) -> tuple[bytes, ...]:
-        """What party `index` is to be sent: these seeds, and the correction unless it is party 0."""
+        """Returns the seeds for party `index`.
+
+        The correction goes with them unless it is party 0.
+        """
         return (self.seeds, self.seeds[1:], self.seeds[:1])[index]
 
 
@@ -80,7 +91,9 @@ def deal(vector: npt.NDArray[np.int64], random: bytes) -> Dealt:
 
 
 def received(index: int, seeds: Sequence[bytes], correction: Words | None, length: int) -> Shared:
-    """Party `index`'s part of a dealt vector, from `Dealt.seeds_of(index)` and the correction (party 0: None).
+    """Returns party `index`'s part of a dealt vector.
+
+    It comes from `Dealt.seeds_of(index)` and the correction (party 0: None).
 
     ProtocolError if a client's message has another form: a client is not one of the parties and may send anything.
     """
@@ -96,14 +109,19 @@ def received(index: int, seeds: Sequence[bytes], correction: Words | None, lengt
 
 @dataclass(frozen=True, eq=False)
 class ServerShare:
-    """What party i tells a server outside about a vector that it is to learn: slot i, and slot i + 1's digest."""
+    """Message of party i to a server that learns a vector.
+
+    Slot i, and the digest of slot i + 1.
+    """
 
     own: Words
     next_digest: bytes
 
 
 def reconstruct(shares: Sequence[ServerShare]) -> npt.NDArray[np.int64]:
-    """The vector, from the parties' shares in order. Raises ProtocolError if two parties differ about a slot both hold.
+    """Returns the vector, from the parties' shares in order.
+
+    Raises ProtocolError if two parties differ about a slot that both hold.
 
     Slot i came from party i, its SHA-256 digest from party i - 1, so one party that lies differs from an honest one:
     about its own slot from the one before it, about the digest from the one after it.

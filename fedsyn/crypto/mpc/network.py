@@ -1,4 +1,7 @@
-"""What a party needs of the world: two ordered lines to the others. In one process they are queues."""
+"""Two ordered lines from a party to the others.
+
+In one process they are queues.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,32 @@ class PartyGone(RunError):
 
 
 class Cheating(ProtocolError):
-    """What the parties hold does not fit together: one of them deviated."""
+    """The parties' words do not fit together: one of them deviated."""
 
 
 class Network(Protocol):
-    """One party's lines to the other two in one run: first in, first out for each pair, private and authentic."""
+    """One party's lines to the other two in one run.
+
+    First in, first out for each pair, private and authentic.
+    """
 
     def send(self, to: int, payload: bytes | memoryview) -> None:
         """Does not block. PartyGone if the line is closed."""
         ...
 
     def receive(self, sender: int) -> bytes:
-        """Blocks for the next message of `sender`. PartyGone, in one sentence, after the timeout or if it has left."""
+        """Blocks for the next message of `sender`.
+
+        Raises PartyGone, in one sentence, after the timeout or if it has left.
+        """
         ...
 
 
 class LocalNetwork:
-    """Three endpoints in one process. With `record`, `views[i]` lists the (sender, payload) that party i received."""
+    """Three endpoints in one process.
+
+    With `record`, `views[i]` lists the (sender, payload) that party i received.
+    """
 
     def __init__(self, timeout: float = 60.0, record: bool = False) -> None:
         self.timeout, self.record = timeout, record
@@ -43,7 +55,10 @@ class LocalNetwork:
         self.endpoints: tuple[Network, ...] = tuple(_Endpoint(self, i) for i in range(PARTIES))
 
     def abort(self, reason: str = "the computation was ended") -> None:
-        """Wakes everybody who waits: their `receive` and every later call raise PartyGone with the first reason."""
+        """Wakes everybody who waits.
+
+        Their `receive` and every later call raise PartyGone with the first reason.
+        """
         with self._lock:
             if self.ended is None:
                 self.ended = reason

@@ -1,4 +1,6 @@
-"""What parties send each other: one product's worth of masked words, one slot to open, a word that all is well.
+"""Messages between the parties.
+
+One product's worth of masked words, one slot to open, or a word that all is well.
 
 One `Rounds` is one party in one computation. All three call the same methods in the same order with the same lengths
 (public facts). It ends at the first error: nothing can be sent or opened after it.
@@ -22,7 +24,10 @@ _OK, _STOP = b"ok", b"s"  # of lengths that no other message has: those are 8 k 
 
 
 class Arithmetic(NamedTuple):
-    """Whether words are numbers modulo 2^64 or 64 bits: what +, - and * are."""
+    """Meaning of words: numbers modulo 2^64, or 64 bits.
+
+    It says what +, - and * are.
+    """
 
     plus: np.ufunc
     minus: np.ufunc
@@ -40,8 +45,11 @@ BITS = Arithmetic(np.bitwise_xor, np.bitwise_xor, np.bitwise_and)
 
 
 class Rounds:
-    """A party's lines and key streams. `keys` are those of its two slots: the key of slot s is known to the parties s
-    and s - 1 and to nobody else, is fresh for this computation and serves nothing else."""
+    """A party's lines and key streams.
+
+    `keys` are those of its two slots: the key of slot s is known to the parties s and s - 1 and to nobody else, is
+    fresh for this computation and serves nothing else.
+    """
 
     def __init__(self, index: int, keys: tuple[bytes, bytes], network: Network) -> None:
         self.index = index
@@ -53,7 +61,10 @@ class Rounds:
     # Messages
 
     def _round(self, outgoing: Mapping[int, bytes], expected: Mapping[int, int]) -> dict[int, bytes]:
-        """Send to each party of `outgoing` and wait for a message of the right size from each of `expected`."""
+        """Sends to the parties of `outgoing` and waits for those expected.
+
+        Each of `expected` owes a message of the right size.
+        """
         self._check_running()
         self.rounds += 1
         try:
@@ -76,7 +87,10 @@ class Rounds:
             raise Cheating(f"the computation is over: {self._over}")
 
     def _ended(self, error: FedsynError) -> FedsynError:
-        """Ends the computation here, tells the other two, and returns the error to raise."""
+        """Ends the computation here and tells the other two.
+
+        Returns the error to raise.
+        """
         self._over = str(error)
         for to in (self.before, self.after):
             with contextlib.suppress(PartyGone):
@@ -84,7 +98,9 @@ class Rounds:
         return error
 
     def _agree(self) -> None:
-        """Goes on only if both others say that they do. 1 round, 4 B.
+        """Goes on only if both others say that they do.
+
+        1 round, 4 B.
 
         An honest party that noticed something has sent `_STOP` instead and takes the other honest one with it. (A liar
         may say "ok" to one and not to the other. The last message of a protocol can always be used so unless there is
@@ -96,12 +112,17 @@ class Rounds:
                 raise self._ended(Cheating(f"party {sender} does not say that all is well"))
 
     def _reshared(self, own: Words) -> Shared:
-        """The sharing whose slot i is the `own` of party i: 1 round, 8 B per element."""
+        """Returns the sharing whose slot i is party i's `own`.
+
+        1 round, 8 B per element.
+        """
         payload = self._round({self.before: wire(own)}, {self.after: 8 * own.size})[self.after]
         return Shared(own, np.frombuffer(payload, "<u8").astype(np.uint64, copy=False).reshape(own.shape), self.index)
 
     def _missing(self, x: Shared) -> Words:
-        """The slot that this party does not hold, from the party before; the digest of its copy from the party after.
+        """Returns the slot that this party does not hold.
+
+        It comes from the party before; the party after sends the digest of its copy.
 
         1 round, 8 B per element and 32 B. Cheating if the two differ, so one party cannot open a wrong value: of the
         two others one is honest.
@@ -121,25 +142,37 @@ class Rounds:
         return self._streams[0].words(count), self._streams[1].words(count)
 
     def _random(self, count: int) -> Shared:
-        """Secret words that are uniform to each party: slot s is read from the stream of slot s. No message."""
+        """Returns secret words that are uniform to each party.
+
+        Slot s is read from the stream of slot s. No message.
+        """
         return Shared(*self._masks(count), self.index)
 
     # Products
 
     def _masked(self, kind: Arithmetic, products: Words) -> Words:
-        """products + F(k_i) - F(k_{i+1}), in place: the masks of the three parties cancel in the sum."""
+        """Adds F(k_i) - F(k_{i+1}) to products, in place.
+
+        The masks of the three parties cancel in the sum.
+        """
         plus, minus = self._masks(products.size)
         kind.plus(products, plus.reshape(products.shape), out=products)
         kind.minus(products, minus.reshape(products.shape), out=products)
         return products
 
     def _product(self, kind: Arithmetic, x: Shared, y: Shared) -> Shared:
-        """x * y as Araki et al. do it, correct if all follow the protocol. 1 round, 8 B per element."""
+        """Returns x * y as Araki et al. compute it.
+
+        Correct if all follow the protocol. 1 round, 8 B per element.
+        """
         return self._reshared(self._masked(kind, products(kind, x, y)))
 
 
 def products(kind: Arithmetic, x: Shared, y: Shared) -> Words:
-    """x_i y_i + x_i y_{i+1} + x_{i+1} y_i, a new array: each of the nine x_j y_k is computed by one party."""
+    """Returns x_i y_i + x_i y_{i+1} + x_{i+1} y_i, a new array.
+
+    Each of the nine x_j y_k is computed by one party.
+    """
     own: Words = kind.plus(y.own, y.next)
     kind.times(own, x.own, out=own)
     kind.plus(own, kind.times(x.next, y.own), out=own)

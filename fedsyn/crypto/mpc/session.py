@@ -1,5 +1,7 @@
-"""The operations on shared secrets: products, inputs and openings, and what they are for: signs, absolute values, the
-largest of many."""
+"""Operations on shared secrets.
+
+Products, inputs and openings, and what they serve: signs, absolute values, the largest of many.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,10 @@ _PAIRS = 1 << 17  # comparisons that one argmax may make so as to have fewer rou
 
 
 class Session(Checking):
-    """One party in one computation of three. Results are exact integers that depend on no key; the caller answers for
-    the bounds that a method states, outside them its result is arbitrary.
+    """One party in one computation of three.
+
+    Results are exact integers that depend on no key; the caller answers for the bounds that a method states, outside of
+    which its result is arbitrary.
 
     Araki et al., CCS 2016: products of bits and modulo 2^n, in the form of Mohassel and Rindal, "ABY3" (CCS 2018).
 
@@ -49,7 +53,9 @@ class Session(Checking):
         return self._multiplied(RING, x, y)
 
     def inner(self, x: Shared, y: Shared, starts: npt.NDArray[np.int64]) -> Shared:
-        """Sums of x * y over the segments that begin at `starts`. 1 round, 8 B per segment; malicious: per element.
+        """Sums x * y over the segments that begin at `starts`.
+
+        1 round, 8 B per segment; malicious: per element.
 
         The parties sum their products before they mask: the slots of a sum are the sums of the slots. Where products
         are checked each is made singly, since a check compares products of one shape with triples of that shape.
@@ -59,11 +65,16 @@ class Session(Checking):
         return self._reshared(self._masked(RING, segment_sums(products(RING, x, y), starts)))
 
     def squared(self, x: Shared, starts: npt.NDArray[np.int64]) -> Shared:
-        """Sums of squares by segment: `inner`. Exact if every sum stays below 2^63."""
+        """Sums squares by segment, as `inner`.
+
+        Exact if every sum stays below 2^63.
+        """
         return self.inner(x, x, starts)
 
     def and_planes(self, x: Shared, y: Shared) -> Shared:
-        """x & y of words shared by exclusive or, 64 gates a word. 1 round, 8 B per word (1 bit per gate).
+        """Returns x & y of words shared by exclusive or.
+
+        64 gates a word. 1 round, 8 B per word (1 bit per gate).
 
         `multiply` over bits: & for the product, ^ for both sum and difference.
         """
@@ -77,7 +88,9 @@ class Session(Checking):
         return Shared(nothing, nothing, self.index) + values
 
     def input(self, kind: Arithmetic, owner: int, values: Words | None, length: int) -> Shared:
-        """A secret vector of party `owner`; the others give None. 1 round, 8 B per element, sent by the owner alone.
+        """Shares a secret vector of party `owner`; the others give None.
+
+        1 round, 8 B per element, sent by the owner alone.
 
         Slot owner + 1 is read from the stream that the owner shares with the party after it, slot owner is the value
         minus that and goes to the party before it, the third slot is 0. Whatever the owner sends is an input.
@@ -97,7 +110,9 @@ class Session(Checking):
         return Shared(nothing, np.frombuffer(payload, "<u8").astype(np.uint64, copy=False), self.index)
 
     def sum_of_inputs(self, values: npt.NDArray[np.int64]) -> Shared:
-        """The sum of one secret vector of each party. 1 round, 8 B per element.
+        """Sums one secret vector of each party.
+
+        1 round, 8 B per element.
 
         Slot i is party i's vector plus the masks of a product: three inputs at once, no product. Whatever a party
         sends for its slot is its vector plus the masks, for one vector or another: an input.
@@ -105,7 +120,9 @@ class Session(Checking):
         return self._reshared(self._masked(RING, words(values)))
 
     def open(self, x: Shared) -> npt.NDArray[np.int64]:
-        """x to all three parties, as signed integers. After `verify` 2 rounds, 8 B per element and 36 B.
+        """Opens x to all three parties, as signed integers.
+
+        After `verify` 2 rounds, 8 B per element and 36 B.
 
         It tells x alone: the slot that arrives is x minus the two slots at hand, or x ^ those. Copies are compared
         (`_missing`), and who sees them differ takes the other honest party along (`_agree`).
@@ -123,14 +140,19 @@ class Session(Checking):
         return value
 
     def shares_for_server(self, x: Shared) -> ServerShare:
-        """What this party sends to a server outside, which `reconstruct`s x from three: 8 B per element and 32 B."""
+        """Returns this party's message to a server outside.
+
+        `reconstruct` makes x of three: 8 B per element and 32 B.
+        """
         self.verify()
         return ServerShare(x.own, digest(x.next))
 
     # Signs, absolute values, the largest of many
 
     def negative(self, x: Shared, bits: int) -> Shared:
-        """The sign bits of values in [-2^(bits-1), 2^(bits-1)), packed as one plane of ceil(n / 64) words.
+        """Returns sign bits of values in [-2^(bits-1), 2^(bits-1)).
+
+        Packed as one plane of ceil(n / 64) words.
 
         1 to 2 + ceil(log2(bits - 2)) rounds, below 4 * bits bits per value (28 bits: 7 rounds, 98 bits).
         Modulo 2^bits, which costs nothing, x is the sum of three `bits`-bit numbers, slot k known to two parties and
@@ -150,11 +172,16 @@ class Session(Checking):
         return top if carry is None else top ^ carry
 
     def _carries(self, a: Shared) -> Shared:
-        """The carries of a layer of full adders over the three slots of each plane."""
+        """Returns the carries of a layer of full adders.
+
+        It adds the three slots of each plane.
+        """
         return self.and_planes(a.only(0, 2), a.only(1, 2)) ^ a.only(2)
 
     def _carry_into_top(self, a: Shared, carries: Shared) -> Shared | None:
-        """Adds the planes `a` to `carries` shifted up by one place; returns the carry into the last place of `a`.
+        """Returns the carry into the last place of `a`.
+
+        It adds the planes `a` to `carries`, shifted up by one place.
 
         `carries` are those of every plane of `a` but the last. None: of two planes or fewer there is none.
         """
@@ -173,7 +200,9 @@ class Session(Checking):
         return generate[0]
 
     def _top_bits(self, x: Shared, bits: int) -> tuple[Shared, Shared, Shared]:
-        """Returns the sign bit of values modulo 2^bits (bits >= 2) and the two carries of weight 2^bits.
+        """Returns sign bits modulo 2^bits and two carries.
+
+        `bits` is at least 2; the carries have weight 2^bits.
 
         The sum of the three slots modulo 2^bits, as an integer, is x modulo 2^bits plus 2^bits times both carries.
         `negative`, one plane wider in the first message, and 1 round of 1 bit per value more.
@@ -213,7 +242,9 @@ class Session(Checking):
         return (entries * np.array(weights)[:, None]).sum(0)
 
     def l1(self, x: Shared, starts: npt.NDArray[np.int64], bits: int) -> Shared:
-        """Sums of |x| over the segments that begin at `starts`, for x modulo 2^bits in [-2^(bits-1), 2^(bits-1)).
+        """Sums |x| over the segments that begin at `starts`.
+
+        x is taken modulo 2^bits, in [-2^(bits-1), 2^(bits-1)).
 
         Where products are checked, in halves until a part has 2^17 elements or one segment, for the sake of memory.
 
@@ -247,7 +278,9 @@ class Session(Checking):
         return sums[0] + (sums[1] + sums[2] + lengths) * half
 
     def argmax(self, values: Shared, bits: int) -> int:
-        """The index of the largest of m values, of the first among equals; opens the index and nothing else.
+        """Returns the index of the largest of m values.
+
+        The first among equals; opens the index and nothing else.
 
         Every difference of two values in [-2^(bits-1), 2^(bits-1)). A tournament: in a group all pairs are compared
         at once, and the one that beats all others is selected obliviously, with its index, for the next level.
@@ -277,7 +310,9 @@ class Session(Checking):
         return int(self.open(indices)[0])
 
     def _winners(self, values: Shared, bits: int) -> Shared:
-        """For values of (groups, size): one bit per value, packed, whether it wins its group (just one does).
+        """Returns one bit per value: it wins its group, packed.
+
+        Values are (groups, size); just one wins each group.
 
         i wins if for no j > i is v_i - v_j < 0, and for all j < i is v_j - v_i < 0: among equals the first.
         """
@@ -297,7 +332,9 @@ class Session(Checking):
         return planes[0]
 
     def _selected(self, hot: Shared, columns: list[Shared], size: int) -> list[Shared]:
-        """Selects from each group of `size` the entry whose bit in `hot` is 1, for every column. 2 rounds.
+        """Selects each group's entry whose bit in `hot` is 1.
+
+        Groups of `size`, for every column. 2 rounds.
 
         With the slots of the bit as integers, b = b_01 + b_2 - 2 b_01 b_2 and b_01 = b_0 + b_1 - 2 b_0 b_1, each b_k
         trivially shared: [b_0 b_1] and all [v b_2] in one message, then sums of v b = v b_2 + b_01 (v - 2 v b_2).
@@ -314,7 +351,9 @@ class Session(Checking):
 
 
 def group_sizes(count: int) -> list[int]:
-    """The group size of each level of a tournament of `count`: the fewest levels that compare at most 2^17 pairs.
+    """Returns the group size of each level of a tournament.
+
+    The fewest levels for `count` values that compare at most 2^17 pairs each.
 
     A round costs a millisecond in a network and some 0.1 ms between threads, a comparison about 0.1 microseconds and
     12 B at 28 bits: rounds are worth more than pairs until there are about 10^5. Up to 512 values take one level,

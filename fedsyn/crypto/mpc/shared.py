@@ -1,4 +1,7 @@
-"""One party's part of a secret vector, and everything that costs no message: the linear operations."""
+"""One party's part of a secret vector, and its linear operations.
+
+None of these costs a message.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ def words(values: npt.ArrayLike) -> Words:
 
 
 def segment_sums(values: Words, starts: npt.NDArray[np.int64]) -> Words:
-    """Sums of values[starts[j] : starts[j + 1]], the last one to the end; an empty segment sums to 0.
+    """Sums values[starts[j] : starts[j + 1]], the last one to the end.
+
+    An empty segment sums to 0.
 
     `starts` ascends from 0. (`numpy.add.reduceat` alone gives an empty segment the value at its start.)
     """
@@ -38,7 +43,9 @@ def segment_sums(values: Words, starts: npt.NDArray[np.int64]) -> Words:
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """Slots `party` and `party + 1` of x = x_0 + x_1 + x_2 mod 2^64 (or x_0 ^ x_1 ^ x_2), as two arrays of one shape.
+    """A party's two slots of a shared x, as two arrays.
+
+    Slots `party` and `party + 1` of x = x_0 + x_1 + x_2 mod 2^64 (or x_0 ^ x_1 ^ x_2).
 
     Slot i is held by the parties i and i - 1: every two parties hold all three, one party's two say nothing about x.
     A linear function of x is that function of each slot: no message, no round. The arrays are never written to.
@@ -60,18 +67,27 @@ class Shared:
         return len(self.own)
 
     def mapped(self, linear: Callable[[Words], Words]) -> Shared:
-        """A function applied to each slot; the caller sees to it that it is linear (for planes: over bits)."""
+        """Applies a linear function to each slot.
+
+        The caller sees to it that it is linear (for planes: over bits).
+        """
         return Shared(linear(self.own), linear(self.next), self.party)
 
     def only(self, *slots: int) -> Shared:
-        """The sharing whose other slots are 0. With one slot it is a sharing of that slot's value, mod 2^64 and as
-        bits alike: how two parties enter what both know ("trivially shared") without a message."""
+        """Returns the sharing whose other slots are 0.
+
+        With one slot it is a sharing of that slot's value, mod 2^64 and as bits alike: two parties enter what both know
+        ("trivially shared") without a message.
+        """
         own, after = self.party in slots, (self.party + 1) % PARTIES in slots
         nothing = self.own if own and after else np.zeros(self.shape, np.uint64)
         return Shared(self.own if own else nothing, self.next if after else nothing, self.party)
 
     def _constant(self, operation: Callable[[Words, Words], Words], public: npt.ArrayLike) -> Shared:
-        """A public constant enters slot 0 alone, which the parties 0 and 2 hold."""
+        """Adds a public constant to slot 0 alone.
+
+        The parties 0 and 2 hold it.
+        """
         constant = np.broadcast_to(words(public), self.shape)
         own = operation(self.own, constant) if self.party == 0 else self.own
         return Shared(own, operation(self.next, constant) if self.party == 2 else self.next, self.party)
@@ -122,7 +138,9 @@ _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0
 
 
 def to_planes(values: Words, bits: int) -> Words:
-    """(bits, ceil(n / 64)): bit k of word w of plane j is bit j of value 64 w + k; zeros behind the last value.
+    """Returns the bit planes of words, (bits, ceil(n / 64)).
+
+    Bit k of word w of plane j is bit j of value 64 w + k; zeros behind the last value.
 
     330,000 values of 28 bits take about 1.5 ms: bytes of 8 values side by side in one word, 8 x 8 bits transposed
     within it, bytes put back in place. `numpy.unpackbits` and `packbits` along the other axis take 35 ms.
@@ -139,7 +157,7 @@ def to_planes(values: Words, bits: int) -> Words:
 
 
 def packed(bits: Words) -> Words:
-    """An array of 0 and 1 packed along its last axis, 64 to a word."""
+    """Packs 0s and 1s along the last axis, 64 to a word."""
     *rows, length = bits.shape
     wide = np.zeros((*rows, 64 * -(-length // 64)), np.uint8)
     wide[..., :length] = bits
@@ -147,16 +165,22 @@ def packed(bits: Words) -> Words:
 
 
 def unpacked(plane: Words, length: int) -> Words:
-    """The first `length` bits of a plane, or of each of several planes, as words 0 and 1."""
+    """Returns the first `length` bits of planes, as words 0 and 1."""
     return np.unpackbits(plane.view(np.uint8), axis=-1, count=length, bitorder="little").astype(np.uint64)
 
 
 def bits_of(plane: Shared, length: int) -> Shared:
-    """A shared plane as words 0 and 1, each still shared by exclusive or."""
+    """Returns a shared plane as words 0 and 1.
+
+    Each is still shared by exclusive or.
+    """
     return plane.mapped(lambda slot: unpacked(slot, length))
 
 
 def halves(planes: Shared) -> tuple[Shared, Shared, Shared]:
-    """Even and odd neighbours, and the last plane if nobody is left beside it: one level of a tree over planes."""
+    """Returns even and odd neighbours, and a lone last plane.
+
+    One level of a tree over planes.
+    """
     even = 2 * (len(planes) // 2)
     return planes[0:even:2], planes[1:even:2], planes[even:]
