@@ -60,7 +60,7 @@ docs: setup
 	$(BIN)/mkdocs build --strict
 
 bench: setup
-	@for f in benchmarks/bench_*.py; do echo "== $$f"; PYTHONPATH=tests/e2e $(BIN)/python $$f || exit 1; done
+	@for f in benchmarks/bench_*.py; do echo "== $$f"; PYTHONPATH=tests $(BIN)/python $$f || exit 1; done
 
 # Which published figures are stale. MINUTES=30: then measures the stalest again; ACCEPT=NAME (or 1, all): right after measuring.
 claims: setup

@@ -1,7 +1,7 @@
 """What three computing parties cost: one choice over 330,000 cells, and whole runs of DistAIM beside the plain store.
 
 Three `fedsyn party serve` processes with TLS, each in a network namespace of its own (on localhost where namespaces
-cannot be made). The services are those of the tests: `export PYTHONPATH=tests/e2e` first. The run is the real strategy
+cannot be made). The services are those of the tests: `export PYTHONPATH=tests` first. The run is the real strategy
 over the in-process Grid with Adult in 32 bins, real noise, the parties as a deployment has them; the same with the
 plain store in the same process is what it is compared with. Bytes are what a party sends to the other two, memory is
 the peak of a party's process. Needs the tests' dependencies.
@@ -27,8 +27,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from test_parties_namespaces import Namespaces
-from test_parties_services import NAMES, Services
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
@@ -45,6 +43,8 @@ from fedsyn.stores.parties.interface import Announcement, ChooseOrder, PartyCost
 from fedsyn.stores.parties.sealing import seal_deal
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.holder import Holder
+from support.namespaces import Namespaces
+from support.party_services import NAMES, Services
 
 POLICY = {"epsilon_per_run": 1.0, "epsilon_total": 100.0, "delta": 1e-5, "mechanisms": ["distaim"]}
 

@@ -326,7 +326,7 @@ def drafts() -> Facts:
     """The schemas that a draft proposes for tables as newcomers bring them."""
     from experiments.drafted_bins.run import made
     from fedsyn.table.schema import Schema
-    from tests import newcomers
+    from tests.support import newcomers
 
     tables = {"export": made("export", 1).iloc[:1_500], "wide": newcomers.wide(), "messy": newcomers.messy()}
     tables |= {"survey": newcomers.survey(), "patients": newcomers.patients(), "visits": newcomers.visits()}

@@ -88,7 +88,7 @@ def allowing(minor: str, folder: Path) -> Path:
     tree = folder / "tree"
     copied(tree)
     (tree / "tests" / "unit" / "flower" / "test_flower_minors.py").unlink()  # says which are allowed
-    file = tree / "fedsyn" / "nodes" / "flower" / "minors.py"
+    file = tree / "fedsyn" / "flower" / "minors.py"
     known = ", ".join(map(str, (*KNOWN, tuple(map(int, minor.split("."))))))
     text, count = re.subn(r"(?m)^KNOWN = .*$", f"KNOWN = ({known})", file.read_text(encoding="utf-8"))
     if count != 1:

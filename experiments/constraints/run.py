@@ -25,7 +25,7 @@ from fedsyn.domain import Domain
 from fedsyn.front.several import frame_of
 from fedsyn.randomness import Randomness
 from fedsyn.table.schema import Schema
-from tests import newcomers
+from tests.support import newcomers
 
 BUILDINGS = {
     "Kinderklinik": "North",

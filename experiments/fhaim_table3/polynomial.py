@@ -29,7 +29,8 @@ class L1Polynomial(L1):
     """
 
     name = "l1_polynomial"
-    #: Of p on [0, 1], at 1; p' has no larger value between its critical points (tests/unit/test_fhaim_experiments.py).
+    #: Of p on [0, 1], at 1; p' has no larger value between its critical points
+    #: (tests/unit/experiments/test_fhaim_experiments.py).
     steepest = 2.3314
 
     @staticmethod

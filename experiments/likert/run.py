@@ -4,8 +4,8 @@
 
 Ten items of one factor (loading 0.8, five answers as words), ε = 1, δ = 1e-5: the mean correlation of the 45 pairs in
 as many synthetic rows as there are real ones. The answers are listed in their order, by the alphabet and mixed up, none
-of them declared ordered. `survey` (tests/newcomers.py) has four columns beside such items that know nothing of them, as
-`fedsyn init` drafts it: words in their order. Exit code: 0; 1 if what expected.yaml says does not hold.
+of them declared ordered. `survey` (tests/support/newcomers.py) has four columns beside such items that know nothing of
+them, as `fedsyn init` drafts it: words in their order. Exit code: 0; 1 if what expected.yaml says does not hold.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scipy.stats import norm
 
 import fedsyn
 from fedsyn import yamlio
-from tests import newcomers
+from tests.support import newcomers
 
 WORDS = newcomers.ANSWERS
 ITEMS = tuple(f"q{i + 1}" for i in range(10))

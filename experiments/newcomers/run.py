@@ -24,7 +24,7 @@ import pandas as pd
 from fedsyn import yamlio
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.verdict import Judged
-from tests import newcomers
+from tests.support import newcomers
 
 
 class Table(NamedTuple):

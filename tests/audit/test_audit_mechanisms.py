@@ -1,8 +1,8 @@
 """Whole runs of the registered mechanisms, audited: can an adversary tell whether one row, or a client's, was there?
 
-`transcripts.py` says what is seen, `attack.py` what is concluded from it and how often an honest build is blamed (below
-2e-6 for all tests here together). Half of the tests are of the audit itself: builds that are broken in one place must
-be caught. An audit finds errors that show for one row of one table; it does not prove a guarantee.
+`support/transcripts.py` says what is seen, `support/attack.py` what is concluded from it and how often an honest build
+is blamed (below 2e-6 for all tests here together). Half of the tests are of the audit itself: builds that are broken in
+one place must be caught. An audit finds errors that show for one row of one table; it does not prove a guarantee.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attack import mean_gap, violated
-from transcripts import Case, Transcript, transcripts
 
 from fedsyn import registry
 from fedsyn.plugins.clients.flaim import FedNaiveBayesClient
@@ -23,6 +21,8 @@ from fedsyn.privacy.unit import ClientUnit
 from fedsyn.protocol.client import Sizes, answers
 from fedsyn.registry import contract_class
 from fedsyn.wire.holder import Call
+from support.attack import mean_gap, violated
+from support.transcripts import Case, Transcript, transcripts
 
 DELTA = 0.01
 # Few runs: 20 in each world. At epsilon = 0.4 a test that is right in all 40 is a refutation already.

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from deployed import Deployed, descendants, namespaces_or_none
-from test_deploy import check_table
+
+from support.deployed import Deployed, check_table, descendants, namespaces_or_none
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 NAMES = ("north", "south", "lake")

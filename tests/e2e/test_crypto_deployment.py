@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopback import Federation
-from test_crypto_service import CryptoServices
-from test_engines import read_lines
 
 from fedsyn.errors import ConfigError
 from fedsyn.keys.identities import new_identity
 from fedsyn.loading import load_config
+from support.crypto_services import CryptoServices
+from support.loopback import Federation
+from support.run_folders import read_lines
 
 pytest.importorskip("tenseal")
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]

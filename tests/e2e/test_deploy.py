@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pandas as pd
 import pytest
-from deployed import Deployed, deployed, namespaces_or_none
+
+from support.deployed import Deployed, check_table, deployed, namespaces_or_none
 
 pytestmark = pytest.mark.xdist_group("flower")
 NAMES = ("north", "south")
@@ -44,18 +44,6 @@ def test_from_init_to_a_table(tmp_path: Path) -> None:
     finally:
         if places is not None:
             places.close()
-
-
-def check_table(federation: Deployed, out: str = "out") -> None:
-    rows = pd.read_csv(federation.folder / out / "synthetic.csv")
-    assert list(rows.columns) == ["age", "ward", "smoker", "readmitted"] and len(rows) > 500
-    ledger = federation.ledger(out)
-    assert ledger["private"] is True and 0 < ledger["epsilon"] <= 1.0
-    assumed = ledger["assumptions"]
-    assert (assumed["aggregation"], assumed["noise"], assumed["seeded"]) == ("secagg", "distributed", False)
-    joined, *rounds = federation.rounds(out)
-    assert joined["cohort"] == list(range(len(federation.names))) and joined["notes"] == []
-    assert all(line["dropped"] == {} for line in rounds)
 
 
 def stranger_is_refused(federation: Deployed) -> None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployed import Deployed, deployed, table
-from namespaces import Namespaces, namespaces_or_skip
+
+from support.deployed import Deployed, deployed, table
+from support.namespaces import Namespaces, namespaces_or_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 NAMES = ("north", "south", "lake")

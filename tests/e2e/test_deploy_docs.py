@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from deployed import Deployed, table
-from loopback import ROOT
-from namespaces import Namespaces, namespaces_or_skip
-from test_deploy import check_table
+
+from support.deployed import Deployed, check_table, table
+from support.loopback import ROOT
+from support.namespaces import Namespaces, namespaces_or_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 PAGE, HOST = ROOT / "docs" / "deployment.md", "superlink.example.org"

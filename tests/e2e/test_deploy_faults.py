@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployed import Deployed, deployed
-from loopback import ROOT
-from namespaces import Namespaces, namespaces_or_skip
-from test_deploy import check_table
+
+from support.deployed import Deployed, check_table, deployed, online
+from support.loopback import ROOT
+from support.namespaces import Namespaces, namespaces_or_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 NAMES = ("north", "south", "lake", "hill")
@@ -319,7 +319,3 @@ def test_new_keys_and_a_removed_holder_in_a_running_federation(federation: Deplo
     federation.run("out", "--set", "mechanism.rounds=1")  # for three holders, as the command has written it
     assert federation.rounds()[0]["cohort"] == [0, 1, 2]
     assert federation.charged("hill") == []
-
-
-def online(federation: Deployed) -> set[str]:
-    return {holder["name"] for holder in federation.status()["holders"] if holder["status"] == "online"}

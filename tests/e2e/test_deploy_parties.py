@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from deployed import Deployed, table
-from loopback import free_port
-from namespaces import Namespaces, namespaces_or_skip
+
+from support.deployed import Deployed, table
+from support.loopback import free_port
+from support.namespaces import Namespaces, namespaces_or_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 NAMES = ("north", "south", "lake")

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from loopback import BIN, Federation, federation_of
 
 from fedsyn.evaluation.federated.intervals import HolderSums
 from fedsyn.evaluation.federated.statistics import Entries, vector
@@ -18,6 +17,7 @@ from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.table.counting.workload import all_kway
 from fedsyn.table.data import encode_file
 from fedsyn.table.schema import Schema
+from support.loopback import BIN, Federation, federation_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 

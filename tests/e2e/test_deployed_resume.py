@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loopback import BIN
-from resuming import Machines, ended, rounds, wait_for
 
 from fedsyn.ledgers.node_ledger import NodeLedger
 from fedsyn.node.file import load_node_file
+from support.loopback import BIN
+from support.resuming import Machines, ended, rounds, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 

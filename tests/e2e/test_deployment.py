@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from loopback import Federation, federation_of
 
 from fedsyn.runs.directory import load_model
 from fedsyn.table.schema import Schema
+from support.loopback import Federation, federation_of
 
 pytestmark = pytest.mark.xdist_group("flower")
 

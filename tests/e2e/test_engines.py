@@ -12,12 +12,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
-from loopback import BIN, ROOT, environment, free_port
 
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
+from support.loopback import BIN, ROOT, environment, fedsyn_run, free_port
+from support.run_folders import assert_same_result, read_lines, without_times
 
 pytestmark = pytest.mark.xdist_group("flower")
 
@@ -44,43 +44,6 @@ def serial(config: Path) -> Path:
     out = config.parent / "serial"
     run(load_config(config), out)
     return out
-
-
-def read_lines(file: Path) -> list[dict]:
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-
-
-def without_times(out: Path) -> tuple[dict, list[dict], list[dict]]:
-    """Metrics, released facts and costs of each round, but for times and sizes of memory."""
-    metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    for name in ("seconds", "peak_mb"):
-        assert metrics.pop(name) > 0
-    measured = read_lines(out / "measured.jsonl")
-    for costs in measured:
-        assert costs.pop("seconds")
-    return metrics, read_lines(out / "rounds.jsonl"), measured
-
-
-def assert_same_result(out: Path, expected: Path) -> None:
-    """Bit for bit: table, model, ledger, every metric that is not a time or a size of memory, every round."""
-    for name in ("synthetic.csv", "ledger.json", "rounds.jsonl"):
-        assert (out / name).read_bytes() == (expected / name).read_bytes(), name
-    with np.load(out / "model.npz") as ours, np.load(expected / "model.npz") as theirs:
-        assert sorted(ours.files) == sorted(theirs.files)
-        for name in ours.files:
-            assert ours[name].dtype == theirs[name].dtype and ours[name].shape == theirs[name].shape, name
-            assert ours[name].tobytes() == theirs[name].tobytes(), name
-    assert without_times(out) == without_times(expected)
-
-
-def fedsyn_run(config: Path, out: Path, *sets: str, timeout: float = 300) -> None:
-    command = [str(BIN / "fedsyn"), "run", str(config), "--out", str(out)]
-    for assignment in sets:
-        command += ["--set", assignment]
-    done = subprocess.run(
-        command, env=environment(out.parent / "home"), capture_output=True, text=True, timeout=timeout, check=False
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_seed_alone_decides_the_result(config: Path, serial: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from test_engines import fedsyn_run
 
 from fedsyn.errors import ConfigError, RunError
 from fedsyn.front.testing.bench import equal_arrays
@@ -25,6 +24,7 @@ from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_tables
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.requests import Choose, Open
+from support.loopback import fedsyn_run
 
 pytest.importorskip("tenseal")
 pytestmark = pytest.mark.xdist_group("fhe")

@@ -19,12 +19,12 @@ from flwr.proto.fleet_pb2 import ActivateNodeRequest
 from flwr.proto.message_pb2 import PushObjectRequest
 from flwr.proto.node_pb2 import Node
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from loopback import free_port
 
 from fedsyn.deploy.init import init
 from fedsyn.deploy.plan import FederationPlan
 from fedsyn.deploy.superlink import SuperLinkProcess, agree, control_of
 from fedsyn.flower.fleet import Contact, Endpoint, connect, load_key
+from support.loopback import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 #: Times the memory that it had before: a hundred TLS connections with 64 KiB each cost it 0.3.

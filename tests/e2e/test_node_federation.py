@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from loopback import BIN, ROOT, Federation, environment, free_port
-
 from tests.node_folders import SCHEMA, make_node
+
+from support.loopback import BIN, ROOT, Federation, environment, free_port
 
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]
 

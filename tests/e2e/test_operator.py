@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deployed import deployed, facts, table
-from namespaces import Namespaces, namespaces_or_skip
-from test_deploy import check_table
 from test_deploy_docs import HOST, NAMES, PAGE, Reader
-from test_deploy_faults import SKEW, online
+from test_deploy_faults import SKEW
+
+from support.deployed import check_table, deployed, facts, online, table
+from support.namespaces import Namespaces, namespaces_or_skip
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 INIT = f"fedsyn deploy init --holders north south lake --operator-host {HOST} --schema schema.yaml --out study"

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from exports import PERSONAL, write_hospital
 
 from fedsyn.table.schema import Schema
+from support.exports import PERSONAL, write_hospital
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}

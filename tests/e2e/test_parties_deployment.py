@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopback import Federation
-from test_engines import read_lines
-from test_parties_services import NAMES, Services
 
 from fedsyn.loading import load_config
+from support.loopback import Federation
+from support.party_services import NAMES, Services
+from support.run_folders import read_lines
 
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]
 

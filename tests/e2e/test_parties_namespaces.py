@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import test_parties_services as base
-from namespaces import Namespaces, namespaces_or_skip
-from test_parties_services import Driven, Services, at, one_sentence, spent
+
+from support.namespaces import Namespaces, namespaces_or_skip
+from support.party_services import Driven, Services, at, one_sentence, spent
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("namespaces")]
 

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import BIN, ROOT, environment
-from namespaces import Namespaces, namespaces_or_skip
-from test_engines import assert_same_result, read_lines
 
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.sweep.results import read_cell
+from support.loopback import BIN, ROOT, environment
+from support.namespaces import Namespaces, namespaces_or_skip
+from support.run_folders import assert_same_result, read_lines
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -11,10 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopback import BIN
-from loopback import Federation as Loopback
 from scipy import stats
-from test_engines import assert_same_result, fedsyn_run, read_lines, without_times
 
 from fedsyn.flower import Message
 from fedsyn.flower.messages import read_reply
@@ -26,6 +23,9 @@ from fedsyn.keys.identities import new_identity
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.table.schema import CategoricalColumn, Column, Schema
+from support.loopback import BIN, fedsyn_run
+from support.loopback import Federation as Loopback
+from support.run_folders import assert_same_result, read_lines, without_times
 
 pytestmark = pytest.mark.xdist_group("flower")
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked as call_of
 from scipy import stats
-from test_engines import fedsyn_run, read_lines
 
 from fedsyn.config import RuntimeNode
 from fedsyn.errors import ConfigError, ProtocolError, RunError
@@ -28,6 +26,9 @@ from fedsyn.registry import client_class
 from fedsyn.runs.engines import run
 from fedsyn.stores.parties.local import LocalParties
 from fedsyn.wire.holder import Holder
+from support.halves import asked as call_of
+from support.loopback import fedsyn_run
+from support.run_folders import read_lines
 
 pytestmark = pytest.mark.xdist_group("flower")
 

@@ -6,11 +6,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from inference_reference import CASES, BruteForce, all_cliques, domain_of
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import Model, model_size
 from fedsyn.inference import project as project_module
+from support.inference_reference import CASES, BruteForce, all_cliques, domain_of
 
 
 def random_potentials(domain: Domain, cliques: tuple[Clique, ...], scale: float, seed: int) -> dict[Clique, np.ndarray]:

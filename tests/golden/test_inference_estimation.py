@@ -6,11 +6,11 @@ import importlib.util
 
 import numpy as np
 import pytest
-from inference_reference import CASES, all_cliques, domain_of, marginal
 from scipy.optimize import nnls
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
+from support.inference_reference import CASES, all_cliques, domain_of, marginal
 
 TOTAL = 500.0
 EXACT = EstimateConfig(iterations=4000, tolerance=0.0)

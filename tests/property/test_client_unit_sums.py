@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pair_runs import table_of
 
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.tape import TapedRelease
+from support.pair_runs import table_of
 
 # Every mechanism that only sums, and one with choices of each client's own.
 MECHANISMS = ("sketch_aim", "fed_naive_bayes", "flaim_random", "fed_privsyn", "distributed_aim", "augflaim")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from inference_reference import CASES, BruteForce, all_cliques, domain_of
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate, model_size, pass_cost
 from fedsyn.inference.calibrate import sum_out
 from fedsyn.inference.project import matmul
 from fedsyn.inference.triangulation import axes_of, bits
+from support.inference_reference import CASES, BruteForce, all_cliques, domain_of
 
 
 @st.composite

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from inference_reference import CASES, all_cliques, broadcast, domain_of, marginal
 
 from fedsyn.domain import Clique, Domain, Zeros
 from fedsyn.errors import InputError
@@ -21,6 +20,7 @@ from fedsyn.inference import (
     synthesize,
 )
 from fedsyn.table.counting.marginals import count
+from support.inference_reference import CASES, all_cliques, broadcast, domain_of, marginal
 
 
 @st.composite

@@ -7,7 +7,8 @@ import itertools
 import numpy as np
 import pytest
 import scipy.stats
-from committee_parties import Parties, setup_of
+
+from support.committee_parties import Parties, setup_of
 
 # Each p-value below is wrong under a true null once in 10^6; about 20 are computed: a false alarm in 50,000 runs.
 ALARM = 1e-6

@@ -9,14 +9,12 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 
 import pytest
-from parsed import nodes_of
+
+from support.parsed import PACKAGES, ROOT, nodes_of, sources
 
 pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("fedsyn", "strategies", "clients", "partitioners")
 AROUND = ("tests", "experiments", "benchmarks", "claims", "docs")
 
 # The floors, from the top down: top folders and single files of `fedsyn`, and the plug-ins' folders. A module imports
@@ -61,13 +59,6 @@ MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION = 600, 60
 
 
 # The tree ------------------------------------------------------------------------------------------------------------
-
-
-@cache
-def sources() -> dict[str, str]:
-    """Path within the repository -> text, of every module of the product."""
-    files = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-    return {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in files}
 
 
 @cache

@@ -168,7 +168,7 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, kind: str) -> None:
 
 def test_all_yaml_is_read_by_one_reader() -> None:
     """`yaml.load` and its kin appear in `yamlio` alone."""
-    from test_arrows import sources
+    from support.parsed import sources
 
     found = {path for path, text in sources().items() if re.search(r"\bimport yaml\b", text)}
     assert found == {"fedsyn/yamlio.py", "fedsyn/table/schema/review.py"}

@@ -14,8 +14,6 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from jinja2 import UndefinedError
-from parsed import nodes_of
-from test_arrows import ROOT, sources
 
 from fedsyn.deploy.federation import joined
 from fedsyn.errors import ConfigError
@@ -23,6 +21,7 @@ from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table
 from fedsyn.output import filled, markdown, plain, reason
+from support.parsed import ROOT, nodes_of, sources
 
 pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 HOSTILE = "age\x1b[2J\x1b]0;pwned\x07\x9b1m\u202e\u2066\r\x00"

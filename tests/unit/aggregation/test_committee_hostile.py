@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from committee_parties import Parties, setup_of
 
 from fedsyn.aggregation.secagg import wire
 from fedsyn.aggregation.secagg.facts import DEAL, ENROL, Committee, SecureSumAborted, SumFacts, enrolment, epoch_keys
 from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established
 from fedsyn.crypto.primitives import Identity, KeyPair
 from fedsyn.errors import ConfigError, ProtocolError
+from support.committee_parties import Parties, setup_of
 
 THREATS = ("semi_honest", "malicious")
 

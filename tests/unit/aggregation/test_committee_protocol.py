@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from committee_parties import Gone, Parties, setup_of
 
 from fedsyn.aggregation.secagg.facts import EPOCHS, SecureSumAborted, Setup
 from fedsyn.aggregation.secagg.server import Established
 from fedsyn.errors import ConfigError, ProtocolError
+from support.committee_parties import Gone, Parties, setup_of
 
 THREATS = ("semi_honest", "malicious")
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from recorded_client import Client, changed
 
 from fedsyn.aggregation import make_aggregation
 from fedsyn.aggregation.secure import STATE, write_cohort
@@ -19,6 +18,7 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.front.testing.tape import TapedExchange
 from fedsyn.keys.identities import simulated_identities
 from fedsyn.settings import AggregationNode
+from support.recorded_client import Client, changed
 
 MECHANISM = "fed_naive_bayes"
 SECURE = {"protocol": "secagg", "noise": "distributed"}

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked
 from scipy.stats import binom
 
 from fedsyn.domain import Domain
@@ -34,6 +33,7 @@ from fedsyn.runs.engines import run
 from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.table.counting.workload import Workload, all_kway
 from fedsyn.wire.holder import Holder
+from support.halves import asked
 
 SHAPES = [(2,), (1, 3), (3, 2, 4), (5, 1, 2, 2), (2, 30)]
 

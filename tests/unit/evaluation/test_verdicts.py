@@ -30,7 +30,7 @@ from fedsyn.runs.engines import run
 from fedsyn.runs.report import load_evaluation
 from fedsyn.sweep.report import report_folder
 from fedsyn.table.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema
-from tests import newcomers
+from support import newcomers
 
 LIKERT = {answer: place for place, answer in enumerate(newcomers.ANSWERS)}
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from parsed import nodes_of
 
 from fedsyn.flower import ClientApp, RecordDict, private
 from fedsyn.flower.grid import InProcessGrid
+from support.parsed import nodes_of
 
 pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 ROOT = Path(__file__).resolve().parents[3]

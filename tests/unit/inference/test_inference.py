@@ -10,7 +10,6 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from inference_reference import CASES, all_cliques, domain_of
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
@@ -25,6 +24,7 @@ from fedsyn.inference.triangulation import (
     eliminate_simplicial,
     maximal,
 )
+from support.inference_reference import CASES, all_cliques, domain_of
 
 
 def random_model(name: str, scale: float = 1.5, total: float = 1000.0, seed: int = 0) -> Model:

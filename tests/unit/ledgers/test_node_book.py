@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lifetime_ledgers import ONE, facts, noted_at_first, share
 
 from fedsyn.errors import BudgetExceeded, ConfigError, LedgerDamaged, NodeError, RunError, Unable
 from fedsyn.ledgers.ledger import Head
@@ -28,6 +27,7 @@ from fedsyn.privacy import (
 )
 from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.privacy.statement import ADJACENCY, UNIT
+from support.lifetime_ledgers import ONE, facts, noted_at_first, share
 
 FOUR = PrivacyBudget(4.0, 1e-6)
 

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lifetime_ledgers import PARTY, two_runs
-from parties_bench import Bench, mpc_config, three_hosts
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
 from fedsyn.ledgers.party_ledger import PartyLedger, called, read_party_lines
 from fedsyn.privacy import Ledger, PrivacyBudget, zcdp_epsilon
 from fedsyn.runs.deployment import named
+from support.lifetime_ledgers import PARTY, two_runs
+from support.parties_bench import Bench, mpc_config, three_hosts
 
 
 def book_at(path: Path, budget: PrivacyBudget = PARTY) -> PartyLedger:
@@ -274,7 +274,7 @@ def test_no_file_is_an_empty_ledger_and_a_folder_is_none(tmp_path: Path) -> None
 CHILD = """
 import sys, itertools
 from pathlib import Path
-from parties_bench import Bench, mpc_config, three_hosts
+from support.parties_bench import Bench, mpc_config, three_hosts
 hosts = three_hosts(Path(sys.argv[1]), seed=None, epsilon_per_run=900.0, epsilon_total=1000.0)
 bench = Bench(mpc_config(privacy={"epsilon": 900.0}), hosts=hosts, seed=None, rho=50.0)
 bench.parties.deal({k: bench.sealed(k, rho=60.0) for k in range(3)})

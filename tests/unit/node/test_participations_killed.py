@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.node_folders import SCHEMA, header_of, make_node, run_of
 
 from fedsyn.config import RunConfig
 from fedsyn.node.answering import Answering
@@ -27,7 +28,6 @@ from fedsyn.settings import FederationNode
 from fedsyn.table.schema import Schema
 from fedsyn.wire.envelope import ANSWER, Envelope
 from fedsyn.wire.requests import Request
-from tests.node_folders import SCHEMA, header_of, make_node, run_of
 
 NAIVE = {"name": "fed_naive_bayes", "rounds": 2}
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pair_runs import table_of
 
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.tape import TapedRelease
@@ -17,6 +16,7 @@ from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.privacy.statement import ADJACENCY
 from fedsyn.registry import MECHANISMS, contract_class
+from support.pair_runs import table_of
 
 BUDGET = PrivacyBudget(1.0, 1e-5)
 SHAPE = (3, 2, 4)

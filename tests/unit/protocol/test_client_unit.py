@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from node_folders import POLICY, header_of, make_node, run_of
-from pair_runs import table_of
 from scipy import stats
 
 from fedsyn.errors import BudgetExceeded, ConfigError, NodeError
@@ -32,6 +30,8 @@ from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json
 from fedsyn.wire.holder import Holder
+from support.node_folders import POLICY, header_of, make_node, run_of
+from support.pair_runs import table_of
 
 CAP = 5
 SHAPE = (3, 2, 4)

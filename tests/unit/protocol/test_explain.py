@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from typed_commands import entry_point
 
 from fedsyn.front.testing.harness import config_of, execute, federation_of
 from fedsyn.front.testing.schemas import awkward_table
@@ -14,6 +13,7 @@ from fedsyn.loading import load_config
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.explain import explain, statements_page
 from fedsyn.registry import MECHANISMS, client_class, contract_class, strategy_class
+from support.typed_commands import entry_point
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hostile_server import (
+
+from fedsyn.aggregation.secure import write_cohort
+from fedsyn.node.task import Task
+from support.hostile_server import (
     GREEDY,
     HOLDERS,
     MARK,
@@ -26,9 +29,6 @@ from hostile_server import (
     resubmitted,
     without,
 )
-
-from fedsyn.aggregation.secure import write_cohort
-from fedsyn.node.task import Task
 
 ATTACKS: dict[str, dict[str, Attack]] = {}
 SAYS: dict[str, str] = {}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from second_account import rho_of_entries, within_budget
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
@@ -26,6 +25,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.settings import FederationNode
 from fedsyn.wire.envelope import ANSWER, Envelope
 from fedsyn.wire.holder import Holder
+from support.second_account import rho_of_entries, within_budget
 
 TABLE = awkward_table("missing_values")
 FEDERATION = federation_of(TABLE, False)

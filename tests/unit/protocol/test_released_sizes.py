@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pair_runs import table_of
 
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.protocol.joining import LARGEST_SIZE, Participant, estimated_sizes, usable_size, with_released_sizes
 from fedsyn.wire.envelope import Reply
+from support.pair_runs import table_of
 
 CODES = (np.random.default_rng(0).random((600, 2)) ** 2 * (3, 4)).astype(np.uint8)
 TABLE = table_of(CODES, (3, 4))

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_server import Hospital
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parties_bench import CODES, DOMAIN, Bench
 from test_hostile_requests import DOMAIN as PAIR
 from test_hostile_requests import INFERENCE, asked, client_of
 
@@ -28,6 +26,8 @@ from fedsyn.selection.views import ModelView, pack_model
 from fedsyn.stores.parties.interface import run_id
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.envelope import SumSpec
+from support.hostile_server import Hospital
+from support.parties_bench import CODES, DOMAIN, Bench
 
 # Labels --------------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killed_servers import Fate, KillingGrid, Nodes, served
 from test_resume import config_of, facts
 
 from fedsyn.config import RunConfig
@@ -27,6 +26,7 @@ from fedsyn.runs.directory import load_waiting
 from fedsyn.runs.serve import serve
 from fedsyn.stores.base import StoreServer
 from fedsyn.wire.envelope import BUSY, ENVELOPE
+from support.killed_servers import Fate, KillingGrid, Nodes, served
 
 ALL: Mapping[str, Any] = {"protocol": "secagg", "noise": "distributed", "dropout": 0.0, "corrupted": 0.0}
 EVERYBODY = {"minimum_cohort": 4}

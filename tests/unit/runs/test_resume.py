@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from killed_servers import Fate, Killed, KillingGrid, Nodes, served
 
 from fedsyn.aggregation.base import ServerSum
 from fedsyn.config import RunConfig
@@ -20,6 +19,7 @@ from fedsyn.loading import parse_config
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.registry import contract_class
 from fedsyn.runs import journal as journals
+from support.killed_servers import Fate, Killed, KillingGrid, Nodes, served
 
 CLOSED = """
 columns:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked
 
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.flower import ConfigRecord, RecordDict
@@ -26,6 +25,7 @@ from fedsyn.stores.base import DEALT
 from fedsyn.stores.plain import PlainServer
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.holder import Holder
+from support.halves import asked
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -37,6 +36,7 @@ from fedsyn.table.counting.marginals import count
 from fedsyn.testing import check_mechanism
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Summed
+from support.halves import asked
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

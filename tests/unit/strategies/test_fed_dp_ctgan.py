@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pair_runs import table_of
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError, RunError
@@ -24,6 +23,7 @@ from fedsyn.protocol.client import OneWay
 from fedsyn.randomness import Randomness
 from fedsyn.wire.envelope import ANSWER, Envelope
 from fedsyn.wire.holder import Holder
+from support.pair_runs import table_of
 
 deep = pytest.mark.skipif(importlib.util.find_spec("jax_privacy") is None, reason="the extra deep is not installed")
 SHAPE, BUDGET = (3, 2, 4), PrivacyBudget(1.0, 1e-5)

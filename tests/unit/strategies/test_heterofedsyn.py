@@ -6,15 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from pair_runs import (
-    DELTA,
-    assert_the_ledger_adds_up,
-    pair_error,
-    releases,
-    run,
-    selected,
-    table_of,
-)
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
@@ -25,6 +16,15 @@ from fedsyn.plugins.strategies.heterofedsyn import AdaFedPrivSyn, FedPrivSyn
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.selection.indif import Projection, all_pairs
 from fedsyn.table.counting.marginals import count
+from support.pair_runs import (
+    DELTA,
+    assert_the_ledger_adds_up,
+    pair_error,
+    releases,
+    run,
+    selected,
+    table_of,
+)
 
 FEDERATED = ("fed_privsyn", "ada_fed_privsyn")
 

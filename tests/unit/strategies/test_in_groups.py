@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -36,6 +35,7 @@ from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.residuals import cost
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Summed
+from support.halves import asked
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked
-from pair_runs import CHAIN, selected, table_of
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
@@ -29,6 +27,8 @@ from fedsyn.table.counting.marginals import count
 from fedsyn.wire.envelope import Reply
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Summed
+from support.halves import asked
+from support.pair_runs import CHAIN, selected, table_of
 
 DELTA = 1e-5
 SMALL = table_of(np.random.default_rng(7).integers(0, 3, (600, 5)) // (1, 1, 2, 1, 2), (3, 3, 2, 3, 2))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
@@ -23,6 +22,7 @@ from fedsyn.selection.scores import expected_noise, l1_distances
 from fedsyn.selection.views import ModelView, effective_cells, pack_model
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.holder import Holder
+from support.halves import asked
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

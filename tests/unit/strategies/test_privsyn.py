@@ -9,18 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked
-from pair_runs import (
-    CHAIN,
-    DELTA,
-    NUMBERS,
-    assert_the_ledger_adds_up,
-    pair_error,
-    releases,
-    run,
-    selected,
-    table_of,
-)
 
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.front.testing.faults import vanish
@@ -35,6 +23,18 @@ from fedsyn.selection.indif import INDIF_UNIT, all_pairs, indif
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.envelope import ANSWER, ENVELOPE
 from fedsyn.wire.holder import Holder
+from support.halves import asked
+from support.pair_runs import (
+    CHAIN,
+    DELTA,
+    NUMBERS,
+    assert_the_ledger_adds_up,
+    pair_error,
+    releases,
+    run,
+    selected,
+    table_of,
+)
 
 
 def a_client(table: AwkwardTable = CHAIN) -> Any:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halves import asked
 
 from experiments.held_out.held_cells import fitted
 from experiments.sketch_aim_ablation.variant import Variant, VariantClient, Weighed
@@ -40,6 +39,7 @@ from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Sum, Summed
+from support.halves import asked
 
 TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain

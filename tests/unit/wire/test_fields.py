@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_bench import Bench, announced, mpc_config
 from pydantic import BaseModel
 
 import fedsyn.protocol.finding  # noqa: F401 - its records are requests, too
@@ -42,6 +41,7 @@ from fedsyn.stores.parties.serving import Serving
 from fedsyn.stores.parties.steps import steps_of
 from fedsyn.wire.envelope import ENVELOPE, Envelope, Stage, SumSpec
 from fedsyn.wire.requests import Request
+from support.parties_bench import Bench, announced, mpc_config
 
 ROOT = Path(__file__).resolve().parents[3]
 SENT = ("ask", "sum", "deal")  # kinds of requests that reach a client

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bad_inputs import SCHEMA, SECRETS, Bad, Content, bad, call, check, furnish, rows
+
+from support.bad_inputs import SCHEMA, SECRETS, Bad, Content, bad, call, check, furnish, rows
 
 
 def damaged(name: str, change: Callable[[bytes], bytes]) -> Content:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bad_inputs import CONFIG, Try, bad, check, furnish
+
+from support.bad_inputs import CONFIG, Try, bad, check, furnish
 
 #: What --set says, and the words of the answer.
 SETS = [

@@ -13,7 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bad_inputs import Content, Try, bad, check, furnish, rows
+
+from support.bad_inputs import Content, Try, bad, check, furnish, rows
 
 CSV = rows().to_csv(index=False)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from bad_inputs import SCHEMA, Content, Try, bad, check, furnish
+
+from support.bad_inputs import SCHEMA, Content, Try, bad, check, furnish
 
 #: A column in place of `age`, and the words of the answer.
 COLUMNS = [

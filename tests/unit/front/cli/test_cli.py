@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from bad_inputs import CONFIG
-from typed_commands import Fedsyn, Result, entry_point
 
 from fedsyn import __version__
+from support.bad_inputs import CONFIG
+from support.typed_commands import Fedsyn, Result, entry_point
 
 SECRET = "4711-diagnosis"  # stands for a value in the reader's table: no message may quote it
 

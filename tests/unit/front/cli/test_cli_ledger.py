@@ -9,8 +9,6 @@ import math
 from pathlib import Path
 
 import pytest
-from lifetime_ledgers import ONE, PARTY, facts, noted_at_first, share, two_runs
-from typed_commands import Fedsyn, entry_point
 
 from fedsyn.errors import ConfigError, LedgerDamaged
 from fedsyn.ledgers.limits import CHOICE, LifetimeLimits
@@ -20,6 +18,8 @@ from fedsyn.node.file import load_node_file
 from fedsyn.node.memory import Memory, RunMemory
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, Release, zcdp_epsilon
 from fedsyn.privacy.conversion import gaussian_epsilon
+from support.lifetime_ledgers import ONE, PARTY, facts, noted_at_first, share, two_runs
+from support.typed_commands import Fedsyn, entry_point
 
 LIMITS = LifetimeLimits(None, None, PrivacyBudget(4.0, 1e-6))
 

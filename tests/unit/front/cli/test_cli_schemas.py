@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from exports import PERSONAL, hospital, write_hospital
-from typed_commands import Fedsyn, Result, entry_point
 
 from fedsyn import yamlio
 from fedsyn.front.cli import reviewing
@@ -17,6 +15,8 @@ from fedsyn.front.cli.init import config_text
 from fedsyn.loading import load_config, parse_config
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.drafted_bins import FINEST
+from support.exports import PERSONAL, hospital, write_hospital
+from support.typed_commands import Fedsyn, Result, entry_point
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from typed_commands import Fedsyn, Result, entry_point
 
 import fedsyn
 from fedsyn.errors import InputError
@@ -23,6 +22,7 @@ from fedsyn.loading import load_config
 from fedsyn.protocol.record import NOT_JOINED
 from fedsyn.runs.report import write_run_page
 from fedsyn.version import installing
+from support.typed_commands import Fedsyn, Result, entry_point
 
 SCHEMA = """\
 columns:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from typed_commands import Fedsyn, entry_point
+from tests.node_folders import make_node
 
 import fedsyn as package
 from fedsyn import yamlio
@@ -21,7 +21,7 @@ from fedsyn.front.cli import app
 from fedsyn.loading import parse_config
 from fedsyn.runs.engines import run
 from fedsyn.table.schema import Schema
-from tests.node_folders import make_node
+from support.typed_commands import Fedsyn, entry_point
 
 AGE = "age\x1b[2J\x1b]0;pwned\x07"
 SCRIPT, LINK, TURNED = "<script>alert(1)</script>", "a|b](javascript:alert(3))", "\u202eevil\u2066\x9b2J"

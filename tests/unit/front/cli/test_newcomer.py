@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from bad_inputs import call, contents, furnish
+
+from support.bad_inputs import call, contents, furnish
 
 
 @pytest.mark.parametrize(

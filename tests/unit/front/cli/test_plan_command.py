@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from typed_commands import Fedsyn, entry_point
 
 from fedsyn.front import plan as planning
 from fedsyn.front.plan import Change, Expected, Plan, Rehearsal
+from support.typed_commands import Fedsyn, entry_point
 
 CONFIG = """
 data: {source: rows.csv, schema: schema.yaml}

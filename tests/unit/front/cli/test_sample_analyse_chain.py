@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from typed_commands import entry_point
+
+from support.typed_commands import entry_point
 
 pytest.importorskip("statsmodels.api")
 

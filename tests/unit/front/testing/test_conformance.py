@@ -10,19 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from broken_mechanisms import (
-    BROKEN,
-    ClumsyClient,
-    OwnNoiseClient,
-    Sound,
-    SoundClient,
-    TwoClient,
-    TwoSums,
-    Voting,
-    VotingClient,
-)
-from house_checks import every_check
-from second_account import delta_of_gaussian, delta_of_rho
 
 import fedsyn.registry as registry
 from fedsyn.errors import ConfigError
@@ -33,6 +20,19 @@ from fedsyn.runs.directory import LOOKS_FILE
 from fedsyn.runs.report import keep_looks
 from fedsyn.table.schema import Schema
 from fedsyn.testing import ConformanceCheck, Skipped, check_mechanism, mechanism_checks
+from support.broken_mechanisms import (
+    BROKEN,
+    ClumsyClient,
+    OwnNoiseClient,
+    Sound,
+    SoundClient,
+    TwoClient,
+    TwoSums,
+    Voting,
+    VotingClient,
+)
+from support.house_checks import every_check
+from support.second_account import delta_of_gaussian, delta_of_rho
 
 # Those of the paper's own variants whose code no default option reaches.
 VARIANTS: list[tuple[str, dict[str, Any], list[str]]] = [

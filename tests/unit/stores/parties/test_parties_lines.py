@@ -10,7 +10,6 @@ from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
-from parties_bench import Bench, announced, mpc_config
 
 from fedsyn.crypto.mpc.dealing import ServerShare
 from fedsyn.crypto.mpc.network import PartyGone
@@ -19,6 +18,7 @@ from fedsyn.stores.parties import messages
 from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, TotalOrder
 from fedsyn.stores.parties.lines import FRAME, LOST, Inbox, Inboxes, cut, joined
 from fedsyn.stores.parties.sealing import DealPart
+from support.parties_bench import Bench, announced, mpc_config
 
 WHO = "party 'b' (h:1)"
 DEALS = dict[int, DealPart]

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import grpc
 import pytest
-from typed_commands import entry_point
 
 from fedsyn import files
 from fedsyn.config import load_options
@@ -33,6 +32,7 @@ from fedsyn.settings import PartyCard
 from fedsyn.stores.parties.lines import TAG
 from fedsyn.stores.parties.policy import PartyFile, PartyPolicy
 from fedsyn.stores.parties.serving import METHOD, Service
+from support.typed_commands import entry_point
 
 POLICY = PartyPolicy(epsilon_per_run=1.0, epsilon_total=4.0, delta=1e-5, mechanisms=("distaim",))
 

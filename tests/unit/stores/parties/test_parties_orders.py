@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_bench import CLIENTS, CODES, DOMAIN, RHO, Bench, announced, dropped, mpc_config, policy, three_hosts
 from test_parties_policy import host
 
 from experiments.fhaim_table3.polynomial import L1Polynomial  # a norm that no party computes
@@ -39,6 +38,18 @@ from fedsyn.stores.plain import PlainServer
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.stored import StoreFacts
 from fedsyn.wire.requests import Choose
+from support.parties_bench import (
+    CLIENTS,
+    CODES,
+    DOMAIN,
+    RHO,
+    Bench,
+    announced,
+    dropped,
+    mpc_config,
+    policy,
+    three_hosts,
+)
 
 CLIQUE = next(q for q in contract_class("distaim")(mpc_config(), DOMAIN).candidates.cliques if len(q) == 2)
 OTHER = [q for q in contract_class("distaim")(mpc_config(), DOMAIN).candidates.cliques if len(q) == 2][1]

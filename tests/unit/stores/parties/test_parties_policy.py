@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_bench import CLIENTS, DOMAIN, RHO, Bench, announced, mpc_config, policy, three_hosts
 
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
@@ -22,6 +21,7 @@ from fedsyn.settings import PartyCard
 from fedsyn.stores.parties.checks import Host, check_announcement, plan_choice
 from fedsyn.stores.parties.interface import Announcement
 from fedsyn.stores.parties.policy import LimitsNode, PartyPolicy, load_party_file
+from support.parties_bench import CLIENTS, DOMAIN, RHO, Bench, announced, mpc_config, policy, three_hosts
 
 GOOD = """\
 role: compute

@@ -10,18 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_bench import (
-    CLIENTS,
-    CODES,
-    DOMAIN,
-    RHO,
-    Bench,
-    announced,
-    dropped,
-    mpc_config,
-    policy,
-    three_hosts,
-)
 from scipy.stats import chi2
 
 from fedsyn.crypto.primitives import KeyPair
@@ -38,6 +26,18 @@ from fedsyn.stores.parties.interface import ChooseOrder, SealedDeal, sealed_for
 from fedsyn.stores.parties.local import LocalParties
 from fedsyn.stores.parties.party import Party
 from fedsyn.table.counting.stored import StoredLayout
+from support.parties_bench import (
+    CLIENTS,
+    CODES,
+    DOMAIN,
+    RHO,
+    Bench,
+    announced,
+    dropped,
+    mpc_config,
+    policy,
+    three_hosts,
+)
 
 
 # What is computed ----------------------------------------------------------------------------------------------------

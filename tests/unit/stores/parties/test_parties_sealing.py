@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties_bench import CLIENTS, CODES, RHO, Bench, mpc_config
 
 from fedsyn.crypto.mpc.dealing import Dealt, deal, received
 from fedsyn.crypto.mpc.shared import PARTIES
@@ -17,6 +16,7 @@ from fedsyn.errors import ProtocolError
 from fedsyn.stores.parties import sealing
 from fedsyn.stores.parties.interface import SealedDeal
 from fedsyn.stores.parties.sealing import DealFacts, DealPart, Fault, RefusedDeal, open_deal, seal_deal
+from support.parties_bench import CLIENTS, CODES, RHO, Bench, mpc_config
 
 RUN, OTHER = bytes(range(32)), bytes(range(1, 33))
 PAIRS = [KeyPair() for _ in range(PARTIES)]

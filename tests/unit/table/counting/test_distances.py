@@ -6,12 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
-from small_tables import DOMAIN, a_model, table
 
 import fedsyn.table.counting.distances as distances_module
 from fedsyn.domain import Clique, Domain
 from fedsyn.table.counting.distances import touched_distances
 from fedsyn.table.counting.marginals import count
+from support.small_tables import DOMAIN, a_model, table
 
 CLIQUES: list[Clique] = [q for k in (1, 2, 3, 4) for q in itertools.combinations(DOMAIN.attributes, k)]
 

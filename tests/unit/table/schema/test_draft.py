@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from exports import PERSONAL, hospital
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from fedsyn.table.schema.proposals import proposed_constraints
 from fedsyn.table.schema.review import _HOLD, remarks, without_remarks
 from fedsyn.table.schema.vocabulary import FOR_ONE_ROW
 from fedsyn.table.schema.written import outward, outward_days, outward_seconds
+from support.exports import PERSONAL, hospital
 
 # Cells that people leave in tables.
 _TYPED = """1 1.5 2,5 NA 2024-01-01 12:00 - 0 007 % + . 1e5 --3 (5) (1,234.50) 120/80 999 -1 I10.0 never always

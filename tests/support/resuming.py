@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from loopback import BIN, ROOT, environment, free_port, signal_group, stop
+
+from support.loopback import BIN, ROOT, environment, free_port, signal_group, stop
 
 SCHEMA = """\
 columns:

@@ -15,7 +15,7 @@ from fedsyn.errors import ConfigError
 from fedsyn.inference import Model
 from fedsyn.registry import contract_class, mechanisms
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
 

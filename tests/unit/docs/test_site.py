@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 
 import fedsyn
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DOCS = ROOT / "docs"
 
 

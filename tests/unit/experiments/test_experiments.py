@@ -23,7 +23,7 @@ from fedsyn.sweep.spec import Sweep
 
 pytestmark = pytest.mark.thorough
 
-EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
+EXPERIMENTS = Path(__file__).resolve().parents[3] / "experiments"
 FOLDERS = sorted(path.parent for path in EXPERIMENTS.glob("*/expected.yaml"))
 SWEEPS = [folder for folder in FOLDERS if (folder / "sweep.yaml").exists()]
 COSTS = {"seconds", "peak_mb", "client_mb_up", "client_mb_down", "party_mb", "party_rounds", "party_cpu"}

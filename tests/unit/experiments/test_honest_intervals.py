@@ -15,7 +15,7 @@ from experiments.honest_intervals import honest_estimands, honest_populations, h
 from experiments.honest_intervals.honest_values import run as run_values
 from fedsyn.inference import Measurement
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "honest_intervals"
+FOLDER = Path(__file__).resolve().parents[3] / "experiments" / "honest_intervals"
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from loopback import ROOT, environment, free_port, stop
-from namespaces import Namespaces
+
+from support.loopback import ROOT, environment, free_port, stop
+from support.namespaces import Namespaces
 
 SCHEMA = """\
 columns:
@@ -315,3 +316,19 @@ def deployed(folder: Path, names: Sequence[str], *given: Any, **named: Any) -> I
         yield made
     finally:
         made.close()
+
+
+def check_table(federation: Deployed, out: str = "out") -> None:
+    rows = pd.read_csv(federation.folder / out / "synthetic.csv")
+    assert list(rows.columns) == ["age", "ward", "smoker", "readmitted"] and len(rows) > 500
+    ledger = federation.ledger(out)
+    assert ledger["private"] is True and 0 < ledger["epsilon"] <= 1.0
+    assumed = ledger["assumptions"]
+    assert (assumed["aggregation"], assumed["noise"], assumed["seeded"]) == ("secagg", "distributed", False)
+    joined, *rounds = federation.rounds(out)
+    assert joined["cohort"] == list(range(len(federation.names))) and joined["notes"] == []
+    assert all(line["dropped"] == {} for line in rounds)
+
+
+def online(federation: Deployed) -> set[str]:
+    return {holder["name"] for holder in federation.status()["holders"] if holder["status"] == "online"}

@@ -23,7 +23,6 @@ from typing import Any
 
 import pytest
 import yaml
-from test_docs import parse
 
 from fedsyn.flower.minors import KNOWN
 from fedsyn.front.cli import app
@@ -31,8 +30,9 @@ from fedsyn.health import Health, Metrics, Requests, SpentBudget, pages_of
 from fedsyn.node.file import NodeFile
 from fedsyn.stores.parties.policy import PartyFile
 from fedsyn.table.schema import Schema
+from support.typed_commands import parse
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = DEPLOY / "docker" / "Dockerfile"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))

@@ -13,7 +13,7 @@ from experiments.held_out import held_cells, held_oracle, held_report, held_tabl
 from fedsyn.inference import estimate
 from fedsyn.selection.views import ModelView
 
-FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "held_out"
+FOLDER = Path(__file__).resolve().parents[3] / "experiments" / "held_out"
 
 # Of the protocol for good: a name that moved would make the report one about tables that rules were chosen on.
 JUDGING = {

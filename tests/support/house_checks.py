@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from second_account import rho_of_entries, within_budget
 
 from fedsyn.capabilities import MPC, SECAGG
 from fedsyn.config import is_node
@@ -42,6 +41,7 @@ from fedsyn.table.data.row_files import RowFiles
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Layout, Request
+from support.second_account import rho_of_entries, within_budget
 
 
 def every_check(name: str, **named: Any) -> Iterator[ConformanceCheck]:

@@ -37,7 +37,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
-from transcripts import SHORT, Transcript
+
+from support.transcripts import SHORT, Transcript
 
 ALPHA = 1e-8
 

@@ -6,13 +6,13 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from small_tables import DOMAIN, a_model, table
 
 from experiments import paper_metrics
 from fedsyn.errors import ConfigError
 from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.table.counting.workload import Workload, all_kway
+from support.small_tables import DOMAIN, a_model, table
 
 NAME = "experiments.paper_metrics:workload_error_l2"
 

@@ -167,3 +167,13 @@ def federation_of(folder: Path, schema: str, config: str) -> Iterator[Federation
     finally:
         started.close()
         assert all(process.poll() is not None for process in started.processes.values())
+
+
+def fedsyn_run(config: Path, out: Path, *sets: str, timeout: float = 300) -> None:
+    command = [str(BIN / "fedsyn"), "run", str(config), "--out", str(out)]
+    for assignment in sets:
+        command += ["--set", assignment]
+    done = subprocess.run(
+        command, env=environment(out.parent / "home"), capture_output=True, text=True, timeout=timeout, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -9,16 +9,15 @@ from pathlib import Path
 
 import click
 import pytest
-import typer
 import yaml
 
 from fedsyn.config import RunConfig
-from fedsyn.front.cli import app
 from fedsyn.loading import load_config
 from fedsyn.registry import MECHANISMS
 from fedsyn.table.schema import Schema
+from support.typed_commands import parse
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
     page for name in ("*.md", "docs/**/*.md", "experiments/**/*.md", "benchmarks/*.md") for page in ROOT.glob(name)
 )
@@ -66,19 +65,6 @@ def _without_variables(words: list[str]) -> list[str]:
 FEDSYN_LINES = sorted(
     {line for page in PAGES for line in shell_lines(page) if line.split()[0] in ("fedsyn", ".venv/bin/fedsyn")}
 )
-
-
-def parse(line: str) -> click.Context:
-    """Parses a `fedsyn ...` line down to its subcommand without running anything; click.UsageError if it is wrong."""
-    command: click.Command = typer.main.get_command(app)
-    context, words = click.Context(command, info_name="fedsyn"), shlex.split(line)[1:]
-    while isinstance(command, click.Group):
-        name, found, words = command.resolve_command(context, words)
-        assert name is not None and found is not None
-        command = found
-        if isinstance(command, click.Group):
-            context = click.Context(command, parent=context, info_name=name)
-    return command.make_context(name, list(words), parent=context)
 
 
 def test_the_readme_starts_with_its_two_commands() -> None:
