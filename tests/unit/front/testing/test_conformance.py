@@ -123,7 +123,7 @@ def register(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def add(strategy: type, client: type) -> str:
         name = f"{strategy.__name__}_{client.__name__}"
-        paths = (f"broken_mechanisms:{half.__name__}" for half in (strategy, client))
+        paths = (f"support.broken_mechanisms:{half.__name__}" for half in (strategy, client))
         registry.MECHANISMS[name] = registry.MechanismEntry(*paths)
         return name
 
