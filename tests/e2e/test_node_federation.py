@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.node_folders import SCHEMA, make_node
 
 from support.loopback import BIN, ROOT, Federation, environment, free_port
+from support.node_folders import SCHEMA, make_node
 
 pytestmark = [pytest.mark.xdist_group("flower"), pytest.mark.slow]
 

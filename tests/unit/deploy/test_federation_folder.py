@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from tests.node_folders import header_of
 
 from fedsyn import yamlio
 from fedsyn.aggregation.base import Limits
@@ -50,6 +49,7 @@ from fedsyn.stores.parties.interface import Announcement
 from fedsyn.stores.parties.policy import load_party_file
 from fedsyn.table.schema import Schema
 from fedsyn.wire.orders import signed_order
+from support.node_folders import header_of
 
 SCHEMA = (
     "columns:\n  age: {kind: numeric, lower: 0, upper: 9, bins: 2}\n  sex: {kind: categorical, categories: [f, m]}\n"

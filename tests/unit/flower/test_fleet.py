@@ -19,12 +19,12 @@ from flwr.app.metadata import Metadata
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
-from tests.node_folders import make_node
 
 from fedsyn.errors import ConfigError
 from fedsyn.flower import fleet, fleet_messages
 from fedsyn.flower.fleet import Contact, Endpoint, Fleet, pause
 from fedsyn.flower.fleet_messages import Incoming, Outgoing
+from support.node_folders import make_node
 
 Reply = Callable[[str, bytes], tuple[int, bytes, dict[str, str]]]
 OTHER = ConfigRecord({"envelope": "another"}).deflate()

@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lifetime_ledgers import noted_at_first
-from tests.node_folders import header_of, make_node, run_of
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
 from fedsyn.ledgers.ledger import read_lines
@@ -39,6 +37,8 @@ from fedsyn.node.tables import Encoding
 from fedsyn.node.task import Task
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.wire.envelope import ANSWER
+from support.lifetime_ledgers import noted_at_first
+from support.node_folders import header_of, make_node, run_of
 
 BUDGET = PrivacyBudget(1.0, 1e-6)
 FACTS = LedgerRun("c", "s", "aim", "zcdp", BUDGET)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.node_folders import make_node
 
 from fedsyn.errors import ConfigError
 from fedsyn.flower.fleet_messages import Incoming
@@ -20,6 +19,7 @@ from fedsyn.node.connection import EarlierLife, NodeConnection, WorkerProcess, l
 from fedsyn.node.file import load_node_file
 from fedsyn.node.serve import _only_one, is_served, look, said, serve
 from fedsyn.node.task import MOST_ARRAYS, MOST_HEADER, Bounds, fits
+from support.node_folders import make_node
 
 FACTS = {"node": 42, "last_contact": 1001.5, "seconds": 1, "worker_restarts": 3}
 

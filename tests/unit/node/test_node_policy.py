@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from tests.node_folders import make_node
 
 from fedsyn.errors import ConfigError, NodeError, RunError, WaitsForHolder
 from fedsyn.keys.identities import load_operator_key, new_identity
@@ -18,6 +17,7 @@ from fedsyn.node.audit import MOST_LINES, Audit
 from fedsyn.output import plain
 from fedsyn.settings import PartyCard
 from fedsyn.wire.orders import Subject, is_run_name, operator_of, signed_order
+from support.node_folders import make_node
 from support.typed_commands import Fedsyn, entry_point
 
 SUBJECT = Subject("first", "c" * 64, "s" * 64)

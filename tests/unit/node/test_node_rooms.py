@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.node_folders import header_of, make_node, run_of
 
 from fedsyn import yamlio
 from fedsyn.errors import BudgetExceeded
@@ -23,6 +22,7 @@ from fedsyn.node.task import Task
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
 from fedsyn.runs.deployment import named
 from fedsyn.wire.envelope import ANSWER
+from support.node_folders import header_of, make_node, run_of
 
 POLICY = {
     "per_run": {"epsilon": 1.0},

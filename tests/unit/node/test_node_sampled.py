@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.lifetime_ledgers import noted_at_first
-from tests.node_folders import POLICY, SCHEMA, header_of, make_node, run_of
 
 from fedsyn.errors import BudgetExceeded, LedgerDamaged, NodeError
 from fedsyn.ledgers.limits import (
@@ -40,6 +38,8 @@ from fedsyn.privacy.renyi import best_order, multiplier_for
 from fedsyn.randomness import Randomness
 from fedsyn.table.schema import Schema
 from fedsyn.wire.envelope import ANSWER
+from support.lifetime_ledgers import noted_at_first
+from support.node_folders import POLICY, SCHEMA, header_of, make_node, run_of
 
 BUDGET, RATE, STEPS = PrivacyBudget(2.0, 1e-5), 0.05, 40
 ORDER = best_order(2.0, 1e-5, RATE, STEPS)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.node_folders import header_of, make_node, run_of
 
 from fedsyn.errors import CannotWrite, ProtocolError
 from fedsyn.ledgers.node_ledger import RunAccount
@@ -33,6 +32,7 @@ from fedsyn.node.task import (
 )
 from fedsyn.node.worker import Worker
 from fedsyn.wire.envelope import ANSWER
+from support.node_folders import header_of, make_node, run_of
 
 CONFIG = run_of()
 SIZES = {"sigma": 40.0}

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.node_folders import SCHEMA, header_of, make_node, run_of
 
 from fedsyn.config import RunConfig
 from fedsyn.node.answering import Answering
@@ -28,6 +27,7 @@ from fedsyn.settings import FederationNode
 from fedsyn.table.schema import Schema
 from fedsyn.wire.envelope import ANSWER, Envelope
 from fedsyn.wire.requests import Request
+from support.node_folders import SCHEMA, header_of, make_node, run_of
 
 NAIVE = {"name": "fed_naive_bayes", "rounds": 2}
 
@@ -134,7 +134,7 @@ def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["before", "power before"])
 def test_killed_at_every_call_no_node_takes_part_in_more_rounds(node: Answering, when: str) -> None:
-    from tests.unit.nodes.node.test_node_faults import Disk
+    from tests.unit.node.test_node_faults import Disk
 
     config, at = configuration(), 0
     while True:

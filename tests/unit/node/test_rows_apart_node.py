@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.node_folders import POLICY, RUN, header_of, make_node
 
 from fedsyn.config import RunConfig
 from fedsyn.loading import parse_config
@@ -16,6 +15,7 @@ from fedsyn.node.file import load_node_file
 from fedsyn.node.task import Task
 from fedsyn.protocol.client import APART
 from fedsyn.wire.envelope import ANSWER
+from support.node_folders import POLICY, RUN, header_of, make_node
 
 JUDGED = {"federated": True, "share": 0.1, "held_out": 0.5, "metrics": []}
 OPEN = POLICY | {"client_sizes": "any"}

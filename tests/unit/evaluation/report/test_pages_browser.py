@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import yaml
 from test_report import CONFIG, NASTY, nasty_quality
-from tests.browser import CHROMIUM, Browser, browser
 
 from fedsyn.config import RunConfig
 from fedsyn.evaluation.report.evaluations import evaluation_page
@@ -17,6 +16,7 @@ from fedsyn.evaluation.report.figures import drawable
 from fedsyn.runs.engines import run
 from fedsyn.sweep import load_sweep, run_sweep
 from fedsyn.sweep.report import report_folder
+from support.browser import CHROMIUM, Browser, browser
 
 pytestmark = [
     pytest.mark.thorough,

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import typer
-from tests.node_folders import make_node
 
 import fedsyn as package
 from fedsyn import yamlio
@@ -21,6 +20,7 @@ from fedsyn.front.cli import app
 from fedsyn.loading import parse_config
 from fedsyn.runs.engines import run
 from fedsyn.table.schema import Schema
+from support.node_folders import make_node
 from support.typed_commands import Fedsyn, entry_point
 
 AGE = "age\x1b[2J\x1b]0;pwned\x07"
