@@ -6,8 +6,7 @@ Maddock et al. 2024, Algorithms 2 and 3 (after McKenna et al. 2022). The server 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -31,21 +30,6 @@ from fedsyn.wire.requests import Layout, Request
 _MORE_ROWS = 2**12
 
 
-class AimAblation(Node):
-    """What serves a comparison only.
-
-    Attributes:
-        printed_start: start the annealing from the printed sigma_0 (twice the variance that the budget allows).
-    """
-
-    former: ClassVar[Mapping[str, str]] = {
-        "resolution": "aim measures whole marginals; sketch_aim measures in groups of values",
-        "one_way": "aim measures cells; ada_fed_privsyn measures blocks of values",
-    }
-
-    printed_start: bool = False
-
-
 class AimOptions(Node):
     """Options of AIM over a store.
 
@@ -58,10 +42,7 @@ class AimOptions(Node):
         iterations: of the fit after each round.
         final_iterations: of the last fit. More iterations lower the loss on measured cliques, but drive cells with
             small noisy counts to 0, which costs likelihood on held-out rows (benchmarks/README.md has figures).
-        ablation: what serves a comparison only.
     """
-
-    renamed: ClassVar[Mapping[str, str]] = {"ratio": "measure_fraction"}
 
     rounds: int | None = Field(default=10, ge=1, le=10_000)
     measure_fraction: float = Field(default=0.9, gt=0, lt=1)
@@ -69,7 +50,6 @@ class AimOptions(Node):
     penalty: Penalty = "cells"
     iterations: int = Field(default=50, ge=1)
     final_iterations: int = Field(default=50, ge=1)
-    ablation: AimAblation = Field(default_factory=AimAblation)
 
 
 class AimContract(Contract):
@@ -159,14 +139,13 @@ class AimContract(Contract):
 
         Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself (McKenna
         et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well, but it starts
-        at twice the variance (`printed_start`). Annealing chooses the later scales from noisy results, so no plan but
+        at twice the variance. Annealing chooses the later scales from noisy results, so no plan but
         only the ledger's filter bounds the total.
         """
         d, options = len(self.domain), self.options
         if options.rounds is not None:
             return divide(rho, options.rounds + d, options.rounds, options.measure_fraction)
-        scales = divide(rho, 16 * d, 16 * d, options.measure_fraction)
-        return replace(scales, sigma=scales.sigma * math.sqrt(2.0)) if options.ablation.printed_start else scales
+        return divide(rho, 16 * d, 16 * d, options.measure_fraction)
 
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """Choices and marginals at the first noise and, if the budget is annealed, at that of a last round which has

@@ -6,10 +6,10 @@ Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,23 +35,6 @@ _FLOAT_ERROR = 0.1
 LARGEST = 2.0**44
 
 
-class DistributedAimAblation(Node):
-    """What serves a comparison only. The paper's whole algorithm is configs/printed/distributed_aim.yaml.
-
-    Attributes:
-        initial: 'one_way': all one-way marginals are measured before the first round; 'none': the first scores are
-            taken against the uniform distribution, as printed.
-        remeasure: whether a clique inside a measured one may be selected, as printed. A local score does not fall when
-            its clique is measured, so the same few are then selected over and over.
-        printed_scores: noise of the scores for a sensitivity of sqrt(|R|) max w_r (Algorithm 2, line 1), and a penalty
-            without weights (Protocol 2, step 2a).
-    """
-
-    initial: Literal["one_way", "none"] = "one_way"
-    remeasure: bool = False
-    printed_scores: bool = False
-
-
 class DistributedAimOptions(Node):
     """Options of Distributed AIM.
 
@@ -64,10 +47,7 @@ class DistributedAimOptions(Node):
         resolution: gamma, integer steps of a score.
         iterations: of the fit after each round.
         final_iterations: of the last fit.
-        ablation: what serves a comparison only.
     """
-
-    renamed: ClassVar[Mapping[str, str]] = {"ratio": "measure_fraction"}
 
     rounds: int = Field(default=10, ge=1, le=10_000)
     top: int = Field(default=5, ge=1)
@@ -76,7 +56,6 @@ class DistributedAimOptions(Node):
     resolution: int = Field(default=1000, ge=1, le=2**20)
     iterations: int = Field(default=50, ge=1)
     final_iterations: int = Field(default=50, ge=1)
-    ablation: DistributedAimAblation = Field(default_factory=DistributedAimAblation)
 
 
 @dataclass(frozen=True)
@@ -92,12 +71,12 @@ class Sigmas:
     per_sensitivity: float
 
     @classmethod
-    def of(cls, rho: float, options: DistributedAimOptions, attributes: int, rounds: int) -> Sigmas:
+    def of(cls, rho: float, options: DistributedAimOptions, initial: int, rounds: int) -> Sigmas:
         """Divides rho (for Gaussian noise mu^2 = 2 rho): a part to k marginals a round and the one-way ones.
 
         `rounds` are those that one client takes part in: T, or `federation.max_participations`.
         """
-        measured = rounds * options.top + (attributes if options.ablation.initial == "one_way" else 0)
+        measured = rounds * options.top + initial
         return cls(
             sigma_for_rho(options.measure_fraction * rho / measured),
             sigma_for_rho((1.0 - options.measure_fraction) * rho / rounds),
@@ -119,15 +98,24 @@ class DistributedAimContract(Contract):
         sampler="{sampler}",
     )
 
+    @property
+    def initial(self) -> int:
+        """Number of marginals measured before the first round: all one-way ones."""
+        return len(self.domain)
+
+    def sigmas(self, rho: float) -> Sigmas:
+        """Noise scales for the rounds that one client takes part in."""
+        return Sigmas.of(rho, self.options, self.initial, self.paid(self.options.rounds))
+
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals once (if at all); a round's scores, and k marginals, in each of the T rounds (or m)
-        that a client takes part in."""
-        options, d, rounds = self.options, len(self.domain), self.paid(self.options.rounds)
-        sigmas = Sigmas.of(self.plan_rho, options, d, rounds)
+        """One-way marginals once, scores and k marginals in each round.
+
+        Rounds are those that a client takes part in: T, or m of them.
+        """
+        options, rounds, sigmas = self.options, self.paid(self.options.rounds), self.sigmas(self.plan_rho)
         marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
         if isinstance(request, OneWay):
-            all_of_them = d * marginal if options.ablation.initial == "one_way" else 0.0
-            return Planned(all_of_them, all_of_them)
+            return Planned(self.initial * marginal, self.initial * marginal)
         if isinstance(request, Scores):
             return Planned(scores, rounds * scores)
         if isinstance(request, Marginals):
@@ -137,16 +125,14 @@ class DistributedAimContract(Contract):
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """One-way marginals, the scores of one candidate and of all, the k largest marginals."""
         check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
-        options, d, rounds = self.options, len(self.domain), self.paid(self.options.rounds)
-        sigmas = Sigmas.of(self.plan_rho, options, d, rounds)
+        options, d, sigmas = self.options, len(self.domain), self.sigmas(self.plan_rho)
         marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
         ones = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
         yield ForeseenSum.of(OneWay.name, ones, d * marginal)
         heaviest = int(np.argmax(self.candidates.weights))
         for eligible in ([heaviest], list(range(len(self.candidates)))):
             layout = Scores(eligible=eligible).layout(self, ())
-            part = 0.5 if options.ablation.printed_scores else 1.0  # a larger sensitivity than the weights have
-            yield ForeseenSum.of(Scores.name, layout, scores, times=options.rounds, part=part / len(eligible))
+            yield ForeseenSum.of(Scores.name, layout, scores, times=options.rounds, part=1.0 / len(eligible))
         chosen = Layout(((most_cells(self),),), 1, replaced=COUNTS)
         part = 1.0 / options.top
         yield ForeseenSum.of(Marginals.name, chosen, options.top * marginal, times=options.rounds, part=part)

@@ -6,10 +6,10 @@ The server half is `strategies/flaim.py`. Table 1's two Gaussian baselines stand
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -50,20 +50,6 @@ _LARGEST = 2.0**64
 Scale = Annotated[float, Field(gt=1 / _LARGEST, lt=_LARGEST)]
 
 
-class FlaimAblation(Node):
-    """What serves a comparison only.
-
-    Attributes:
-        filter_and_combine: measure all one-way marginals in every round and leave them out of the choice; null: as the
-            variant does (AugFLAIM (Private) does, the others do not). Figure 2.
-        totals: what a sum of marginals is divided by before it meets sums over other clients: 'sizes' (the contributing
-            clients' public or released row counts) or 'marginal' (its own noisy total, as printed).
-    """
-
-    filter_and_combine: bool | None = None
-    totals: Literal["sizes", "marginal"] = "sizes"
-
-
 class FlaimOptions(Node):
     """Options of the FLAIM family.
 
@@ -77,10 +63,7 @@ class FlaimOptions(Node):
             the sampling error: few iterations regularise.
         final_iterations: of the last fit.
         local_iterations: of a client's local fits (s > 1 only).
-        ablation: what serves a comparison only.
     """
-
-    renamed: ClassVar[Mapping[str, str]] = {"ratio": "measure_fraction"}
 
     rounds: int | None = Field(default=10, ge=1, le=10_000)
     local_rounds: int = Field(default=1, ge=1, le=10_000)
@@ -89,11 +72,10 @@ class FlaimOptions(Node):
     iterations: int = Field(default=12, ge=1)
     final_iterations: int = Field(default=12, ge=1)
     local_iterations: int = Field(default=20, ge=1)
-    ablation: FlaimAblation = Field(default_factory=FlaimAblation)
 
 
 class FlaimContract(Contract):
-    """What the variants agree on. Where they differ is in two facts: `moves_per_row` and `filters_and_combines`."""
+    """Contract of all variants. They differ in two facts: `moves_per_row` and `one_way_every_round`."""
 
     Options: ClassVar[type[Node]] = FlaimOptions
     own_sizes = True
@@ -112,13 +94,8 @@ class FlaimContract(Contract):
     #: How far one row moves a score, in multiples of w_q: ||M_q(D_k) - n_k p_q||_1 moves by at most 1, n_k being a
     #: public or released number. A penalty that reads the rows again moves it by as much again (Lemma 4.1).
     moves_per_row: ClassVar[float] = 1.0
-    #: Line 5 and line 11: one-way marginals in every round, and then none of them among the candidates.
-    filters_and_combines: ClassVar[bool] = False
-
-    @property
-    def one_way_every_round(self) -> bool:
-        chosen = self.options.ablation.filter_and_combine
-        return self.filters_and_combines if chosen is None else bool(chosen)
+    #: Filter and combine (lines 5 and 11): one-way marginals in every round, and none of them among the candidates.
+    one_way_every_round: ClassVar[bool] = False
 
     def score_sensitivity(self, eligible: Sequence[int]) -> float:
         """How far one row moves a score: the largest w_q of the eligible cliques, `moves_per_row` times."""
@@ -182,7 +159,7 @@ class FlaimContract(Contract):
 
 class AugFlaimContract(FlaimContract):
     moves_per_row = 2.0
-    filters_and_combines = True
+    one_way_every_round = True
 
 
 class AugFlaimOracleContract(FlaimContract):

@@ -6,35 +6,19 @@ Li et al. 2026, "HeteroFedSyn", Algorithm 1. The server half is `strategies/hete
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
-from fedsyn.plugins.clients.privsyn import PairAblation, PairClient, PairContract, PairOptions
+from fedsyn.plugins.clients.privsyn import PairClient, PairContract, PairOptions
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.protocol.client import answers
 from fedsyn.selection.indif import Projection
 from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout, PairIndices, SumRequest
-
-
-class FedPairAblation(PairAblation):
-    """What serves a comparison only: PrivSyn's, and what concerns the estimated scores.
-
-    Attributes:
-        norm: in which a dependency and its noise are compared: 'l2', as printed, or 'l1', which ranges and transport
-            follow: each estimated as its L2 norm times the root of the pair's cells (as `penalty` counts them), which
-            keeps a dependency that is spread over many cells from looking small.
-        projection: of the first exchange: 'signs' (+-1/sqrt(k)), 'gaussian' (as printed), 'none' (whole marginals).
-        projection_seed: of the public matrices.
-    """
-
-    norm: Literal["l1", "l2"] = "l1"
-    projection: Literal["signs", "gaussian", "none"] = "signs"
-    projection_seed: int = Field(default=0, ge=0)
 
 
 class FedPairOptions(PairOptions):
@@ -47,18 +31,6 @@ class FedPairOptions(PairOptions):
 
     noise_weight: float = Field(default=0.5, gt=0)
     k: int = Field(default=10, ge=1)
-    ablation: FedPairAblation = Field(default_factory=FedPairAblation)
-
-    @property
-    def projection(self) -> Projection:
-        """The public projection of two-way marginals."""
-        return Projection(self.ablation.projection, self.k, self.ablation.projection_seed)
-
-
-class AdaFedPairAblation(FedPairAblation):
-    """What serves a comparison only: FedPrivSyn's, with Algorithms 3 and 4 in place of the greedy choice."""
-
-    select: Literal["adaptive", "all", "random"] = "adaptive"  # type: ignore[assignment]
 
 
 class AdaFedPairOptions(FedPairOptions):
@@ -74,7 +46,6 @@ class AdaFedPairOptions(FedPairOptions):
     noise_weight: float = Field(default=0.25, gt=0)
     fraction: float = Field(default=1 / 3, gt=0, le=1)
     every: int | None = Field(default=None, ge=1)
-    ablation: AdaFedPairAblation = Field(default_factory=AdaFedPairAblation)
 
 
 class Projections(SumRequest):
@@ -88,14 +59,13 @@ class Projections(SumRequest):
 
     def layout(self, contract: FedPairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """Sensitivity: `Projection.sensitivity`."""
-        projection, pairs = contract.options.projection, [contract.pairs[i] for i in self.pairs]
-        signed = projection.kind != "none"
+        projection, pairs = contract.projection, [contract.pairs[i] for i in self.pairs]
         return Layout.of_vector(
             sum(projection.width(contract.domain, pair) for pair in pairs),
             projection.sensitivity(contract.domain, pairs),
-            signed=signed,
+            signed=projection.signed,
             magnitude=projection.magnitude(contract.domain, pairs),
-            replaced=TWICE if signed else COUNTS,
+            replaced=TWICE if projection.signed else COUNTS,
         )
 
 
@@ -104,6 +74,11 @@ class FedPairContract(PairContract):
     scoring = Projections
     scores = "projections of all pairs, "
     general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for projections and pairs"}
+
+    @property
+    def projection(self) -> Projection:
+        """The public projection of two-way marginals."""
+        return Projection(self.options.k)
 
 
 class AdaFedPairContract(FedPairContract):
@@ -120,7 +95,7 @@ class FedPrivSynClient(PairClient):
     def project(self, call: Call[Projections]) -> Contribution:
         """The projections of its own marginals, exact integers."""
         pairs = [self.contract.pairs[i] for i in call.request.pairs]
-        return self.one_vector(self.options.projection.apply(self.codes, self.domain, pairs), call)
+        return self.one_vector(self.contract.projection.apply(self.codes, self.domain, pairs), call)
 
 
 class AdaFedPrivSynClient(FedPrivSynClient):

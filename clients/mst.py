@@ -7,7 +7,7 @@ synthetic data". The server half is `strategies/mst.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
@@ -109,8 +109,6 @@ class FedMstOptions(Node):
         width: k, most entries of a sketch; null: as many as the noise on them lets one see, from 4 to 64
             (docs/mechanisms/mst.md derives it).
     """
-
-    former: ClassVar[Mapping[str, str]] = {"ablation": "pairs are measured in as many groups as their noise allows"}
 
     width: int | None = Field(default=None, ge=4, le=65536)
 

@@ -39,32 +39,13 @@ Weight = Annotated[int, Field(ge=1, le=LARGEST_WEIGHT)]
 MOST_CELLS = 1 << 24
 
 
-class PairAblation(Node):
-    """What serves a comparison only. The papers' whole algorithms are in configs/printed.
-
-    Attributes:
-        one_way: 'hierarchical': numeric attributes of a dozen values and more at several resolutions, which halves the
-            noise in ranges (`fedsyn.table.counting.hierarchy`), and more of the budget for them; 'flat': as printed.
-        select: 'greedy': Eq. 1; 'all': every pair; 'random': a number of pairs drawn uniformly. The last two are
-            baselines that release no scores and spend their share on the pairs.
-        allocation: of the pairs' budget: 'cells' minimises the sum of their noise errors, 'even' divides it evenly.
-        rest: what becomes of the pairs' budget that the selection leaves over: 'remeasure' the selected pairs (or the
-            one-way marginals, where no pair is selected), or 'unspent', as printed.
-    """
-
-    one_way: Literal["hierarchical", "flat"] = "hierarchical"
-    select: Literal["greedy", "all", "random"] = "greedy"
-    allocation: Literal["cells", "even"] = "cells"
-    rest: Literal["remeasure", "unspent"] = "remeasure"
-
-
 class PairOptions(Node):
     """Options of central PrivSyn, and of every mechanism that measures pairs.
 
     Attributes:
         one_way_share: q, share of the budget for the one-way marginals; far above the papers' tenth: their noise is the
             larger part of the error in range queries and Wasserstein distance (docs/mechanisms/privsyn.md).
-        score_share: q, share of the budget for the dependency scores (none where no scores are needed).
+        score_share: q, share of the budget for the dependency scores .
         penalty: the noise error psi of a pair: that of all its 'cells', as in Eq. 1, or of the 'effective' ones, which
             carry the product of its one-way marginals. Where those have no mass, consistent and non-negative marginals
             have no noise either.
@@ -73,7 +54,6 @@ class PairOptions(Node):
         gum_iterations: of the row updates; null: 50, and fewer of more than 400 selected pairs (wide tables).
         iterations: of PGM's fit between selections.
         final_iterations: of PGM's last fit.
-        ablation: what serves a comparison only.
     """
 
     one_way_share: float = Field(default=0.5, gt=0, lt=1)
@@ -84,18 +64,12 @@ class PairOptions(Node):
     gum_iterations: int | None = Field(default=None, ge=1)
     iterations: int = Field(default=50, ge=1)
     final_iterations: int = Field(default=100, ge=1)
-    ablation: PairAblation = Field(default_factory=PairAblation)
 
     @model_validator(mode="after")
     def _shares_fit(self) -> Self:
         if self.one_way_share + self.score_share >= 1:
             raise ValueError("one_way_share and score_share must leave something for the pairs")
         return self
-
-    @property
-    def scored(self) -> bool:
-        """Whether dependency scores are released."""
-        return self.ablation.select not in ("all", "random")
 
 
 @dataclass(frozen=True)
@@ -104,22 +78,13 @@ class PairBudget:
 
     Attributes:
         one_way: for the one-way marginals; everything where there are no pairs.
-        scores: for the dependency scores; nothing for baselines that release none.
+        scores: for the dependency scores.
         pairs: for all selected pairs together.
     """
 
     one_way: float
     scores: float
     pairs: float
-
-    @classmethod
-    def of(cls, rho: float, options: Any, pairs: bool) -> PairBudget:
-        if not pairs:
-            return cls(rho, 0.0, 0.0)
-        score_share = options.score_share if options.scored else 0.0
-        return cls(
-            rho * options.one_way_share, options.score_share * rho, (1.0 - options.one_way_share - score_share) * rho
-        )
 
 
 class InDifs(SumRequest):
@@ -176,24 +141,28 @@ class PairContract(Contract):
         most = self.config.inference.max_cells
         return tuple(i for i, q in enumerate(self.pairs) if self.domain.size(q) <= most)
 
+    def budget(self, rho: float) -> PairBudget:
+        """Divides rho before the first request."""
+        if not self.measurable:
+            return PairBudget(rho, 0.0, 0.0)
+        one_way, scores = self.options.one_way_share, self.options.score_share
+        return PairBudget(rho * one_way, scores * rho, (1.0 - one_way - scores) * rho)
+
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """Shares of the budget, each in one sum or more; the pairs' also for the one-way marginals, where none is
         selected."""
-        budget, options = PairBudget.of(self.plan_rho, self.options, bool(self.measurable)), self.options
+        budget = self.budget(self.plan_rho)
         if isinstance(request, Resolutions):
-            again = budget.pairs if options.ablation.rest == "remeasure" else 0.0
-            return Planned(max(budget.one_way, again), budget.one_way + again)
+            return Planned(max(budget.one_way, budget.pairs), budget.one_way + budget.pairs)
         if isinstance(request, WeightedPairs):
             return Planned(budget.pairs, budget.pairs)
         if isinstance(request, self.scoring):
-            return Planned(budget.scores, budget.scores) if options.scored else Planned(0.0)
+            return Planned(budget.scores, budget.scores)
         return None
 
     def hierarchies(self) -> dict[str, Hierarchy]:
         """What is measured of each attribute; the integer weights divide the budget so that noise is least in sum."""
         domain = self.domain
-        if self.options.ablation.one_way == "flat":
-            return {name: Hierarchy.flat(domain[name]) for name in domain}
         trees = {name: Hierarchy.binary(domain[name], domain.ordered.get(name, 0)) for name in domain}
         if all(len(tree.widths) == 1 for tree in trees.values()):
             return trees
@@ -206,30 +175,27 @@ class PairContract(Contract):
         However many pairs are selected, no more are asked for than `MOST_CELLS` cells (`PairSynthesis.fitting`).
         """
         ones = Resolutions(resolutions=[Resolution.of(tree) for tree in self.hierarchies().values()])
-        layout, budget = ones.layout(self, ()), PairBudget.of(self.plan_rho, self.options, bool(self.measurable))
+        layout, budget = ones.layout(self, ()), self.budget(self.plan_rho)
         rho = max(budget.one_way, budget.pairs)
         least = min(share for share in (budget.one_way, budget.pairs) if share > 0.0)
         yield ForeseenSum.of(Resolutions.name, layout, rho, times=2, part=least / rho)
         if not self.measurable:
             return
-        if self.options.scored:
-            for some in (self.measurable[:1], self.measurable):
-                scores = self.scoring(pairs=list(some))
-                yield ForeseenSum.of(scores.name, scores.layout(self, ()), budget.scores)
+        yield from self._foreseen_scores(budget.scores)
         cells = min(sum(self.domain.size(self.pairs[i]) for i in self.measurable), MOST_CELLS)
         for weight in (1.0, float(LARGEST_WEIGHT)):
             layout = Layout.of_vector(cells, weight, magnitude=weight, replaced=COUNTS)
             part = 1.0 / (len(self.measurable) + 1)  # of AdaFedPrivSyn, which asks for one after the other
             yield ForeseenSum.of(WeightedPairs.name, layout, budget.pairs, times=len(self.measurable) + 1, part=part)
 
+    def _foreseen_scores(self, rho: float) -> Iterable[Foreseen]:
+        for some in (self.measurable[:1], self.measurable):
+            scores = self.scoring(pairs=list(some))
+            yield ForeseenSum.of(scores.name, scores.layout(self, ()), rho)
+
     def words(self) -> dict[str, object]:
-        options = self.options
-        shared = f"{options.score_share:g} for the scores and else for the pairs"
-        return {
-            "scores": self.scores if options.scored else "",
-            "one_way_share": options.one_way_share,
-            "rest": shared if options.scored else "for the pairs",
-        }
+        rest = f"{self.options.score_share:g} for the scores and else for the pairs"
+        return {"scores": self.scores, "one_way_share": self.options.one_way_share, "rest": rest}
 
 
 class PrivSynContract(PairContract):

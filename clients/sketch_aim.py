@@ -72,10 +72,6 @@ class SketchAimOptions(Node):
         final_iterations: of the last fit.
     """
 
-    former: ClassVar[Mapping[str, str]] = {
-        "ablation": "its switches are options of the mechanism experiments.sketch_aim_ablation.variant:Variant"
-    }
-
     rounds: int = Field(default=5, ge=1, le=10_000)
     one_way_share: float = Field(default=0.1, gt=0, lt=1)
     sketch_share: float = Field(default=0.1, gt=0, lt=1)

@@ -6,7 +6,7 @@ Protocol 1 (Gaussian top-k) and Protocol 2 (Distributed AIM).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import sqrt
 
@@ -53,14 +53,13 @@ class DistributedAim(MechanismStrategy):
     contract: DistributedAimContract
 
     def protocol(self) -> Protocol:
-        paid = self.contract.paid(self.options.rounds)
-        sigmas = Sigmas.of(self.ledger.remaining_rho, self.options, len(self.domain), paid)
+        sigmas = self.contract.sigmas(self.ledger.remaining_rho)
         measurements: list[Measurement] = []
         for t in range(1, self.options.rounds + 1):  # Protocol 2, step 2
             self.begin_round(t)
             self.record.sigma = sigmas.marginal
             cohort = self.sample(self.config.federation.sampling_rate)
-            if t == 1 and self.options.ablation.initial == "one_way":
+            if t == 1 and self.contract.initial:
                 sums = yield Sum(cohort, OneWay(), sigmas.marginal)
                 measurements += self.opened(sums, [(name,) for name in self.domain])
                 self.estimate(measurements)
@@ -84,9 +83,6 @@ class DistributedAim(MechanismStrategy):
         """All eligible scores as ONE vector, with noise for its sensitivity."""
         request, arrays = Scores(eligible=eligible), pack_model(self.current_model)
         sensitivity = request.layout(self.contract, arrays).sensitivity
-        if self.options.ablation.printed_scores:  # Algorithm 2, line 1
-            moves = self.contract.score_moves(eligible)
-            sensitivity = sqrt(len(moves)) * float(moves.max())
         return Sum(cohort, request, sensitivity * sigmas.per_sensitivity, arrays)
 
     # The steps --------------------------------------------------------------------------------------------------------
@@ -102,9 +98,13 @@ class DistributedAim(MechanismStrategy):
         """
         cliques = self.candidates.cliques
         fitting = self.capacity.which_fit(cliques, self.share())
-        inside = contained_in([m.clique for m in measurements])
+        inside = self.inside([m.clique for m in measurements])
         fresh = [i for i in fitting if not inside(cliques[i])]
-        return fitting if self.options.ablation.remeasure or not fresh else fresh
+        return fresh or fitting
+
+    def inside(self, measured: Sequence[Clique]) -> Callable[[Clique], bool]:
+        """Tells whether a clique lies inside a measured one: what it says is known already."""
+        return contained_in(measured)
 
     @property
     def current_model(self) -> Model:
@@ -125,8 +125,7 @@ class DistributedAim(MechanismStrategy):
         taken: list[Clique] = []
         for i in np.lexsort((np.array(eligible), -gains)):
             clique = self.candidates.cliques[eligible[i]]
-            repeats = not self.options.ablation.remeasure and contained_in(taken)(clique)
-            if not repeats and self.capacity.fits(clique, self.share()):
+            if not self.inside(taken)(clique) and self.capacity.fits(clique, self.share()):
                 self.capacity.add([clique])
                 chosen.append(eligible[i])
                 taken.append(clique)
@@ -141,5 +140,4 @@ class DistributedAim(MechanismStrategy):
         Scores and noise are both those of the cohort, so the sum needs no scaling to the federation here.
         """
         cells = penalised_cells(self.options.penalty, self.candidates, eligible, ModelView(self.current_model))
-        weights = 1.0 if self.options.ablation.printed_scores else self.candidates.weights[eligible]
-        return weights * expected_noise(sigma, cells)
+        return self.candidates.weights[eligible] * expected_noise(sigma, cells)

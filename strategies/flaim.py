@@ -7,10 +7,11 @@ Gaussian baselines of its Table 1.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError
@@ -170,15 +171,21 @@ class Flaim(MechanismStrategy):
         new = []
         for clique, values, sigma in zip(cliques, sums.arrays, sums.sigmas, strict=True):
             behind = set(sums.contributors) & choosers.get(clique, set(sums.contributors))
-            by_sizes = self.options.ablation.totals == "sizes"
-            records = self.rows(sorted(behind)) if by_sizes else float(np.sum(values))
+            records = self.records_behind(behind, values)
             if records < 1.0:
-                continue  # nobody who chose it answered (or, as printed, noise alone): it says nothing
+                continue  # nobody who chose it answered: it says nothing
             noise = sigma * self.noise_factor(federation, records, cohort)
             share = min(1.0, records / federation)
             new.append(Measurement(clique, values * (federation / records), noise, share=share))
         self.selected(choosers)
         return new
+
+    def records_behind(self, behind: Iterable[int], values: npt.NDArray[np.float64]) -> float:
+        """Returns N_q, the records behind a sum: public or released row counts.
+
+        Line 15 takes the noisy total of the sum itself, whose noise grows with the number of cells.
+        """
+        return self.rows(sorted(behind))
 
     def noise_factor(self, federation: float, records: float, cohort: float) -> float:
         """Line 16's weight, as what the noise of a sum is multiplied by: alpha_q = N_q / sigma, so N / N_q.

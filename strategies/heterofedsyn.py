@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +18,6 @@ from fedsyn.protocol.strategy import Protocol, Steps
 from fedsyn.selection.indif import Noisy, distance_squared, expected_l2, indif_squared, root
 
 Floats = npt.NDArray[np.float64]
-
-# Where all pairs that `fraction` allows are selected, a smaller rest is not worth another exchange: the last have it.
-_LITTLE = 0.1
 
 
 class FedPrivSyn(PairSynthesis):
@@ -42,7 +39,7 @@ class FedPrivSyn(PairSynthesis):
 
     def share_projections(self, rho: float) -> Steps:
         """Algorithm 1, lines 2 and 4: the projections of all pairs, in proportions; none if they were not opened."""
-        projection = self.options.projection
+        projection = self.contract.projection
         widths = [projection.width(self.domain, pair) for pair in self.pairs]
         sums = yield self.one_vector(Projections(pairs=self.numbers), rho)
         if not self.is_open(sums, "projections"):
@@ -53,31 +50,34 @@ class FedPrivSyn(PairSynthesis):
         return [Noisy(values[bounds[i] : bounds[i + 1]], sigma) for i in range(len(self.pairs))]
 
     def dependencies(self, projected: Sequence[Noisy]) -> Floats:
-        """(m,) InDif2 of every pair (Algorithm 2), in the configured norm; all 0, so that none is selected, without
-        projections.
+        """Returns (m,) InDif2 of every pair, brought to an L1 norm (Algorithm 2).
 
-        Of the one-way marginals only the cells are used, without the coarser blocks: their noise is independent, as the
-        debiasing needs it.
+        All are 0 without projections, so that no pair is selected. Of the one-way marginals only the cells are used,
+        without the coarser blocks: their noise is independent, as the debiasing needs it.
         """
         if not projected:
             return np.zeros(len(self.pairs))
         ones = {m.attribute: Noisy(m.cells / self.total, m.cell_sigma / self.total) for m in self.one_way}
         squared = [
-            indif_squared(self.domain, pair, projected[i], ones[pair[0]], ones[pair[1]], self.options.projection)
+            indif_squared(self.domain, pair, projected[i], ones[pair[0]], ones[pair[1]], self.contract.projection)
             for i, pair in enumerate(self.pairs)
         ]
         return self.distances(squared)
 
     def distances(self, squared: Sequence[float], which: Sequence[int] | slice = slice(None)) -> Floats:
-        """phi of some pairs, in the configured norm, from estimates of squared L2 distances."""
+        """Returns phi of some pairs from their squared L2 distances."""
         return root(np.array(squared)) * self.norm_factors(self.counted_cells)[which]
 
     def noise_errors(self, cells: Floats) -> Floats:
         return expected_l2(cells) * self.norm_factors(cells)
 
     def norm_factors(self, cells: Floats) -> Floats:
-        """(m,) from L2 to the configured norm; an L1 norm lies between one and root(cells) times the L2 norm."""
-        return np.sqrt(cells) if self.options.ablation.norm == "l1" else np.ones(len(cells))
+        """Returns (m,) factors from L2 norms to L1 norms.
+
+        Ranges and transport follow the L1 norm, which is at most root(cells) times the L2 norm. The factor keeps a
+        dependency that is spread over many cells from looking small.
+        """
+        return np.sqrt(cells)
 
 
 class AdaFedPrivSyn(FedPrivSyn):
@@ -85,29 +85,25 @@ class AdaFedPrivSyn(FedPrivSyn):
 
     `every` (m) pairs are selected between two updates of the scores; they do not depend on each other's measurements,
     so they are asked for in one exchange. What a pair costs is fixed before the first is selected, such that no `most`
-    pairs exceed rho_3 (`Allocation.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for a third of all pairs,
-    which is `allocation: even`). What is left over goes to the selected pairs in a last exchange, or stays unspent
-    (`rest`). Whatever is selected, rho_3 is spent exactly, or not all of it.
+    pairs exceed rho_3 (`Allocation.costs`; Algorithm 5 as corrected has 6 rho_3 / (d (d - 1)) for each of a third of
+    all pairs). What is left over goes to the selected pairs in a last exchange: rho_3 is spent exactly.
     """
 
     Client = AdaFedPrivSynClient
+    #: A smaller rest of rho_3 is not worth another exchange where `most` pairs are selected: the last have it.
+    little: ClassVar[float] = 0.1
 
     def protocol(self) -> Protocol:
-        if not self.options.scored:
-            yield from super().protocol()
-            return
-        budget, remeasure = self.first_budget(), self.options.ablation.rest == "remeasure"  # Algorithm 5
+        budget = self.first_budget()  # Algorithm 5
         inflation = yield from self.share_one_way(budget.one_way)  # line 1: Algorithm 1, lines 1 and 3
         if self.one_way and self.pairs:
             self.begin_round(2)
             projected = yield from self.share_projections(budget.scores)  # line 2: Algorithm 1, lines 2 and 4
             scores = self.dependencies(projected)  # line 3: Algorithm 2
-            most = max(1, math.floor(self.options.fraction * len(self.pairs) + 1e-9))
+            most = self.most
             every = self.options.every or max(10, math.ceil(most / 20))
             allocation = self.allocation(budget.pairs, inflation)
             costs = allocation.costs(most)
-            if not remeasure:
-                allocation = replace(allocation, fixed=costs)
             chosen: list[int] = []
             left = 1.0  # of rho_3
             while len(chosen) < most:  # line 4: Algorithm 3
@@ -117,18 +113,21 @@ class AdaFedPrivSyn(FedPrivSyn):
                     break
                 chosen += batch
                 cost, left = float(costs[batch].sum()), 1.0 - float(costs[chosen].sum())
-                if len(chosen) == most and left < _LITTLE and remeasure:
+                if len(chosen) == most and left < self.little:
                     cost, left = cost + left, 0.0
                 yield from self.share_pairs(batch, costs[batch] / costs[batch].sum(), budget.pairs * cost)  # line 6
                 if len(chosen) < most:
                     self.synthesise(last=False)
                     scores = self.updated(scores, chosen, projected)  # line 5: Algorithm 4
                     self.begin_round(self.round + 1)
-            if chosen and left > 1e-9 and remeasure:
-                yield from self.share_pairs(chosen, allocation.shares(chosen), budget.pairs * left)
-            elif not chosen and remeasure:
-                yield from self.share_one_way(budget.pairs)
+            if left > 1e-9:
+                yield from self.share_rest(chosen, allocation, budget.pairs * left)
         self.synthesise(last=True)  # lines 7 and 8
+
+    @property
+    def most(self) -> int:
+        """Pairs that `fraction` allows."""
+        return max(1, math.floor(float(self.options.fraction) * len(self.pairs) + 1e-9))
 
     def updated(self, scores: Floats, chosen: Sequence[int], projected: Sequence[Noisy]) -> Floats:
         """Algorithm 4: a pair that shares an attribute with a selected one is scored against the synthetic rows.
@@ -139,7 +138,7 @@ class AdaFedPrivSyn(FedPrivSyn):
         assert self.model is not None
         touched = {name for i in chosen for name in self.pairs[i]}
         open_ = [i for i in range(len(self.pairs)) if i not in set(chosen) and touched & set(self.pairs[i])]
-        tables, projection = self.model.project_many([self.pairs[i] for i in open_]), self.options.projection
+        tables, projection = self.model.project_many([self.pairs[i] for i in open_]), self.contract.projection
         squared = [
             distance_squared(self.domain, self.pairs[i], projected[i], table / self.model.total, projection)
             for i, table in zip(open_, tables, strict=True)

@@ -64,16 +64,13 @@ class PairSynthesis(MechanismStrategy):
         inflation = yield from self.share_one_way(budget.one_way)
         if self.one_way and self.pairs:
             self.begin_round(2)
-            if self.options.scored:
-                scores = yield from self.share_scores(budget.scores)
-                allocation = self.allocation(budget.pairs, inflation)
-                chosen = self.fitting(choose_greedily(scores, allocation, len(self.pairs)))  # Eq. 1
-            else:
-                chosen, allocation = self.baseline(), self.allocation(budget.pairs, inflation)
+            scores = yield from self.share_scores(budget.scores)
+            allocation = self.allocation(budget.pairs, inflation)
+            chosen = self.choose(scores, allocation)  # Eq. 1
             if chosen:
                 yield from self.share_pairs(chosen, allocation.shares(chosen), budget.pairs)  # Eq. 3
-            elif self.options.ablation.rest == "remeasure":
-                yield from self.share_one_way(budget.pairs)
+            else:
+                yield from self.share_rest((), allocation, budget.pairs)
         self.synthesise(last=True)  # PrivSyn's Sections 5 and 6
 
     @abstractmethod
@@ -85,7 +82,7 @@ class PairSynthesis(MechanismStrategy):
         """Begins the first round; private sizes are paid for already."""
         self.begin_round(1)
         self.record.cohort = list(self.everyone())
-        return PairBudget.of(self.ledger.remaining_rho, self.options, bool(self.pairs))
+        return self.contract.budget(self.ledger.remaining_rho)
 
     # Exchanges --------------------------------------------------------------------------------------------------------
 
@@ -125,6 +122,13 @@ class PairSynthesis(MechanismStrategy):
             values = sums.arrays[0][bounds[j] : bounds[j + 1]].reshape(self.domain.shape_of(pair))
             self.measurements.append(Measurement(pair, values * (factor / weight), sums.sigmas[0] * factor / weight))
 
+    def share_rest(self, chosen: Sequence[int], allocation: Allocation, rho: float) -> Steps:
+        """Spends what the selection left over: the selected pairs once more, or the one-way marginals."""
+        if chosen:
+            yield from self.share_pairs(chosen, allocation.shares(chosen), rho)
+        else:
+            yield from self.share_one_way(rho)
+
     # Selection --------------------------------------------------------------------------------------------------------
 
     def allocation(self, rho: float, inflation: float) -> Allocation:
@@ -136,7 +140,7 @@ class PairSynthesis(MechanismStrategy):
         """
         sigma = sigma_for_rho(rho) * inflation / self.total
         errors = self.options.noise_weight * sigma * self.noise_errors(self.counted_cells)
-        return Allocation(errors, self.options.ablation.allocation == "even")
+        return Allocation(errors)
 
     def noise_errors(self, cells: Floats) -> Floats:
         """Expected norm of standard normal noise on `cells` cells, in the norm of the scores: L1, as InDif."""
@@ -151,11 +155,9 @@ class PairSynthesis(MechanismStrategy):
         carried = {name: effective_cells(ones[(name,)] / self.total) for name in self.domain}
         return np.array([carried[a] * carried[b] for a, b in self.pairs])
 
-    def baseline(self) -> list[int]:
-        """All pairs, or a random number of them: what the selection is compared with."""
-        random, every = self.randomness.ordinary("pairs"), len(self.pairs)
-        number = every if self.options.ablation.select == "all" else int(random.integers(1, every + 1))
-        return self.fitting(random.permutation(every)[:number].tolist())
+    def choose(self, scores: Floats, allocation: Allocation) -> list[int]:
+        """Returns the pairs to measure, in order of their selection (Eq. 1)."""
+        return self.fitting(choose_greedily(scores, allocation, len(self.pairs)))
 
     def fitting(self, chosen: Sequence[int], before: Sequence[int] = ()) -> list[int]:
         """The pairs that a junction tree can hold together, in order of their selection; GUM takes what one sum has."""
@@ -234,24 +236,20 @@ class Allocation:
 
     Attributes:
         unit: (m,) psi of each pair if the whole budget were spent on it alone, in the unit of the dependency scores.
-        even: the same noise on every pair; otherwise the division that minimises the sum of the noise errors.
-        fixed: (m,) if given, the share of the budget that each pair gets, whatever else is chosen.
     """
 
     unit: npt.NDArray[np.float64]
-    even: bool = False
-    fixed: npt.NDArray[np.float64] | None = None
 
     @cached_property
     def parts(self) -> npt.NDArray[np.float64]:
-        """(m,) in whose proportions pairs share a budget."""
-        return np.ones(len(self.unit)) if self.even else np.asarray(self.unit ** (2.0 / 3.0))
+        """(m,) in whose proportions pairs share a budget: they minimise the sum of the noise errors."""
+        return np.asarray(self.unit ** (2.0 / 3.0))
 
     def costs(self, most: int) -> npt.NDArray[np.float64]:
         """(m,) share of the budget of each pair, such that no `most` pairs exceed it together.
 
-        Algorithm 5 as corrected: 1 / most each; or in the proportions of `shares`, for the `most` costliest pairs. A
-        chosen pair's cost is then at most its share among the chosen.
+        Algorithm 5 as corrected, for pairs of unequal cost: in the proportions of `shares`, for the `most` costliest
+        pairs. A chosen pair's cost is then at most its share among the chosen.
         """
         return np.asarray(self.parts / np.sort(self.parts)[-most:].sum())
 
@@ -266,19 +264,10 @@ class Allocation:
 
     def error(self, chosen: Sequence[int]) -> float:
         """Sum of psi over the chosen pairs, with the budget divided among them."""
-        if not len(chosen):
-            return 0.0
-        if self.fixed is not None:
-            return float((self.unit / np.sqrt(self.fixed))[list(chosen)].sum())
-        return float((self.unit[list(chosen)] / np.sqrt(self.shares(chosen))).sum())
+        return float((self.unit[list(chosen)] / np.sqrt(self.shares(chosen))).sum()) if len(chosen) else 0.0
 
     def errors_with_one_more(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
         """(m,) `error` of the chosen pairs and one further pair, for every pair."""
-        if self.fixed is not None:
-            errors = self.unit / np.sqrt(self.fixed)
-            return np.asarray(errors[list(chosen)].sum() + errors)
-        if self.even:
-            return np.asarray(math.sqrt(len(chosen) + 1.0) * (self.unit[list(chosen)].sum() + self.unit))
         return np.asarray((self.parts[list(chosen)].sum() + self.parts) ** 1.5)
 
 

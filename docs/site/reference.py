@@ -214,7 +214,7 @@ def options() -> str:
         "# Options of mechanisms and partitioners",
         "",
         "They stand beside the name: `mechanism: {name: sketch_aim, rounds: 5}`. What they mean in the algorithm is in",
-        "[mechanisms](../mechanisms.md); options below `ablation` only serve a comparison.",
+        "[mechanisms](../mechanisms.md). Options that only serve a comparison are in `experiments/variants`.",
         "",
     ]
     seen: dict[type, str] = {}

@@ -14,24 +14,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln, ndtri
+from scipy.special import gammaln
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.selection.sketches import squared_distance
-from fedsyn.table.counting.marginals import count, count_sparse_many
+from fedsyn.table.counting.marginals import count_sparse_many
 from fedsyn.table.counting.reductions import dot
 
-Kind = Literal["signs", "gaussian", "none"]
-KINDS: tuple[Kind, ...] = ("signs", "gaussian", "none")
-
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
-# Integers per unit of a Gaussian matrix. Rounding to them adds 1/12 to a variance of 2^20: a relative bias of 1e-7.
-_GAUSSIAN_UNIT = 1 << 10
 #: Integers per record of a released InDif score (central PrivSyn).
 INDIF_UNIT = 1 << 10
 #: How far one row moves an InDif score, in records: see `indif`.
@@ -48,51 +43,51 @@ def all_pairs(domain: Domain) -> tuple[Clique, ...]:
 
 @dataclass(frozen=True)
 class Projection:
-    """Random projection of two-way marginals to `size` numbers each (Algorithm 1).
+    """Random projection of two-way marginals to `size` signed sums each (Algorithm 1).
 
     With `matrix` G (cells, size) of integers, a client contributes M G, and P = G / `unit` has E||x P||^2 = ||x||^2.
 
     Attributes:
-        kind: 'signs': entries +-1; 'gaussian': rounded multiples of N(0, 1), as printed; 'none': the marginal itself.
         size: k, numbers per pair.
         seed: public; all clients must use the same matrices, or their sums mean nothing.
     """
 
-    kind: Kind = "signs"
     size: int = 10
     seed: int = 0
 
+    #: Whether its integers have both signs.
+    signed: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise ConfigError(f"projection must be one of {', '.join(KINDS)}")
         if self.size < 1 or self.seed < 0:
             raise ConfigError("a projection needs at least one number per pair, and a seed that is not negative")
 
     @property
     def unit(self) -> float:
-        """What a summed integer is divided by: sqrt(k) for signs."""
-        return {"signs": math.sqrt(self.size), "gaussian": _GAUSSIAN_UNIT * math.sqrt(self.size), "none": 1.0}[
-            self.kind
-        ]
+        """What a summed integer is divided by."""
+        return math.sqrt(self.size)
 
     def width(self, domain: Domain, pair: Clique) -> int:
-        """Numbers that stand for one pair: k, or its cells where nothing is projected."""
-        return domain.size(pair) if self.kind == "none" else self.size
+        """Numbers that stand for one pair."""
+        return self.size
 
-    def matrix(self, domain: Domain, pair: Clique) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
-        """(cells, k) integers of one pair, cells in C order; never asked for where nothing is projected."""
+    def matrix(self, domain: Domain, pair: Clique) -> npt.NDArray[np.signedinteger]:
+        """(cells, k) integers of one pair, cells in C order."""
         return _matrix(self, pair, domain.shape_of(pair))
 
-    def squared_sensitivity(self, domain: Domain, pair: Clique) -> int:
-        """(L2 sensitivity)^2 of one pair's integers: one row adds one row of the matrix (Theorem 4 for counts).
+    def rows(self, pair: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.signedinteger]:
+        """(m, k) rows of a pair's matrix, +-1 from public bits: the same on every machine and NumPy version.
 
-        k for signs, whatever the matrix is; the largest squared row norm of a Gaussian matrix; 1 for the marginal.
+        Bits come from a counter-based function (splitmix64 of Steele, Lea & Flood 2014, keyed by SHA-256 of seed and
+        pair), so that a client computes them for the cells that its rows touch only. Nothing about privacy rests on
+        them.
         """
-        if self.kind == "none":
-            return 1
-        if self.kind == "signs":
-            return self.size
-        return int((self.matrix(domain, pair).astype(np.int64) ** 2).sum(axis=1).max())
+        bits = sign_bits(clique_key(self.seed, pair), cells.astype(np.uint64), self.size)
+        return np.asarray(np.int8(1) - np.int8(2) * bits.astype(np.int8))
+
+    def squared_sensitivity(self, domain: Domain, pair: Clique) -> int:
+        """(L2 sensitivity)^2 of one pair's integers: one row adds one row of k signs (Theorem 4 for counts)."""
+        return self.size
 
     def sensitivity(self, domain: Domain, pairs: Sequence[Clique]) -> float:
         """L2 sensitivity of the integers of all pairs together: one row has one cell in each of them."""
@@ -100,44 +95,36 @@ class Projection:
 
     def magnitude(self, domain: Domain, pairs: Sequence[Clique]) -> float:
         """The most that one row adds to one integer, up or down."""
-        if self.kind != "gaussian":
-            return 1.0
-        return float(max(int(np.abs(self.matrix(domain, pair)).max()) for pair in pairs))
+        return 1.0
 
     def apply(
         self, codes: npt.NDArray[np.integer], domain: Domain, pairs: Sequence[Clique]
     ) -> list[npt.NDArray[np.int64]]:
         """Exact integers of a table: M_ab G_ab of every pair (Algorithm 1, lines 2 and 4, before the noise)."""
-        if self.kind == "none":
-            return [table.ravel() for table in count(codes, domain, pairs)]
         marginals = count_sparse_many(codes, domain, pairs)
         return [
-            marginal.counts @ _rows(self, pair, marginal.cells).astype(np.int64)
+            marginal.counts @ self.rows(pair, marginal.cells).astype(np.int64)
             for pair, marginal in zip(pairs, marginals, strict=True)
         ]
 
+    def of_table(self, domain: Domain, pair: Clique, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """(k,) projection of a known table."""
+        known = table.ravel()
+        cells = np.flatnonzero(known)
+        return np.asarray(np.einsum("i,ik->k", known[cells], self.matrix(domain, pair)[cells]) / self.unit)
+
+    def of_product(
+        self, domain: Domain, pair: Clique, a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.float64], tuple[float, float, float]]:
+        """(k,) (a x b) P, and the squares that its noise goes with: sum_j ||a P_j||^2, sum_j ||P_j b||^2, ||P||_F^2."""
+        table = self.matrix(domain, pair).astype(np.float64).reshape(*domain.shape_of(pair), -1) / self.unit
+        by_a, by_b = np.einsum("i,ijk->jk", a, table), np.einsum("j,ijk->ik", b, table)
+        return np.einsum("j,jk->k", b, by_a), (square(by_a), square(by_b), square(table))
+
 
 @lru_cache(maxsize=2048)  # only the server forms whole ones, once for each update of the scores
-def _matrix(
-    projection: Projection, pair: Clique, shape: tuple[int, int]
-) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
-    return _rows(projection, pair, np.arange(shape[0] * shape[1]))
-
-
-def _rows(
-    projection: Projection, pair: Clique, cells: npt.NDArray[np.integer]
-) -> npt.NDArray[np.int8] | npt.NDArray[np.int32]:
-    """(m, k) rows of a pair's matrix from public bits: the same on every machine and NumPy version.
-
-    Bits come from a counter-based function (splitmix64 of Steele, Lea & Flood 2014, keyed by SHA-256 of seed and pair),
-    so that a client computes them for the cells that its rows touch only. Nothing about privacy rests on them.
-    """
-    key, k, counters = clique_key(projection.seed, pair), projection.size, cells.astype(np.uint64)
-    if projection.kind == "signs":
-        return np.asarray(np.int8(1) - np.int8(2) * sign_bits(key, counters, k).astype(np.int8))
-    drawn = splitmix64(key, np.asarray(counters[:, None] * np.uint64(k) + np.arange(k, dtype=np.uint64)))
-    uniform = ((drawn >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52  # open interval (0, 1)
-    return np.asarray(np.rint(_GAUSSIAN_UNIT * ndtri(uniform)), np.int32)
+def _matrix(projection: Projection, pair: Clique, shape: tuple[int, int]) -> npt.NDArray[np.signedinteger]:
+    return projection.rows(pair, np.arange(shape[0] * shape[1]))
 
 
 def splitmix64(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -178,9 +165,7 @@ class Noisy:
     sigma: float
 
 
-def indif_squared(
-    domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: Noisy, projection: Projection, *, printed: bool = False
-) -> float:
+def indif_squared(domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: Noisy, projection: Projection) -> float:
     """An unbiased estimate of InDif2^2 = ||M_ab - M_a x M_b||_2^2, in squared proportions (Algorithm 2, line 4).
 
     With independent noise on z, p_a, p_b of standard deviations t, s_a, s_b, and P_j the j-th column of P as a table,
@@ -190,32 +175,19 @@ def indif_squared(
 
     over the noise, for x = M_ab - M_a x M_b. Putting p_a for M_a adds s_a^2 s_b^2 ||P||_F^2 to its term, and so does
     p_b: subtracting both terms and adding that once leaves ||x P||^2, whose mean over P is ||x||^2. Theorem 5 puts the
-    terms' means over P in their place (`printed`): unbiased too, but P is public, so that only adds variance.
+    terms' means over P in their place: unbiased too, but P is public, so that only adds variance.
     t, s_a, s_b are those of the SUM: sqrt(c) times one client's for local noise, one noise for a secure sum.
 
     It may be negative; callers clip it where they take a root.
     """
     s_a, s_b = a.sigma, b.sigma
-    rows, columns = domain.shape_of(pair)
-    if projection.kind == "none" or printed:
-        left = columns * _square(a.values)  # sum_j ||M_a P_j||^2, or its mean over P
-        right = rows * _square(b.values)
-        frobenius = float(rows * columns)
-    if projection.kind == "none":
-        product = np.outer(a.values, b.values).ravel()
-    else:
-        table = projection.matrix(domain, pair).astype(np.float64).reshape(rows, columns, -1) / projection.unit
-        by_a = np.einsum("i,ijk->jk", a.values, table)
-        product = np.einsum("j,jk->k", b.values, by_a)
-        if not printed:
-            by_b = np.einsum("j,ijk->ik", b.values, table)
-            left, right, frobenius = _square(by_a), _square(by_b), _square(table)
+    product, (left, right, frobenius) = projection.of_product(domain, pair, a.values, b.values)
     difference = projected.values - product
     bias = len(difference) * projected.sigma**2 + s_b**2 * left + s_a**2 * right - s_a**2 * s_b**2 * frobenius
-    return _square(difference) - bias
+    return square(difference) - bias
 
 
-def _square(values: npt.NDArray[np.float64]) -> float:
+def square(values: npt.NDArray[np.float64]) -> float:
     """||values||_2^2."""
     return dot(values.ravel(), values.ravel())
 
@@ -224,11 +196,7 @@ def distance_squared(
     domain: Domain, pair: Clique, projected: Noisy, table: npt.NDArray[np.float64], projection: Projection
 ) -> float:
     """An unbiased estimate of ||M_ab - table||_2^2 for a fixed table of proportions (Algorithm 4, line 3, debiased)."""
-    known = table.ravel()
-    if projection.kind != "none":
-        cells = np.flatnonzero(known)
-        known = np.einsum("i,ik->k", known[cells], projection.matrix(domain, pair)[cells]) / projection.unit
-    return squared_distance(projected.values - known, projected.sigma)
+    return squared_distance(projected.values - projection.of_table(domain, pair, table), projected.sigma)
 
 
 def root(squared: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -168,8 +168,8 @@ def test_hardly_any_noise_is_a_success_of_the_adversary(monkeypatch: pytest.Monk
 def test_choices_with_too_little_noise_are_caught(factor: float, runs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A single choice says little, however greedy: 6 a run, among three pairs of equal size."""
     scale_choices(monkeypatch, factor)
-    options = {"rounds": 3, "measure_fraction": 0.3, "ablation": {"filter_and_combine": True}}
-    seen = transcripts(Case("naive_flaim", "server", options), 10.0, DELTA, runs)
+    options = {"rounds": 3, "measure_fraction": 0.3, "filter_and_combine": True}
+    seen = transcripts(Case("experiments.variants.flaim:NaiveFlaimVariant", "server", options), 10.0, DELTA, runs)
     assert "select" in violated(seen, 10.0, DELTA)["noise"]
 
 

@@ -81,9 +81,10 @@ def model_digests() -> dict[str, str]:
     The noise on a score hides its last bits from the choice that a run makes, so these are looked at here.
     """
     from experiments.sketch_aim_ablation.variant import Signs
+    from experiments.variants.projections import PROJECTIONS
     from fedsyn.domain import Domain
     from fedsyn.inference import EstimateConfig, Measurement, estimate
-    from fedsyn.selection.indif import Noisy, Projection, indif_squared
+    from fedsyn.selection.indif import Noisy, indif_squared
     from fedsyn.selection.sketches import squared_distance
     from fedsyn.table.counting.reductions import norm
 
@@ -101,7 +102,7 @@ def model_digests() -> dict[str, str]:
     table, one, other = (model.project(q).ravel() / model.total for q in (pair, ("a",), ("c",)))
     digests["sketch"] = squared_distance(Signs(domain, (pair,), 36, {}).of_marginal(0, table), 0.1).hex()
     for kind in ("signs", "gaussian"):
-        projection = Projection(kind, 36)
+        projection = PROJECTIONS[kind](36)
         noisy = [Noisy(values, 0.01) for values in (rng.standard_normal(36), one, other)]
         digests[f"indif {kind}"] = indif_squared(domain, pair, *noisy, projection).hex()
     digests["rows"] = hashlib.sha256(model.sample(2000, rng).tobytes()).hexdigest()

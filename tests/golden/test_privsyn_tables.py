@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from experiments.variants.projections import PROJECTIONS, Whole
 from fedsyn.domain import Domain
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
@@ -22,6 +23,7 @@ from fedsyn.selection.indif import Noisy, Projection, all_pairs, indif_squared, 
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.data import load_dataset
 
+FED, ADA = (f"experiments.variants.privsyn:{name}" for name in ("FedPrivSynVariant", "AdaFedPrivSynVariant"))
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
@@ -59,7 +61,7 @@ def scores(table: str, projection: Projection) -> np.ndarray:
 @pytest.mark.parametrize("table", ["adult", "shoppers", "insurance", "obesity", "abalone"])
 def test_without_noise_and_projection_scores_are_the_true_distances(table):
     true = np.array(encoded(table)[2])
-    assert np.allclose(scores(table, Projection("none")), true, rtol=1e-9, atol=1e-12)
+    assert np.allclose(scores(table, Whole()), true, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -68,7 +70,7 @@ def test_without_noise_and_projection_scores_are_the_true_distances(table):
 def test_ten_projected_numbers_rank_the_pairs(table, bound, kind):
     """Median of five public seeds, and the default seed."""
     true = encoded(table)[2]
-    correlations = [spearmanr(scores(table, Projection(kind, 10, seed)), true)[0] for seed in range(5)]
+    correlations = [spearmanr(scores(table, PROJECTIONS[kind](10, seed)), true)[0] for seed in range(5)]
     assert float(np.median(correlations)) > bound and correlations[0] > bound
 
 
@@ -141,9 +143,8 @@ def test_range_queries_of_adult(tmp_path, name):
 def test_adaptive_selection_answers_queries_better_than_all_or_random_pairs(tmp_path, table, noise):
     adaptive = query_error(tmp_path / "ada", "ada_fed_privsyn", table, 1.0, noise, 5)
     for select in ("all", "random"):
-        baseline = query_error(
-            tmp_path / select, "fed_privsyn", table, 1.0, noise, 5, f"mechanism.ablation.select={select}"
-        )
+        options = (f"mechanism.name={FED}", f"mechanism.select={select}")
+        baseline = query_error(tmp_path / select, "fed_privsyn", table, 1.0, noise, 5, *options)
         assert adaptive < baseline
 
 
@@ -156,6 +157,6 @@ def test_adaptive_selection_has_rows_nearer_to_the_held_out_ones_than_all_or_ran
     common = ("shoppers", 1.0, "distributed", 5)
     adaptive = query_error(tmp_path / "ada", "ada_fed_privsyn", *common, metric=DISTANCE)
     for select in ("all", "random"):
-        option = f"mechanism.ablation.select={select}"
+        options = (f"mechanism.name={ADA}", f"mechanism.select={select}")
         folder = tmp_path / select
-        assert adaptive < query_error(folder, "ada_fed_privsyn", *common, option, metric=DISTANCE)
+        assert adaptive < query_error(folder, "ada_fed_privsyn", *common, *options, metric=DISTANCE)

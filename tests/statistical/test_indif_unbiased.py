@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.variants.privsyn import FedPrivSynVariant
+from experiments.variants.projections import PROJECTIONS, printed_indif_squared
 from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import Federation, config_of, execute
 from fedsyn.front.testing.schemas import AwkwardTable, awkward_table
-from fedsyn.plugins.strategies.heterofedsyn import FedPrivSyn
 from fedsyn.registry import MECHANISMS, MechanismEntry
 from fedsyn.selection.indif import Noisy, Projection, all_pairs, distance_squared, indif_squared
 from fedsyn.table.counting.marginals import count
@@ -58,12 +59,12 @@ def draws(number: int, projection: str, clients: int, printed: bool, fixed: bool
     estimates = np.empty(number)
     sigmas = [4.0, 18.0, 22.0] if clients > 1 else [8.0, 40.0, 50.0]
     for r in range(number):
-        p = Projection(projection, 5, 0 if fixed else r)
+        p = PROJECTIONS[projection](5, 0 if fixed else r)
         exact = JOINT.ravel() if projection == "none" else JOINT.ravel() @ p.matrix(DOMAIN, PAIR).astype(float)
         z = noisy(exact / p.unit, clients, sigmas[0], rng)
         a = noisy(JOINT.sum(axis=1).astype(float), clients, sigmas[1], rng)
         b = noisy(JOINT.sum(axis=0).astype(float), clients, sigmas[2], rng)
-        estimates[r] = indif_squared(DOMAIN, PAIR, z, a, b, p, printed=printed)
+        estimates[r] = (printed_indif_squared if printed else indif_squared)(DOMAIN, PAIR, z, a, b, p)
     return estimates
 
 
@@ -90,7 +91,7 @@ def test_the_estimate_is_unbiased_over_noise_and_matrices(projection, clients, p
 
 def test_given_the_matrix_it_is_unbiased_for_the_projected_distance():
     """5,000 draws with ONE public matrix. The mean-over-matrices form of Theorem 5 is off there, by its own design."""
-    p = Projection("signs", 5, 0)
+    p = Projection(5, 0)
     x = (JOINT / ROWS - np.outer(JOINT.sum(1), JOINT.sum(0)) / ROWS**2).ravel()
     projected = float((((x @ p.matrix(DOMAIN, PAIR)) / p.unit) ** 2).sum())
     ours = draws(5000, "signs", 1, False, fixed=True)
@@ -106,13 +107,13 @@ def test_the_distance_to_a_table_is_unbiased():
     truth = float(((JOINT / ROWS - table) ** 2).sum())
     estimates = np.empty(5000)
     for r in range(5000):
-        p = Projection("signs", 5, r)
+        p = Projection(5, r)
         z = noisy(JOINT.ravel() @ p.matrix(DOMAIN, PAIR) / p.unit, 3, 4.0, rng)
         estimates[r] = distance_squared(DOMAIN, PAIR, z, table, p)
     assert_mean(estimates, truth)
 
 
-class ScoresOnly(FedPrivSyn):
+class ScoresOnly(FedPrivSynVariant):
     """FedPrivSyn up to its scores: keeps the squares before they are clipped, measures and synthesises nothing."""
 
     squared: Sequence[float]
@@ -153,7 +154,7 @@ def test_the_scores_of_a_run_are_unbiased(made, noise, monkeypatch):
     Integers are summed, divided by their scale, and debiased with the sums' own sigmas: one noise for `server`, sqrt(c)
     times as much for `local`, and whatever the shares add up to for `distributed`.
     """
-    entry = MechanismEntry(f"{__name__}:ScoresOnly", "fedsyn.plugins.clients.heterofedsyn:FedPrivSynClient", "", "")
+    entry = MechanismEntry(f"{__name__}:ScoresOnly", "experiments.variants.privsyn:FedPrivSynVariantClient", "", "")
     monkeypatch.setitem(MECHANISMS, "scores_only", entry)
     table = made()
     codes, domain = table.encode(), table.schema.domain
@@ -167,7 +168,8 @@ def test_the_scores_of_a_run_are_unbiased(made, noise, monkeypatch):
                 "k": 4,
                 "one_way_share": 0.45,
                 "score_share": 0.45,
-                "ablation": {"projection_seed": r, "rest": "unspent"},
+                "projection_seed": r,
+                "rest": "unspent",
             },
             privacy={"epsilon": 10.0, "delta": 1e-5},
             aggregation={"noise": noise},

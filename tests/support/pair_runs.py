@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.variants.privsyn import FedPairChoices
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.selection.indif import all_pairs
@@ -15,6 +16,12 @@ from fedsyn.table.counting.marginals import count
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 DELTA = 1e-5
+#: Who has the options of `FedPairChoices`, which the mechanisms themselves do not have.
+VARIANTS = {
+    "privsyn": "experiments.variants.privsyn:PrivSynVariant",
+    "fed_privsyn": "experiments.variants.privsyn:FedPrivSynVariant",
+    "ada_fed_privsyn": "experiments.variants.privsyn:AdaFedPrivSynVariant",
+}
 
 
 def table_of(codes: np.ndarray, shape: tuple[int, ...]) -> AwkwardTable:
@@ -63,6 +70,7 @@ def run(
 ) -> Outcome:
     codes = table.encode()
     clients = 1 if name == "privsyn" else clients
+    name = name if options.keys().isdisjoint(FedPairChoices.model_fields) else VARIANTS[name]
     federation = Federation(table, tuple(codes[k::clients] for k in range(clients)))
     config = config_of(name, clients, options, **{"privacy": {"epsilon": epsilon, "delta": DELTA}, **(nodes or {})})
     return execute(config, federation, faults=faults)
@@ -90,7 +98,7 @@ def assert_the_ledger_adds_up(name: str, options: dict[str, Any], noise: str) ->
     """The budget is spent, on each kind of release the share that the options say, and every client pays as much."""
     outcome = finished(run(name, nodes={"aggregation": {"noise": noise}}, **options))
     ledger = outcome.strategy.ledger
-    scored = options.get("ablation", {}).get("select") not in ("all", "random")
+    scored = options.get("select", "scores") == "scores"
     # Shares of a distributed noise are a little larger than asked for, and cost a little less.
     room = 0.02 if noise == "distributed" else 1e-6
     assert ledger.accountant.name == "one Gaussian mechanism"

@@ -426,21 +426,6 @@ def test_rows_are_held_out_of_a_table_that_is_not_for_release_only() -> None:
         parse_config(nodes | {"evaluation": ["nll"]})
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "says"),
-    [
-        ({"name": "aim", "ablation": {"resolution": "noise"}}, "sketch_aim measures in groups of values"),
-        ({"name": "distaim", "ablation": {"one_way": "flat"}}, "ada_fed_privsyn measures blocks of values"),
-        ({"name": "fed_mst", "ablation": {"resolution": "cells"}}, "as many groups as their noise allows"),
-        ({"name": "sketch_aim", "ablation": {"even": True}}, "experiments.sketch_aim_ablation.variant:Variant"),
-    ],
-)
-def test_a_former_option_is_refused_with_what_holds_now(mechanism: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=f"is no longer an option: .*{says}") as refused:
-        parse_config(document() | {"mechanism": mechanism})
-    assert "\n" not in str(refused.value)
-
-
 RENAMED = [
     ("aggregation", "failure_bits", "statistical_security_bits", 40, 50),
     ("federation", "participation", "sampling_rate", 1.0, 0.5),

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.variants.projections import PROJECTIONS, Whole, printed_indif_squared
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
 from fedsyn.selection.indif import (
-    KINDS,
     Noisy,
     Projection,
     all_pairs,
@@ -54,28 +54,28 @@ def test_pairs_are_in_domain_order():
 
 def test_signs_are_signs_and_the_same_for_everybody():
     """The matrix is a hash of public facts: a change of these bits breaks deployments of mixed versions."""
-    matrix = Projection("signs", 10, 7).matrix(DOMAIN, PAIR)
+    matrix = Projection(10, 7).matrix(DOMAIN, PAIR)
     assert matrix.shape == (12, 10) and set(np.unique(matrix)) == {-1, 1}
     digest = hashlib.sha256(np.ascontiguousarray(matrix).tobytes()).hexdigest()
     assert digest[:16] == "23a9188b3bf7f06a"
     # A client forms the rows of the cells that its rows touch, the server all of them.
     every_cell = np.array(list(itertools.product(range(4), range(3), [0])), np.uint8)
     for cell, row in enumerate(every_cell):
-        assert np.array_equal(Projection("signs", 10, 7).apply(row[None, :], DOMAIN, [PAIR])[0], matrix[cell])
+        assert np.array_equal(Projection(10, 7).apply(row[None, :], DOMAIN, [PAIR])[0], matrix[cell])
 
 
 def test_seed_pair_kind_and_size_give_other_matrices():
-    base = Projection("signs", 10, 0).matrix(DOMAIN, PAIR)
-    assert not np.array_equal(base, Projection("signs", 10, 1).matrix(DOMAIN, PAIR))
-    assert not np.array_equal(base, Projection("signs", 10, 0).matrix(DOMAIN, ("a", "c"))[:12])
-    assert np.array_equal(base, Projection("signs", 10, 0).matrix(DOMAIN, PAIR))
+    base = Projection(10, 0).matrix(DOMAIN, PAIR)
+    assert not np.array_equal(base, Projection(10, 1).matrix(DOMAIN, PAIR))
+    assert not np.array_equal(base, Projection(10, 0).matrix(DOMAIN, ("a", "c"))[:12])
+    assert np.array_equal(base, Projection(10, 0).matrix(DOMAIN, PAIR))
 
 
 def test_entries_are_fair_and_uncorrelated():
     """40,000 entries; each statistic is off by 5 standard deviations with probability 6e-7, and the seed is fixed."""
     big = Domain(("x", "y"), (80, 50))
     for kind, unit in (("signs", 1.0), ("gaussian", 1024.0)):
-        matrix = Projection(kind, 10, 3).matrix(big, ("x", "y")) / unit
+        matrix = PROJECTIONS[kind](10, 3).matrix(big, ("x", "y")) / unit
         assert abs(matrix.mean()) < 5 / math.sqrt(matrix.size)
         correlation = matrix.T @ matrix / len(matrix) - np.eye(10)
         assert np.abs(correlation - np.diag(np.diag(correlation))).max() < 5 / math.sqrt(len(matrix))
@@ -83,9 +83,9 @@ def test_entries_are_fair_and_uncorrelated():
     assert stats.kstest(matrix.ravel(), "norm").statistic < 1.95 / math.sqrt(matrix.size)  # 1e-3, seed fixed
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PROJECTIONS)
 def test_projecting_is_the_matrix_product(kind):
-    projection = Projection(kind, 6, 1)
+    projection = PROJECTIONS[kind](6, 1)
     codes = some_codes()
     pairs = all_pairs(DOMAIN)
     for pair, vector, table in zip(
@@ -96,20 +96,20 @@ def test_projecting_is_the_matrix_product(kind):
         assert len(vector) == projection.width(DOMAIN, pair) == (DOMAIN.size(pair) if kind == "none" else 6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PROJECTIONS)
 def test_sums_of_clients_are_the_projection_of_the_pooled_table(kind):
-    projection, codes, pairs = Projection(kind, 6, 1), some_codes(), all_pairs(DOMAIN)
+    projection, codes, pairs = PROJECTIONS[kind](6, 1), some_codes(), all_pairs(DOMAIN)
     parts = [projection.apply(part, DOMAIN, pairs) for part in (codes[:7], codes[7:7], codes[7:])]
     for i, whole in enumerate(projection.apply(codes, DOMAIN, pairs)):
         assert np.array_equal(sum(part[i] for part in parts), whole)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", PROJECTIONS)
 def test_sensitivity_by_brute_force(kind):
     """Every possible row added to a table, and to an empty one: the largest move is the stated one, for any seed."""
     rows = np.array(list(itertools.product(*map(range, DOMAIN.shape))), np.uint8)
     for seed in range(5):
-        projection, pairs = Projection(kind, 4, seed), all_pairs(DOMAIN)
+        projection, pairs = PROJECTIONS[kind](4, seed), all_pairs(DOMAIN)
         for table in (some_codes(20, seed), np.zeros((0, 3), np.uint8)):
             before = np.concatenate(projection.apply(table, DOMAIN, pairs))
             moves = [np.concatenate(projection.apply(np.vstack([table, row]), DOMAIN, pairs)) - before for row in rows]
@@ -123,7 +123,7 @@ def test_sensitivity_by_brute_force(kind):
             assert one**2 == pytest.approx(projection.squared_sensitivity(DOMAIN, PAIR))
 
 
-@pytest.mark.parametrize("wrong", [{"kind": "sign"}, {"size": 0}, {"seed": -1}])
+@pytest.mark.parametrize("wrong", [{"size": 0}, {"seed": -1}])
 def test_a_wrong_projection_is_a_config_error(wrong):
     with pytest.raises(ConfigError):
         Projection(**wrong)
@@ -147,7 +147,7 @@ def true_indif2(codes: np.ndarray, pair: tuple[str, str]) -> float:
 @pytest.mark.parametrize("pair", all_pairs(DOMAIN))
 def test_without_noise_and_projection_the_score_is_the_distance(pair):
     codes = some_codes()
-    unprojected = Projection("none")
+    unprojected = Whole()
     squared = indif_squared(DOMAIN, pair, *noise_free(codes, pair, unprojected), unprojected)
     assert math.sqrt(squared) == pytest.approx(true_indif2(codes, pair), rel=1e-12)
     table = np.full(DOMAIN.shape_of(pair), 1 / DOMAIN.size(pair))
@@ -159,8 +159,9 @@ def test_without_noise_and_projection_the_score_is_the_distance(pair):
 @pytest.mark.parametrize("kind", ["signs", "gaussian"])
 @pytest.mark.parametrize("printed", [False, True])
 def test_without_noise_the_score_is_the_distance_of_the_projections(kind, printed):
-    projection, codes = Projection(kind, 8, 2), some_codes()
-    squared = indif_squared(DOMAIN, PAIR, *noise_free(codes, PAIR, projection), projection, printed=printed)
+    projection, codes = PROJECTIONS[kind](8, 2), some_codes()
+    estimate = printed_indif_squared if printed else indif_squared
+    squared = estimate(DOMAIN, PAIR, *noise_free(codes, PAIR, projection), projection)
     (joint,) = count(codes, DOMAIN, [PAIR])
     x = (joint / 60 - np.outer(joint.sum(1), joint.sum(0)) / 3600).ravel()
     expected = np.sum((x @ (projection.matrix(DOMAIN, PAIR) / projection.unit)) ** 2)
@@ -170,7 +171,7 @@ def test_without_noise_the_score_is_the_distance_of_the_projections(kind, printe
 def test_many_projected_numbers_approach_the_distance():
     """||x P||^2 has standard deviation at most sqrt(2/k) ||x||^2: 5 of them at k = 20,000."""
     codes = some_codes()
-    projection = Projection("signs", 20_000, 0)
+    projection = Projection(20_000, 0)
     squared = indif_squared(DOMAIN, PAIR, *noise_free(codes, PAIR, projection), projection)
     assert squared == pytest.approx(true_indif2(codes, PAIR) ** 2, rel=5 * math.sqrt(2 / 20_000))
 
@@ -180,7 +181,7 @@ def test_a_negative_estimate_is_clipped_at_the_root_only():
     domain = Domain(("a", "b"), (2, 2))
     ones = Noisy(np.array([0.5, 0.5]), 0.0)
     table = np.full((2, 2), 0.25)
-    unprojected = Projection("none")
+    unprojected = Whole()
     assert distance_squared(domain, ("a", "b"), quiet, table, unprojected) == pytest.approx(0.25 - 1.0)
     assert indif_squared(domain, ("a", "b"), quiet, ones, ones, unprojected) == pytest.approx(0.25 - 1.0)
     assert root(np.array([-0.75, 0.25])).tolist() == [0.0, 0.5]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.variants.aim import PrintedAimContract
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.flower import ConfigRecord, RecordDict
 from fedsyn.flower.messages import array_record, read_reply
@@ -32,12 +33,18 @@ DOMAIN = TABLE.schema.domain
 CODES = TABLE.encode()
 D = len(DOMAIN)
 RHO = PrivacyBudget(1.0, 1e-5).rho
+PRINTED = "experiments.variants.aim:PrintedAim"
 
 
 def run(
-    codes: np.ndarray = CODES, epsilon: float = 1.0, nodes: Any = None, faults: Any = None, **options: Any
+    codes: np.ndarray = CODES,
+    epsilon: float = 1.0,
+    nodes: Any = None,
+    faults: Any = None,
+    name: str = "aim",
+    **options: Any,
 ) -> Outcome:
-    config = config_of("aim", 1, options, **{"privacy": {"epsilon": epsilon, "delta": 1e-5}, **(nodes or {})})
+    config = config_of(name, 1, options, **{"privacy": {"epsilon": epsilon, "delta": 1e-5}, **(nodes or {})})
     return execute(config, Federation(TABLE, (codes,)), faults=faults)
 
 
@@ -91,8 +98,8 @@ def test_the_choice_has_the_sensitivity_of_the_largest_eligible_weight(terms):
     assert found == [float(max(term.weights)) for term in terms] and len(found) == 2
 
 
-def scales_of(rho, **options):
-    return AimContract(config_of("aim", 1, options), DOMAIN).first_scales(rho)
+def scales_of(rho, contract=AimContract, **options):
+    return contract(config_of("aim", 1, options), DOMAIN).first_scales(rho)
 
 
 def test_fixed_scales_spend_everything():
@@ -114,25 +121,25 @@ def test_bad_divisions_are_refused(options):
 
 
 def test_annealing_starts_as_in_aim_and_as_printed_in_flaim():
-    scales, printed = (scales_of(0.4, rounds=None, ablation={"printed_start": own}) for own in (False, True))
+    scales, printed = (scales_of(0.4, contract, rounds=None) for contract in (AimContract, PrintedAimContract))
     assert scales.sigma**2 == pytest.approx(16 * D / (2 * 0.9 * 0.4), rel=1e-14)
     assert printed.sigma**2 == pytest.approx(16 * D / (0.9 * 0.4), rel=1e-14)
     assert scales.epsilon == printed.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / (16 * D)), rel=1e-14)
 
 
-@pytest.mark.parametrize("as_printed", [False, True])
-def test_annealing_starts_as_algorithm_2_says(as_printed):
-    outcome = finished(run(rounds=None, ablation={"printed_start": as_printed}))
-    variance = 16 * D / (2 * 0.9 * RHO) * (2 if as_printed else 1)
+@pytest.mark.parametrize("name", ["aim", PRINTED])
+def test_annealing_starts_as_algorithm_2_says(name):
+    outcome = finished(run(rounds=None, name=name))
+    variance = 16 * D / (2 * 0.9 * RHO) * (2 if name == PRINTED else 1)
     (start,) = releases(outcome, "one-way")
     assert start.sigma == pytest.approx(sqrt(variance), rel=1e-12) and start.count == D
     assert releases(outcome, "select")[0].epsilon == pytest.approx(sqrt(8 * 0.1 * RHO / (16 * D)), rel=1e-12)
 
 
-@pytest.mark.parametrize("as_printed", [False, True])
+@pytest.mark.parametrize("name", ["aim", PRINTED])
 @pytest.mark.parametrize("epsilon", [0.5, 20.0])
-def test_annealing_halves_only_when_a_round_changed_too_little_and_ends_with_all_that_is_left(as_printed, epsilon):
-    outcome = finished(run(epsilon=epsilon, rounds=None, ablation={"printed_start": as_printed}))
+def test_annealing_halves_only_when_a_round_changed_too_little_and_ends_with_all_that_is_left(name, epsilon):
+    outcome = finished(run(epsilon=epsilon, rounds=None, name=name))
     ledger = outcome.strategy.ledger
     rho = PrivacyBudget(epsilon, 1e-5).rho
     measured, chosen = releases(outcome, "measure"), releases(outcome, "select")

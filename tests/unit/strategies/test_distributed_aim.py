@@ -44,12 +44,15 @@ CODES = TABLE.encode()
 D = len(DOMAIN)
 MU = PrivacyBudget(1.0, 1e-5).mu
 NAME = "distributed_aim"
+VARIANT = "experiments.variants.distributed_aim:DistributedAimVariant"
+SWITCHES = {"initial", "remeasure", "printed_scores"}
 
 
 def run(federation: Federation | None = None, epsilon: float = 1.0, nodes: Any = None, **options: Any) -> Outcome:
     federation = federation or federation_of(TABLE, False)
     privacy = {"epsilon": epsilon, "delta": 1e-5, **(nodes or {}).get("privacy", {})}
-    config = config_of(NAME, len(federation.parts), options, **{**(nodes or {}), "privacy": privacy})
+    name = NAME if SWITCHES.isdisjoint(options) else VARIANT
+    config = config_of(name, len(federation.parts), options, **{**(nodes or {}), "privacy": privacy})
     return execute(config, federation)
 
 
@@ -214,9 +217,9 @@ def test_measured_marginals_are_exact_counts() -> None:
 
 def selecting(gains: np.ndarray, top: int = 1, remeasure: bool = True) -> list[int]:
     """What the server selects from noisy scores whose gains are these."""
-    strategy = strategy_of(finished(run(rounds=1, top=top, ablation={"remeasure": remeasure})))
+    strategy = strategy_of(finished(run(rounds=1, top=top, remeasure=remeasure)))
     strategy.capacity = Capacity(DOMAIN, strategy.config.inference)
-    sigmas = Sigmas.of(strategy.ledger.budget.rho, strategy.options, D, strategy.options.rounds)
+    sigmas = strategy.contract.sigmas(strategy.ledger.budget.rho)
     eligible = list(range(len(strategy.candidates)))
     scores = (gains + strategy.penalty(eligible, sigmas.marginal)) * strategy.options.resolution
     return strategy.select(Summed([scores], (1.0,), (0,)), eligible, sigmas)
@@ -241,7 +244,7 @@ def test_a_clique_inside_a_better_one_is_left_out_unless_it_may_be_measured_agai
 
 @pytest.mark.parametrize("remeasure", [False, True])
 def test_nothing_inside_a_measured_clique_is_scored_again_while_there_is_something_else(remeasure: bool) -> None:
-    outcome = finished(run(rounds=9, top=2, ablation={"remeasure": remeasure}))
+    outcome = finished(run(rounds=9, top=2, remeasure=remeasure))
     cliques = strategy_of(outcome).candidates.cliques
     measured = {(name,) for name in DOMAIN}
     exhausted = 0
@@ -279,7 +282,7 @@ def test_the_penalty_is_subtracted_once_however_many_clients_there_are() -> None
 
 def test_penalties_in_cells_in_effective_cells_and_as_printed() -> None:
     kinds = {}
-    for name, options in (("cells", {}), ("effective", {}), ("printed", {"ablation": {"printed_scores": True}})):
+    for name, options in (("cells", {}), ("effective", {}), ("printed", {"printed_scores": True})):
         penalty = name if name != "printed" else "cells"
         strategy = strategy_of(finished(run(rounds=1, penalty=penalty, **options)))
         strategy.model = a_model()
@@ -320,7 +323,7 @@ def test_with_hardly_any_noise_the_largest_sums_of_local_scores_are_measured(top
 def test_the_ledger_adds_up_to_the_budget(
     rounds: int, top: int, measure_fraction: float, initial: str, sizes: str
 ) -> None:
-    options = {"rounds": rounds, "top": top, "measure_fraction": measure_fraction, "ablation": {"initial": initial}}
+    options = {"rounds": rounds, "top": top, "measure_fraction": measure_fraction, "initial": initial}
     outcome = finished(run(nodes={"privacy": {"client_sizes": sizes}}, **options))
     ledger = outcome.strategy.ledger
     assert ledger.accountant.name == "one Gaussian mechanism"
@@ -340,7 +343,7 @@ def test_the_ledger_adds_up_to_the_budget(
 
 
 def test_fewer_cliques_than_k_share_the_rounds_budget() -> None:
-    outcome = finished(run(rounds=2, top=50, measure_fraction=0.5, ablation={"initial": "none", "remeasure": True}))
+    outcome = finished(run(rounds=2, top=50, measure_fraction=0.5, initial="none", remeasure=True))
     candidates = len(strategy_of(outcome).candidates)
     assert candidates < 50
     for release in releases(outcome, "measure"):
@@ -363,8 +366,8 @@ def test_scores_are_one_vector_with_the_norm_of_the_weights_as_sensitivity() -> 
 
 
 def test_the_printed_noise_is_larger_and_leaves_budget() -> None:
-    ours = finished(run(rounds=2, measure_fraction=0.5, ablation={"initial": "none"}))
-    printed = finished(run(rounds=2, measure_fraction=0.5, ablation={"initial": "none", "printed_scores": True}))
+    ours = finished(run(rounds=2, measure_fraction=0.5, initial="none"))
+    printed = finished(run(rounds=2, measure_fraction=0.5, initial="none", printed_scores=True))
     weights = strategy_of(ours).candidates.weights
     factor = sqrt(len(weights)) * weights.max() / np.linalg.norm(weights)
     assert factor > 1.05
@@ -379,14 +382,14 @@ def test_the_printed_noise_is_larger_and_leaves_budget() -> None:
 
 @pytest.mark.parametrize("initial", ["one_way", "none"])
 def test_clients_answer_sums_only(initial: str) -> None:
-    outcome = finished(run(rounds=2, top=2, ablation={"initial": initial}))
+    outcome = finished(run(rounds=2, top=2, initial=initial))
     names = [(e.envelope["request"], e.envelope["kind"]) for e in outcome.tape.exchanges if e.partition == 0]
     start = [("one-way", "sum")] if initial == "one_way" else []
     assert names == [("join", "ask"), *start, *[("scores", "sum"), ("measure", "sum")] * 2]
 
 
 def test_without_one_way_marginals_the_first_scores_are_taken_against_the_uniform_distribution() -> None:
-    outcome = finished(run(rounds=1, ablation={"initial": "none"}))
+    outcome = finished(run(rounds=1, initial="none"))
     (first,) = [e for e in outcome.tape.exchanges if e.partition == 0 and e.envelope["request"] == "scores"]
     view = ModelView.of(DOMAIN, list(first.arrays), InferenceNode())
     for clique, p in zip(all_candidates().cliques, view.probabilities(all_candidates().cliques), strict=True):
@@ -418,7 +421,7 @@ def test_a_sum_over_some_clients_stands_for_all_of_them(measured: Any) -> None:
         {"resolution": 0},
         {"resolution": 2**20 + 1},
         {"penalty": "some"},
-        {"ablation": {"initial": "two_way"}},
+        {"initial": "none"},
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any]) -> None:
@@ -434,6 +437,8 @@ def test_conformance_of_the_printed_variant(penalty: str) -> None:
         "top": 3,
         "measure_fraction": 0.5,
         "penalty": penalty,
-        "ablation": {"initial": "none", "printed_scores": True, "remeasure": True},
+        "initial": "none",
+        "printed_scores": True,
+        "remeasure": True,
     }
-    check_mechanism(NAME, tables=["missing_values"], options=options)
+    check_mechanism(VARIANT, tables=["missing_values"], options=options)

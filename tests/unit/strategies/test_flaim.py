@@ -19,6 +19,7 @@ from fedsyn.plugins.strategies.flaim import AugFlaim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
+from fedsyn.registry import strategy_class
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.envelope import Reply
@@ -28,6 +29,7 @@ TABLE = awkward_table("missing_values")
 DOMAIN = TABLE.schema.domain
 PARTS = (TABLE.encode()[:10], TABLE.encode()[10:35], TABLE.encode()[35:])
 D = len(DOMAIN)
+VARIANT = "experiments.variants.flaim:AugFlaimVariant"
 
 
 def test_means_over_cliques_are_those_of_each_clique_to_the_last_bit() -> None:
@@ -47,7 +49,7 @@ def config(
     **options: Any,
 ) -> RunConfig:
     return config_of(
-        "augflaim",
+        VARIANT if "totals" in options else "augflaim",
         clients,
         {"rounds": 3, **options},
         privacy={"epsilon": epsilon, "delta": 1e-5},
@@ -62,7 +64,7 @@ def run(config: RunConfig, parts: tuple[np.ndarray, ...] = PARTS, **named: Any) 
 
 def strategy_of(config: RunConfig, *rows: float) -> AugFlaim:
     """A server whose clients, of so many rows, have joined."""
-    strategy = AugFlaim(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
+    strategy = strategy_class(config.mechanism.name)(config, DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
     strategy.clients = {k: Participant(k, k + 1, n) for k, n in enumerate(rows)}
     return strategy
 
@@ -193,7 +195,7 @@ def test_measurements_are_the_cohorts_sums_scaled_to_the_federation(totals, meas
     """Noise is negligible at epsilon = 1000 on tables 1,000 times as large: every measurement is a known sum."""
     parts = tuple(np.repeat(part, 1000, axis=0) for part in PARTS)
     # Partition 2 answers 'join' and no more: a sum over clients 0 and 1 stands for 3 clients.
-    outcome = finished(run(config(epsilon=1000, ablation={"totals": totals}), parts, faults={2: vanish(1)}))
+    outcome = finished(run(config(epsilon=1000, totals=totals), parts, faults={2: vanish(1)}))
     measurements = measured(outcome.strategy)
     federation = sum(len(part) for part in parts)
     sigma = sigma_of(outcome)
@@ -239,7 +241,7 @@ def test_without_noise_the_model_reproduces_the_federations_marginals(measured):
 
 def test_the_marginal_option_skips_a_sum_without_a_positive_total(measured):
     """What noise alone can do: the sum of one attribute's marginal is negative. The others are fitted."""
-    strategy = strategy_of(config(ablation={"totals": "marginal"}), 60.0)
+    strategy = strategy_of(config(totals="marginal"), 60.0)
     body = strategy.protocol()
     first = next(body)
     shapes = first.request.layout(strategy.contract, ()).shapes

@@ -178,9 +178,9 @@ def test_line_16_weighs_sums_alike_or_by_their_records() -> None:
 def test_line_5_filters_one_way_marginals_only_where_they_are_measured_anyway() -> None:
     for name, options, expected in (
         ("naive_flaim", {}, True),
-        ("naive_flaim", {"ablation": {"filter_and_combine": True}}, False),
+        ("experiments.variants.flaim:NaiveFlaimVariant", {"filter_and_combine": True}, False),
         ("augflaim", {}, False),
-        ("augflaim", {"ablation": {"filter_and_combine": False}}, True),
+        ("experiments.variants.flaim:AugFlaimVariant", {"filter_and_combine": False}, True),
     ):
         strategy = strategy_class(name)(config(name, **options), DOMAIN, TABLE.schema.sha256, randomness=Randomness(0))
         cliques = strategy.candidates.cliques

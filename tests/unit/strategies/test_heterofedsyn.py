@@ -18,6 +18,7 @@ from fedsyn.selection.indif import Projection, all_pairs
 from fedsyn.table.counting.marginals import count
 from support.pair_runs import (
     DELTA,
+    VARIANTS,
     assert_the_ledger_adds_up,
     pair_error,
     releases,
@@ -37,12 +38,12 @@ FEDERATED = ("fed_privsyn", "ada_fed_privsyn")
     ("name", "options"),
     [
         ("fed_privsyn", {}),
-        ("fed_privsyn", {"ablation": {"select": "all", "allocation": "even"}}),
-        ("fed_privsyn", {"one_way_share": 0.2, "score_share": 0.3, "ablation": {"projection": "none"}}),
-        ("fed_privsyn", {"ablation": {"projection": "gaussian"}}),
+        ("fed_privsyn", {"select": "all", "allocation": "even"}),
+        ("fed_privsyn", {"one_way_share": 0.2, "score_share": 0.3, "projection": "none"}),
+        ("fed_privsyn", {"projection": "gaussian"}),
         ("ada_fed_privsyn", {}),
         ("ada_fed_privsyn", {"fraction": 1.0, "every": 1}),
-        ("ada_fed_privsyn", {"fraction": 0.25, "ablation": {"allocation": "even"}}),
+        ("ada_fed_privsyn", {"fraction": 0.25, "allocation": "even"}),
     ],
 )
 def test_the_ledger_adds_up_to_the_budget(name, options, noise):
@@ -64,8 +65,8 @@ def test_the_scale_of_the_noise_is_that_of_one_exact_gaussian_mechanism():
 
 def test_adaptive_pairs_cost_what_the_corrected_algorithm_5_says():
     """A third of all pairs: each costs 6 rho_3 / (d (d - 1)), and what is left over is unspent."""
-    ablation = {"rest": "unspent", "allocation": "even"}
-    outcome = finished(run("ada_fed_privsyn", every=3, noise_weight=8.0, ablation=ablation))
+    printed = {"rest": "unspent", "allocation": "even"}
+    outcome = finished(run("ada_fed_privsyn", every=3, noise_weight=8.0, **printed))
     rho = PrivacyBudget(1.0, DELTA).mu ** 2 / 2
     chosen = selected(outcome)
     assert 0 < len(chosen) < 7
@@ -99,7 +100,7 @@ def test_private_sizes_leave_less_for_the_rest():
 @pytest.mark.parametrize("projection", ["signs", "gaussian"])
 def test_a_client_sends_at_most_k_numbers_per_pair(projection, noise):
     nodes = {"aggregation": {"noise": noise}}
-    outcome = finished(run("fed_privsyn", k=4, ablation={"projection": projection}, nodes=nodes))
+    outcome = finished(run("fed_privsyn", k=4, projection=projection, nodes=nodes))
     sent = [e for e in outcome.tape.exchanges if e.envelope["request"] == "project"]
     assert len(sent) == 5
     for exchange in sent:
@@ -110,7 +111,7 @@ def test_a_client_sends_at_most_k_numbers_per_pair(projection, noise):
 
 
 def test_without_projection_a_client_sends_marginals_and_the_server_scores_them():
-    outcome = finished(run("fed_privsyn", ablation={"projection": "none"}))
+    outcome = finished(run("fed_privsyn", projection="none"))
     for exchange in (sent := [e for e in outcome.tape.exchanges if e.envelope["request"] == "project"]):
         assert exchange.envelope["sum"]["shapes"] == [[21 * 16]]
     assert len(sent) == 5
@@ -123,7 +124,7 @@ def test_a_clients_projections_are_those_of_its_rows():
             gaps, values = exchange.reply_arrays
             vector = np.zeros(21 * 5, np.int64)
             vector[np.cumsum(gaps.astype(np.int64))] = values
-            projection = Projection("signs", 5, 0)
+            projection = Projection(5, 0)
             codes = outcome.federation.parts[exchange.partition]
             expected = projection.apply(codes, outcome.federation.domain, all_pairs(outcome.federation.domain))
             assert np.array_equal(vector, np.concatenate(expected))
@@ -143,7 +144,7 @@ def test_a_pair_with_more_cells_than_a_model_may_have_is_no_candidate():
 
 @pytest.mark.parametrize("name", ["privsyn", *FEDERATED])
 def test_the_strongest_pairs_are_selected_first(name):
-    options = {} if name == "privsyn" else {"ablation": {"projection": "none"}}
+    options = {} if name == "privsyn" else {"projection": "none"}
     first = selected(finished(run(name, epsilon=100.0, **options)))
     assert set(first[:3]) == {(0, 1), (1, 2), (2, 3)}
 
@@ -153,7 +154,7 @@ def test_adaptive_selection_passes_over_what_the_chain_implies():
 
     With room for four pairs of 21, greedy takes a redundant one and leaves x4 and x5 unrelated.
     """
-    options = {"epsilon": 100.0, "ablation": {"projection": "none"}}
+    options = {"epsilon": 100.0, "projection": "none"}
     adaptive = finished(run("ada_fed_privsyn", fraction=4 / 21, every=1, **options))
     greedy = selected(finished(run("fed_privsyn", **options)))
     assert set(selected(adaptive)) == {(0, 1), (1, 2), (2, 3), (4, 5)}
@@ -179,7 +180,7 @@ def test_pairs_of_unequal_cost_stay_within_the_budget_of_all_pairs(rest):
     shape = (2, 24, 3, 30, 5, 2)
     rows = (rng.random((3000, 1)) ** 2 * np.array(shape)).astype(int)
     rows = np.where(rng.random((3000, 6)) < 0.8, rows, (rng.random((3000, 6)) * np.array(shape)).astype(int))
-    options = {"fraction": 0.5, "every": 2, "ablation": {"rest": rest}}
+    options = {"fraction": 0.5, "every": 2, "rest": rest}
     outcome = finished(run("ada_fed_privsyn", table_of(rows, shape), epsilon=3.0, **options))
     rho_3 = 0.4 * PrivacyBudget(3.0, DELTA).mu ** 2 / 2
     costs = [r.rho for r in releases(outcome, "measure")]
@@ -195,7 +196,7 @@ def test_what_a_selection_costs_decides_it_where_the_rest_is_unspent():
     """With costs fixed in advance a pair's noise does not fall when few are chosen: fewer pairs than with the rest."""
 
     def pairs(rest: str) -> int:
-        options = {"fraction": 1.0, "noise_weight": 16.0, "ablation": {"rest": rest}}
+        options = {"fraction": 1.0, "noise_weight": 16.0, "rest": rest}
         return len(selected(finished(run("ada_fed_privsyn", **options))))
 
     assert pairs("unspent") < pairs("remeasure")
@@ -217,11 +218,11 @@ def test_pairs_between_two_updates_are_asked_for_together(every):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["privsyn", *FEDERATED])
 def test_baselines_release_no_scores(name):
-    everything = finished(run(name, ablation={"select": "all"}))
+    everything = finished(run(name, select="all"))
     assert sorted(selected(everything)) == [(i, j) for i in range(7) for j in range(i + 1, 7)]
     numbers = set()
     for seed in range(4):
-        outcome = finished(run(name, ablation={"select": "random"}, nodes={"runtime": {"seed": seed}}))
+        outcome = finished(run(name, select="random", nodes={"runtime": {"seed": seed}}))
         numbers.add(len(selected(outcome)))
         assert not releases(outcome, "project") and not releases(outcome, "indif")
     assert len(numbers) > 1
@@ -269,9 +270,10 @@ def test_hundreds_of_clients_and_two(name):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("privsyn", {"ablation": {"select": "adaptive"}}, "select"),
-        ("privsyn", {"ablation": {"projection": "signs"}}, "projection"),
-        ("fed_privsyn", {"ablation": {"projection": "sign"}}, "projection"),
+        (VARIANTS["privsyn"], {"select": "adaptive"}, "select"),
+        (VARIANTS["privsyn"], {"projection": "signs"}, "projection"),
+        (VARIANTS["fed_privsyn"], {"projection": "sign"}, "projection"),
+        ("fed_privsyn", {"projection": "signs"}, "projection"),
         ("fed_privsyn", {"k": 0}, "k"),
         ("fed_privsyn", {"one_way_share": 0.5, "score_share": 0.5}, "must leave something for the pairs"),
         ("fed_privsyn", {"synthesizer": "gun"}, "synthesizer"),

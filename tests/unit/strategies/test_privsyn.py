@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from experiments.variants.privsyn import Even, Fixed
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import config_of, finished
@@ -49,7 +50,7 @@ def a_client(table: AwkwardTable = CHAIN) -> Any:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["server", "local", "distributed"])
-@pytest.mark.parametrize("options", [{}, {"ablation": {"select": "random"}}])
+@pytest.mark.parametrize("options", [{}, {"select": "random"}])
 def test_the_ledger_adds_up_to_the_budget(options, noise):
     assert_the_ledger_adds_up("privsyn", options, noise)
 
@@ -63,7 +64,7 @@ def test_pairs_of_other_sizes_get_other_noise_and_come_back_as_counts(norm, powe
     """
     rng = np.random.default_rng(1)
     table = table_of((rng.random((3000, 4)) ** 2 * (2, 24, 3, 30)).astype(int), (2, 24, 3, 30))
-    outcome = finished(run("fed_privsyn", table, penalty="cells", ablation={"select": "all", "norm": norm}))
+    outcome = finished(run("fed_privsyn", table, penalty="cells", select="all", norm=norm))
     pairs = [m for m in outcome.strategy.measurements if len(m.clique) == 2]
     exact = count(table.encode(), outcome.federation.domain, [m.clique for m in pairs])
     standard = np.concatenate([((m.values - e) / m.sigma).ravel() for m, e in zip(pairs, exact, strict=True)])
@@ -81,9 +82,7 @@ def test_ordered_attributes_are_measured_at_several_resolutions(noise):
     164 blocks: none is off by 6 of its standard deviations (chance 4e-7, and the seed is fixed), and they scatter by
     one of them on average, to 5 standard errors.
     """
-    outcome = finished(
-        run("fed_privsyn", NUMBERS, nodes={"aggregation": {"noise": noise}}, ablation={"rest": "unspent"})
-    )
+    outcome = finished(run("fed_privsyn", NUMBERS, nodes={"aggregation": {"noise": noise}}, rest="unspent"))
     assert outcome.federation.domain.ordered == {"u": 40, "v": 40}
     exact = dict(zip("uvw", count(NUMBERS.encode(), outcome.federation.domain, [("u",), ("v",), ("w",)]), strict=True))
     standard = []
@@ -105,7 +104,7 @@ def test_ranges_are_closer_than_from_cells_alone():
     exact = count(NUMBERS.encode(), NUMBERS.schema.domain, [("u",), ("v",)])
 
     def error(seed: int, one_way: str) -> float:
-        options = {"noise_weight": 1e6, "ablation": {"one_way": one_way, "rest": "unspent"}}
+        options = {"noise_weight": 1e6, "one_way": one_way, "rest": "unspent"}
         outcome = finished(run("fed_privsyn", NUMBERS, nodes={"runtime": {"seed": seed}}, **options))
         made = count(outcome.synthetic, NUMBERS.schema.domain, [("u",), ("v",)])
         return float(np.mean([np.abs(np.cumsum(a) - np.cumsum(b)).mean() for a, b in zip(made, exact, strict=True)]))
@@ -131,7 +130,7 @@ def test_one_way_marginals_that_are_measured_twice_count_twice(synthesizer):
 
 def test_a_budget_that_selects_nothing_improves_the_one_way_marginals():
     for rest, times in (("remeasure", 2), ("unspent", 1)):
-        outcome = finished(run("fed_privsyn", noise_weight=1e6, ablation={"rest": rest}))
+        outcome = finished(run("fed_privsyn", noise_weight=1e6, rest=rest))
         assert selected(outcome) == [] and len(releases(outcome, "one-way")) == times
         assert not releases(outcome, "measure")
 
@@ -292,7 +291,7 @@ def test_greedy_selection_against_brute_force(kind, seed):
     """Eight pairs: each step is the best of all next steps, and it stops when none helps. 24 instances."""
     rng = np.random.default_rng(seed)
     scores, unit = rng.random(8), rng.random(8) * rng.choice([0.05, 0.2, 0.6])
-    allocation = Allocation(unit, even=kind == "even", fixed=FIXED if kind == "fixed" else None)
+    allocation = {"cells": Allocation(unit), "even": Even(unit), "fixed": Fixed(unit, FIXED)}[kind]
     expected: list[int] = []
     while len(expected) < 6:
         error = total_error(expected, scores, unit, shares_of(kind, expected, unit))
@@ -322,14 +321,14 @@ def test_with_a_fixed_cost_per_pair_greedy_is_optimal(seed):
         (list(subset) for r in range(9) for subset in itertools.combinations(range(8), r)),
         key=lambda chosen: total_error(chosen, scores, unit, shares_of("fixed", chosen, unit)),
     )
-    assert sorted(choose_greedily(scores, Allocation(unit, fixed=FIXED), 8)) == best
+    assert sorted(choose_greedily(scores, Fixed(unit, FIXED), 8)) == best
 
 
-@pytest.mark.parametrize("even", [True, False])
-def test_costs_of_any_selection_stay_within_the_budget(even):
+@pytest.mark.parametrize("kind", [Even, Allocation])
+def test_costs_of_any_selection_stay_within_the_budget(kind):
     """Of all selections of at most three of eight pairs: within 1, reached by one, never above their shares."""
     unit = np.random.default_rng(4).random(8)
-    allocation = Allocation(unit, even=even)
+    allocation = kind(unit)
     costs = allocation.costs(3)
     subsets = [list(subset) for r in (1, 2, 3) for subset in itertools.combinations(range(8), r)]
     assert max(costs[subset].sum() for subset in subsets) == pytest.approx(1.0)
@@ -338,19 +337,18 @@ def test_costs_of_any_selection_stay_within_the_budget(even):
     assert allocation.costs(20).sum() == pytest.approx(1.0)  # there are only eight
 
 
-@pytest.mark.parametrize("even", [True, False])
-def test_greedy_comes_near_the_best_selection_of_a_shared_budget(even):
+@pytest.mark.parametrize(("kind", "dividing"), [("even", Even), ("cells", Allocation)])
+def test_greedy_comes_near_the_best_selection_of_a_shared_budget(kind, dividing):
     """20 instances of 8 pairs: never worse than 5% above the best of all 256 selections."""
     for seed in range(20):
         rng = np.random.default_rng(seed)
         scores, unit = rng.random(8), 0.3 * rng.random(8)
-        kind = "even" if even else "cells"
 
-        def error(chosen, scores=scores, unit=unit, kind=kind):
+        def error(chosen, scores=scores, unit=unit):
             return total_error(list(chosen), scores, unit, shares_of(kind, list(chosen), unit))
 
         best = min(error(subset) for r in range(9) for subset in itertools.combinations(range(8), r))
-        assert error(choose_greedily(scores, Allocation(unit, even=even), 8)) <= 1.05 * best
+        assert error(choose_greedily(scores, dividing(unit), 8)) <= 1.05 * best
 
 
 def test_nothing_is_chosen_where_noise_exceeds_every_dependency():
