@@ -49,6 +49,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/docs_lint.py
 
 format: setup
 	$(BIN)/ruff format .

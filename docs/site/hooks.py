@@ -1,8 +1,8 @@
 """Hooks of mkdocs: links that work on GitHub work on the site.
 
 A page of `docs/` may link a file of the repository outside of `docs/` (a configuration, an experiment, a source). The
-site gets a page for each file that is linked so, whatever that links in turn, and the links lead there. The first page
-of the site is the README. Notebooks become pages with their outputs. A stale figure says so. Nothing is fetched.
+site gets a page for each file that is linked so, whatever that links in turn, and the links lead there. Notebooks
+become pages with their outputs. A stale figure says so. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _made: dict[str, Path] = {}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the README, notebooks, and every file of the repository that a page links."""
+    """Adds notebooks, and every file of the repository that a page links."""
     _made.clear()
     pages = [Path(str(file.abs_src_path)) for file in files.documentation_pages()]
-    waiting = [ROOT / "README.md", *pages, *sorted(DOCS.glob("tutorials/*.ipynb"))]
+    waiting = [*pages, *sorted(DOCS.glob("tutorials/*.ipynb"))]
     seen: set[Path] = set()
     while waiting:
         path = waiting.pop()
@@ -114,8 +114,6 @@ def _place(path: Path) -> str:
     known = _in_docs(path)
     if known is not None:
         return known
-    if path == ROOT / "README.md":
-        return "index.md"
     if path.suffix == ".ipynb" and path.is_relative_to(DOCS):
         return path.relative_to(DOCS).as_posix() + ".md"
     name = path.relative_to(ROOT).as_posix()

@@ -1,161 +1,157 @@
-"""What the documentation says exists: links, commands, configurations, code, and every mechanism."""
+"""Lint of the docs finds planted mistakes, and shipped configurations are what the pages promise of them."""
 
 from __future__ import annotations
 
 import importlib.util
-import re
-import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+import docs_lint
 import pytest
-import yaml
 
 from fedsyn.config import RunConfig
 from fedsyn.loading import load_config
-from fedsyn.registry import MECHANISMS
-from fedsyn.table.schema import Schema
+from support.parsed import ROOT
 from support.typed_commands import parse
 
-ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted(
-    page for name in ("*.md", "docs/**/*.md", "experiments/**/*.md", "benchmarks/*.md") for page in ROOT.glob(name)
-)
-PRINTED = sorted((ROOT / "configs" / "printed").glob("*.yaml"))
-FILES = sorted([*(ROOT / "configs").glob("*.yaml"), *PRINTED])
-SCHEMAS = [path for path in FILES if "columns" in yaml.safe_load(path.read_text(encoding="utf-8"))]
-CONFIGS = [path for path in FILES if path not in SCHEMAS]
+MAKEFILE = "demo: setup\n\ttrue\n\ntest: setup\n\ttrue\n"
+README = "# One\n\n```sh\nmake demo    # first\nmake test\n```\n"
+CONFIG = (ROOT / "configs" / "demo.yaml").read_text(encoding="utf-8")
+EXPERIMENT = {
+    "README.md": "`python experiments/check.py small`",
+    "sweep.yaml": """\
+base:
+  mechanism: {name: aim, rounds: 2}
+  data: {source: synthfs, options: {rows: 400, clients: 4, features: 3}, bins: 4}
+  federation: {clients: 4, partition: native}
+  privacy: {epsilon: 1.0, delta: 1.0e-5}
+  workload: {degree: 2, size: 2}
+  evaluation: [workload_error]
+grid: {privacy.epsilon: [0.1, 100.0]}
+seeds: [0, 1, 2]
+""",
+    "expected.yaml": "values: [{where: {privacy.epsilon: 0.1}, metric: workload_error, expected: 1, tolerance: 1}]\n",
+}
+Write = Callable[..., Path]
 
 
-def name_of(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+@pytest.fixture
+def tree(tmp_path: Path) -> Write:
+    """A tree without a mistake, and `tree(NAME=TEXT)`, which writes files into it."""
+
+    def write(files: dict[str, str]) -> Path:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text, encoding="utf-8")
+        return tmp_path
+
+    write({"Makefile": MAKEFILE, "README.md": README, "CONTRIBUTING.md": "", "docs/index.md": "# Index\n"})
+    write({"mkdocs.yml": "nav: [index.md]\n", "configs/demo.yaml": CONFIG})
+    write({f"experiments/small/{name}": text for name, text in EXPERIMENT.items()})
+    write({"experiments/check.py": (ROOT / "experiments" / "check.py").read_text(encoding="utf-8")})
+    return write
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    """Fenced code blocks of a language."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+def found(check: Callable[[Path], object], root: Path) -> list[str]:
+    docs_lint.sweep_of.cache_clear()
+    docs_lint._read.cache_clear()
+    return [str(finding) for finding in check(root)]  # type: ignore[attr-defined]
 
 
-def anchors(page: Path) -> set[str]:
-    """Anchors of a page's headings, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+QUIET = [check for check in docs_lint.CHECKS if check is not docs_lint.mechanisms]  # the tree has none of them
 
 
-def own_configuration() -> str:
-    """A run.yaml as docs/running.md shows it."""
-    return blocks(ROOT / "docs" / "running.md", "yaml")[0]
+def test_a_tree_without_a_mistake_is_quiet(tree: Write) -> None:
+    assert [text for check in QUIET for text in found(check, tree({}))] == []
 
 
-def shell_lines(page: Path) -> list[str]:
-    """Command lines of a page's shell blocks: continuation lines joined, comments and variables left out."""
-    text = "\n".join(blocks(page, "sh")).replace("\\\n", " ")
-    words = (shlex.split(line, comments=True) for line in text.splitlines())
-    stripped = (list(_without_variables(line)) for line in words)
-    return [shlex.join(line) for line in stripped if line]
+PAGE = "docs/index.md"
+PLANTED = [
+    (docs_lint.links, PAGE, "# A\n\n[x](gone.md)", f"{PAGE}:3: the link gone.md leads nowhere"),
+    (docs_lint.links, PAGE, "# A\n[x](../../etc)", f"{PAGE}:2: the link ../../etc leads nowhere"),
+    (docs_lint.links, PAGE, "# A\n[x](#b)", f"{PAGE}:2: the link #b leads to no heading"),
+    (docs_lint.links, PAGE, "# A\n[x](../README.md#two)", f"{PAGE}:2: the link ../README.md#two leads to no heading"),
+    (docs_lint.code, PAGE, "\n```python\nx = 1\ny = = 2\n```\n", f"{PAGE}:4: Python does not compile: invalid syntax"),
+    (docs_lint.code, PAGE, "```yaml\na: [1\nb: 2\n```\n", f"{PAGE}:3: YAML cannot be read: "),
+    (docs_lint.commands, PAGE, "```sh\nmake tests\n```\n", f"{PAGE}:2: the Makefile has no target tests"),
+    (docs_lint.commands, PAGE, "```sh\nmake demo\nA=1 fedsyn rnu x\n```\n", f"{PAGE}:3: fedsyn rnu x: No such command"),
+    (docs_lint.commands, PAGE, "```sh\nfedsyn run configs/demo.yaml \\\n  --sett a=b\n```\n", f"{PAGE}:2: fedsyn run"),
+    (docs_lint.commands, PAGE, "```sh\nfedsyn run configs/absent.yaml\n```\n", "absent.yaml"),
+    (docs_lint.commands, PAGE, "```sh\nfedsyn run configs/demo.yaml --set privcay=1\n```\n", "did you mean 'privacy'"),
+    (docs_lint.headlines, PAGE, "# Two\n\n## One\n\n```sh\n# one\n```\n\n## one\n", f"{PAGE}:9: 'one' stands at"),
+    (docs_lint.headlines, PAGE, "**It is so.** A\n\n- **It is so.** B\n", f"{PAGE}:3: 'It is so.' stands at {PAGE}:1"),
+    (docs_lint.navigation, "docs/more.md", "# More\n", "docs/more.md:1: mkdocs.yml does not list this page"),
+    (docs_lint.first_commands, "README.md", "```sh\nmake test\n```\n", "README.md:1: its first two commands"),
+    (docs_lint.configurations, "configs/demo.yaml", CONFIG.replace("workload", "wrokload"), "did you mean 'workload'"),
+    (docs_lint.configurations, "configs/schema.yaml",
+     "columns: {age: {kind: integer, lower: 0, upper: 9, drafted: [lower]}}\n", "not approved"),
+    (docs_lint.mechanisms, "docs/mechanisms/aim.md", "# aim\n", "docs/mechanisms:1: there is no section 'mst'"),
+    (docs_lint.mechanisms, "docs/mechanisms/aim.md", "# aim\n", "configs:1: no configuration runs 'mst'"),
+    (docs_lint.mechanisms, "configs/printed/aim.yaml", CONFIG, "the section 'aim' does not link configs/"),
+    (docs_lint.installs, "docs/index.md", "\npip install 'fedsyn[fhe]'", "docs/index.md:2: "),
+    (docs_lint.installs, "deploy/a.service", "ExecStart=pip install fedsyn", "deploy/a.service:1: "),
+    (docs_lint.experiments, "experiments/other/README.md", "", "experiments/other:1: there is no expected.yaml"),
+    (docs_lint.experiments, "experiments/small/README.md", "", "experiments/small/README.md:1: it does not name"),
+    (docs_lint.experiments, "experiments/small/sweep.yaml", EXPERIMENT["sweep.yaml"].replace("1, 2]", "1]"),
+     "fewer than three seeds"),
+    (docs_lint.experiments, "experiments/small/sweep.yaml", EXPERIMENT["sweep.yaml"].replace("seeds: [0, 1, 2]", ""),
+     "fewer than three seeds, or one without"),
+    (docs_lint.experiments, "experiments/small/README.md", EXPERIMENT["README.md"] + " in /work/a", "a folder of one"),
+    (docs_lint.experiments, "experiments/small/sweep.yaml", "base: absent.yaml\n", "absent.yaml"),
+    (docs_lint.experiments, "experiments/small/expected.yaml",
+     EXPERIMENT["expected.yaml"].replace("workload_error", "nll"), "the sweep does not measure 'nll'"),
+    (docs_lint.experiments, "experiments/small/expected.yaml", EXPERIMENT["expected.yaml"].replace("0.1", "3.0"),
+     "no cell"),
+    (docs_lint.experiments, "experiments/small/expected.yaml",
+     EXPERIMENT["expected.yaml"].replace("tolerance: 1", "tolerance: 0"), "is not above 0"),
+    (docs_lint.experiments, "experiments/small/expected.yaml",
+     "claims: [{says: c, metric: workload_error, held: true, descending: [{privacy.epsilon: 0.1}]}]",
+     "the claim 'c' compares nothing"),
+    (docs_lint.experiments, "experiments/small/expected.yaml",
+     "claims: [{says: c, metric: workload_error, held: true,"
+     " descending: [{privacy.epsilon: 0.1}, {privacy.epsilon: 0.1}]}]",
+     "a claim compares a combination with itself"),
+    (docs_lint.experiments, "experiments/small/expected.yaml", "panels: [{metric: workload_error, x: privacy.epsilon}]",
+     "neither a value nor a claim"),
+]  # fmt: skip
 
 
-def _without_variables(words: list[str]) -> list[str]:
-    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
-        words = words[1:]
-    return words
+def test_planted_mistakes_are_found(tree: Write, tmp_path: Path) -> None:
+    good = {path: path.read_text(encoding="utf-8") for path in tree({}).rglob("*") if path.is_file()}
+    for check, name, text, words in PLANTED:
+        findings = found(check, tree({name: text}))
+        assert any(words in finding for finding in findings), f"{name}: {text!r}: {findings}"
+        if tmp_path / name in good:
+            tree({name: good[tmp_path / name]})
+        else:
+            (tmp_path / name).unlink()
+            if not any((tmp_path / name).parent.iterdir()):
+                (tmp_path / name).parent.rmdir()
 
 
-FEDSYN_LINES = sorted(
-    {line for page in PAGES for line in shell_lines(page) if line.split()[0] in ("fedsyn", ".venv/bin/fedsyn")}
-)
-
-
-def test_the_readme_starts_with_its_two_commands() -> None:
-    readme = ROOT / "README.md"
-    first = [line.split("#")[0].strip() for line in blocks(readme, "sh")[0].splitlines()]
-    assert first == ["make demo", "make test"]
-    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    made = {line.split()[1] for page in PAGES for line in shell_lines(page) if line.startswith("make ")}
-    assert {"demo", "test"} <= made <= set(targets)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_relative_links_lead_somewhere(page: Path) -> None:
-    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    for link in links:
-        if re.match(r"[a-z]+:", link):
-            continue
-        target, _, anchor = link.partition("#")
-        path = (page.parent / target).resolve() if target else page
-        assert path.exists(), f"{page.name}: {link}"
-        assert path.is_relative_to(ROOT), f"{page.name}: {link}"
-        if anchor:
-            assert anchor in anchors(path), f"{page.name}: {link} has no such heading"
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_code_blocks_compile(page: Path) -> None:
-    for code in blocks(page, "python"):
-        compile(code, page.name, "exec")
-    for text in blocks(page, "yaml"):
-        yaml.safe_load(text)
-
-
-def test_there_are_commands_to_check() -> None:
-    assert any(line.startswith("fedsyn run configs/") for line in FEDSYN_LINES)
+def test_lint_reads_what_there_is_to_read() -> None:
+    typed = [words for page in docs_lint.pages(ROOT) for _, words in page.commands()]
+    assert len([words for words in typed if words[:2] == ["fedsyn", "run"] and words[2].startswith("configs/")]) >= 3
+    assert {"demo", "test"} <= {words[1] for words in typed if words[0] == "make"}
+    configs, schemas = docs_lint.shipped(ROOT)
+    assert len(configs) > 20 and schemas
+    assert len(list((ROOT / "experiments").glob("*/expected.yaml"))) >= 15
     with pytest.raises(click.UsageError):
         parse("fedsyn run configs/demo.yaml --no-such-option")
-    with pytest.raises(click.UsageError):
-        parse("fedsyn no-such-command")
 
 
-@pytest.mark.parametrize("line", FEDSYN_LINES)
-def test_documented_commands_parse(line: str, tmp_path: Path) -> None:
-    context = parse(line)
-    file = context.params.get("config")
-    if file is None:
-        return
-    path = ROOT / file
-    if not str(file).startswith("configs/"):  # the reader's own run.yaml
-        path = tmp_path / "run.yaml"
-        path.write_text(own_configuration(), encoding="utf-8")
-    load_config(path, context.params.get("set_") or ())
+def test_configurations_survive_saving(tmp_path: Path) -> None:
+    for path in docs_lint.shipped(ROOT)[0]:
+        config = load_config(path)
+        config.save(tmp_path / "again.yaml")
+        assert isinstance(config, RunConfig) and load_config(tmp_path / "again.yaml") == config, path.name
 
 
-def test_the_configuration_of_running_is_one(tmp_path: Path) -> None:
-    path = tmp_path / "run.yaml"
-    path.write_text(own_configuration(), encoding="utf-8")
-    assert load_config(path).runtime.seed is None
-
-
-@pytest.mark.parametrize("path", CONFIGS, ids=name_of)
-def test_configurations_parse_and_survive_saving(path: Path, tmp_path: Path) -> None:
-    config = load_config(path)
-    config.save(tmp_path / "again.yaml")
-    assert isinstance(config, RunConfig) and load_config(tmp_path / "again.yaml") == config
-
-
-@pytest.mark.parametrize("path", SCHEMAS, ids=name_of)
-def test_example_schemas_are_usable_as_they_are(path: Path) -> None:
-    Schema.load(path).require_approved()
-
-
-def mechanism_sections() -> dict[str, str]:
-    """The section of each mechanism on its family's page; options are in docs/reference/options.md."""
-    text = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "mechanisms").glob("*.md"))
-    return dict(re.findall(r"^##? (\w+)\n(.*?)(?=^##? \w+\n|\Z)", text, re.MULTILINE | re.DOTALL))
-
-
-def test_every_mechanism_is_described_and_configured() -> None:
-    sections = mechanism_sections()
-    configured = {load_config(path).mechanism.name for path in CONFIGS}
-    for name, entry in MECHANISMS.items():
-        if entry.strategy.startswith("fedsyn.plugins.strategies."):  # not those that another test registers
-            assert name in sections, f"docs/mechanisms has no section '{name}'"
-            assert name in configured, f"no configuration in configs/ runs '{name}'"
-
-
-def test_what_is_printed_is_named_where_its_mechanism_is_described() -> None:
-    sections = mechanism_sections()
-    for path in PRINTED:
-        assert f"(../../{name_of(path)})" in sections[path.stem], f"docs/mechanisms does not link {name_of(path)}"
+def test_the_configuration_of_running_has_no_seed(tmp_path: Path) -> None:
+    shown = next(iter(docs_lint.Page(ROOT, ROOT / "docs" / "running.md").blocks("yaml")))
+    (tmp_path / "run.yaml").write_text(shown.text, encoding="utf-8")
+    assert load_config(tmp_path / "run.yaml").runtime.seed is None
 
 
 def test_the_shipped_deployment_is_private_and_asks_for_no_metric() -> None:
@@ -172,28 +168,3 @@ def test_what_a_benchmark_compares_are_configurations(benchmark: str, settings: 
     spec.loader.exec_module(module)
     compared = [load_config(module.CONFIG, sets) for sets in getattr(module, settings)]
     assert len({config.sha256 for config in compared}) == len(compared) > 10
-
-
-def test_nobody_is_told_to_install_fedsyn_by_its_name() -> None:
-    """Whoever registers that name on a package index runs code beside all rows: a file is named, with its hash."""
-    by_name = re.compile(r"pip install[^`\n]*[ '\"]fedsyn(?![-\w./])|\bfedsyn\[")
-    assert all(by_name.search(f"{start}fedsyn{end}") for start, end in (("pip install ", ""), ("install ", "[fhe]")))
-    folders = (
-        "docs",
-        "fedsyn",
-        "strategies",
-        "clients",
-        "partitioners",
-        "configs",
-        "experiments",
-        "benchmarks",
-        "deploy",
-    )
-    files = [path for folder in folders for path in (ROOT / folder).rglob("*")]
-    files += [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "Makefile")]
-    read = [
-        path for path in files if path.suffix in (".md", ".py", ".yaml", ".ipynb", ".service", "") and path.is_file()
-    ]
-    assert len(read) > 500
-    told = [f"{p.relative_to(ROOT)}: {found[0]}" for p in read for found in by_name.finditer(p.read_text("utf-8"))]
-    assert told == []
