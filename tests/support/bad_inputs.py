@@ -10,9 +10,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,7 @@ _INTERNALS = re.compile(
 _LONGEST = 700
 
 Content = str | bytes | Callable[[Path], object]
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def rows(count: int = 60) -> pd.DataFrame:
 
 def furnish(folder: Path) -> None:
     """A folder with rows.csv, schema.yaml and run.yaml, which run."""
+    folder.mkdir(exist_ok=True)
     rows().to_csv(folder / "rows.csv", index=False)
     (folder / "schema.yaml").write_text(SCHEMA, encoding="utf-8")
     (folder / "run.yaml").write_text(CONFIG, encoding="utf-8")
@@ -120,7 +123,15 @@ def contents(folder: Path) -> dict[str, str]:
     return found
 
 
-Try = Callable[[Bad], None]
+Try = Callable[[Iterable[Bad]], None]
+
+
+def by_kind(rows: Iterable[Row], kind: Callable[[Row], str]) -> dict[str, list[Row]]:
+    """The rows of a table of cases, by kind: one test for each."""
+    kinds: dict[str, list[Row]] = {}
+    for row in rows:
+        kinds.setdefault(kind(row), []).append(row)
+    return kinds
 
 
 def call(typed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str, str]:
@@ -133,8 +144,8 @@ def call(typed: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     return int(ended.value.code or 0), printed.out, printed.err
 
 
-def check(case: Bad, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exit code 2, one sentence with the words of the case, no cell of a table; and the folder is as it was."""
+def check(case: Bad, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """Exit code 2, one sentence (returned) with the words of the case, no cell of a table; the folder is as it was."""
     put(folder, case.files)
     before = contents(folder)
     code, out, err = call(case.typed, capsys, monkeypatch)
@@ -150,3 +161,29 @@ def check(case: Bad, folder: Path, capsys: pytest.CaptureFixture[str], monkeypat
         assert secret not in out + err
     assert out == "", out
     assert contents(folder) == before  # no run directory, no ledger, no draft: nothing was spent or replaced
+    return last
+
+
+def check_each(
+    cases: Iterable[Bad],
+    folder: Path,
+    furnished: Callable[[Path], object],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Checks every case in a folder of its own and fails with all that is wrong.
+
+    Args:
+        folder: in which the folders are made.
+        furnished: makes a case's folder as it is before the case's files are put there.
+    """
+    failures = []
+    for number, case in enumerate(cases):
+        place = folder / f"case-{number}"
+        furnished(place)
+        monkeypatch.chdir(place)
+        try:
+            check(case, place, capsys, monkeypatch)
+        except (Exception, pytest.fail.Exception) as error:
+            failures.append(f"{case.name}: {type(error).__name__}: {error}")
+    assert not failures, "\n".join(failures)

@@ -8,12 +8,16 @@ import pickle
 import shutil
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
+import typer
 
-from support.bad_inputs import SCHEMA, SECRETS, Bad, Content, bad, call, check, furnish, rows
+from fedsyn.front import cli
+from support.bad_inputs import SCHEMA, SECRETS, Bad, Content, bad, by_kind, call, check_each, furnish, rows
 
 
 def damaged(name: str, change: Callable[[bytes], bytes]) -> Content:
@@ -234,14 +238,19 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def command_of(case: Bad) -> str:
+    """The command that a case types, if there is one of that name."""
+    word = case.typed.partition(" ")[0]
+    commands = typer.main.get_command(cli.app)
+    assert isinstance(commands, click.Group)
+    return word if word in commands.commands else "none"
+
+
+@pytest.mark.parametrize("cases", by_kind(CASES, command_of).values(), ids=by_kind(CASES, command_of))
 def test_a_command_that_is_typed_wrongly(
-    case: Bad, done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    cases: list[Bad], done: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "newcomer"
-    shutil.copytree(done, folder)
-    monkeypatch.chdir(folder)
-    check(case, folder, capsys, monkeypatch)
+    check_each(cases, tmp_path, partial(shutil.copytree, done), capsys, monkeypatch)
 
 
 # What nobody foresaw --------------------------------------------------------------------------------------------------
@@ -319,12 +328,3 @@ def test_an_interrupted_run_says_what_it_has_cost(
     assert code == 130
     said = f"epsilon {epsilon:.4g} is spent, by its ledger; a simulation starts again, with --force"
     assert epsilon > 0 and err.endswith(f"{said}\ninterrupted\n")
-
-
-def test_there_are_as_many_cases_as_were_promised() -> None:
-    import test_bad_configs as configs
-    import test_bad_files as files
-    import test_bad_schemas as schemas
-
-    tables = [CASES, configs.SETS, configs.FILES, schemas.COLUMNS, schemas.CONSTRAINTS, schemas.FILES, files.TABLES]
-    assert sum(map(len, [*tables, files.OPTIONS])) >= 120

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support.bad_inputs import Content, Try, bad, check, furnish, rows
+from support.bad_inputs import Content, Try, bad, by_kind, check_each, furnish, rows
 
 CSV = rows().to_csv(index=False)
 
@@ -146,19 +146,22 @@ OPTIONS = [
 
 @pytest.fixture
 def attempt(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Try:
-    furnish(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return lambda case: check(case, tmp_path, capsys, monkeypatch)
+    return lambda cases: check_each(cases, tmp_path, furnish, capsys, monkeypatch)
 
 
-@pytest.mark.parametrize(("name", "content", "says"), TABLES, ids=[f"{at}-{one[0]}" for at, one in enumerate(TABLES)])
-def test_a_table_that_is_none(name: str, content: Content, says: tuple[str, ...], attempt: Try) -> None:
-    attempt(bad(f"schema draft {name}", *says, files={name: content}))
+def ending_of(table: tuple[str, Content, tuple[str, ...]]) -> str:
+    """What the name of a table's file ends in."""
+    return table[0].removeprefix("t") or "nothing"
 
 
-@pytest.mark.parametrize("said", OPTIONS, ids=lambda said: said[0])
-def test_a_table_that_is_named_wrongly(said: tuple[str, ...], attempt: Try) -> None:
+@pytest.mark.parametrize("cases", by_kind(TABLES, ending_of).values(), ids=by_kind(TABLES, ending_of))
+def test_a_table_that_is_none(cases: list[tuple[str, Content, tuple[str, ...]]], attempt: Try) -> None:
+    attempt(bad(f"schema draft {name}", *says, files={name: content}) for name, content, says in cases)
+
+
+def test_a_table_that_is_named_wrongly(attempt: Try) -> None:
     files: dict[str, Content] = {"semi.csv": CSV.replace(",", ";")}
-    if "book" in said[0]:
-        files["book.xlsx"] = lambda path: path.write_bytes(excel(one=rows(), two=rows()))
-    attempt(bad(f"schema draft {said[0]}", *said[1:], files=files))
+    book: dict[str, Content] = {"book.xlsx": lambda path: path.write_bytes(excel(one=rows(), two=rows()))}
+    attempt(
+        bad(f"schema draft {typed}", *says, files=files | (book if "book" in typed else {})) for typed, *says in OPTIONS
+    )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from support.bad_inputs import SCHEMA, Content, Try, bad, check, furnish
+from support.bad_inputs import SCHEMA, Bad, Content, Try, bad, by_kind, check_each, furnish
 
 #: A column in place of `age`, and the words of the answer.
 COLUMNS = [
@@ -113,25 +114,27 @@ FILES: list[tuple[Content, *tuple[str, ...]]] = [
 
 @pytest.fixture
 def attempt(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Try:
-    furnish(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return lambda case: check(case, tmp_path, capsys, monkeypatch)
+    return lambda cases: check_each(cases, tmp_path, furnish, capsys, monkeypatch)
 
 
-def run_with(attempt: Try, schema: Content, *says: str) -> None:
-    attempt(bad("run run.yaml --out out --set data.schema=bad.yaml", *says, files={"bad.yaml": schema}))
+def run_with(schema: Content, *says: str) -> Bad:
+    return bad("run run.yaml --out out --set data.schema=bad.yaml", *says, files={"bad.yaml": schema})
 
 
-@pytest.mark.parametrize("said", COLUMNS, ids=lambda said: said[0])
-def test_a_column_that_cannot_be(said: tuple[str, ...], attempt: Try) -> None:
-    run_with(attempt, SCHEMA.replace("{kind: integer, lower: 18, upper: 90, bins: 4}", said[0]), *said[1:])
+def kind_of(said: tuple[str, ...]) -> str:
+    """The kind that a column claims to have."""
+    return kind[1] if (kind := re.match(r"\{kind: (\w+)", said[0])) else "none"
 
 
-@pytest.mark.parametrize("said", CONSTRAINTS, ids=lambda said: said[0])
-def test_a_constraint_that_cannot_be(said: tuple[str, ...], attempt: Try) -> None:
-    run_with(attempt, f"{SCHEMA}constraints: {said[0]}\n", *said[1:])
+@pytest.mark.parametrize("cases", by_kind(COLUMNS, kind_of).values(), ids=by_kind(COLUMNS, kind_of))
+def test_a_column_that_cannot_be(cases: list[tuple[str, ...]], attempt: Try) -> None:
+    age = "{kind: integer, lower: 18, upper: 90, bins: 4}"
+    attempt(run_with(SCHEMA.replace(age, column), *says) for column, *says in cases)
 
 
-@pytest.mark.parametrize("said", FILES, ids=range(len(FILES)))
-def test_a_schema_that_is_written_wrongly(said: tuple[Content, *tuple[str, ...]], attempt: Try) -> None:
-    run_with(attempt, *said)
+def test_a_constraint_that_cannot_be(attempt: Try) -> None:
+    attempt(run_with(f"{SCHEMA}constraints: {constraint}\n", *says) for constraint, *says in CONSTRAINTS)
+
+
+def test_a_schema_that_is_written_wrongly(attempt: Try) -> None:
+    attempt(run_with(*said) for said in FILES)
