@@ -90,7 +90,6 @@ SETS = [
     ("inference.solver=mirror_descent", "solver is no longer an option"),
     ("inference.max_pass_cost=10", "max_pass_cost is no longer an option: it is called max_message_passing_cost"),
     ("inference.until_noise=true", "until_noise is no longer an option: it is called stop_at_noise_level"),
-    ("mechanism={name: aim, ratio: 0.5}", "ratio is no longer an option: it is called measure_fraction"),
     ("inference.max_cells=0", "inference.max_cells", "greater than or equal to 1"),
     ("inference.iterations=0", "inference.iterations", "greater than or equal to 1"),
     ("synthesis.rows=0", "synthesis.rows", "greater than or equal to 1"),
