@@ -1,4 +1,4 @@
-"""Sentences that a native engineer stumbles over: CONTRIBUTING.md has them beside better ones.
+"""Sentences and names that a native engineer stumbles over; CONTRIBUTING.md has the rules.
 
 Read are the pages, and of the sources the first line of each docstring and every other string: errors and help of the
 command line among them.
@@ -13,17 +13,49 @@ from pathlib import Path
 
 import pytest
 
-from support.parsed import nodes_of
+from support.parsed import nodes_of, sources
 
 pytestmark = pytest.mark.xdist_group("sources")  # on one worker, which parses them once
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("fedsyn", "strategies", "clients", "partitioners", "benchmarks")
 PAGES = ("README.md", "SECURITY.md", "docs/*.md", "docs/mechanisms/*.md", "docs/tutorials/*.md", "experiments/**/*.md")
 
+#: How no docstring opens: it starts with a verb in the third person or a noun phrase. Its first line is short.
+CLAUSES = "That What Whether How Where Who Whom Whose Which When Of By From As At The_same Its Their Those"
+OPENER = re.compile(rf"^(?:{'|'.join(CLAUSES.split())})\b".replace("_", " "))
+MOST_WORDS = 12
+#: Names that say nothing of the thing that a parameter holds.
+EMPTY_NAMES = {"own", "told", "said", "found", "kept", "made", "given", "asked"}
 #: What only the first line of a docstring must not do, and what no sentence must say.
 FIRST_LINES = {
     "Of ...": r"^Of\b",
     "; XError if": r"[;,:] [A-Z]\w+(?:Error|Exceeded)\w* (?:if|where)\b",
+}
+#: What there still is of each, by folder. A count is only ever lowered.
+KNOWN: dict[str, dict[str, int]] = {
+    "clients": {"openers": 15, "long": 117, "names": 1},
+    "fedsyn": {"openers": 16, "long": 53, "names": 6},
+    "fedsyn/aggregation": {"openers": 31, "long": 86, "names": 6},
+    "fedsyn/crypto": {"names": 8},
+    "fedsyn/deploy": {"openers": 22, "long": 46, "names": 3},
+    "fedsyn/evaluation": {"openers": 82, "long": 248, "names": 31},
+    "fedsyn/flower": {"openers": 33, "long": 104, "names": 11},
+    "fedsyn/front": {"openers": 59, "long": 205, "names": 20},
+    "fedsyn/inference": {"openers": 51, "long": 215, "names": 14},
+    "fedsyn/keys": {"names": 3},
+    "fedsyn/ledgers": {"openers": 23, "long": 70, "names": 1},
+    "fedsyn/node": {"openers": 26, "long": 63, "names": 2},
+    "fedsyn/plugins": {"long": 1},
+    "fedsyn/privacy": {"openers": 24, "long": 109, "names": 4},
+    "fedsyn/private_bins": {"openers": 8, "long": 28, "names": 2},
+    "fedsyn/protocol": {"openers": 56, "long": 176, "names": 12},
+    "fedsyn/runs": {"openers": 45, "long": 150, "names": 21},
+    "fedsyn/selection": {"openers": 26, "long": 124, "names": 5},
+    "fedsyn/stores": {"openers": 59, "long": 159, "names": 21},
+    "fedsyn/sweep": {"openers": 11, "long": 35},
+    "fedsyn/table": {"openers": 98, "long": 401, "names": 37},
+    "fedsyn/wire": {"openers": 17, "long": 35, "names": 1},
+    "strategies": {"openers": 15, "long": 119, "names": 2},
 }
 ANYWHERE = {
     "At which.": r"\bAt which\.",
@@ -61,6 +93,63 @@ def sentences() -> Iterator[tuple[str, str, bool]]:
             if "plugins" not in path.relative_to(ROOT).parts:  # links to the other folders
                 for text, first in strings(path.read_text(encoding="utf-8")):
                     yield folder, text, first
+
+
+# First lines and names -----------------------------------------------------------------------------------------------
+
+
+def folder_of(path: str) -> str:
+    """The folder of the product that a file stands in: a top folder of fedsyn, a folder of plug-ins, or `fedsyn`."""
+    first, *rest = path.split("/")
+    return f"{first}/{rest[0]}" if first == "fedsyn" and len(rest) > 1 else first
+
+
+def clumsy(source: str) -> Iterator[tuple[str, int, str]]:
+    """Yields (kind, line, text) of clumsy first lines and of parameters with empty names."""
+    for node in nodes_of(source):
+        documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if documented and (text := ast.get_docstring(node)):
+            first, line = text.splitlines()[0], node.body[0].lineno
+            if OPENER.match(first):
+                yield "openers", line, first
+            if len(first.split()) > MOST_WORDS:
+                yield "long", line, first
+        if isinstance(node, ast.arg) and node.arg in EMPTY_NAMES:
+            yield "names", node.lineno, node.arg
+
+
+def offenders() -> dict[str, dict[str, list[str]]]:
+    """For each folder and kind, the places of what is clumsy."""
+    places: dict[str, dict[str, list[str]]] = {}
+    for path, text in sources().items():
+        for kind, line, words in clumsy(text):
+            places.setdefault(folder_of(path), {}).setdefault(kind, []).append(f"{path}:{line}: {words}")
+    return places
+
+
+@pytest.mark.parametrize("kind", ["openers", "long", "names"])
+def test_first_lines_and_names_are_plain(kind: str) -> None:
+    more = [
+        f"{folder}: {len(lines)}, allowed are {KNOWN.get(folder, {}).get(kind, 0)}\n" + "\n".join(lines)
+        for folder, kinds in sorted(offenders().items())
+        if len(lines := kinds.get(kind, [])) > KNOWN.get(folder, {}).get(kind, 0)
+    ]
+    assert not more, "CONTRIBUTING.md, Words:\n" + "\n".join(more)
+
+
+def test_a_planted_first_line_is_found() -> None:
+    planted = (
+        '"""Whether it is."""\n\n\nclass A:\n    """Reads a card."""\n\n    def f(self, found, *told, made=1):\n'
+        '        """Reads one card after the other, and then all that are left of them again."""\n'
+        '        own = "What it says"\n'
+    )
+    hits = [(kind, line) for kind, line, _ in clumsy(planted)]
+    assert sorted(hits) == [("long", 8), ("names", 7), ("names", 7), ("names", 7), ("openers", 1)]
+    assert folder_of("fedsyn/table/schema/model.py") == "fedsyn/table" and folder_of("fedsyn/files.py") == "fedsyn"
+    assert not OPENER.match("Ofsted's table") and OPENER.match("The same again")
+
+
+# Phrases -------------------------------------------------------------------------------------------------------------
 
 
 def test_no_sentence_has_such_a_phrase() -> None:
