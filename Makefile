@@ -29,10 +29,10 @@ $(STAMP): pyproject.toml
 demo: setup
 	$(BIN)/fedsyn demo
 
-# The working loop, a minute: what ruff and mypy say, and the quick tests of the rooms that all others stand on.
-# ROOM=inference: that room's tests instead.
+# The working loop, a minute: what ruff and mypy say, and the quick tests of the folders that all others stand on.
+# FOLDER=inference: the tests of tests/unit/inference instead.
 check: lint
-	$(BIN)/python $(if $(ROOM),-m pytest tests/unit/$(ROOM) -n 2 --dist loadgroup,tests/shards.py check)
+	$(BIN)/python $(if $(FOLDER),-m pytest tests/unit/$(FOLDER) -n 2 --dist loadgroup,tests/shards.py check)
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

@@ -3,7 +3,7 @@
     python tests/planted_faults.py [NAME ...] [--whole] [-- PYTEST OPTIONS ...]
 
 A fault is a text of one file and what stands in its place, so it depends on no line number; where the text is gone,
-the fault is refused in one sentence and has to be planted anew. Each is looked for by the tests of its own room, to the
+the fault is refused in one sentence and has to be planted anew. Each is looked for by the tests of its folder, to the
 first failure; `--whole` runs every default test instead. Exits with 1 if a fault was not found.
 """
 

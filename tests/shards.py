@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARDS = ROOT / "claims" / "shards.yaml"
 MOST = 20  # minutes
 
-#: What `make check` runs: the arrows, the words, and the rooms that everything else stands on.
+#: What `make check` runs: the arrows, the words, and the folders that everything else stands on.
 CHECK = (
     "unit/test_arrows.py",
     "unit/test_wording.py",

@@ -290,3 +290,15 @@ def test_a_length_needs_a_reason_and_a_reason_a_length() -> None:
     with pytest.raises(AssertionError, match=r"take their reasons out: fedsyn/c\.py"):
         check_lengths({}, {"fedsyn/c.py": "one table"}, 600)
     check_lengths({"fedsyn/a.py": 601}, {"fedsyn/a.py": "one table"}, 600)
+
+
+def test_what_tests_share_stands_in_one_folder() -> None:
+    """Beside tests there are programs, at the top, and the modules of tests/support."""
+    tests = ROOT / "tests"
+    programs = {"conftest.py", "docs_lint.py", "flower_minors.py", "planted_faults.py", "shards.py"}
+    others = {
+        path.relative_to(tests).as_posix()
+        for path in tests.rglob("*.py")
+        if not path.name.startswith("test_") and path.parent != tests / "support"
+    }
+    assert others == programs
