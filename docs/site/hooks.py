@@ -79,7 +79,7 @@ def _links(path: Path) -> list[str]:
         found.extend(match[2] for pattern in (_LINK, _IMAGE) for match in pattern.finditer(text))
         return text
 
-    if path.suffix in (".md", ".ipynb"):
+    if path.is_dir() or path.suffix in (".md", ".ipynb"):
         _outside_fences(_text(path), note)
     return found
 
