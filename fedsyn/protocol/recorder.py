@@ -276,15 +276,14 @@ def read_answer(written: Entry) -> dict[int, Reply] | Summed:
 
 def written_round(record: RoundRecord, costs: RoundCosts) -> dict[str, Any]:
     """The round's record and costs as they are after a request."""
-    facts = {**vars(record), "dropped": [list(item) for item in record.dropped.items()]}
-    return {"record": facts, "costs": dict(vars(costs))}
+    return {"record": record.to_dict(), "costs": dict(vars(costs))}
 
 
 def read_round(entry: Entry, record: RoundRecord, costs: RoundCosts) -> None:
     """Makes record and costs what they were; a sum under way writes into `dropped` and `notes`, which stay the same."""
-    dropped, notes, facts = record.dropped, record.notes, dict(entry["record"])
+    dropped, notes, written = record.dropped, record.notes, RoundRecord.read(entry["record"])
     dropped.clear()
-    dropped.update((int(k), reason) for k, reason in facts["dropped"])
-    notes[:] = facts["notes"]
-    vars(record).update({**facts, "dropped": dropped, "notes": notes})
+    dropped.update(written.dropped)
+    notes[:] = written.notes
+    vars(record).update({**vars(written), "dropped": dropped, "notes": notes})
     vars(costs).update(entry["costs"])
