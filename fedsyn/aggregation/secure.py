@@ -198,10 +198,7 @@ class SecureAggregation(Aggregation):
         kept = yield from self._ready(whole, limits)
         self._served += 1
         committee, dealt = kept.committee, wire.write_flags(kept.dealt)
-        keys, about = (
-            (committee.enrolled, kept.transcript, dealt.tobytes()),
-            (whole.name, whole.record.round),
-        )
+        keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.record.round)
         facts = _facts_of(self._shares, committee.setup, keys, kept.epoch, about, whole.spec, tuple(whole.asked.cohort))
         for partition in set(whole.asked.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
             if partition not in whole.record.dropped:  # whose refusal says why

@@ -6,8 +6,9 @@ messages; a Grid without messages (`fedsyn.flower.grid`), or with more patience 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -22,15 +23,16 @@ TRAIN = "train"
 Requests = Iterable[tuple[int, DirectRequest]]  # node id, and what it is asked
 
 
-class Answer(Protocol):
-    """One node's reply, unread."""
+class Answer(NamedTuple):
+    """One node's reply, unread.
 
-    @property
-    def size(self) -> int:
-        """Bytes of the message that brought it, or would have."""
+    Attributes:
+        size: bytes of the message that brought it, or would have.
+        read: returns arrays and scalars; raises ProtocolError if they cannot be used.
+    """
 
-    def read(self) -> tuple[list[npt.NDArray[Any]], Mapping[str, Any]]:
-        """Return arrays and scalars. Raises ProtocolError if they cannot be used."""
+    size: int
+    read: Callable[[], tuple[list[npt.NDArray[Any]], Mapping[str, Any]]]
 
 
 @runtime_checkable
@@ -82,7 +84,7 @@ class MessageGrid:
                 if reply is None or (reply.has_error() and reply.error.code in GONE):
                     yield self.silence(node, envelope.request, timeout, reply)
                 else:
-                    yield _Received(reply)
+                    yield Answer(content_bytes(reply.content) if reply.has_content() else 0, partial(read_reply, reply))
 
     def _delivered(
         self, envelope: Envelope, block: list[tuple[int, DirectRequest]], timeout: float
@@ -125,20 +127,6 @@ def node_grid(grid: Grid) -> NodeGrid:
 def late(request: str, timeout: float) -> Refusal:
     """Return the refusal of a client whose reply did not come in time."""
     return Refusal(Kind.SLOW, f"no reply to '{request}' within {timeout:g} s")
-
-
-class _Received:
-    """A reply that a message brought."""
-
-    def __init__(self, message: Message) -> None:
-        self._message = message
-
-    @property
-    def size(self) -> int:
-        return content_bytes(self._message.content) if self._message.has_content() else 0
-
-    def read(self) -> tuple[list[npt.NDArray[Any]], Mapping[str, Any]]:
-        return read_reply(self._message)
 
 
 def _contents(block: list[tuple[int, DirectRequest]]) -> Iterator[tuple[int, RecordDict]]:

@@ -129,8 +129,8 @@ class InProcessGrid(MessageGrid, Grid):
         if not self.is_direct:
             yield from super().ask(envelope, requests, timeout)
             return
-        for answer in self.called(requests):
-            yield answer if answer.seconds <= timeout else late(envelope.request, timeout)
+        for reply in self.called(requests):
+            yield Answer(reply.size, reply.read) if reply.seconds <= timeout else late(envelope.request, timeout)
 
     def called(self, requests: Requests) -> Iterator[DirectReply]:
         """Call clients without messages; requests are taken, and answers given, one after the other."""

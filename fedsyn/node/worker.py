@@ -45,6 +45,8 @@ from fedsyn.wire.refusals import Kind, Refusal
 
 _log = logging.getLogger("fedsyn.node")
 _PR_SET_PDEATHSIG = 1
+_UNREAD = Refusal(Kind.BROKEN, "this node could not read its table as the run needs it")
+_TOO_LONG = Refusal(Kind.BROKEN, f"the reply is larger than {MOST_MESSAGE} bytes")
 
 
 def preload() -> None:
@@ -89,9 +91,7 @@ class Worker:
             if not self._read(Encoding.read(header_back["needs"])):
                 header = {**header, "reads": True}  # in vain, but the reason is then the task's to tell
         else:
-            header_back, blobs_back = failed(
-                Refusal(Kind.BROKEN, "this node could not read its table as the run needs it")
-            )
+            header_back, blobs_back = failed(_UNREAD)
         self._catch_up()
         return header_back, blobs_back
 
@@ -170,9 +170,7 @@ class Worker:
             log_failure(_log, "a request could not be read", error)
             return failed(Refusal(Kind.PROTOCOL, "the request is malformed"))
         answer = packed(reply)
-        return (
-            answer if fits(*answer) else failed(Refusal(Kind.BROKEN, f"the reply is larger than {MOST_MESSAGE} bytes"))
-        )
+        return answer if fits(*answer) else failed(_TOO_LONG)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -18,10 +18,9 @@ import numpy as np
 from fedsyn.aggregation.base import Enough, Forming, ServerSum
 from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.flower import Grid
+from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Message, MetricRecord, Strategy
 from fedsyn.flower.asking import NodeGrid, node_grid
 from fedsyn.flower.direct import chunks
-from fedsyn.flower.loop import OwnLoop
 from fedsyn.privacy import Ledger, Release, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
@@ -46,6 +45,37 @@ Steps = Generator[Yielded, Any, Any]
 Parsed = TypeVar("Parsed")
 # Deals that a store is handed at a time: an in-process federation has no more of them in memory.
 _BLOCK = 1024
+
+
+class OwnLoop(Strategy):
+    """A Flower `Strategy` whose hooks do nothing.
+
+    A round of a mechanism is several exchanges, each with its own messages, so a subclass replaces `start` as a whole.
+    """
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nothing: a mechanism's messages are made by its exchanges."""
+        return []
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Nothing: replies are read by the exchange that asked for them."""
+        return None, None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """No evaluation on clients: it would be a release of its own."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return None
+
+    def summary(self) -> None:
+        """Nothing is logged: the statement and the settings stand in the run's ledger and configuration."""
 
 
 class Driver(OwnLoop):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 
 from fedsyn.aggregation.base import Enough
@@ -14,7 +14,7 @@ from fedsyn.flower.direct import DirectRequest
 from fedsyn.protocol.record import Missing, RoundCosts, Waiting, few, who
 from fedsyn.protocol.waiting import Announce
 from fedsyn.wire.envelope import Arrays, Envelope, Reply
-from fedsyn.wire.refusals import Kind, Refusal, answer_of
+from fedsyn.wire.refusals import PASSING, Kind, Refusal, answer_of
 
 #: Seconds until those that are missing are asked again: at first, and at most.
 PAUSE, LONGEST = 5.0, 60.0
@@ -111,11 +111,6 @@ class Exchange:
                 self.costs.bytes_up += answer.size
                 yield partition, _checked(partition, self.envelope.request, answer)
 
-    def among(self, partitions: Iterable[int]) -> Exchange:
-        """The same with some of the clients."""
-        chosen = set(partitions)
-        return replace(self, nodes={k: node for k, node in self.nodes.items() if k in chosen}, away={})
-
     def enough(self, replied: Collection[int]) -> bool:
         """Whether these clients' replies are enough for what comes next."""
         return len(replied) == len(self.nodes.keys() | self.away) if self.needed is None else self.needed(replied)
@@ -161,13 +156,14 @@ class Patience:
                 replied = answers.keys() - missing
                 if exchange.enough(replied):
                     break
-                hopeful = {k for k, why in missing.items() if why.kind.may_pass and self.remembers(k)}
+                hopeful = {k for k, why in missing.items() if why.kind in PASSING and self.remembers(k)}
                 left = deadline - time.monotonic()
                 if left <= 0 or not exchange.enough(replied | hopeful):
                     if self.stops:
                         raise self._lost(exchange, replied, missing, left <= 0 and bool(hopeful))
                     break
-                self.told(self._waiting(exchange.envelope, len(answers), missing, left))
+                until, about = time.time() + left, exchange.envelope
+                self.told(Waiting(about.request, about.round, len(answers), until, self._named(missing)))
                 time.sleep(min(pause, left))
                 pause = min(1.5 * pause, LONGEST)
                 there = {k: node for k, node in self.nodes().items() if k in hopeful}
@@ -176,9 +172,6 @@ class Patience:
             self.told(None)
         for partition in sorted(answers):
             yield partition, answers.pop(partition)
-
-    def _waiting(self, envelope: Envelope, clients: int, missing: Mapping[int, Refusal], left: float) -> Waiting:
-        return Waiting(envelope.request, envelope.round, clients, time.time() + left, self._named(missing))
 
     def _named(self, missing: Mapping[int, Refusal]) -> tuple[Missing, ...]:
         return tuple(Missing(who(self.names, k), why) for k, why in missing.items())

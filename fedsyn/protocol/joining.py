@@ -15,7 +15,7 @@ from fedsyn.protocol.record import Missing, Waiting, few, who
 from fedsyn.protocol.waiting import Announce, Announcer
 from fedsyn.wire.envelope import Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
-from fedsyn.wire.refusals import Kind, Refusal
+from fedsyn.wire.refusals import UNHEARD, Kind, Refusal
 from fedsyn.wire.requests import Summed
 
 #: Seconds after which a node that waits for its holder is asked again.
@@ -167,7 +167,7 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, Refusal], queue: Queu
         while True:
             waiting = {k for k, why in dropped.items() if why.kind is Kind.APPROVAL}
             had |= waiting
-            lost = {k for k, why in dropped.items() if why.kind.is_unheard}
+            lost = {k for k, why in dropped.items() if why.kind in UNHEARD}
             short = len(replies) < needed
             again = sorted(waiting | (lost if waiting or short else lost & had))
             patience = queue.people if waiting or short else queue.nodes
@@ -180,7 +180,8 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, Refusal], queue: Queu
             time.sleep(min(PAUSE, left))
             for k in again:
                 del dropped[k]
-            replies |= exchange.among(again)([])
+            nodes = {k: exchange.nodes[k] for k in again}
+            replies |= replace(exchange, nodes=nodes)([])
     finally:
         announce(None)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -71,15 +71,11 @@ class RoundRecord:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> RoundRecord:
-        """Read a record from a line of rounds.jsonl. Raises DataError if the line is damaged."""
+        """Read a record from a line of rounds.jsonl (`asdict`). Raises DataError if the line is damaged."""
         try:
             return _ROUND.validate_python(facts)
         except ValueError:
             raise DataError("a line of rounds.jsonl is damaged") from None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Inverse of `read`."""
-        return asdict(self)
 
 
 @dataclass

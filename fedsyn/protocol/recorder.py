@@ -41,6 +41,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import numpy as np
@@ -276,14 +277,10 @@ def read_answer(written: Entry) -> dict[int, Reply] | Summed:
 
 def written_round(record: RoundRecord, costs: RoundCosts) -> dict[str, Any]:
     """The round's record and costs as they are after a request."""
-    return {"record": record.to_dict(), "costs": dict(vars(costs))}
+    return {"record": asdict(record), "costs": dict(vars(costs))}
 
 
 def read_round(entry: Entry, record: RoundRecord, costs: RoundCosts) -> None:
-    """Makes record and costs what they were; a sum under way writes into `dropped` and `notes`, which stay the same."""
-    dropped, notes, written = record.dropped, record.notes, RoundRecord.read(entry["record"])
-    dropped.clear()
-    dropped.update(written.dropped)
-    notes[:] = written.notes
-    vars(record).update({**vars(written), "dropped": dropped, "notes": notes})
+    """Makes record and costs what they were."""
+    vars(record).update(vars(RoundRecord.read(entry["record"])))
     vars(costs).update(entry["costs"])

@@ -13,7 +13,7 @@ member to one number, that could be put together. No other node is asked again, 
 replies are kept here, in memory, until the request is complete. Where a run ends while it waits, nothing of the
 incomplete request but its charges is in the journal, so that `--resume` asks for it again in the same way.
 
-**Who is asked again.** Those whose reason may pass (`Kind.may_pass`): away, slow, waiting for a person, or unable for a
+**Who is asked again.** Those whose reason may pass (`PASSING`): away, slow, waiting for a person, or unable for a
 reason of the machine. A refusal by policy, budget or protocol is final for this run of the server.
 """
 

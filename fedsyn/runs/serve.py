@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def serve(
         if config.runtime.error_by_round and prepared.simulated and strategy and strategy.model is not None:
             data = evaluation_input(prepared, strategy, strategy.model, None)
             costs.workload_error = evaluate(["workload_error"], data)["workload_error"]
-        append_line(rounds, record.to_dict())
+        append_line(rounds, asdict(record))
         append_line(measured, vars(costs))
         if progress is not None:
             progress(record)

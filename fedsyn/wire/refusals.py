@@ -59,20 +59,13 @@ class Kind(StrEnum):
     FAILED = "failed"  # the run may go on once the cause is gone
     OVER = "over"  # the run would end in the same way if it went on
 
-    @property
-    def may_pass(self) -> bool:
-        """Whether a client that is missing for this reason may answer when it is asked again."""
-        return self in _PASSING
 
-    @property
-    def is_unheard(self) -> bool:
-        """Whether the reason says nothing of a node except that it was not heard."""
-        return self in _UNHEARD
-
-
-_UNHEARD = frozenset((Kind.OFFLINE, Kind.SLOW, Kind.BUSY))
-_PASSING = _UNHEARD | {Kind.APPROVAL, Kind.ABSENT}
-_OF_NODES = frozenset(list(Kind)[: list(Kind).index(Kind.OFFLINE)])
+#: Kinds that say nothing of a node except that it was not heard.
+UNHEARD = frozenset((Kind.OFFLINE, Kind.SLOW, Kind.BUSY))
+#: Kinds for which a client that is missing may answer when it is asked again.
+PASSING = UNHEARD | {Kind.APPROVAL, Kind.ABSENT}
+_FINAL = (Kind.POLICY, Kind.BUDGET, Kind.PROTOCOL, Kind.CONFIGURATION, Kind.BROKEN)
+_OF_NODES = frozenset((*_FINAL, Kind.APPROVAL, Kind.BUSY))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -226,7 +226,7 @@ def assert_only_dropped(federation: Federation, partition: int, reason: str) -> 
     record = federation.strategy.records[-1]
     assert list(record.dropped) == [partition]
     assert reason in str(record.dropped[partition])
-    assert SECRET not in json.dumps(record.to_dict())
+    assert SECRET not in json.dumps(asdict(record))
     assert_sum_over(federation.strategy, [k for k in federation.partitions if k != partition])
 
 
@@ -389,7 +389,7 @@ def test_a_malformed_part_of_a_sum_costs_only_its_client(name: str) -> None:
     federation.run()
     assert_only_dropped(federation, 1, "")
     assert federation.strategy.records[-1].dropped[1]
-    assert "4711" not in json.dumps(federation.strategy.records[-1].to_dict())
+    assert "4711" not in json.dumps(asdict(federation.strategy.records[-1]))
 
 
 @pytest.mark.parametrize(

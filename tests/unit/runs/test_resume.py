@@ -266,7 +266,7 @@ def test_a_node_without_memory_would_pay_twice_and_is_not_asked(
     federation.config = quick(federation.config)
     nodes, out = stopped(federation, 45)
     before = list(nodes.worked)
-    monkeypatch.setattr("killed_servers.AGAIN", "forgets")
+    monkeypatch.setattr("support.killed_servers.AGAIN", "forgets")
     with pytest.raises(RunError, match="keeps no memory of the run on its disk"):
         served(nodes, out, monkeypatch)
     assert nodes.worked == before
