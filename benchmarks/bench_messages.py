@@ -47,13 +47,13 @@ class CountingGrid(InProcessGrid):
 
     counted: Counter[int]
 
-    def ask(self, requests: Iterable[tuple[int, DirectRequest]], timeout: float | None) -> Iterator[DirectReply | None]:
+    def called(self, requests: Iterable[tuple[int, DirectRequest]]) -> Iterator[DirectReply]:
         def counted() -> Iterator[tuple[int, DirectRequest]]:
             for node, asked in requests:
                 self.counted[node] += 1
                 yield node, asked
 
-        return super().ask(counted(), timeout)
+        return super().called(counted())
 
 
 def configured(mechanism: str, aggregation: dict[str, Any], clients: int, rounds: int) -> tuple[RunConfig, bool] | None:

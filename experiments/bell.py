@@ -341,7 +341,9 @@ class Bonawitz(SecureAggregation):
         return client.answer(stage.name, arrays[stage.skip + 1 : -1], vector)
 
     def _total(self, whole: ServerSum, noise: DistributedNoise) -> Generator[Message, Any, Total]:
-        facts = self._sum(whole.spec, whole.cohort, (whole.name, whole.round, whole.config_hash, self._run))
+        facts = self._sum(
+            whole.spec, tuple(whole.asked.cohort), (whole.name, whole.record.round, whole.config_hash, self._run)
+        )
         steps, replies = form(facts, self.node.threat == "malicious", whole.spec.length), None
         while True:
             try:
@@ -350,10 +352,10 @@ class Bonawitz(SecureAggregation):
                 return end.value
             if stage == UNMASK and self.node.noise != "server":
                 whole.ledger.promise(promised(whole, noise))
-            ours = whole.arrays if stage == MASKED else []
+            ours = list(whole.asked.arrays) if stage == MASKED else []
             named = {facts.clients[i]: [*arrays, np.array([facts.clients[i]], np.int64)] for i, arrays in each.items()}
             place = Stage(stage, len(ours), self._run)
-            arrays = [*ours, write_cohort(whole.cohort), *common]
+            arrays = [*ours, write_cohort(whole.asked.cohort), *common]
             came = yield Message(sorted(named), arrays, named, place, exact=stage == MASKED)
             replies = {i: came[facts.clients[i]].arrays for i in each if facts.clients[i] in came}
 

@@ -84,6 +84,18 @@ _NODE: Mapping[str, tuple[Line, ...]] = {
     ),
 }
 
+#: What a server gets from a node that refuses.
+_REFUSED: Mapping[str, tuple[Line, ...]] = {
+    "Refusal": (
+        word(
+            "kind",
+            "one of those that a node may have; anything else is a reply that cannot be used",
+            "with `approval` or `busy` the run waits for this node, for federation.patience at most",
+        ),
+        bounded("sentence", "printable, up to 1,000 characters, else replaced as a whole; nothing follows from it"),
+    ),
+}
+
 #: What every request carries, and what a sum adds to it.
 _ENVELOPE: Mapping[str, tuple[Line, ...]] = {
     "Envelope": (
@@ -360,12 +372,21 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
     ),
 }
 
-#: Message -> its lines: everything that a node, a client or a party gets.
-REGISTER: Mapping[str, tuple[Line, ...]] = {**_NODE, **_ENVELOPE, **_SECURE, **_INVITED, **_PARTIES, **_REQUESTS}
+#: Message -> its lines: everything that a node, a client or a party gets, and what a refusal tells a server.
+REGISTER: Mapping[str, tuple[Line, ...]] = {
+    **_NODE,
+    **_REFUSED,
+    **_ENVELOPE,
+    **_SECURE,
+    **_INVITED,
+    **_PARTIES,
+    **_REQUESTS,
+}
 
 #: The same, in chapters.
 CHAPTERS: Mapping[str, tuple[str, Mapping[str, tuple[Line, ...]]]] = {
     "What a node gets from the SuperLink": ("A holder's machine reads these before anything of a run.", _NODE),
+    "What a server gets from a node that refuses": ("In the place of an answer.", _REFUSED),
     "Every request": ("The envelope, and what a sum adds to it.", _ENVELOPE),
     "Parameters and arrays of requests": ("`module.Record`, by the module that defines it.", _REQUESTS),
     "Arrays of secure sums": ("In the order of the message, stage by stage.", _SECURE),

@@ -19,7 +19,8 @@ from fedsyn.randomness import RandomSource
 from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Stage, SumSpec
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.requests import Layout, Summed
+from fedsyn.wire.refusals import Kind, Refusal
+from fedsyn.wire.requests import Layout, Sum, Summed
 from fedsyn.wire.sparse import split_vector
 
 
@@ -238,45 +239,49 @@ Forming = Generator[Message, Any, Summed]
 Answering = Generator[Arrays, Contribution, Arrays]
 
 
+class Record(Protocol):
+    """The round's record, as a sum writes into it."""
+
+    round: int
+    dropped: dict[int, Refusal]
+    notes: list[str]
+
+
 @dataclass(frozen=True)
 class ServerSum:
     """The server's side of one sum.
 
     Attributes:
-        name: of the request.
-        cohort: partition ids of the clients that are asked.
+        asked: the sum that the mechanism asked for.
         layout: what is summed.
         spec: the same with the noise, as the clients are told.
-        arrays: the mechanism's public arrays.
-        round: t, for the ledger.
+        record: of the round; says why a client's reply is not used, or the sum was given up.
         rows: most rows that the cohort can have, for the check that no sum overflows.
         config_hash: of the run's configuration.
         ledger: the run's ledger, which draws the server's noise.
         source: the server's randomness for this sum.
-        dropped: why a client's reply was refused, by partition id; the round's record.
-        notes: why a sum was given up; the round's record.
         crypto: has contributors admitted and their total opened, under a protocol that has a crypto party.
         everyone: partition ids of all clients of the run.
     """
 
-    name: str
-    cohort: tuple[int, ...]
+    asked: Sum
     layout: Layout
     spec: SumSpec
-    arrays: Arrays
-    round: int
+    record: Record
     rows: float
     config_hash: str
     ledger: Ledger
     source: RandomSource
-    dropped: dict[int, str]
-    notes: list[str]
     crypto: Contributors | None = None
     everyone: tuple[int, ...] = ()
 
-    def drop(self, partition: int, reason: str) -> None:
-        """Records that a client's reply was refused."""
-        self.dropped[partition] = reason
+    @property
+    def name(self) -> str:
+        return self.asked.request.name
+
+    def drop(self, partition: int, sentence: str) -> None:
+        """Records that a client's reply cannot be used, and why."""
+        self.record.dropped[partition] = Refusal(Kind.REPLY, sentence)
 
     def message(self, cohort: Sequence[int], arrays: Arrays, fewest: int, before: int = 0) -> Message:
         """A message whose replies are added up as they come.
@@ -287,12 +292,12 @@ class ServerSum:
             fewest: contributors that the sum needs.
             before: those of the sum's cohort that were asked before and did not contribute.
         """
-        missing = len(self.cohort) - max(1, fewest) - before  # that may be
+        missing = len(self.asked.cohort) - max(1, fewest) - before  # that may be
         return Message(cohort, arrays, enough=lambda replied: len(cohort) - len(replied) <= missing, streamed=True)
 
     def entry(self) -> Release:
         """What the ledger is charged for the sum."""
-        entry = _entry(self.name, self.round, self.spec, self.layout, self.spec.count)
+        entry = _entry(self.name, self.record.round, self.spec, self.layout, self.spec.count)
         return replace(entry, argument=self.layout.argument)
 
     def with_server_noise(self, total: npt.NDArray[Any], contributors: Sequence[int]) -> Summed:

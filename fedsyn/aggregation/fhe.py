@@ -74,16 +74,16 @@ class FheAggregation(Aggregation):
     # The server's half ------------------------------------------------------------------------------------------------
 
     def form(self, whole: ServerSum) -> Forming:
-        limits, crypto = self.limits(len(whole.cohort)), whole.crypto
+        limits, crypto = self.limits(len(whole.asked.cohort)), whole.crypto
         assert crypto is not None
         if limits.fewest > limits.asked:
             return Summed.nothing()
         noise = self.room(whole.spec, whole.rows)
         total, contributors = np.zeros(whole.spec.length, np.uint64), list[int]()
         at_once = max(1, _AT_ONCE // (8 * whole.spec.length + _LEAST))
-        for first in range(0, len(whole.cohort), at_once):
-            asked, missing = whole.cohort[first : first + at_once], first - len(contributors)
-            arrays = [*whole.arrays, *crypto.invitation]
+        for first in range(0, len(whole.asked.cohort), at_once):
+            asked, missing = whole.asked.cohort[first : first + at_once], first - len(contributors)
+            arrays = [*whole.asked.arrays, *crypto.invitation]
             replies = yield whole.message(asked, arrays, limits.fewest, missing)
             contributors += _added(whole, crypto, replies, total)
         if len(contributors) < limits.fewest:

@@ -104,7 +104,7 @@ class PlainAggregation(Aggregation):
             add: adds one client's arrays; its ProtocolError drops the client.
         """
         contributors = []
-        for reply in (yield whole.message(whole.cohort, whole.arrays, fewest)):
+        for reply in (yield whole.message(whole.asked.cohort, list(whole.asked.arrays), fewest)):
             try:
                 add(reply.arrays)
             except ProtocolError as error:
@@ -116,7 +116,7 @@ class PlainAggregation(Aggregation):
     def _form_local(self, whole: ServerSum) -> Forming:
         """Adds up vectors that each carry the full noise."""
         spec = whole.spec
-        if whole.cohort:  # a noisy vector is released when it arrives, whether or not the sum is used
+        if whole.asked.cohort:  # a noisy vector is released when it arrives, whether or not the sum is used
             whole.ledger.promise(replace(whole.entry(), noise_by="each client"))
         total = np.zeros(spec.length)
         noises = np.zeros(len(spec.shapes))  # noisy vectors in each array of the sum
@@ -134,7 +134,7 @@ class PlainAggregation(Aggregation):
 
     def _form_distributed(self, whole: ServerSum) -> Forming:
         """Adds up vectors that each carry a share of the noise."""
-        limits = self.limits(len(whole.cohort))
+        limits = self.limits(len(whole.asked.cohort))
         if limits.fewest > limits.asked:
             return Summed.nothing()
         noise = self.room(whole.spec, whole.rows)

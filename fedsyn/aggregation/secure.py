@@ -165,9 +165,9 @@ class SecureAggregation(Aggregation):
     # The server's half ------------------------------------------------------------------------------------------------
 
     def form(self, whole: ServerSum) -> Forming:
-        if len(whole.cohort) == 1:
+        if len(whole.asked.cohort) == 1:
             return (yield from PlainAggregation(self.node, self.minimum).form(whole))
-        spec, limits = whole.spec, self.limits(len(whole.cohort))
+        spec, limits = whole.spec, self.limits(len(whole.asked.cohort))
         if limits.fewest > limits.asked:
             return Summed.nothing()
         noise = self.room(spec, whole.rows)
@@ -176,12 +176,12 @@ class SecureAggregation(Aggregation):
             total, contributors = yield from self._total(whole, noise)
         except ConfigError as error:
             # Everybody together would do, or the configuration had been refused: this cohort is too small to hide in.
-            for partition in whole.cohort:
+            for partition in whole.asked.cohort:
                 whole.drop(partition, str(error))
             return Summed.nothing()
         except SecureSumAborted as aborted:
             # Who dropped out, and why, is noted for each.
-            whole.notes.append(f"'{whole.name}' was not opened: {aborted}")
+            whole.record.notes.append(f"'{whole.name}' was not opened: {aborted}")
             return Summed.nothing()
         if self.node.noise == "server":
             return whole.with_server_noise(total.view(np.int64), contributors)
@@ -194,15 +194,16 @@ class SecureAggregation(Aggregation):
             ConfigError: the cohort is too small to hide anybody in.
             SecureSumAborted: too few were left, nothing was opened.
         """
-        limits = self.limits(len(whole.cohort))
+        limits = self.limits(len(whole.asked.cohort))
         kept = yield from self._ready(whole, limits)
         self._served += 1
         committee, dealt = kept.committee, wire.write_flags(kept.dealt)
-        keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.round)
-        facts = _facts_of(self._shares, committee.setup, keys, kept.epoch, about, whole.spec, whole.cohort)
-        for partition in set(whole.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
-            whole.dropped.setdefault(partition, "is not enrolled for the run's secure sums")  # a refusal says why
-        head = [write_cohort(whole.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
+        keys, about = (committee.enrolled, kept.transcript, dealt.tobytes()), (whole.name, whole.record.round)
+        facts = _facts_of(self._shares, committee.setup, keys, kept.epoch, about, whole.spec, tuple(whole.asked.cohort))
+        for partition in set(whole.asked.cohort) - {committee.setup.clients[i] for i in np.flatnonzero(facts.asked)}:
+            if partition not in whole.record.dropped:  # whose refusal says why
+                whole.drop(partition, "the client is not enrolled for the run's secure sums")
+        head = [write_cohort(whole.asked.cohort), write_cohort(committee.setup.clients), *map(_array, keys)]
         place = (committee.setup.number, kept.epoch)
         steps = CommitteeSumServer(facts, kept, whole.drop).steps()
         step = next(steps)
@@ -211,7 +212,7 @@ class SecureAggregation(Aggregation):
             if stage == UNMASK and self.node.noise != "server":
                 # Before the total is opened: one that came too late to be used was released too.
                 whole.ledger.promise(promised(whole, noise))
-            ours = whole.arrays if stage == MASKED else []
+            ours = list(whole.asked.arrays) if stage == MASKED else []
             replies = yield Message(
                 sorted(step.each),
                 [*ours, *head, *step.common],
@@ -234,11 +235,11 @@ class SecureAggregation(Aggregation):
 
     def _ready(self, whole: ServerSum, limits: Limits) -> Generator[Message, Any, Established]:
         """The setup for a sum: the present one, or a new one where that is used up or too many are not in it."""
-        kept, everyone = self._established, whole.everyone or whole.cohort
+        kept, everyone = self._established, whole.everyone or whole.asked.cohort
         if kept is not None:
             kept.renew()
             enrolled = {kept.committee.setup.clients[int(i)] for i in kept.committee.places}
-            lacking = len(set(whole.cohort) & enrolled) < limits.fewest
+            lacking = len(set(whole.asked.cohort) & enrolled) < limits.fewest
             late = self._served >= _AGAIN and bool(self._missed or set(everyone) - enrolled)
             if not (kept.is_spent or lacking or late):
                 return kept
@@ -286,11 +287,11 @@ class SecureAggregation(Aggregation):
             whole: the sum.
             everyone: that was invited.
         """
-        fewest, dropouts = self.limits(len(whole.cohort)).fewest, self.limits(len(everyone)).dropouts
+        fewest, dropouts = self.limits(len(whole.asked.cohort)).fewest, self.limits(len(everyone)).dropouts
 
         def enough(replied: Collection[int]) -> bool:
             missing = set(step.each) - set(replied)
-            does = len(set(whole.cohort) & (set(everyone) - missing)) >= fewest
+            does = len(set(whole.asked.cohort) & (set(everyone) - missing)) >= fewest
             if step.stage == DEAL:
                 return step.enough(replied) or (does and len(missing) <= dropouts)
             return does and step.enough(replied)

@@ -54,7 +54,7 @@ def noisy_vector(contribution: Contribution, part: ClientSum, noise: Distributed
 def promised(whole: ServerSum, noise: DistributedNoise) -> Release:
     """The server's entry for a total that the clients' shares protect."""
     layout = whole.layout
-    entry = noise.release(whole.name, whole.round, argument=layout.argument, replaced=layout.replaced)
+    entry = noise.release(whole.name, whole.record.round, argument=layout.argument, replaced=layout.replaced)
     return replace(entry, shares=noise.shares)
 
 

@@ -74,9 +74,11 @@ def addressed(
     Raises:
         RunError: the SuperLink does not know one of them within `patience` seconds, or does not answer.
     """
-    if federation.superlink.insecure:
-        return config, []
     asked, deadline = federation.present[: config.federation.clients], time.monotonic() + patience
+    names = {holder.partition: holder.name for holder in asked}
+    if federation.superlink.insecure:
+        runtime = config.runtime.model_copy(update={"holders": names})
+        return config.model_copy(update={"runtime": runtime}), []
     while True:
         with control_of(place, federation) as control:
             known = {node.key: node for node in control.nodes() if node.status != UNREGISTERED}
@@ -87,7 +89,6 @@ def addressed(
             raise RunError(f"the SuperLink does not know {', '.join(unknown)}: see what 'fedsyn deploy link' says")
         time.sleep(0.5)  # a SuperLink that has just been started registers them
     nodes = {known[holder.node].id: holder.partition for holder in asked}
-    names = {holder.partition: holder.name for holder in asked}
     runtime = config.runtime.model_copy(update={"nodes": nodes, "holders": names})
     absent = [holder.name for holder in asked if known[holder.node].status != ONLINE]
     return config.model_copy(update={"runtime": runtime}), absent

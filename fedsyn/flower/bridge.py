@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.client import Client, NumPyClient
 from flwr.common import Code, FitIns, FitRes, Status, ndarrays_to_parameters, parameters_to_ndarrays
 
-from fedsyn.errors import CannotWrite, ConfigError, NodeError, WaitsForHolder
-from fedsyn.output import log_failure
-from fedsyn.wire.envelope import WAITS, refused
-
-_log = logging.getLogger("fedsyn")
-#: What a server is told of a configuration that does not parse: the parser's words may quote it.
-INVALID = "the run's configuration is not valid for this node's fedsyn (see this node's own log)"
+from fedsyn.wire.refusals import refusal_of
 
 
 def bridge(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
@@ -30,30 +23,10 @@ def bridge(message: Message, context: Context, call_next: Callable[[Message, Con
         reply = call_next(message, context)
         result = reply.content
         reply.content = RecordDict({"arrays": result["fitres.parameters"], "config": result["fitres.metrics"]})
-    except Exception as error:
-        content = {"arrays": ArrayRecord(), "config": ConfigRecord(dict(refusal(error)))}
+    except Exception as error:  # Flower would send its text to the server
+        content = {"arrays": ArrayRecord(), "config": ConfigRecord(dict(refusal_of(error).scalars))}
         return Message(RecordDict(content), reply_to=message)
     return reply
-
-
-def refusal(error: Exception) -> dict[str, str]:
-    """Scalars of the reply of a node that could not answer."""
-    if isinstance(error, WaitsForHolder):
-        return refused(str(error), WAITS)
-    # Flower would send the exception's text to the server, and that of a reader or parser may quote a value.
-    log_failure(_log, "fedsyn: this node could not answer", error)
-    return refused(_told(error))
-
-
-def _told(error: Exception) -> str:
-    """What a server may know of a failure: a fixed sentence, or the kind of error; never what a node read."""
-    if isinstance(error, NodeError):
-        return str(error)
-    if isinstance(error, CannotWrite):
-        return error.told
-    if isinstance(error, ConfigError):
-        return INVALID
-    return f"{type(error).__name__} (see this node's own log)"
 
 
 class FitClient(Client):

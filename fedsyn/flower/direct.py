@@ -7,7 +7,7 @@ answers is checked and counted as if it had been a message. What still keeps the
 * the arrays of a request are written once, into bytes that nobody can change, and every client gets views of its own;
 * what a client returns is copied;
 * every node has a context of its own, whose state alone survives, as records that could be written down;
-* an exception in a client is a refusal, and leaves it as a kind of error.
+* an exception in a client becomes a refusal (`fedsyn.wire.refusals`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from flwr.client import Client
 from flwr.clientapp import ClientApp
 
 from fedsyn.errors import ProtocolError
-from fedsyn.flower.bridge import FitClient, bridge, refusal
+from fedsyn.flower.bridge import FitClient, bridge
 from fedsyn.flower.messages import EMPTY, NUMERIC
+from fedsyn.wire.refusals import refusal_of
 
 ClientFn = Callable[[Context], Client]
 Arrays = list[npt.NDArray[Any]]
@@ -133,7 +134,7 @@ def ask(client_fn: ClientFn, asked: DirectRequest, context: Context) -> DirectRe
             ConfigRecord(scalars)  # refuses what no message can bring
         size = _text_bytes(scalars) + (_array_bytes(sent, 0) if sent else len(EMPTY))
     except Exception as error:
-        sent, scalars = [], refusal(error)
+        sent, scalars = [], refusal_of(error).scalars
         size = _text_bytes(scalars)
     return DirectReply(context.node_id, sent, scalars, size, time.monotonic() - start)
 

@@ -11,21 +11,15 @@ from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from fedsyn.flower.asking import TRAIN, Answer, MessageGrid, Requests, late
 from fedsyn.flower.bridge import NodeContext
-from fedsyn.flower.direct import ClientFn, DirectReply, DirectRequest, TableApp, ask
+from fedsyn.flower.direct import ClientFn, DirectReply, TableApp, ask
 from fedsyn.flower.private import name_message
+from fedsyn.wire.envelope import Envelope
+from fedsyn.wire.refusals import Refusal
 
-TRAIN = "train"
 _AT_ONCE = 1024  # clients whose messages are in memory
 _SHARED = 1024  # texts that further nodes may turn out to remember as well
-
-
-def new_message(grid: Grid, content: RecordDict, node: int, group: str, ttl: float) -> Message:
-    """A train request to one node."""
-    if isinstance(grid, InProcessGrid):
-        return grid.create_message(content, TRAIN, node, group, ttl)
-    # Elsewhere the run and this side's node are facts of the process, and Flower fills them in.
-    return Message(content, dst_node_id=node, message_type=TRAIN, group_id=group, ttl=ttl)
 
 
 State = tuple[str | None, RecordDict]  # of a node: its client's text, and whatever else was put beside it
@@ -85,14 +79,14 @@ def state_of(context: Context) -> State:
     return context.text if isinstance(context, NodeContext) else None, context.state
 
 
-class InProcessGrid(Grid):
+class InProcessGrid(MessageGrid, Grid):
     """A Grid that calls the ClientApp directly, one node after the other, each with a Context of its own.
 
     What makes it equal to a real Grid: a node never sees objects of the server or of another node (records are
     copied), an exception in a client becomes an error reply, and a reply that takes longer than the timeout is late
     and is not delivered. Replies come back in the order in which they finished.
 
-    An app that consists of a client and the bridge alone is called without messages (`ask`), with the same result.
+    An app that consists of a client and the bridge alone is called without messages, with the same result.
 
     Args:
         app: the ClientApp.
@@ -121,7 +115,7 @@ class InProcessGrid(Grid):
 
     @property
     def at_once(self) -> int | None:
-        """Clients whose messages are in memory at once; None where a subclass delivers them in its own way."""
+        """Nodes whose messages are in memory at once; None where a subclass delivers them in its own way."""
         return _AT_ONCE if type(self).send_and_receive is InProcessGrid.send_and_receive else None
 
     @property
@@ -130,22 +124,25 @@ class InProcessGrid(Grid):
         watched = type(self).send_and_receive is not InProcessGrid.send_and_receive or "send_and_receive" in vars(self)
         return self._direct and not watched and isinstance(self._app, TableApp) and self._app.direct is not None
 
-    def ask(self, requests: Iterable[tuple[int, DirectRequest]], timeout: float | None) -> Iterator[DirectReply | None]:
-        """Calls clients without messages, if `is_direct`.
+    def ask(self, envelope: Envelope, requests: Requests, timeout: float) -> Iterator[Answer | Refusal]:
+        """As `NodeGrid.ask`; without messages if `is_direct`."""
+        if not self.is_direct:
+            yield from super().ask(envelope, requests, timeout)
+            return
+        for reply in self.called(requests):
+            yield Answer(reply.size, reply.read) if reply.seconds <= timeout else late(envelope.request, timeout)
 
-        Args:
-            requests: node id and request, taken as they are needed.
-            timeout: seconds that each node has.
-
-        Yields:
-            The answers in the order of the requests, as they come; None for one that came too late.
-        """
+    def called(self, requests: Requests) -> Iterator[DirectReply]:
+        """Call clients without messages; requests are taken, and answers given, one after the other."""
         client_fn = client_fn_of(self._app)
-        for node, asked in requests:
+        for node, request in requests:
             context = self._contexts[node]
-            answered = ask(client_fn, asked, context)
+            answer = ask(client_fn, request, context)
             self._contexts.keep(node, state_of(context))
-            yield answered if timeout is None or answered.seconds <= timeout else None
+            yield answer
+
+    def new_message(self, content: RecordDict, node: int, group: str, ttl: float) -> Message:
+        return self.create_message(content, TRAIN, node, group, ttl)
 
     def set_run(self, run: Any) -> None:
         self._run = run

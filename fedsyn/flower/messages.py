@@ -36,18 +36,9 @@ def array_record(arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
     return ArrayRecord([np.asarray(a, order="C") for a in arrays])  # ascontiguousarray would give 0-d arrays an axis
 
 
-def extended(record: ArrayRecord, arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
-    """A record with further arrays behind those of `record`, whose bytes are shared and not encoded again."""
-    first = len(record)
-    more = {str(first + i): Array(np.asarray(a, order="C")) for i, a in enumerate(arrays)}
-    return ArrayRecord({**dict(record.items()), **more})
-
-
 def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]]:
     """Arrays and scalars of a reply. Raises ProtocolError if it is an error or does not decode."""
     if message.has_error():
-        if message.error.code in GONE:
-            raise ProtocolError("offline: the SuperLink does not reach the client's node")
         # The reason is free text made by the other side: it is not repeated, because it may quote anything.
         raise ProtocolError(f"the client's node answered with error code {message.error.code}")
     try:

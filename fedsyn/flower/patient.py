@@ -4,7 +4,7 @@ Flower's `send_and_receive` sleeps three seconds between two looks, and takes wh
 its reply. Here
 
 * the pauses between looks are short, and grow;
-* a node that the SuperLink cannot reach is told apart from one that is slow (`why`);
+* a node that the SuperLink cannot reach is told apart from one that is slow (`silence`);
 * a node that said in `join` that it answers again (`answers_again`) gets the identical message a second time when it
   has come back, or been started anew, without a reply. It pays once (`fedsyn.node.answering`). No other node ever
   does.
@@ -24,6 +24,7 @@ from flwr.app import Error, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedsyn.flower import private
+from fedsyn.flower.asking import MessageGrid
 from fedsyn.flower.messages import GONE, apart, objects_of, together
 from fedsyn.flower.private import (
     ConfirmMessageReceivedRequest,
@@ -35,7 +36,7 @@ from fedsyn.flower.private import (
     name_message,
     runtime_client,
 )
-from fedsyn.wire.envelope import OFFLINE, SLOW
+from fedsyn.wire.refusals import Kind, Refusal
 
 _FIRST, _GROWTH, _LONGEST = 0.02, 1.3, 0.4  # seconds between two looks for replies
 _LOOK = 1.0  # seconds between two looks at who is connected, while somebody is missed
@@ -102,7 +103,7 @@ class _Arriving:
     contents: dict[str, bytes] = field(default_factory=dict)
 
 
-class PatientGrid(Grid):
+class PatientGrid(MessageGrid, Grid):
     """Flower's HTTP Grid, which it wraps.
 
     Attributes:
@@ -122,14 +123,15 @@ class PatientGrid(Grid):
     # What Exchange asks ------------------------------------------------------------------------------------------
 
     def answers_again(self, node: int) -> None:
-        """Notes that a node answers an identical request as it did before, and pays once."""
+        """As `NodeGrid.answers_again`."""
         self._again.add(node)
 
-    def why(self, node: int, request: str, timeout: float) -> str:
-        """Why a node's reply to the last request is missing."""
-        if node in self._offline:
-            return f"{OFFLINE}: the SuperLink lost the client's node before it replied to '{request}'"
-        return f"{SLOW}: the client's node is connected, and did not reply to '{request}' within {timeout:g} s"
+    def silence(self, node: int, request: str, timeout: float, error: Message | None = None) -> Refusal:
+        """Return why a node's reply to the last request is missing."""
+        if node in self._offline or error is not None:
+            return Refusal(Kind.OFFLINE, f"the SuperLink lost the client's node before it replied to '{request}'")
+        sentence = f"the client's node is connected, and did not reply to '{request}' within {timeout:g} s"
+        return Refusal(Kind.SLOW, sentence)
 
     # Flower's Grid -----------------------------------------------------------------------------------------------
 

@@ -19,13 +19,14 @@ import logging
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flwr.clientapp import ClientApp
 
 from fedsyn.errors import RunError
+from fedsyn.flower.asking import Requests
 from fedsyn.flower.direct import DirectReply, DirectRequest, ask
 from fedsyn.flower.grid import InProcessGrid, State, client_fn_of, named, state_of
 from fedsyn.flower.ray_cluster import Cluster, LostTask, Needs
@@ -91,12 +92,12 @@ class RayGrid(InProcessGrid):
         self._cluster.cancel(list(self._running))
         self._cluster.close()
 
-    def ask(self, requests: Iterable[tuple[int, DirectRequest]], timeout: float | None) -> Iterator[DirectReply | None]:
-        """As `InProcessGrid.ask`; the requests are taken all at once."""
-        early: dict[int, DirectReply | None] = {}
+    def called(self, requests: Requests) -> Iterator[DirectReply]:
+        """As `InProcessGrid.called`; the requests are taken all at once."""
+        early: dict[int, DirectReply] = {}
         following = 0
-        for place, answered in self._answers(list(requests)):
-            early[place] = answered if timeout is None or answered.seconds <= timeout else None
+        for place, answer in self._answers(list(requests)):
+            early[place] = answer
             while following in early:
                 yield early.pop(following)
                 following += 1

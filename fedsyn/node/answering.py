@@ -27,8 +27,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError, Unable
-from fedsyn.flower.bridge import refusal
+from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError
 from fedsyn.ledgers.node_ledger import NodeLedger, RunAccount
 from fedsyn.ledgers.room import facts_of
 from fedsyn.node.approvals import Approvals
@@ -41,8 +40,9 @@ from fedsyn.node.task import NodeReply, Task, reply_bytes, reply_of
 from fedsyn.protocol.common import Join
 from fedsyn.protocol.finding import FOUND
 from fedsyn.runs.holders import client_of, holder_of
-from fedsyn.wire.envelope import ANSWER, BUSY, ENVELOPE, from_json, refused
+from fedsyn.wire.envelope import ENVELOPE, from_json
 from fedsyn.wire.holder import Holder
+from fedsyn.wire.refusals import Kind, Refusal, answer_of, refusal_of
 
 #: Charges of one run: many small ones would cost no budget to speak of, and disk and time of every later request.
 MOST_CHARGES = 25_000
@@ -75,7 +75,7 @@ class Answering:
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> NodeReply:
-        """The reply to a request, or a refusal that tells no more than `fedsyn.flower.bridge.refusal` lets out.
+        """The reply to a request, or a refusal that tells no more than `fedsyn.wire.refusals.refusal_of` lets out.
 
         Raises:
             NotRead: only of `Tables` that do not read: nothing was charged, and the task may be tried again.
@@ -129,11 +129,12 @@ class Answering:
         kept = admitted.request != Join.name or bool(holder.state and not memory.number)
         if kept:
             self._keep(name, memory, holder.state, account, reply, task.digest)
-        told = from_json(reply.scalars.get(ANSWER), "answer")
+        answer = answer_of(reply.scalars)
+        is_refusal = isinstance(answer, Refusal)
         self.audit.write(
-            event="answered" if told.get("ok") is True else "refused",
+            event="refused" if is_refusal else "answered",
             **facts,
-            why=None if told.get("ok") is True else f"{told.get('error')}: {told.get('message')}",
+            why=str(answer) if is_refusal else None,
             rho=self.book.spent - before,
             epsilon_of_life=self.book.epsilon,
         )
@@ -149,7 +150,7 @@ class Answering:
     ) -> None:
         """What the run has to remember; with the reply, if it is an answer: a refusal may be another one next time."""
         memory.state, memory.head = state, account.head
-        if from_json(reply.scalars.get(ANSWER), "answer").get("ok") is True:
+        if not isinstance(answer_of(reply.scalars), Refusal):
             memory.digest, memory.reply, memory.attempt = digest, reply_bytes(reply), account.attempt
         self.memory.save(run, memory)
 
@@ -166,23 +167,14 @@ class Answering:
         """A refusal before the client half was asked, or because something could not be written."""
         if isinstance(error, BudgetExceeded):  # of the ledger for life: it speaks of budgets, never of a row
             _log.warning("run '%s' was refused: %s", facts.get("run"), error)
-            scalars = refused(str(error), "budget")
-        elif isinstance(error, ProtocolError):
-            scalars = refused(str(error), "protocol")
-        elif isinstance(error, Unable):
-            _log.error("%s", error)
-            scalars = refused(error.told, BUSY)
-        elif isinstance(error, MemoryError):
-            _log.error("a request needed more memory than there was")
-            scalars = refused("this node ran out of memory for the request", BUSY)
+            refusal = Refusal(Kind.BUDGET, str(error))
         else:
-            scalars = refusal(error)
-        told = from_json(scalars[ANSWER], "answer")
+            refusal = refusal_of(error)
         try:
-            self.audit.write(event="refused", **facts, why=f"{told.get('error')}: {told.get('message')}")
+            self.audit.write(event="refused", **facts, why=str(refusal))
         except FedsynError as full:
             _log.error("%s", full)
-        return NodeReply(scalars)
+        return NodeReply(refusal.scalars)
 
 
 def _request(task: Task) -> str:

@@ -17,14 +17,13 @@ from typing import Any
 
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.files import replace_synced
-from fedsyn.flower.fleet import Contact, Endpoint, Fleet
-from fedsyn.flower.fleet_messages import Incoming, Outgoing
+from fedsyn.flower.fleet import TOO_LARGE, Contact, Endpoint, Fleet, Incoming, Outgoing
 from fedsyn.health import Health, Metrics, Pages, Requests, SpentBudget, pages_of
 from fedsyn.ledgers.node_ledger import NodeLedger
 from fedsyn.node.file import NodeFile, load_node_file
-from fedsyn.node.task import BAD_INPUT, Bounds, FrameError, failed, fits, read_frame, write_frame
-from fedsyn.wire.envelope import ANSWER, BUSY, from_json
+from fedsyn.node.task import BAD_INPUT, GREEDY, Bounds, FrameError, failed, fits, read_frame, write_frame
 from fedsyn.wire.orders import is_run_name
+from fedsyn.wire.refusals import Refusal, answer_of
 
 _log = logging.getLogger("fedsyn.node")
 #: A failed request needed more than a task may use, or crashed.
@@ -79,7 +78,7 @@ class WorkerProcess:
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
         """Return the worker's reply; a refusal if the request is larger than it reads, or it died of it twice."""
         if not fits(header, blobs):
-            return failed("the request is larger than this node reads")
+            return failed(TOO_LARGE)
         for _ in range(2):
             self._ensure()
             try:
@@ -96,7 +95,7 @@ class WorkerProcess:
             if not answer[0].get("killed"):
                 return answer
             # Asked once more: a request that was charged and not answered is not charged again.
-        return failed("the request needed more than this node allows, or its task was ended", BUSY)
+        return failed(GREEDY)
 
     def _ensure(self) -> None:
         """Make sure that the worker is ready; wait longer and longer for one that keeps dying."""
@@ -250,7 +249,7 @@ class NodeConnection:
     def _count(self, reply: dict[str, Any], seconds: float) -> bool:
         """Count a request by its outcome; return whether it was answered."""
         self.seconds += seconds
-        answered = from_json(reply["scalars"].get(ANSWER), "answer").get("ok") is True
+        answered = not isinstance(answer_of(reply["scalars"]), Refusal)
         self.requests.count("failed" if reply.get("failed") else "answered" if answered else "refused")
         return answered
 

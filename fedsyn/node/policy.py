@@ -16,17 +16,17 @@ from typing import Any
 from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError, SchemaError
-from fedsyn.flower.bridge import INVALID
 from fedsyn.ledgers.limits import ACCOUNTANTS
 from fedsyn.node.file import NodeFile
 from fedsyn.registry import client_class, mechanisms
-from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
+from fedsyn.runs.holders import require_agreed, require_deployment, require_resolved
 from fedsyn.runs.run_config import config_of
 from fedsyn.table.counting.candidates import MOST_CLIQUES, bound_on_cliques
 from fedsyn.table.schema import Schema
 from fedsyn.wire.envelope import Envelope
 from fedsyn.wire.holder import MOST_PARTITIONS
 from fedsyn.wire.orders import Subject, is_run_name, operator_of
+from fedsyn.wire.refusals import INVALID
 
 #: Characters of a configuration that a node reads.
 MOST_TEXT = 2**20

@@ -21,7 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import FedsynError, ProtocolError
-from fedsyn.wire.envelope import MOST_MESSAGE, refused
+from fedsyn.wire.envelope import MOST_MESSAGE
+from fedsyn.wire.refusals import Kind, Refusal
 
 #: Bytes of a header: a run's configuration and schema are in it.
 MOST_HEADER = 2**25
@@ -29,6 +30,8 @@ MOST_HEADER = 2**25
 MOST_ARRAYS = 100_000
 #: Exit code of a worker whose node's files cannot be used: starting it again changes nothing.
 BAD_INPUT = 2
+#: Why a task that was killed gave no answer.
+GREEDY = Refusal(Kind.BUSY, "the request needed more than this node allows, or its task was ended")
 _NUMERIC = "uifb"
 _LENGTH = struct.Struct("!Q")
 
@@ -86,9 +89,9 @@ class NodeReply:
     arrays: list[npt.NDArray[Any]] = field(default_factory=list)
 
 
-def failed(sentence: str, kind: str = "client", *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
+def failed(refusal: Refusal, *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
     """Header and blobs of a refusal for want of something; `killed`: its task was."""
-    return {"scalars": refused(sentence, kind), "arrays": [], "failed": True, "killed": killed}, []
+    return {"scalars": refusal.scalars, "arrays": [], "failed": True, "killed": killed}, []
 
 
 # Arrays --------------------------------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from fedsyn.node.file import NodeFile, load_node_file
 from fedsyn.node.tables import Encoding, NotRead, Tables
 from fedsyn.node.task import (
     BAD_INPUT,
+    GREEDY,
     Bounds,
     FrameError,
     Task,
@@ -39,10 +40,13 @@ from fedsyn.node.task import (
     write_frame,
 )
 from fedsyn.output import log_failure, log_to_stderr, no_tracebacks, say
-from fedsyn.wire.envelope import BUSY, MOST_MESSAGE
+from fedsyn.wire.envelope import MOST_MESSAGE
+from fedsyn.wire.refusals import Kind, Refusal
 
 _log = logging.getLogger("fedsyn.node")
 _PR_SET_PDEATHSIG = 1
+_UNREAD = Refusal(Kind.BROKEN, "this node could not read its table as the run needs it")
+_TOO_LONG = Refusal(Kind.BROKEN, f"the reply is larger than {MOST_MESSAGE} bytes")
 
 
 def preload() -> None:
@@ -87,7 +91,7 @@ class Worker:
             if not self._read(Encoding.read(header_back["needs"])):
                 header = {**header, "reads": True}  # in vain, but the reason is then the task's to tell
         else:
-            header_back, blobs_back = failed("this node could not read its table as the run needs it")
+            header_back, blobs_back = failed(_UNREAD)
         self._catch_up()
         return header_back, blobs_back
 
@@ -128,7 +132,7 @@ class Worker:
         try:
             answer = read_frame(reading, deadline=deadline)
         except TimeoutError:
-            return failed("the request took longer than this node allows", BUSY)
+            return failed(Refusal(Kind.BUSY, "the request took longer than this node allows"))
         except FrameError:
             answer = None
         finally:
@@ -136,7 +140,7 @@ class Worker:
             status = _ended(child)
         if answer is None:
             _log.error("a task ended without an answer (%s)", _why(status))
-            return failed("the request needed more than this node allows, or its task was ended", BUSY, killed=True)
+            return failed(GREEDY, killed=True)
         return answer
 
     def _confine(self) -> None:
@@ -164,9 +168,9 @@ class Worker:
             return {"needs": list(error.encoding)}, []
         except Exception as error:
             log_failure(_log, "a request could not be read", error)
-            return failed("the request is malformed")
+            return failed(Refusal(Kind.PROTOCOL, "the request is malformed"))
         answer = packed(reply)
-        return answer if fits(*answer) else failed(f"the reply is larger than {MOST_MESSAGE} bytes")
+        return answer if fits(*answer) else failed(_TOO_LONG)
 
 
 def _end_with_parent(parent: int) -> None:

@@ -24,13 +24,13 @@ from fedsyn.aggregation import make_aggregation
 from fedsyn.aggregation.base import ClientSum, Contribution
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import BudgetExceeded, ProtocolError, Unable, refuse
+from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError, Unable, refuse
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
 from fedsyn.privacy.unit import kept_rows
 from fedsyn.protocol.cohorts import take_part
-from fedsyn.protocol.common import Evaluate, told
+from fedsyn.protocol.common import Evaluate
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
@@ -47,6 +47,7 @@ from fedsyn.stores.crypto import CryptoKey
 from fedsyn.table.counting.marginals import count_one_way, count_sparse_many
 from fedsyn.wire.envelope import ANSWER, Arrays, Envelope, SumSpec, to_json
 from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.refusals import refusal_of
 from fedsyn.wire.requests import Layout, Request
 
 Codes = npt.NDArray[np.integer]
@@ -170,7 +171,9 @@ class TableClient(NumPyClient):
         except Exception as error:
             if self.holder.account is not None and isinstance(error, Unable | MemoryError):
                 raise
-            arrays, reply = [], {"ok": False, **told(error)}
+            if type(error) is ConfigError:  # from a sum's public numbers: the configuration itself was read before
+                error = ProtocolError(str(error))
+            arrays, reply = [], {"ok": False, **refusal_of(error).fields}
         # What was charged stays charged, whether or not the request could be answered in the end.
         if self.ledger.releases and self.holder.account is None:
             self.holder.state["ledger"] = self.ledger.to_dict(compact=True)

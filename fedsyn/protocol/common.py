@@ -11,10 +11,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from fedsyn.aggregation import Contribution
-from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, ProtocolError
+from fedsyn.errors import ProtocolError
 from fedsyn.evaluation.federated.question import TableQuestion
 from fedsyn.evaluation.federated.statistics import Entries, vector
-from fedsyn.output import log_failure
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
@@ -130,16 +129,3 @@ def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
     """The entries of the vector: with the row count unless that is public, and with held-out rows if there are any."""
     config = contract.config
     return Entries.of(question, config.privacy.client_sizes != "public", config.evaluation.held_out > 0)
-
-
-def told(error: Exception) -> dict[str, str]:
-    """What a server may know of a failed request: the text of errors about requests and sums, the type of any other."""
-    if isinstance(error, BudgetExceeded):  # its own text names the holder's limits
-        return {"error": "budget", "message": "the release would exceed what this holder allows; nothing was released"}
-    if isinstance(error, ProtocolError | ConfigError):  # the last of a sum's public numbers
-        return {"error": "protocol" if isinstance(error, ProtocolError) else "client", "message": str(error)}
-    # A message of an unexpected exception may quote data: only its type leaves the client.
-    log_failure(_log, "fedsyn: a request could not be answered", error)
-    if isinstance(error, CannotWrite):
-        return {"error": "client", "message": error.told}
-    return {"error": "client", "message": f"unexpected {type(error).__name__}"}

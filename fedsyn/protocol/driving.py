@@ -18,9 +18,9 @@ import numpy as np
 from fedsyn.aggregation.base import Enough, Forming, ServerSum
 from fedsyn.config import RunConfig
 from fedsyn.errors import ProtocolError, RunError
-from fedsyn.flower import Grid
+from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Message, MetricRecord, Strategy
+from fedsyn.flower.asking import NodeGrid, node_grid
 from fedsyn.flower.direct import chunks
-from fedsyn.flower.loop import OwnLoop
 from fedsyn.privacy import Ledger, Release, sigma_for_rho
 from fedsyn.protocol import joining
 from fedsyn.protocol.client import Join
@@ -28,22 +28,54 @@ from fedsyn.protocol.cohorts import NOBODY_LEFT, Cohorts
 from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.exchange import Exchange, Patience
-from fedsyn.protocol.joining import ABSENT, Participant, Returning
-from fedsyn.protocol.record import NOT_JOINED, Observer, RoundCosts, RoundRecord
+from fedsyn.protocol.joining import ABSENT, GONE, Participant, Returning
+from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal, Recorder, read_answer, read_round, written_round
 from fedsyn.protocol.room import require_feasible
-from fedsyn.protocol.waiting import GONE, Announce, Announcer, at_least, log_waiting, require_whole
+from fedsyn.protocol.waiting import Announce, Announcer, at_least, log_waiting, require_whole
 from fedsyn.randomness import Randomness
 from fedsyn.stores import make_store
 from fedsyn.stores.base import ServedRun, StoreServer
 from fedsyn.stores.crypto import SumRun
 from fedsyn.wire.envelope import Envelope, Reply
+from fedsyn.wire.refusals import Kind, Refusal
 from fedsyn.wire.requests import Ask, Choose, Deal, Open, Request, Sum, Summed, Yielded
 
 Steps = Generator[Yielded, Any, Any]
 Parsed = TypeVar("Parsed")
 # Deals that a store is handed at a time: an in-process federation has no more of them in memory.
 _BLOCK = 1024
+
+
+class OwnLoop(Strategy):
+    """A Flower `Strategy` whose hooks do nothing.
+
+    A round of a mechanism is several exchanges, each with its own messages, so a subclass replaces `start` as a whole.
+    """
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Nothing: a mechanism's messages are made by its exchanges."""
+        return []
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Nothing: replies are read by the exchange that asked for them."""
+        return None, None
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """No evaluation on clients: it would be a release of its own."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        return None
+
+    def summary(self) -> None:
+        """Nothing is logged: the statement and the settings stand in the run's ledger and configuration."""
 
 
 class Driver(OwnLoop):
@@ -82,7 +114,7 @@ class Driver(OwnLoop):
         self.records: list[RoundRecord] = [RoundRecord(0)]
         self.costs: list[RoundCosts] = [RoundCosts(0)]
         self._returning: Returning | None = None  # of a run that is resumed
-        self.waits: Announce = partial(log_waiting, names=self.config.runtime.holders) if after is None else after.waits
+        self.waits: Announce = log_waiting if after is None else after.waits
         if after is None:
             self.recorder, self.aggregation = Recorder(journal), contract.sums()
             record = self.recorder.charged if self.recorder.is_on else None
@@ -197,8 +229,9 @@ class Driver(OwnLoop):
                 self.drop(partition, str(error))
         return accepted
 
-    def drop(self, partition: int, reason: str) -> None:
-        self.record.dropped[partition] = reason
+    def drop(self, partition: int, sentence: str) -> None:
+        """Record that a client's reply came and cannot be used, and why."""
+        self.record.dropped[partition] = Refusal(Kind.REPLY, sentence)
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -287,8 +320,7 @@ class Driver(OwnLoop):
         if isinstance(asked.request, Join):
             # Where nothing is lost on the way, whoever does not answer once never does.
             needed = self.fewest if self.config.runtime.engine == "deployment" else 0
-            once = replace(exchange, patience=None)
-            return joining.asked_patiently(once, self.record.dropped, self._queue, needed)
+            return joining.asked_patiently(exchange, self.record.dropped, self._queue, needed)
         return exchange(list(asked.arrays))
 
     def _promise(self, release: Release) -> None:
@@ -305,18 +337,14 @@ class Driver(OwnLoop):
 
         steps: Forming = self.aggregation.form(
             ServerSum(
-                name,
-                tuple(asked.cohort),
+                asked,
                 layout,
                 spec,
-                list(asked.arrays),
-                self.round,
+                self.record,
                 self.most_rows(asked.cohort),
                 self.config.sha256,
                 self.ledger,
                 self.randomness.generator("server", self.round, name, self._requests - 1),
-                self.record.dropped,
-                self.record.notes,
                 self.crypto,
                 self.everyone(),
             )
@@ -352,15 +380,17 @@ class Driver(OwnLoop):
             grid, timeout, cohort, envelope: of the request.
             enough: with whose replies it is worth going on; None: of as many clients as the run's minimum.
         """
-        self._found(grid, wait=True)
+        asks = node_grid(grid)
+        self._found(asks, wait=True)
         nodes = {k: self.clients[k].node for k in cohort if self.clients[k].node != ABSENT}
         away = {k: GONE for k in cohort if k not in nodes}
         minimum = min(len(cohort), max(1, self.config.federation.minimum_cohort))
-        patience = self._patience(grid) if any(self.clients[k].again for k in cohort) else None
-        facts = (envelope, timeout, self.costs[-1], self.drop, patience, enough or at_least(minimum), away)
-        return Exchange(grid, nodes, *facts)
+        patience = self._patience(asks) if any(self.clients[k].again for k in cohort) else None
+        drop = self.record.dropped.__setitem__
+        facts = (envelope, timeout, self.costs[-1], drop, patience, enough or at_least(minimum), away)
+        return Exchange(asks, nodes, *facts)
 
-    def _patience(self, grid: Grid) -> Patience:
+    def _patience(self, grid: NodeGrid) -> Patience:
         federation = self.config.federation
 
         def nodes() -> dict[int, int]:
@@ -373,7 +403,7 @@ class Driver(OwnLoop):
         stops = federation.on_loss == "stop"
         return Patience(federation.patience, stops, remembers.__contains__, nodes, Announcer(self.waits), names)
 
-    def _found(self, grid: Grid, *, wait: bool) -> None:
+    def _found(self, grid: NodeGrid, *, wait: bool) -> None:
         """Finds clients of a resumed run that have come back; `wait`: for as long as they have for that."""
         if self._returning is not None and any(client.node == ABSENT for client in self.clients.values()):
             self._returning.find(grid, self.clients, wait=wait)
@@ -402,7 +432,7 @@ class Driver(OwnLoop):
         else:
             read_round(past, self.record, self.costs[-1])
             self.clients = {int(k): Participant(int(k), ABSENT, rows, again=True) for k, rows in past["clients"]}
-            who = partial(self._who, grid)
+            who = partial(self._who, node_grid(grid))
             self._returning = Returning(who, self.config.federation, public, lambda waiting: self.waits(waiting))
         self.require_feasible()
         self.announce(0.0 if public else self.config.privacy.size_share)
@@ -416,19 +446,19 @@ class Driver(OwnLoop):
         # Other columns of the same people stand for nobody else's; a simulation has nobody to wait for.
         is_whole = federation.columns is not None or self.config.runtime.engine != "deployment"
         needed = wanted if is_whole else min(wanted, self.fewest)
-        nodes, absent = joining.wait_for_nodes(grid, wanted, needed, self._queue)
+        asks, queue = node_grid(grid), self._queue
+        nodes, missing = joining.wait_for_nodes(asks, wanted, needed, queue)
+        asked = len(nodes) + len(missing)
         self.clients = joining.provisional(nodes)
         self.record.cohort = sorted(self.clients)
         replies = self._ask(Ask(list(self.clients), Join(schema_hash=self.schema_hash)), grid, timeout)
-        joining.told_again(grid, {k: client.node for k, client in self.clients.items()}, replies)
-        dropped = sorted(self.record.dropped.items(), reverse=True)  # node by node
-        reasons = [each.named(self.config.runtime.holders) for each in absent]
-        reasons += [f"{self._holder(self.clients[k].node)}{reason}" for k, reason in dropped]
-        self.record.dropped = {}  # under provisional ids
+        joining.told_again(asks, {k: client.node for k, client in self.clients.items()}, replies)
+        silent = {self.clients[k].node: why for k, why in self.record.dropped.items()}
+        self.record.dropped.clear()  # under provisional ids
         self.clients, refused = joining.joined(self.clients, replies, public)
-        reasons += refused
-        self.record.notes += [f"{NOT_JOINED}{reason}" for reason in reasons]
-        joining.require_enough(self.clients, len(nodes) + len(absent), self.fewest, reasons)
+        missing += queue.named(silent | refused)
+        self.record.not_joined = missing
+        joining.require_enough(self.clients, asked, self.fewest, missing)
         self.record.cohort = list(self.clients)
 
     @property
@@ -438,15 +468,9 @@ class Driver(OwnLoop):
         people = federation.patience if runtime.engine == "deployment" else 0.0
         return joining.Queue(people, federation.connect_timeout, runtime.nodes or {}, runtime.holders or {}, self.waits)
 
-    def _holder(self, node: int) -> str:
-        """`lake: ` of a node whose holder the operator knows; nothing of another one."""
-        runtime = self.config.runtime
-        name = (runtime.holders or {}).get((runtime.nodes or {}).get(node, -1))
-        return "" if name is None else f"{name}: "
-
-    def _who(self, grid: Grid, nodes: Mapping[int, int], timeout: float) -> tuple[dict[int, Reply], list[str]]:
+    def _who(self, grid: NodeGrid, nodes: Mapping[int, int], timeout: float) -> tuple[dict[int, Reply], list[Refusal]]:
         """Who these nodes say they are, and why others say nothing; outside the run's requests, which are numbered."""
-        request, why = Join(schema_hash=self.schema_hash), list[str]()
+        request, why = Join(schema_hash=self.schema_hash), list[Refusal]()
         envelope = Envelope(request.name, request.kind, 0, self.config.sha256, request.model_dump())
         exchange = Exchange(grid, nodes, envelope, timeout, self.costs[-1], lambda _, reason: why.append(reason))
         replies = exchange([])

@@ -9,26 +9,27 @@ from dataclasses import dataclass, replace
 
 from fedsyn.config import FederationNode
 from fedsyn.errors import ProtocolError, RunError, refuse
-from fedsyn.flower import Grid
-from fedsyn.flower.patient import PatientGrid
+from fedsyn.flower.asking import NodeGrid
 from fedsyn.protocol.exchange import Exchange
-from fedsyn.protocol.record import Missing, Waiting
-from fedsyn.protocol.waiting import GONE, NO_REPLY, Announce, Announcer, reasons
-from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
+from fedsyn.protocol.record import Missing, Waiting, few, who
+from fedsyn.protocol.waiting import Announce, Announcer
+from fedsyn.wire.envelope import Reply
 from fedsyn.wire.holder import MOST_PARTITIONS
+from fedsyn.wire.refusals import UNHEARD, Kind, Refusal
 from fedsyn.wire.requests import Summed
 
 #: Seconds after which a node that waits for its holder is asked again.
 PAUSE = 5.0
-_AWAY = f"{OFFLINE}: its node is not connected"
-_LOST = (OFFLINE, SLOW, NO_REPLY, BUSY)  # how reasons begin that say nothing of a node but that it was not heard
+_AWAY = Refusal(Kind.OFFLINE, "its node is not connected")
+#: Why a client of a run that is resumed is missing.
+GONE = Refusal(Kind.ABSENT, "it has not come back since the run was resumed")
 #: Parameter of the answer to `join`: true where the node keeps its memory of the run on its own disk, and answers a
 #: request that it has answered already with the same bytes, and is charged once.
 AGAIN = "again"
 _LARGEST = 2**53  # of a row count that a client may claim: what a float holds exactly
 #: Of a row count that a client reckons with.
 LARGEST_SIZE = 2.0**32
-AskWho = Callable[[Mapping[int, int], float], tuple[dict[int, Reply], list[str]]]
+AskWho = Callable[[Mapping[int, int], float], tuple[dict[int, Reply], list[Refusal]]]
 #: Of a cohort of whose rows nothing is known: a bound that no federation of people reaches.
 LARGEST_SUM = 2.0**40
 ABSENT = -1  # the node of a client that has not come back
@@ -71,18 +72,23 @@ class Queue:
         nodes: seconds for nodes that were not heard, where the run could begin without them
             (federation.connect_timeout).
         partitions: the holders' partitions by node, where the operator knows them.
-        names: the holders' names by partition, where they are known.
+        holders: the holders' names by partition, where they are known.
         told: called with whom the run waits for, and with None when that is over.
     """
 
     people: float
     nodes: float
     partitions: Mapping[int, int]
-    names: Mapping[int, str]
+    holders: Mapping[int, str]
     told: Announce
 
+    def named(self, missing: Mapping[int, Refusal]) -> list[Missing]:
+        """Return who these nodes are and why they are missing, by partition where that is known."""
+        known = sorted((self.partitions.get(node, -1), node) for node in missing)
+        return [Missing(who(self.holders, None if k < 0 else k, node), missing[node]) for k, node in known]
 
-def wait_for_nodes(grid: Grid, wanted: int, needed: int, queue: Queue) -> tuple[list[int], list[Missing]]:
+
+def wait_for_nodes(grid: NodeGrid, wanted: int, needed: int, queue: Queue) -> tuple[list[int], list[Missing]]:
     """Ids of the nodes that are connected, and those that the run goes on without.
 
     All are waited for, for `queue.nodes` seconds. Then those that are there have to do, if they are `needed`; with
@@ -101,14 +107,14 @@ def wait_for_nodes(grid: Grid, wanted: int, needed: int, queue: Queue) -> tuple[
 
     def look() -> tuple[int, list[Missing]]:
         nodes[:] = sorted(grid.get_node_ids())
-        return len(nodes), [] if len(nodes) >= wanted else _absent(nodes, wanted, queue.partitions)
+        return len(nodes), [] if len(nodes) >= wanted else _absent(nodes, wanted, queue)
 
     absent = _missed(look, wanted, needed, queue)
     if len(nodes) < needed:
         most, key = max((queue.people, "patience"), (queue.nodes, "connect_timeout"))
         raise RunError(
             f"{len(nodes)} of {wanted} clients connected within {most:g} s (federation.{key}), the minimum is "
-            f"{needed}; not connected: {reasons(absent, names=queue.names)}"
+            f"{needed}; not connected: {few(absent)}"
         )
     return nodes, absent
 
@@ -135,14 +141,14 @@ def _missed(look: Callable[[], tuple[int, list[Missing]]], wanted: int, needed: 
         announce(None)
 
 
-def _absent(nodes: Sequence[int], wanted: int, partitions: Mapping[int, int]) -> list[Missing]:
-    """Who is not connected: the holders where the operator knows their nodes, else only how many."""
-    if not partitions:
-        return [Missing(None, None, _AWAY)] * (wanted - len(nodes))
-    return sorted((Missing(k, node, _AWAY) for node, k in partitions.items() if node not in nodes), key=_order)
+def _absent(nodes: Sequence[int], wanted: int, queue: Queue) -> list[Missing]:
+    """Return who is not connected: the holders where the operator knows their nodes, else only how many."""
+    if not queue.partitions:
+        return [Missing(who({}, None), _AWAY)] * (wanted - len(nodes))
+    return queue.named(dict.fromkeys(queue.partitions.keys() - nodes, _AWAY))
 
 
-def asked_patiently(exchange: Exchange, dropped: dict[int, str], queue: Queue, needed: int) -> dict[int, Reply]:
+def asked_patiently(exchange: Exchange, dropped: dict[int, Refusal], queue: Queue, needed: int) -> dict[int, Reply]:
     """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
 
     While anybody waits, or without them the run would fail, those whose reply was lost are asked again, too: who
@@ -159,9 +165,9 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, str], queue: Queue, n
     replies = exchange([])
     try:
         while True:
-            waiting = {k for k in exchange.nodes if dropped.get(k, "").startswith(f"{WAITS}: ")}
+            waiting = {k for k, why in dropped.items() if why.kind is Kind.APPROVAL}
             had |= waiting
-            lost = {k for k in exchange.nodes if dropped.get(k, "").startswith(_LOST)}
+            lost = {k for k, why in dropped.items() if why.kind in UNHEARD}
             short = len(replies) < needed
             again = sorted(waiting | (lost if waiting or short else lost & had))
             patience = queue.people if waiting or short else queue.nodes
@@ -169,26 +175,15 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, str], queue: Queue, n
             hopeless = len(replies) + len(waiting | lost) < min(needed, len(exchange.nodes))
             if not again or left <= 0 or hopeless:
                 return dict(sorted(replies.items()))
-            announce(_waiting(exchange, dropped, again, queue, left))
+            missing = queue.named({exchange.nodes[k]: dropped[k] for k in again})
+            announce(Waiting(exchange.envelope.request, 0, len(exchange.nodes), time.time() + left, tuple(missing)))
             time.sleep(min(PAUSE, left))
             for k in again:
                 del dropped[k]
-            replies |= exchange.among(again)([])
+            nodes = {k: exchange.nodes[k] for k in again}
+            replies |= replace(exchange, nodes=nodes)([])
     finally:
         announce(None)
-
-
-def _waiting(
-    exchange: Exchange, dropped: Mapping[int, str], again: Sequence[int], queue: Queue, left: float
-) -> Waiting:
-    """Whom a run waits for: by their partitions where these are known, by their nodes otherwise."""
-    nodes = [(exchange.nodes[k], dropped[k]) for k in again]
-    missing = sorted((Missing(queue.partitions.get(node), node, why) for node, why in nodes), key=_order)
-    return Waiting(exchange.envelope.request, 0, len(exchange.nodes), time.time() + left, tuple(missing))
-
-
-def _order(each: Missing) -> tuple[int, int]:
-    return (-1 if each.partition is None else each.partition, each.node or 0)
 
 
 def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
@@ -198,37 +193,37 @@ def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
 
 def joined(
     asked: Mapping[int, Participant], replies: Mapping[int, Reply], public: bool
-) -> tuple[dict[int, Participant], list[str]]:
-    """The clients by their partition ids, and why others are not among them.
+) -> tuple[dict[int, Participant], dict[int, Refusal]]:
+    """The clients by their partition ids, and why other nodes are not among them.
 
     A client without an id of its own gets a free one. Of two that claim the same id the first node's is used.
     """
     clients: dict[int, Participant] = {}
-    unnamed, reasons = [], []
+    unnamed, refused = [], dict[int, Refusal]()
     for key, reply in sorted(replies.items(), key=lambda item: -item[0]):
         try:
             partition, rows = read_join(reply, public)
         except ProtocolError as error:
-            reasons.append(str(error))
+            refused[asked[key].node] = Refusal(Kind.REPLY, str(error))
             continue
-        who = Participant(-1, asked[key].node, rows, again=reply.params.get(AGAIN) is True)
+        client = Participant(-1, asked[key].node, rows, again=reply.params.get(AGAIN) is True)
         if partition is None:
-            unnamed.append(who)
+            unnamed.append(client)
         elif partition in clients:
-            reasons.append(f"two nodes claim partition {partition}; the second is not used")
+            sentence = f"two nodes claim partition {partition}; the second is not used"
+            refused[client.node] = Refusal(Kind.REPLY, sentence)
         else:
-            clients[partition] = replace(who, partition=partition)
+            clients[partition] = replace(client, partition=partition)
     free = (k for k in range(len(asked)) if k not in clients)
-    for who, partition in zip(unnamed, free, strict=False):
-        clients[partition] = replace(who, partition=partition)
-    return dict(sorted(clients.items())), reasons
+    for client, partition in zip(unnamed, free, strict=False):
+        clients[partition] = replace(client, partition=partition)
+    return dict(sorted(clients.items())), refused
 
 
-def require_enough(clients: Mapping[int, Participant], nodes: int, minimum: int, reasons: Sequence[str]) -> None:
+def require_enough(clients: Mapping[int, Participant], nodes: int, minimum: int, missing: Sequence[Missing]) -> None:
     """RunError with the first reasons unless at least `minimum` clients joined."""
     if len(clients) < minimum:
-        more = f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-        detail = f" ({'; '.join(reasons[:3])}{more})" if reasons else ""
+        detail = f" ({few(missing, 3)})" if missing else ""
         raise RunError(f"only {len(clients)} of {nodes} clients joined, the minimum is {minimum}{detail}")
 
 
@@ -313,12 +308,11 @@ def with_even_sizes(clients: Mapping[int, Participant], sums: Summed) -> dict[in
     return {k: replace(client, rows=rows) for k, client in clients.items()}
 
 
-def told_again(grid: Grid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
-    """Tells a Grid that cares which nodes answer an identical request as before, and pay once."""
-    if isinstance(grid, PatientGrid):
-        for key, reply in replies.items():
-            if reply.params.get(AGAIN) is True:
-                grid.answers_again(nodes[key])
+def told_again(grid: NodeGrid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
+    """Tells the Grid which nodes answer an identical request as before, and pay once."""
+    for key, reply in replies.items():
+        if reply.params.get(AGAIN) is True:
+            grid.answers_again(nodes[key])
 
 
 def read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
@@ -359,9 +353,9 @@ class Returning:
         self._queue = Queue(federation.patience, federation.connect_timeout, {}, {}, told)
         self._waited = False
         self._known: set[int] = set()  # nodes that have said who they are
-        self.reasons: list[str] = []
+        self.reasons: list[Refusal] = []
 
-    def find(self, grid: Grid, clients: dict[int, Participant], *, wait: bool = True) -> None:
+    def find(self, grid: NodeGrid, clients: dict[int, Participant], *, wait: bool = True) -> None:
         """Fills in the nodes of absent clients that are there now.
 
         Args:
@@ -387,11 +381,11 @@ class Returning:
                 "resumed when they are there"
             )
 
-    def _look(self, grid: Grid, clients: dict[int, Participant]) -> tuple[int, list[Missing]]:
+    def _look(self, grid: NodeGrid, clients: dict[int, Participant]) -> tuple[int, list[Missing]]:
         fresh = sorted(set(grid.get_node_ids()) - self._known - {c.node for c in clients.values()})
         if fresh:
             self._place(fresh, clients)
-        absent = [Missing(k, None, GONE) for k, client in clients.items() if client.node == ABSENT]
+        absent = [Missing(who({}, k), GONE) for k, client in clients.items() if client.node == ABSENT]
         return len(clients) - len(absent), absent
 
     def _place(self, nodes: Sequence[int], clients: dict[int, Participant]) -> None:
@@ -403,7 +397,7 @@ class Returning:
             try:
                 partition = self._checked(reply, clients)
             except ProtocolError as error:
-                self.reasons.append(str(error))
+                self.reasons.append(Refusal(Kind.REPLY, str(error)))
             else:
                 clients[partition] = replace(clients[partition], node=node)
 

@@ -3,14 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import TypeAdapter
 
-#: How the note begins that says who is not in a run, and why.
-NOT_JOINED = "not joined: "
+from fedsyn.errors import DataError
+from fedsyn.wire.refusals import Refusal
+
+
+@dataclass(frozen=True)
+class Missing:
+    """One whose reply a run waits for, or goes on without.
+
+    Attributes:
+        who: name of the holder, or the number of its client or node.
+        why: the reason.
+    """
+
+    who: str
+    why: Refusal
+
+    def __str__(self) -> str:
+        return f"{self.who} ({self.why})"
+
+
+def who(holders: Mapping[int, str], partition: int | None, node: int | None = None) -> str:
+    """Return how a client is called: by its holder's name where the operator knows it, else by a number."""
+    if partition is not None:
+        return holders.get(partition, f"client {partition}")
+    return "a node" if node is None else f"node {node}"
+
+
+def few(missing: Sequence[Missing], most: int = 5) -> str:
+    """Return who is missing and why, on one line; beyond `most` of them their number."""
+    more = f"; and {len(missing) - most} more" if len(missing) > most else ""
+    return "; ".join(map(str, missing[:most])) + more
 
 
 @dataclass
@@ -19,11 +48,22 @@ class RoundRecord:
 
     Holds nothing that was not public or released: on neighbouring tables with the same released values it is equal to
     the last byte.
+
+    Attributes:
+        round: t.
+        cohort: partition ids of the clients that were asked.
+        dropped: why a client's reply is not used, by partition id.
+        not_joined: who is not in the run, and why; in round 0.
+        selected: marginals that the round chose.
+        sigma: noise of the round, where it has one.
+        epsilon: of the round's choice, where it has one.
+        notes: what else is worth knowing.
     """
 
     round: int
     cohort: list[int] = field(default_factory=list)
-    dropped: dict[int, str] = field(default_factory=dict)
+    dropped: dict[int, Refusal] = field(default_factory=dict)
+    not_joined: list[Missing] = field(default_factory=list)
     selected: list[str] = field(default_factory=list)
     sigma: float | None = None
     epsilon: float | None = None
@@ -31,8 +71,11 @@ class RoundRecord:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> RoundRecord:
-        """A record from a line of rounds.jsonl."""
-        return cls(**{f.name: facts[f.name] for f in fields(cls) if f.name in facts})
+        """Read a record from a line of rounds.jsonl (`asdict`). Raises DataError if the line is damaged."""
+        try:
+            return _ROUND.validate_python(facts)
+        except ValueError:
+            raise DataError("a line of rounds.jsonl is damaged") from None
 
 
 @dataclass
@@ -57,28 +100,6 @@ class RoundCosts:
 
 
 @dataclass(frozen=True)
-class Missing:
-    """One whose reply a run waits for.
-
-    Attributes:
-        partition: its id; None where it has not said who it is.
-        node: Flower's number of its node; None where that is not known.
-        why: in one sentence.
-    """
-
-    partition: int | None
-    node: int | None
-    why: str
-
-    def named(self, names: Mapping[int, str] | None = None) -> str:
-        """`NAME (why)`; `names` are of holders, by partition id."""
-        number = self.partition
-        if number is None:
-            return f"a node ({self.why})" if self.node is None else f"node {self.node} ({self.why})"
-        return f"{(names or {}).get(number, f'client {number}')} ({self.why})"
-
-
-@dataclass(frozen=True)
 class Waiting:
     """What a run waits for: waiting.json of a run directory, as long as it does.
 
@@ -96,14 +117,11 @@ class Waiting:
     until: float
     missing: tuple[Missing, ...]
 
-    def sentence(self, names: Mapping[int, str] | None = None) -> str:
-        """`waits for 1 of 3 holders to answer 'measure' of round 2: lake (offline: ...); ...`."""
-        who = "; ".join(each.named(names) for each in self.missing[:5])
-        more = f"; and {len(self.missing) - 5} more" if len(self.missing) > 5 else ""
+    def __str__(self) -> str:
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.until))
         return (
             f"waits for {len(self.missing)} of {self.asked} holders to answer '{self.request}' of round {self.round}: "
-            f"{who}{more}; they are asked again until {day} (federation.patience)"
+            f"{few(self.missing)}; they are asked again until {day} (federation.patience)"
         )
 
     @classmethod
@@ -112,5 +130,5 @@ class Waiting:
         return _WAITING.validate_python(facts)
 
 
-_WAITING = TypeAdapter(Waiting)
+_ROUND, _WAITING = TypeAdapter(RoundRecord), TypeAdapter(Waiting)
 Observer = Callable[[RoundRecord, RoundCosts], None]

@@ -41,6 +41,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import numpy as np
@@ -276,15 +277,10 @@ def read_answer(written: Entry) -> dict[int, Reply] | Summed:
 
 def written_round(record: RoundRecord, costs: RoundCosts) -> dict[str, Any]:
     """The round's record and costs as they are after a request."""
-    facts = {**vars(record), "dropped": [list(item) for item in record.dropped.items()]}
-    return {"record": facts, "costs": dict(vars(costs))}
+    return {"record": asdict(record), "costs": dict(vars(costs))}
 
 
 def read_round(entry: Entry, record: RoundRecord, costs: RoundCosts) -> None:
-    """Makes record and costs what they were; a sum under way writes into `dropped` and `notes`, which stay the same."""
-    dropped, notes, facts = record.dropped, record.notes, dict(entry["record"])
-    dropped.clear()
-    dropped.update((int(k), reason) for k, reason in facts["dropped"])
-    notes[:] = facts["notes"]
-    vars(record).update({**facts, "dropped": dropped, "notes": notes})
+    """Makes record and costs what they were."""
+    vars(record).update(vars(RoundRecord.read(entry["record"])))
     vars(costs).update(entry["costs"])

@@ -13,42 +13,33 @@ member to one number, that could be put together. No other node is asked again, 
 replies are kept here, in memory, until the request is complete. Where a run ends while it waits, nothing of the
 incomplete request but its charges is in the journal, so that `--resume` asks for it again in the same way.
 
-**Who is asked again.** Whose reason may pass: away, slow, waiting for a person, or unable for a reason of the machine
-(`busy`). A refusal by policy, budget or protocol is final for this run of the server.
+**Who is asked again.** Those whose reason may pass (`PASSING`): away, slow, waiting for a person, or unable for a
+reason of the machine. A refusal by policy, budget or protocol is final for this run of the server.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 
 from fedsyn.aggregation.base import Enough
 from fedsyn.errors import Lost
-from fedsyn.protocol.record import Missing, RoundRecord, Waiting
-from fedsyn.wire.envelope import BUSY, OFFLINE, SLOW, WAITS, Reply
+from fedsyn.protocol.record import Missing, RoundRecord, Waiting, few, who
+from fedsyn.wire.envelope import Reply
 from fedsyn.wire.requests import Ask, Sum, Summed
 
-NO_REPLY = "no reply"
-#: Of a client of a run that is resumed.
-GONE = "has not come back since the run was resumed"
-_PASSING = (*(f"{kind}: " for kind in (OFFLINE, SLOW, WAITS, BUSY)), NO_REPLY, GONE)
 Announce = Callable[[Waiting | None], None]
 _log = logging.getLogger("fedsyn.run")
-
-
-def may_pass(reason: str) -> bool:
-    """Whether a client that is missing for this reason may answer when it is asked again."""
-    return reason.startswith(_PASSING)
 
 
 def at_least(number: int) -> Enough:
     return lambda replied: len(replied) >= number
 
 
-def log_waiting(waiting: Waiting | None, names: Mapping[int, str] | None = None) -> None:
-    """Says in the run's log what it waits for; nothing when that is over. `names`: of holders, by partition id."""
+def log_waiting(waiting: Waiting | None) -> None:
+    """Says in the run's log what it waits for; nothing when that is over."""
     if waiting is not None:
-        _log.warning("the run %s", waiting.sentence(names))
+        _log.warning("the run %s", waiting)
 
 
 class Announcer:
@@ -80,14 +71,7 @@ def require_whole(asked: Ask | Sum, answer: Summed | Mapping[int, Reply], record
     minimum = min(len(asked.cohort), max(1, minimum))
     if answer.opened if isinstance(answer, Summed) else len(answer) >= minimum:
         return
-    missing = [Missing(k, None, record.dropped[k]) for k in asked.cohort if k in record.dropped]
-    why = "; ".join([*record.notes[-1:], *([f"missing: {reasons(missing)}"] if missing else [])])
+    missing = [Missing(who({}, k), record.dropped[k]) for k in asked.cohort if k in record.dropped]
+    why = "; ".join([*record.notes[-1:], *([f"missing: {few(missing)}"] if missing else [])])
     what = "was not opened" if isinstance(answer, Summed) else "was answered by too few clients"
     raise Lost(f"'{asked.request.name}' of round {record.round} {what}{f' ({why})' if why else ''}", can_go_on=False)
-
-
-def reasons(missing: Iterable[Missing], names: Mapping[int, str] | None = None) -> str:
-    """Who is missing and why, on one line. `names`: of holders, by partition id."""
-    named = [each.named(names) for each in missing]
-    more = f" and {len(named) - 5} more" if len(named) > 5 else ""
-    return "; ".join(named[:5]) + more

@@ -20,13 +20,23 @@ from fedsyn.flower.launch import app_folder, submit, wait
 from fedsyn.protocol.record import RoundRecord, Waiting
 from fedsyn.protocol.waiting import Announcer
 from fedsyn.runs import journal
-from fedsyn.runs.directory import GIVEN_FILE, is_complete, load_metrics, load_waiting, raise_recorded_error, read_facts
+from fedsyn.runs.directory import (
+    ERROR_FILE,
+    GIVEN_FILE,
+    is_complete,
+    load_metrics,
+    load_waiting,
+    raise_recorded_error,
+    read_facts,
+    recorded_error,
+)
 from fedsyn.runs.given_table import Codes, sent
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.returned import unpacked
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.submitted import Submitted, can_resume, forget, has_finished
 from fedsyn.wire.orders import order_of
+from fedsyn.wire.refusals import Kind
 
 #: Set for as long as a run is ordered from there: an operator's folder, which sentences name.
 FOLDER = "FEDSYN_OPERATOR_FOLDER"
@@ -80,10 +90,10 @@ def run_elsewhere(
         progress.called(kept.run)
     watch = _Watch(out / "rounds.jsonl", progress)
     if resumed is not None:
-        (out / "error.json").unlink(missing_ok=True)
+        (out / ERROR_FILE).unlink(missing_ok=True)
     try:
         if resumed is None or not _ends_well(kept, superlink, watch, config.runtime.patience):
-            (out / "error.json").unlink(missing_ok=True)
+            (out / ERROR_FILE).unlink(missing_ok=True)
             kept = replace(kept, superlink=superlink.name, flower_run="")
             kept.save(out)
             flower_run = _submitted(config, prepared, out, kept, resume=resumed is not None, table=given)
@@ -149,7 +159,7 @@ def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted
 
 def _brought_home(superlink: Control, kept: Submitted, out: Path) -> None:
     """Fetches the run directory where the ServerApp worked in another one."""
-    if is_complete(out) or (out / "error.json").is_file():
+    if is_complete(out) or (out / ERROR_FILE).is_file():
         return
     try:
         log = superlink.log(kept.flower_run)
@@ -174,10 +184,8 @@ def _is_worth_resuming(out: Path, kept: Submitted) -> bool:
     """Whether anything may have been spent: not if the run was never submitted, or said itself that nothing was."""
     if not kept.flower_run:
         return False
-    error = out / "error.json"
-    if not error.is_file():
-        return True
-    return json.loads(error.read_text(encoding="utf-8"))["kind"] != "input" or journal.unfinished(out) is not None
+    error = recorded_error(out)
+    return error is None or error.kind is not Kind.INPUT or journal.unfinished(out) is not None
 
 
 def _next(config: RunConfig, out: Path, can_go_on: bool = True) -> str:
@@ -249,7 +257,7 @@ class _Watch:
             for line in lines[self.seen :]:
                 self.progress(RoundRecord.read(json.loads(line)))
             self.seen = max(self.seen, len(lines))
-        return any((self.path.parent / name).is_file() for name in ("report.html", GIVEN_FILE, "error.json"))
+        return any((self.path.parent / name).is_file() for name in ("report.html", GIVEN_FILE, ERROR_FILE))
 
 
 __all__ = ["brought_to_its_end", "run_elsewhere", "superlink_of"]

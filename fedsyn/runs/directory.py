@@ -28,6 +28,7 @@ from fedsyn.protocol.record import Waiting
 from fedsyn.table.data.options import FileOptions, written_as
 from fedsyn.table.data.writers import starts_as
 from fedsyn.table.schema import Schema
+from fedsyn.wire.refusals import Kind, Refusal
 
 # What may be published about the table.
 README_FILE = "README.md"
@@ -37,6 +38,8 @@ OLD_NAMES = {PREDICTED_FILE: "quality.json", FEDERATED_FILE: "evaluation.json"}
 GIVEN_FILE = "table.json"
 # What a run waits for, as long as it does.
 WAITING_FILE = "waiting.json"
+# Why a run has ended without a result.
+ERROR_FILE = "error.json"
 #: What sketches said of the last model, until the predicted quality is written.
 LOOKS_FILE = "looks.json"
 # What a run leaves besides config.yaml. A new run in the same folder removes them before it starts, so that nothing of
@@ -53,7 +56,7 @@ RESULTS = (
     "rounds.jsonl",
     "measured.jsonl",
     "report.html",
-    "error.json",
+    ERROR_FILE,
     COMPARISON_FILE,
     PREDICTED_FILE,
     FEDERATED_FILE,
@@ -323,21 +326,30 @@ def load_waiting(out: Path) -> Waiting | None:
 
 def record_error(out: Path, error: Exception) -> None:
     """Leaves an error for the process that started the run. Unexpected ones leave their type, not their text."""
-    kind = "input" if isinstance(error, InputError) else "run"
+    kind = Kind.INPUT if isinstance(error, InputError) else Kind.FAILED
+    if isinstance(error, BudgetExceeded) or (isinstance(error, RunError) and not error.can_go_on):
+        kind = Kind.OVER
     text = str(error) if isinstance(error, FedsynError) else f"unexpected {type(error).__name__}; see Flower's log"
-    can_go_on = error.can_go_on if isinstance(error, RunError) else not isinstance(error, BudgetExceeded)
-    write_json(out / "error.json", {"kind": kind, "message": text, "can_go_on": can_go_on})
+    write_json(out / ERROR_FILE, Refusal(kind, text).fields)
+
+
+def recorded_error(out: Path) -> Refusal | None:
+    """What `record_error` left in a run directory. Raises RunError if it cannot be read."""
+    path = out / ERROR_FILE
+    if not path.is_file():
+        return None
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        return Refusal(Kind(facts["kind"]), str(facts["sentence"]))
+    except (ValueError, KeyError, TypeError):
+        raise RunError(f"the run failed, and what it left of its error in {path} cannot be read") from None
 
 
 def raise_recorded_error(out: Path) -> None:
     """Raises what `record_error` left in a run directory, if it left anything."""
-    path = out / "error.json"
-    if path.is_file():
-        try:
-            error = json.loads(path.read_text(encoding="utf-8"))
-            kind, message, can_go_on = error["kind"], str(error["message"]), error.get("can_go_on") is not False
-        except (ValueError, KeyError, TypeError):
-            raise RunError(f"the run failed, and what it left of its error in {path} cannot be read") from None
-        if kind == "input":
-            raise InputError(message)
-        raise RunError(message, can_go_on)
+    error = recorded_error(out)
+    if error is None:
+        return
+    if error.kind is Kind.INPUT:
+        raise InputError(error.sentence)
+    raise RunError(error.sentence, error.kind is not Kind.OVER)

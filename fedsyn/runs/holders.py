@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -46,8 +46,7 @@ from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.runs.open_tables import read_own
-from fedsyn.runs.refusals import require_agreed, require_deployment, require_resolved
-from fedsyn.runs.run_config import config_of, store_of
+from fedsyn.runs.run_config import config_of, is_resolved, store_of
 from fedsyn.selection.views import ModelView, pooled_view
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
@@ -348,6 +347,49 @@ def load_rows(
     if own is not None:
         codes = _spread(codes, [schema.domain.attributes.index(name) for name in part.columns], len(schema.columns))
     return LoadedRows(codes, schema.domain, schema.sha256, schema, values)
+
+
+# What a plain SuperNode and a node refuse, by configuration and agreement, never by a row -----------------------------
+
+
+def require_resolved(run_config: Mapping[str, Any]) -> None:
+    """Raises NodeError if reading the configuration would open a file: a server may not find out which files exist."""
+    if not is_resolved(run_config):
+        raise NodeError("this node holds real rows: it takes a run from 'fedsyn run' only, and opens no file for it")
+
+
+def require_deployment(engine: object, seed: object) -> None:
+    """Raises NodeError unless the run is a deployment whose noise nobody can foresee."""
+    if engine != "deployment":
+        raise NodeError("this node holds real rows: the run's runtime.engine must be 'deployment'")
+    if seed is not None:
+        raise NodeError("this node holds real rows and refuses a seeded run")
+
+
+def require_agreed(config: RunConfig, agreed: Collection[str] | None, by_person: bool, pinned: bool) -> None:
+    """Raises NodeError if the run protects less than its holder agreed to: the server makes its configuration.
+
+    Args:
+        config: of the run.
+        agreed: hashes of the configurations that the holder agreed to; None: any.
+        by_person: whether the holder approves each run.
+        pinned: whether the node has an identity and a roster.
+    """
+    parties = config.aggregation.capabilities.parties
+    if agreed is not None and config.sha256 not in agreed:
+        raise NodeError("this node's holder agreed to other configurations than the run's")
+    if parties is not None and agreed is None and not by_person:
+        # The parties' keys stand in the configuration, which is the server's until the holder has agreed to it.
+        raise NodeError(
+            f"this node's holder must agree to {parties.words} of a run with aggregation.protocol: "
+            f"{config.aggregation.protocol}: its policy needs configurations, or approval: by person "
+            "(a plain SuperNode's --node-config needs config-sha256)"
+        )
+    if pinned and not config.aggregation.is_signed:
+        raise NodeError(
+            "this node has an identity and a roster: it takes part in runs with aggregation.protocol: secagg and "
+            "aggregation.threat: malicious only, or with protocol: fhe and aggregation.roster"
+        )
 
 
 app = TableApp(client_fn)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,13 @@ def serve(
         if config.runtime.error_by_round and prepared.simulated and strategy and strategy.model is not None:
             data = evaluation_input(prepared, strategy, strategy.model, None)
             costs.workload_error = evaluate(["workload_error"], data)["workload_error"]
-        append_line(rounds, vars(record))
+        append_line(rounds, asdict(record))
         append_line(measured, vars(costs))
         if progress is not None:
             progress(record)
 
     def waits(waiting: Waiting | None) -> None:
-        log_waiting(waiting, config.runtime.holders)
+        log_waiting(waiting)
         write_waiting(out, waiting)
 
     made, schema = make or strategy_class(config.mechanism.name), prepared.schema

@@ -173,11 +173,11 @@ class SumRun(CryptoRun):
 
     def admitted(self, whole: ServerSum, boxes: Mapping[int, bytes]) -> dict[int, str]:
         """Names contributors; why each refused one was refused."""
-        return self.party.admit(order_of(whole.name, whole.round, whole.spec), boxes) if boxes else {}
+        return self.party.admit(order_of(whole.name, whole.record.round, whole.spec), boxes) if boxes else {}
 
     def opened(self, whole: ServerSum, total: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
         """(L,) what the crypto party lets out of the total of those that it has admitted."""
-        answer = self.party.total(order_of(whole.name, whole.round, whole.spec), total)
+        answer = self.party.total(order_of(whole.name, whole.record.round, whole.spec), total)
         if answer.shape != (whole.spec.length,):
             raise RunError("the crypto party has opened something else than it was asked for")
         return answer

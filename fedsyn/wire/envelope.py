@@ -23,10 +23,6 @@ PROTOCOL_VERSION = 3
 FLOWERS_MOST = 2**31 - 2**27
 ENVELOPE = "envelope"  # the one scalar of a request
 ANSWER = "answer"  # the one scalar of a reply
-WAITS = "waits"  # kind of the error of a node that a person has to approve the run at
-BUSY = "busy"  # kind of the error of a node that cannot answer now: its disk is full, its task was killed
-#: Beginnings of the reasons why a client is dropped whose node cannot be reached, or did not reply in time.
-OFFLINE, SLOW = "offline", "slow"
 #: Bytes of one message, there or back: a node sends and takes no larger one, nor does the SuperLink's gate.
 MOST_MESSAGE = 2**29
 Scalar = bool | int | float | str | bytes
@@ -49,11 +45,6 @@ _encode = json.JSONEncoder(separators=(",", ":"), sort_keys=True).encode
 
 def to_json(fields: Mapping[str, Any]) -> str:
     return _encode(fields)
-
-
-def refused(message: str, kind: str = "client") -> dict[str, str]:
-    """Return the scalars of a refusal; `message` is a fixed sentence, which the server reads."""
-    return {ANSWER: to_json({"ok": False, "error": kind, "message": message})}
 
 
 def from_json(text: Any, what: str) -> dict[str, Any]:

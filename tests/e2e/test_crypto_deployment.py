@@ -127,7 +127,7 @@ def test_three_holders_a_crypto_party_and_a_server_that_sees_nothing(consortium:
     # Of 200 nurses with a noise of a few records in each cell.
     assert share_of_smokers(table, "nurse") > 0.8 > 0.2 > share_of_smokers(table, "clerk")
     first, *_ = read_lines(consortium.folder / "out" / "rounds.jsonl")
-    assert any("must agree to the crypto party" in note for note in first["notes"])
+    assert any("must agree to the crypto party" in each["why"]["sentence"] for each in first["not_joined"])
 
 
 def test_columns_split_over_holders_are_for_simulations(tmp_path: Path) -> None:

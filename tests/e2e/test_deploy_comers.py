@@ -43,7 +43,7 @@ def test_a_late_joiner(tmp_path: Path, places: Namespaces) -> None:
         federation.wait_online("west")
 
         federation.run("three", "--set", "federation.clients=3", "--set", "federation.minimum_cohort=3")
-        assert federation.rounds("three")[0]["cohort"] == [0, 1, 2] and not federation.rounds("three")[0]["notes"]
+        assert federation.rounds("three")[0]["cohort"] == [0, 1, 2] and not federation.rounds("three")[0]["not_joined"]
         assert federation.ledger("three")["private"] and not federation.charged("west") and not federation.audit("west")
 
         for name in NAMES:

@@ -135,7 +135,8 @@ def test_a_late_joiner_and_a_wrong_schema(tmp_path: Path, places: Namespaces) ->
         finish(federation, run)
         joined, first = federation.rounds()
         assert joined["cohort"] == [0, 1, 2] and first["dropped"] == {}
-        assert len(joined["notes"]) == 1 and "schema" in joined["notes"][0]
+        (missing,) = joined["not_joined"]
+        assert "schema" in missing["why"]["sentence"]
         assert federation.charged("hill") == []
         federation.names = NAMES[:3]
         federation.check_ledgers("out")
@@ -174,7 +175,9 @@ def test_a_full_disk(tmp_path: Path, places: Namespaces) -> None:
         made.check_ledgers("out")
         dropped = [line for line in made.rounds() if "0" in line["dropped"]]
         assert dropped, "a full disk went unnoticed"
-        assert all(line["round"] >= 2 and "a disk is full" in line["dropped"]["0"] for line in dropped), dropped
+        assert all(line["round"] >= 2 and "a disk is full" in line["dropped"]["0"]["sentence"] for line in dropped), (
+            dropped
+        )
         assert dropped[-1] == made.rounds()[-1], "it came back without room"
     finally:
         made.close()

@@ -48,9 +48,9 @@ def test_what_init_wrote_runs_to_its_table(tmp_path: Path, places: Namespaces, p
         run_name = called[1]
         federation.wait_for(lambda: all(waits(federation, name) == [run_name] for name in NAMES), 300.0)
         # The operator reads whose word is missing, before anybody has said a word.
-        federation.wait_for(lambda: "lake (waits: this node waits for its holder" in federation.log("run"), 60.0)
+        federation.wait_for(lambda: "lake (approval: this node waits for its holder" in federation.log("run"), 60.0)
         shown = federation.call("deploy", "status", "study").stdout
-        assert run_name in shown and "south (waits: this node waits for its holder" in shown, shown
+        assert run_name in shown and "south (approval: this node waits for its holder" in shown, shown
         for name in NAMES:
             federation.call("node", "approve", run_name[:4], str(federation.holder(name) / "node.yaml"), "--yes")
         assert run.wait(900.0) == 0, federation.log("run") + federation.logs() + "".join(map(federation.log, parties))

@@ -170,6 +170,6 @@ def test_what_cannot_begin_says_why_in_one_sentence(machines: Machines, tmp_path
         flwr, env=machines.environment, capture_output=True, text=True, timeout=200, check=False
     ).stdout
     error = json.loads((out / "error.json").read_text(encoding="utf-8"))
-    assert error["kind"] == "input" and "nope.yaml" in error["message"]
-    assert error["message"] in streamed.replace("\n", " ") or "nope.yaml" in streamed
+    assert error["kind"] == "input" and "nope.yaml" in error["sentence"]
+    assert error["sentence"] in streamed.replace("\n", " ") or "nope.yaml" in streamed
     assert streamed.count("Traceback") <= 1

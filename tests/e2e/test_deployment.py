@@ -117,11 +117,11 @@ def test_plain_supernodes_join_through_the_refusals_of_every_node(federation: Fe
     assert len(synthetic) == 190  # row counts are public here
     joined, first = rounds_of(out)
     assert sorted(joined["cohort"]) == [0, 7]
-    assert len(joined["notes"]) == 3 and all(note.startswith("not joined: ") for note in joined["notes"])
-    notes = " ".join(joined["notes"])
+    assert len(joined["not_joined"]) == 3 and joined["notes"] == []
+    notes = " ".join(each["why"]["sentence"] for each in joined["not_joined"])
     assert "schema" in notes and "DataError" in notes
     assert "agreed to other configurations than the run's" in notes  # as `fedsyn node` says it
-    assert list(first["dropped"]) == ["0"] and first["dropped"]["0"].startswith("budget: ")
+    assert list(first["dropped"]) == ["0"] and first["dropped"]["0"]["kind"] == "budget"
     assert first["selected"]
     _, measured = rounds_of(out, "measured.jsonl")
     assert measured["bytes_up"] > 0 and measured["bytes_down"] > 0

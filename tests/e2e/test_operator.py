@@ -115,7 +115,7 @@ def beyond_its_lifetime(people: Consortium) -> None:
         r"this run asks for epsilon = 1 at delta = 1e-06"
     )
     for name in NAMES:
-        assert re.search(f"{name}: {sentence}", refused.stderr), refused.stderr
+        assert re.search(rf"{name} \({sentence}", refused.stderr), refused.stderr
         assert people.pending(name) == [] and len(people.audit(name)) > asked[name]
     assert "nothing was released" in refused.stderr and people.all_charged() == before
 

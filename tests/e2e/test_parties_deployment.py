@@ -67,7 +67,7 @@ def test_three_holders_three_parties_and_a_server_that_sees_nothing(tmp_path: Pa
         assert [entry["name"] for entry in ledger["releases"]][:2] == ["sizes", "one-way"]
         assert (out / "synthetic.csv").read_text(encoding="utf-8").startswith("job,smokes,floor")
         first, *_ = read_lines(out / "rounds.jsonl")
-        assert any("must agree to the three parties" in note for note in first["notes"])
+        assert any("must agree to the three parties" in each["why"]["sentence"] for each in first["not_joined"])
         store = sum(entry["rho"] for entry in ledger["releases"] if entry["name"] != "sizes")
         for name in NAMES:
             assert services.book(name).spent == pytest.approx(store, rel=1e-6)

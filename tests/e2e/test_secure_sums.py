@@ -346,7 +346,7 @@ def test_a_malicious_deployment_and_a_holder_with_a_wrong_roster(tmp_path: Path)
         assert done.returncode == 0, done.stderr + federation.log("superlink") + federation.log("holder0")
         _, first = read_lines(out / "rounds.jsonl")
         assert list(first["dropped"]) == ["3"]
-        assert first["dropped"]["3"].startswith("protocol: ") and "signature" in first["dropped"]["3"]
+        assert first["dropped"]["3"]["kind"] == "protocol" and "signature" in first["dropped"]["3"]["sentence"]
         ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
         assert ledger["private"] is True and ledger["assumptions"]["threat"] == "malicious"
         assert ledger["releases"] and 0 < ledger["epsilon"] <= 4.0

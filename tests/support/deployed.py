@@ -326,7 +326,7 @@ def check_table(federation: Deployed, out: str = "out") -> None:
     assumed = ledger["assumptions"]
     assert (assumed["aggregation"], assumed["noise"], assumed["seeded"]) == ("secagg", "distributed", False)
     joined, *rounds = federation.rounds(out)
-    assert joined["cohort"] == list(range(len(federation.names))) and joined["notes"] == []
+    assert joined["cohort"] == list(range(len(federation.names))) and joined["not_joined"] == []
     assert all(line["dropped"] == {} for line in rounds)
 
 

@@ -366,7 +366,7 @@ def _rounds(facts: RunFacts) -> Iterator[str | Table | Figure]:
 
 
 def _round(record: Mapping[str, Any], measured: bool) -> Sequence[str]:
-    dropped = "; ".join(f"{k}: {reason}" for k, reason in record["dropped"].items())
+    dropped = "; ".join(f"{k}: {why['kind']}: {why['sentence']}" for k, why in record["dropped"].items())
     cells = [str(record["round"]), str(len(record["cohort"])), dropped or "0", ", ".join(record["selected"])]
     if measured:
         cells += [f"{record[key] / 1e3:.1f}" if key in record else "" for key in ("bytes_up", "bytes_down")]

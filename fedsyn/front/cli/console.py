@@ -8,7 +8,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -83,12 +83,11 @@ class _Rounds:
 
     Args:
         title: of the run.
-        names: of the holders, by partition id.
         update: of a bar.
     """
 
-    def __init__(self, title: str, names: Mapping[int, str], update: Update) -> None:
-        self._title, self._names, self._update, self._at, self._waited = title, names, update, "preparing", False
+    def __init__(self, title: str, update: Update) -> None:
+        self._title, self._update, self._at, self._waited = title, update, "preparing", False
 
     def __call__(self, record: Any) -> None:
         """Shows a finished round."""
@@ -106,15 +105,15 @@ class _Rounds:
         """Shows what the run waits for; None: nothing is missing any more."""
         if waiting is not None or self._waited:
             self._waited = waiting is not None
-            said = self._at if waiting is None else waiting.sentence(self._names)
-            self._show(said)
+            state = self._at if waiting is None else str(waiting)
+            self._show(state)
             if self._update is None:
-                line = f"{self._title} {said if waiting else 'goes on'}"
+                line = f"{self._title} {state if waiting else 'goes on'}"
                 err_console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def _show(self, said: str, completed: int | None = None) -> None:
+    def _show(self, state: str, completed: int | None = None) -> None:
         if self._update is not None:
-            self._update(completed=completed, description=escape(f"{self._title}, {said}"))
+            self._update(completed=completed, description=escape(f"{self._title}, {state}"))
 
 
 @contextmanager
@@ -129,10 +128,10 @@ def _bar(title: str, total: int | None, *more: ProgressColumn) -> Iterator[Updat
 
 
 @contextmanager
-def round_progress(title: str, rounds: int | None, names: Mapping[int, str] | None = None) -> Iterator[_Rounds]:
+def round_progress(title: str, rounds: int | None) -> Iterator[_Rounds]:
     """A callback for finished rounds, and for what a run waits for: a bar on a terminal."""
     with _bar(f"{title}, preparing", rounds) as update:
-        yield _Rounds(title, names or {}, update)
+        yield _Rounds(title, update)
 
 
 @contextmanager

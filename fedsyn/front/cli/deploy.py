@@ -138,13 +138,13 @@ def run(
     resume: ResumeOption = False,
 ) -> None:
     """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
-    with linked(folder, config, set_ or ()) as (loaded, names):
-        carry_out(loaded, out, force, resume, names)
+    with linked(folder, config, set_ or ()) as loaded:
+        carry_out(loaded, out, force, resume)
 
 
 @contextmanager
-def linked(folder: Path, config: Path | None, assignments: Sequence[str]) -> Iterator[tuple[RunConfig, dict[int, str]]]:
-    """What is to run on a federation whose SuperLink can be reached, and its holders' names by partition."""
+def linked(folder: Path, config: Path | None, assignments: Sequence[str]) -> Iterator[RunConfig]:
+    """Yields what is to run on a federation whose SuperLink can be reached."""
     from fedsyn.deploy.ordering import addressed, configuration, connected, require_link
 
     place = _place(folder)
@@ -155,7 +155,7 @@ def linked(folder: Path, config: Path | None, assignments: Sequence[str]) -> Ite
     if absent:
         err_console.print(f"not online: {', '.join(absent)}; waiting for them", highlight=False)
     with connected(place, federation):
-        yield loaded, {holder.partition: holder.name for holder in federation.holders}
+        yield loaded
 
 
 @app.command()
@@ -388,10 +388,9 @@ def _show_status(found: Status) -> None:
                 for one in found.runs
             ],
         )
-    names = {holder.partition: holder.name for holder in found.holders}
     for each in found.runs:
         if each.waits is not None:
-            say(f"run {each.name or each.id} {each.waits.sentence(names)}")
+            say(f"run {each.name or each.id} {each.waits}")
 
 
 def _ago(seconds: float | None) -> str:

@@ -6,7 +6,6 @@ import json
 import shlex
 import textwrap
 import webbrowser
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,12 +70,8 @@ def _shipped(name: str) -> Path:
     return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 
-def carry_out(
-    config: RunConfig, out: Path | None, force: bool, resume: bool = False, names: Mapping[int, str] | None = None
-) -> Path:
+def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = False) -> Path:
     """Runs a configuration, shows how far it is and what came out; the run directory.
-
-    `names` are of the holders, by partition id.
 
     Raises:
         InputError: nothing was run.
@@ -94,7 +89,7 @@ def carry_out(
     require_free(folder, resume=resume, force=force)
     title = f"{config.mechanism.name} on {Path(config.data.source).name}"
     try:
-        with round_progress(title, planned_rounds(config), names) as advance:
+        with round_progress(title, planned_rounds(config)) as advance:
             metrics = run_config(config, folder, advance, resume=resume)
     except KeyboardInterrupt:
         if said := interrupted(config, folder):
@@ -166,7 +161,7 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.record import PREDICTED_FILE
     from fedsyn.privacy.unit import promised
-    from fedsyn.protocol.record import NOT_JOINED
+    from fedsyn.protocol.record import RoundRecord
     from fedsyn.runs.directory import read_facts, read_rounds, synthetic_file
     from fedsyn.runs.report import holders_of, load_evaluations, run_alarms
     from fedsyn.table.schema import Schema
@@ -200,9 +195,8 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
     if config.data.test_fraction:
         _say("held out", f"{config.data.test_fraction:.4g} of the rows, for evaluation: they are not in the table")
     for line in read_rounds(folder, measured=False)[:1]:
-        for note in line["notes"]:
-            if note.startswith(NOT_JOINED):
-                _say("not joined", note.removeprefix(NOT_JOINED), "yellow")
+        for missing in RoundRecord.read(line).not_joined:
+            _say("not joined", str(missing), "yellow")
     if metrics.get("dropped"):
         _say("dropped", f"{metrics['dropped']:g} replies could not be used: see rounds.jsonl", "yellow")
     _say("ledger", str(folder / "ledger.json"))

@@ -200,8 +200,8 @@ def _ask_holders(
     folder = out or default_out(None, "evaluation")
     table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
     with (
-        _federation(federated, assignments or ()) as (config, names),
-        round_progress(f"holders are asked about {table.name}", None, names) as progress,
+        _federation(federated, assignments or ()) as config,
+        round_progress(f"holders are asked about {table.name}", None) as progress,
     ):
         found = evaluate_table(config, table, folder.resolve(), progress)
     if as_json:
@@ -213,14 +213,11 @@ def _ask_holders(
     say(f"what it cost: {cost} ({folder / 'ledger.json'})")
 
 
-def _federation(named: Path, assignments: Sequence[str]) -> AbstractContextManager[tuple[RunConfig, dict[int, str]]]:
-    """The configuration of a federation, and its holders' names by partition, where they are known.
-
-    `named` is a file, or the folder that `fedsyn deploy init` made, with its SuperLink.
-    """
+def _federation(named: Path, assignments: Sequence[str]) -> AbstractContextManager[RunConfig]:
+    """The configuration in a file, or of the folder that `fedsyn deploy init` made, with its SuperLink."""
     from fedsyn.loading import load_config
 
-    return linked(named, None, assignments) if named.is_dir() else nullcontext((load_config(named, assignments), {}))
+    return linked(named, None, assignments) if named.is_dir() else nullcontext(load_config(named, assignments))
 
 
 def _several(

@@ -91,6 +91,6 @@ _GARBAGE: tuple[Callable[[Message], RecordDict], ...] = (
     lambda reply: _garbage("{'not': JSON"),
     lambda reply: _garbage(to_json({"request": "another", "ok": True, "params": {}})),
     lambda reply: _garbage(to_json({"request": "another", "ok": "certainly", "params": []})),
-    lambda reply: _garbage(to_json({"ok": False, "error": 7, "message": None})),
+    lambda reply: _garbage(to_json({"ok": False, "kind": 7, "sentence": None})),
 )
 GARBAGE_KINDS = len(_GARBAGE)

@@ -21,12 +21,14 @@ from fedsyn.front.testing.harness import Federation, config_of, execute, finishe
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget
 from fedsyn.protocol.client import OneWay, TableClient
+from fedsyn.protocol.record import RoundRecord
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import Arrays, Reply, SumSpec
 from fedsyn.wire.holder import Call, Holder
-from fedsyn.wire.requests import Layout, Summed
+from fedsyn.wire.refusals import Kind, Refusal
+from fedsyn.wire.requests import Layout, Sum, Summed, SumRequest
 from fedsyn.wire.sparse import encode_sparse
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))
@@ -78,6 +80,16 @@ def answered(steps: Answering, contribution: Contribution) -> Arrays:
     raise AssertionError("it asks for its part twice")
 
 
+class Measure(SumRequest):
+    """A sum of some marginals."""
+
+    name = "measure"
+    leaves, costs = "marginals", "the noise of the sum"
+
+    def layout(self, contract: Any, arrays: Any) -> Layout:
+        raise NotImplementedError("the test makes the layout")
+
+
 class Parties:
     """A sum among real client halves, without messages between them; remembers each party's ledger."""
 
@@ -88,8 +100,8 @@ class Parties:
         self.randomness = Randomness(seed)
         self.ledgers = {k: Ledger(BUDGET, noise_by="client") for k in active}
         self.server = Ledger(BUDGET, noise_by="server")
-        self.dropped: dict[int, str] = {}
-        self.notes: list[str] = []
+        self.record = RoundRecord(1)
+        self.dropped, self.notes = self.record.dropped, self.record.notes
         self.replaced: dict[int, list[np.ndarray]] = {}
         self.missing: set[int] = set()
         self.arrival = list(active)
@@ -109,18 +121,14 @@ class Parties:
         spec = layout.spec(sigma, len(cohort), 0)
 
         whole = ServerSum(
-            "measure",
-            cohort,
+            Sum(cohort, Measure(), sigma),
             layout,
             spec,
-            [],
-            1,
+            self.record,
             1e6,
             "",
             self.server,
             self.randomness.generator("server"),
-            self.dropped,
-            self.notes,
         )
         steps = make_aggregation(self.node, minimum).form(whole)
         message = next(steps)
@@ -323,7 +331,7 @@ def test_vectors_that_add_up_to_infinity_cost_their_clients_only() -> None:
     assert hostile.dropped == {1, 4}
     for record in hostile.strategy.records[1:]:
         assert sorted(record.dropped) == [1, 4] and set(record.dropped.values()) == {
-            "a noisy vector holds values that are not numbers below 2^53"
+            Refusal(Kind.REPLY, "a noisy vector holds values that are not numbers below 2^53")
         }
     assert equal_arrays(hostile.arrays, absent.arrays)
     np.testing.assert_array_equal(hostile.synthetic, absent.synthetic)

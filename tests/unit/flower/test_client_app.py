@@ -14,7 +14,7 @@ import pytest
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.flower import Context, RecordDict
-from fedsyn.flower.grid import InProcessGrid, new_message
+from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import array_record, pack, read_reply
 from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyBudget
@@ -62,7 +62,7 @@ def join(node: dict[str, Any], config: RunConfig, schema: str | None = None) -> 
     grid = InProcessGrid(app, [node], {"resolved": json.dumps(config.to_dict())})
     expected = schema or Schema.loads(SCHEMA).sha256
     envelope = Envelope("join", "ask", 0, config.sha256, {"schema_hash": expected})
-    (reply,) = grid.send_and_receive([new_message(grid, pack(array_record([]), envelope.to_scalars()), 1, "0", 60.0)])
+    (reply,) = grid.send_and_receive([grid.new_message(pack(array_record([]), envelope.to_scalars()), 1, "0", 60.0)])
     assert SECRET not in repr(reply.content)
     return json.loads(read_reply(reply)[1][ANSWER])
 
@@ -75,13 +75,13 @@ def test_a_holder_joins_with_its_own_rows_and_schema(node: dict[str, Any]) -> No
 
 def test_a_holder_counts_its_rows_by_its_own_schema(node: dict[str, Any]) -> None:
     answer = join(node, run_config(), schema="another")
-    assert answer["error"] == "protocol" and "schema" in answer["message"]
+    assert answer["kind"] == "protocol" and "schema" in answer["sentence"]
 
 
 @pytest.mark.parametrize("runtime", [{"engine": "inprocess", "seed": 1}, {"engine": "inprocess"}, {"engine": "ray"}])
 def test_real_rows_take_part_in_deployments_only(node: dict[str, Any], runtime: dict[str, Any]) -> None:
     answer = join(node, run_config(**runtime))
-    assert answer["ok"] is False and "must be 'deployment'" in answer["message"]
+    assert answer["ok"] is False and "must be 'deployment'" in answer["sentence"]
 
 
 def test_real_rows_refuse_seeded_noise(node: dict[str, Any]) -> None:
@@ -89,30 +89,30 @@ def test_real_rows_refuse_seeded_noise(node: dict[str, Any]) -> None:
     config = run_config()
     seeded = config.model_copy(update={"runtime": config.runtime.model_copy(update={"seed": 1})})
     answer = join(node, seeded)
-    assert answer["ok"] is False and answer["message"] == INVALID
+    assert answer["ok"] is False and answer["sentence"] == INVALID
     with pytest.raises(ConfigError, match="refuses a seeded run"):
         _real_holder(seeded, node, {})
 
 
 def test_a_holder_needs_an_approved_schema(node: dict[str, Any]) -> None:
     without = {key: value for key, value in node.items() if key != "schema"}
-    assert "needs the schema" in join(without, run_config())["message"]
+    assert "needs the schema" in join(without, run_config())["sentence"]
     drafted = SCHEMA.replace("dtype: integer}", f"dtype: integer, drafted: [bounds]}}  # {SECRET}")
     Path(node["schema"]).write_text(drafted, encoding="utf-8")
     answer = join(node, run_config())
-    assert answer["ok"] is False and "SchemaError" in answer["message"]
+    assert answer["ok"] is False and "SchemaError" in answer["sentence"]
 
 
 @pytest.mark.parametrize("rows", ["", f"age,smokes\n{SECRET},no\n", "age\n3\n", f"age,smokes\n1,no,{SECRET}\n"])
 def test_bad_rows_stay_with_their_holder(node: dict[str, Any], rows: str) -> None:
     Path(node["data"]).write_text(rows, encoding="utf-8")
     answer = join(node, run_config())
-    assert answer["ok"] is False and answer["message"] == "DataError (see this node's own log)"
+    assert answer["ok"] is False and answer["sentence"] == "DataError (see this node's own log)"
 
 
 def test_a_simulated_node_needs_a_partition_and_a_simulation() -> None:
-    assert "neither 'data' nor 'partition-id'" in join({}, run_config())["message"]
-    assert "needs 'data' and 'schema'" in join({"partition-id": 0}, run_config())["message"]
+    assert "neither 'data' nor 'partition-id'" in join({}, run_config())["sentence"]
+    assert "needs 'data' and 'schema'" in join({"partition-id": 0}, run_config())["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def asked_with(node: dict[str, Any], run: dict[str, Any]) -> str:
     """What the node answers under a run configuration of a hostile server."""
     grid = InProcessGrid(app, [node], run)
     envelope = Envelope("join", "ask", 0, "0" * 64, {"schema_hash": ""})
-    (reply,) = grid.send_and_receive([new_message(grid, pack(array_record([]), envelope.to_scalars()), 1, "0", 60.0)])
+    (reply,) = grid.send_and_receive([grid.new_message(pack(array_record([]), envelope.to_scalars()), 1, "0", 60.0)])
     answer = json.loads(read_reply(reply)[1][ANSWER])
     assert answer["ok"] is False and SECRET not in repr(reply.content)
-    return str(answer["message"])
+    return str(answer["sentence"])
 
 
 REFUSED = "this node holds real rows: it takes a run from 'fedsyn run' only, and opens no file for it"

@@ -83,7 +83,7 @@ def test_a_node_with_more_columns_reads_no_more_of_them(tmp_path: Path) -> None:
 def test_a_node_takes_no_part_in_a_deployment_with_split_columns(tmp_path: Path) -> None:
     """A deviating server could open what is multiplied under encryption, so such runs are simulations."""
     answer = join(node_with(tmp_path, "smokes\nyes\nno\nyes\n", 1), deployed(), schema=HASH)
-    assert answer["ok"] is False and "is not valid for this node's fedsyn" in answer["message"]
+    assert answer["ok"] is False and "is not valid for this node's fedsyn" in answer["sentence"]
 
 
 def test_values_outside_the_schema_and_missing_ones_get_codes_as_ever(tmp_path: Path) -> None:

@@ -21,9 +21,8 @@ from flwr.proto import fleet_pb2, heartbeat_pb2, message_pb2, run_pb2
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 
 from fedsyn.errors import ConfigError
-from fedsyn.flower import fleet, fleet_messages
-from fedsyn.flower.fleet import Contact, Endpoint, Fleet, pause
-from fedsyn.flower.fleet_messages import Incoming, Outgoing
+from fedsyn.flower import fleet
+from fedsyn.flower.fleet import Contact, Endpoint, Fleet, Incoming, Outgoing, pause
 from support.node_folders import make_node
 
 Reply = Callable[[str, bytes], tuple[int, bytes, dict[str, str]]]
@@ -245,14 +244,14 @@ def test_a_message_that_cannot_be_read_gets_an_error_and_the_next_an_answer(
 def test_a_text_that_is_too_long_gets_a_sentence(
     start: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet_messages, "MOST_TEXT", 10_000)
-    told: list[Outgoing] = []
+    monkeypatch.setattr(fleet, "MOST_TEXT", 10_000)
+    told, reply_to = list[Outgoing](), fleet.reply_to
 
     def kept(asked: Message, outgoing: Outgoing, as_one: bool = False) -> Message:
         told.append(outgoing)
-        return fleet_messages.reply_to(asked, outgoing, as_one)
+        return reply_to(asked, outgoing, as_one)
 
-    monkeypatch.setattr("fedsyn.flower.fleet.reply_to", kept)
+    monkeypatch.setattr(fleet, "reply_to", kept)
     link = Honest()
     link.add(request(envelope="x" * 20_000))
     running = start(link)

@@ -32,6 +32,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.runs.engines import run
 from fedsyn.wire.envelope import ANSWER, Envelope, Reply, to_json
 from fedsyn.wire.holder import Holder
+from fedsyn.wire.refusals import Kind, Refusal
 
 SECRET = "4711-diagnosis"
 KEPT: list[np.ndarray] = []  # what a client that outlives its message holds on to
@@ -141,7 +142,7 @@ class Heard:
     """What came of some exchanges."""
 
     replies: list[dict[int, tuple[list[Any], Any]]] = field(default_factory=list)
-    dropped: list[dict[int, str]] = field(default_factory=list)
+    dropped: list[dict[int, Refusal]] = field(default_factory=list)
     bytes: list[tuple[int, int]] = field(default_factory=list)
     states: list[str | None] = field(default_factory=list)
 
@@ -160,7 +161,7 @@ def heard(grid: InProcessGrid, timeout: float = 60.0) -> Heard:
     found = Heard()
     nodes = {node - 1: node for node in grid.get_node_ids()}
     for each in (None, {k: [np.full(k, k, np.int16)] for k in nodes}):
-        dropped: dict[int, str] = {}
+        dropped: dict[int, Refusal] = {}
         costs, envelope = RoundCosts(1), Envelope("measure", "ask", 1, "hash")
         replies = Exchange(grid, nodes, envelope, timeout, costs, dropped.__setitem__)(list(REQUEST), each)
         assert list(replies) == sorted(replies) and costs.seconds["measure"] >= 0
@@ -188,7 +189,7 @@ def test_whatever_a_client_does_comes_out_as_by_message(by_messages: Heard) -> N
     late = heard(grid, timeout=0.0)  # not used, but remembered
     grid.close()
     assert late.replies == [{}, {}] and late.bytes[0][1] == 0
-    assert set(late.dropped[0].values()) == {"no reply to 'measure' within 0 s"}
+    assert set(late.dropped[0].values()) == {Refusal(Kind.SLOW, "no reply to 'measure' within 0 s")}
     assert late.states == ["4"] * len(DOES) + [None]
     usable = {"echo", "nothing", "shapes", "kept"}
     for replies, dropped in zip(ours.replies, ours.dropped, strict=True):
@@ -223,7 +224,7 @@ def test_what_a_client_keeps_of_its_reply_is_its_own() -> None:
 
 def test_requests_are_read_only_on_every_way() -> None:
     for direct in (True, False):
-        assert "ValueError" in heard(grid_of(["writes"], direct=direct)).dropped[0][0]
+        assert "ValueError" in str(heard(grid_of(["writes"], direct=direct)).dropped[0][0])
 
 
 # When messages are used ----------------------------------------------------------------------------------------------
@@ -387,8 +388,8 @@ def test_a_run_is_the_same_to_the_last_bit_with_and_without_messages(
     changes = {name: {**base[name], **node} for name, node in more.items()}
     config = configuration(mechanism, aggregation=aggregation, **changes)
     asked = []
-    ask = InProcessGrid.ask
-    monkeypatch.setattr(InProcessGrid, "ask", lambda self, *facts: asked.append(1) or ask(self, *facts))
+    called = InProcessGrid.called
+    monkeypatch.setattr(InProcessGrid, "called", lambda self, *facts: asked.append(1) or called(self, *facts))
     run(config, tmp_path / "direct")
     assert asked
     monkeypatch.setattr(InProcessGrid, "is_direct", property(lambda grid: False))

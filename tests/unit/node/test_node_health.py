@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import ConfigError
-from fedsyn.flower.fleet_messages import Incoming
+from fedsyn.flower.fleet import Incoming
 from fedsyn.health import Health, Pages, Requests, SpentBudget, exposition, pages_of
 from fedsyn.node.connection import EarlierLife, NodeConnection, WorkerProcess, leaves_after
 from fedsyn.node.file import load_node_file
 from fedsyn.node.serve import _only_one, is_served, look, said, serve
 from fedsyn.node.task import MOST_ARRAYS, MOST_HEADER, Bounds, fits
+from fedsyn.wire.refusals import Kind, Refusal
 from support.node_folders import make_node
 
 FACTS = {"node": 42, "last_contact": 1001.5, "seconds": 1, "worker_restarts": 3}
@@ -166,7 +167,9 @@ def test_runs_that_nobody_answered_are_not_kept_in_mind(tmp_path: Path, monkeypa
 
     def ask(header: dict[str, Any], blobs: object) -> tuple[dict[str, Any], list[bytes]]:
         ended.append(header["ended"])
-        return {"scalars": {"answer": json.dumps({"ok": answers.get(header["run"], True)})}, "arrays": []}, []
+        answered = {"answer": json.dumps({"ok": True})}
+        scalars = answered if answers.get(header["run"], True) else Refusal(Kind.POLICY, "no").scalars
+        return {"scalars": scalars, "arrays": []}, []
 
     monkeypatch.setattr(link.worker, "ask", ask)
     for run, name in ((1, "first"), (2, "first"), (3, "../x"), (4, "x" * 10_000)):

@@ -70,21 +70,21 @@ def test_nobody_is_asked_about_a_run_that_policy_or_ledger_refuse(tmp_path: Path
     file = node(tmp_path)
     answering, approvals = Answering(file), Approvals(file.state_folder / "approvals")
     told = asked(answering, 5.0)
-    assert told["error"] == "budget" and "limit for one run is epsilon = 1 " in told["message"]
+    assert told["kind"] == "budget" and "limit for one run is epsilon = 1 " in told["sentence"]
     told = asked(answering, client_sizes="public")
-    assert "does not publish its row count" in told["message"]
+    assert "does not publish its row count" in told["sentence"]
     spend(file, 1.0)
     told = asked(answering, 1.0)
     assert (
-        told["error"] == "budget"
-        and "limit for any 30 days" in told["message"]
-        and "spent: epsilon = 1;" in told["message"]
+        told["kind"] == "budget"
+        and "limit for any 30 days" in told["sentence"]
+        and "spent: epsilon = 1;" in told["sentence"]
     )
-    assert "the run has two names" in asked(answering, config_name="0011223344")["message"]
+    assert "the run has two names" in asked(answering, config_name="0011223344")["sentence"]
     assert approvals.entries() == [] and "3f9c2a1b7d" not in answering.book.runs
-    fitting = float(told["message"].partition(", and epsilon = ")[2].partition(" would fit")[0])
+    fitting = float(told["sentence"].partition(", and epsilon = ")[2].partition(" would fit")[0])
     told = asked(answering, fitting, "0011223344")
-    assert told["error"] == "waits", told
+    assert told["kind"] == "approval", told
     assert [entry.subject.run for entry in approvals.pending()] == ["0011223344"]
 
 
@@ -93,8 +93,8 @@ def test_nobody_is_asked_about_another_run_of_a_known_name(tmp_path: Path, capsy
     answering, approvals = Answering(file), Approvals(file.state_folder / "approvals")
     spend(file, 0.2, "0011223344")
     told = asked(answering, 0.5, "0011223344")
-    assert not told["ok"] and "knows another run of this name" in told["message"] and approvals.entries() == []
-    assert asked(answering, 0.5, "3f9c2a1b7d")["error"] == "waits"
+    assert not told["ok"] and "knows another run of this name" in told["sentence"] and approvals.entries() == []
+    assert asked(answering, 0.5, "3f9c2a1b7d")["kind"] == "approval"
     spend(file, 0.1, "3f9c2a1b7d")  # begun under the same name while the question waited
     code, _, err = typed(capsys, "node", "approve", "3f9c2a1b7d", where, "--yes")
     assert code == 2 and "would be refused whatever you say: this node knows another run of this name" in err
@@ -133,7 +133,7 @@ def test_what_a_refusal_says_would_fit_does_and_not_much_more(
 def test_the_page_says_what_was_spent_is_asked_and_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, where = node(tmp_path), str(tmp_path / "node" / "node.yaml")
     spend(file, 0.2011)
-    assert asked(Answering(file), 0.75)["error"] == "waits"
+    assert asked(Answering(file), 0.75)["kind"] == "approval"
     code, out, err = typed(capsys, "node", "pending", where)
     assert code == 0 and out.startswith("3f9c2a1b7d: pending, asked "), err
     assert "  limit for any 30 days: epsilon 1.2 at delta 1e-06; spent 0.2011; with this run at most 0.7837" in out
@@ -170,7 +170,7 @@ def test_the_page_says_who_faces_what(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_run_that_would_be_refused_by_now_is_not_approved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Somebody spent the budget, or changed the policy, while the question waited."""
     file, path = node(tmp_path), tmp_path / "node" / "node.yaml"
-    assert asked(Answering(file), 0.75)["error"] == "waits"
+    assert asked(Answering(file), 0.75)["kind"] == "approval"
     spend(file, 1.0)
     code, out, err = typed(capsys, "node", "approve", "3f9c2a1b7d", str(path), "--yes")
     assert code == 2 and "would be refused whatever you say: the holder's limit for any 30 days" in err
@@ -191,7 +191,7 @@ def test_a_name_that_begins_two_runs_names_none(tmp_path: Path, capsys: pytest.C
     file, where = node(tmp_path), str(tmp_path / "node" / "node.yaml")
     answering = Answering(file)
     for run in ("3f9c2a1b7d", "3f00000000"):
-        assert asked(answering, 0.5, run)["error"] == "waits"
+        assert asked(answering, 0.5, run)["kind"] == "approval"
     code, _, err = typed(capsys, "node", "approve", "3f", where, "--yes")
     assert code == 2 and "several runs begin with '3f': 3f00000000, 3f9c2a1b7d" in err
     assert typed(capsys, "node", "reject", "3f0", where, "--yes")[0] == 0

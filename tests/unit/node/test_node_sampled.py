@@ -276,11 +276,11 @@ def test_a_node_takes_the_steps_of_a_run_and_its_ledger_adds_them_up(tmp_path: P
         return told
 
     refused = asked(1, 0.99 * multiplier)
-    assert not refused["ok"] and "less noise than the run's plan" in refused["message"] and node.book.spent == 0.0
+    assert not refused["ok"] and "less noise than the run's plan" in refused["sentence"] and node.book.spent == 0.0
     for t in range(1, 4):
         assert asked(t, multiplier)["ok"]
         paid = t * counted(step(multiplier, rate=0.2), node.book.kind)
         assert node.book.kind == f"renyi {contract.order}" and node.book.spent == pytest.approx(paid)
-    assert "as often as the run's plan has it" in asked(4, multiplier)["message"]
+    assert "as often as the run's plan has it" in asked(4, multiplier)["sentence"]
     told = asked(1, multiplier, "second")
-    assert not told["ok"] and "limit for life is epsilon = 1.2" in told["message"]
+    assert not told["ok"] and "limit for life is epsilon = 1.2" in told["sentence"]

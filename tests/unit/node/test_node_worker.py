@@ -80,7 +80,7 @@ def test_a_request_from_before_the_last_one_is_not_answered_twice(worker: Worker
     assert said(worker.ask(first, []))["ok"] is True
     assert said(worker.ask(header_of(CONFIG, "sizes", sequence=2, **SIZES), []))["ok"] is True
     told = said(worker.ask(first, []))
-    assert told["ok"] is False and "answered before" in told["message"]
+    assert told["ok"] is False and "answered before" in told["sentence"]
     assert charges(worker) == [("charge", 0)]
 
 
@@ -97,7 +97,7 @@ def test_a_table_that_cannot_be_read_is_said_by_its_kind(tmp_path: Path) -> None
     worker = Worker(load_node_file(path), Bounds(20.0, 512))
     worker.warm()
     told = said(worker.ask(header_of(CONFIG, "join"), []))
-    assert told["ok"] is False and told["message"] == "DataError (see this node's own log)"
+    assert told["ok"] is False and told["sentence"] == "DataError (see this node's own log)"
 
 
 def test_a_run_beyond_the_limit_for_life_is_refused_with_what_was_spent(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_run_beyond_the_limit_for_life_is_refused_with_what_was_spent(tmp_path
     worker = Worker(load_node_file(make_node(tmp_path / "node", policy=policy | limit)), Bounds(20.0, 512))
     assert said(worker.ask(header_of(CONFIG, "sizes", **SIZES), []))["ok"] is True
     told = said(worker.ask(header_of(CONFIG, "join", run="second"), []))
-    assert told["error"] == "budget" and "asks for epsilon = 1 " in told["message"] and "spent" in told["message"]
+    assert told["kind"] == "budget" and "asks for epsilon = 1 " in told["sentence"] and "spent" in told["sentence"]
     # Once the first run is over, what it did not spend is free again; what it spent is not.
     smaller = run_of(privacy={"epsilon": 0.5, "delta": 1e-6})
     assert said(worker.ask(header_of(smaller, "join", run="third"), []))["ok"] is False
@@ -144,8 +144,8 @@ def test_a_task_that_takes_too_much_costs_its_request_only(
         patch.setattr(Answering, "_ask", take)
         told = said(worker.ask(header_of(CONFIG, "sizes", **SIZES), []))
     assert told["ok"] is False
-    assert ("longer" if greed == "time" else "ran out of memory") in told["message"]
-    assert told["error"] == "busy"
+    assert ("longer" if greed == "time" else "ran out of memory") in told["sentence"]
+    assert told["kind"] == "busy"
     worker.bounds = Bounds(20.0, 512)
     assert said(worker.ask(header_of(CONFIG, "join"), []))["ok"] is True
 
@@ -164,7 +164,7 @@ def test_a_task_that_takes_too_much_costs_its_request_only(
 )
 def test_a_malformed_request_is_refused_in_fixed_words(change: dict[str, Any], worker: Worker) -> None:
     told = said(worker.ask(header_of(CONFIG, "join") | change, []))
-    assert told["ok"] is False and "Traceback" not in told["message"] and "[[" not in told["message"]
+    assert told["ok"] is False and "Traceback" not in told["sentence"] and "[[" not in told["sentence"]
     assert not charges(worker)
 
 
@@ -191,7 +191,7 @@ def test_a_hostile_array_is_no_array(blob: bytes, worker: Worker) -> None:
     with pytest.raises(ProtocolError, match="is not a numeric array"):
         read_array(blob)
     told = said(worker.ask(header_of(CONFIG, "join"), [blob]))
-    assert told == {"ok": False, "error": "client", "message": "the request is malformed"}
+    assert told == {"ok": False, "kind": "protocol", "sentence": "the request is malformed"}
 
 
 # Frames ---------------------------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_a_disk_that_refuses_is_named_to_the_server_and_logged_without_a_traceba
     with monkeypatch.context() as patch:
         patch.setattr(os, call, opened if call == "open" else refused)
         told = json.loads(worker.answering.answer(task).scalars[ANSWER])
-    assert told["message"] == f"{sentence}; nothing was released (see this node's own log)"
+    assert told["sentence"] == f"{sentence}; nothing was released (see this node's own log)"
     assert "cannot be" in caplog.text and "Traceback" not in caplog.text
     assert not charges(worker)
 
@@ -313,7 +313,7 @@ def test_wherever_a_disk_refuses_once_the_next_attempt_pays_nothing(
             told = json.loads(answering.answer(task).scalars[ANSWER])
         if told["ok"] is not True:
             refusals += 1
-            assert told["error"] == "busy" and "a disk is full at this node" in told["message"], (at, told)
+            assert told["kind"] == "busy" and "a disk is full at this node" in told["sentence"], (at, told)
             told = json.loads(answering.answer(task).scalars[ANSWER])
         assert told["ok"] is True, (at, told)
         replies.add(json.dumps(told))
@@ -332,7 +332,7 @@ def test_a_reply_that_a_disk_held_back_is_the_reply(worker: Worker, monkeypatch:
     task = Task(7, header["run_config"], header["fab_hash"], header["scalars"], [])
     with monkeypatch.context() as patch:
         patch.setattr(RunAccount, "answered", lambda *_: (_ for _ in ()).throw(CannotWrite("x", OSError(28, "full"))))
-        assert json.loads(worker.answering.answer(task).scalars[ANSWER])["error"] == "busy"
+        assert json.loads(worker.answering.answer(task).scalars[ANSWER])["kind"] == "busy"
     kept = worker.answering.memory.load("first").reply
     assert kept is not None and worker.answering.answer(task).scalars == reply_of(kept).scalars
     assert charges(worker) == [("charge", 0)]

@@ -92,7 +92,7 @@ def test_a_round_that_was_charged_counts_though_its_memory_was_never_saved(
     assert rounds_of(node) == {1}
     for again in (node, Answering(node.file, node.tables)):  # the same service, and a machine that starts again
         refused = said(again, task_of(config, 2))
-        assert not refused["ok"] and "max_participations allows 1" in refused["message"]
+        assert not refused["ok"] and "max_participations allows 1" in refused["sentence"]
         assert rounds_of(again) == {1}
 
 
@@ -111,7 +111,7 @@ def test_a_second_participation_is_left_where_two_are_allowed(node: Answering, m
     config = configuration(max_participations=2)
     dies_before_saving(node, config, monkeypatch)
     assert said(node, task_of(config, 2))["ok"] and rounds_of(node) == {1, 2}
-    assert "max_participations allows 2" in said(node, task_of(config, 3))["message"]
+    assert "max_participations allows 2" in said(node, task_of(config, 3))["sentence"]
 
 
 def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:

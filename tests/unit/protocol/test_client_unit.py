@@ -228,7 +228,7 @@ def test_a_client_refuses_the_noise_of_a_row() -> None:
     sent = next(e for e in outcome.tape.exchanges if e.envelope["request"] == "one-way")
     sigma, client = sent.envelope["sum"]["sigma"], a_client(outcome)
     refusal = asked(client, sent, sigma=sigma / CAP)
-    assert refusal["error"] == "protocol" and "less noise than the run's plan" in refusal["message"]
+    assert refusal["kind"] == "protocol" and "less noise than the run's plan" in refusal["sentence"]
     assert client.ledger.spent_rho == 0.0
     assert asked(client, sent)["ok"] is True and client.ledger.spent_rho > 0.0
     assert asked(a_client(outcome, "row"), sent, sigma=sigma / CAP)["ok"] is True
@@ -238,9 +238,9 @@ def test_the_sum_of_row_counts_is_asked_once_and_where_it_belongs() -> None:
     outcome = run("sketch_aim")
     sent, client = next(e for e in outcome.tape.exchanges if e.envelope["request"] == "rows"), a_client(outcome)
     assert asked(client, sent)["ok"] is True
-    assert "was asked as often as the run's plan has it" in asked(client, sent)["message"]
+    assert "was asked as often as the run's plan has it" in asked(client, sent)["sentence"]
     for other in (a_client(outcome, "row"), a_client(outcome, client_sizes="public")):
-        assert asked(other, sent)["message"] == "row counts are not summed in this run"
+        assert asked(other, sent)["sentence"] == "row counts are not summed in this run"
         assert other.ledger.spent_rho == 0.0
 
 

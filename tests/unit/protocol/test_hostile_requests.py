@@ -63,7 +63,7 @@ def test_a_sum_over_one_client_gets_no_share_of_the_noise_of_many(protocol: str)
     alone = SumSpec(((3,), (4,)), sigma=100.0, sensitivity=1.0, count=2, asked=1)
     client = client_of(config)
     sent, answer = asked(client, "one-way", {}, alone)
-    assert answer["ok"] is False and "cannot make the noise" in answer["message"]
+    assert answer["ok"] is False and "cannot make the noise" in answer["sentence"]
     assert sent == [] and client.ledger.releases == ()
 
 
@@ -225,8 +225,8 @@ def test_measurements_that_a_client_fits_itself_are_bounded_like_a_model() -> No
     params = {"eligible": eligible, "epsilon": 0.001, "sigma": 900.0, "model_arrays": len(arrays)}
     params |= {"measured": cliques, "sigmas": [9.0] * len(cliques)}
     sent, answer = asked(client, "select", params, arrays=[*arrays, *(np.zeros((20, 20)) for _ in cliques)])
-    assert (answer["ok"], answer["error"], sent) == (False, "protocol", [])
-    assert "larger than inference.max_cells" in answer["message"]
+    assert (answer["ok"], answer["kind"], sent) == (False, "protocol", [])
+    assert "larger than inference.max_cells" in answer["sentence"]
     assert client.ledger.releases == ()
     few = {**params, "measured": cliques[:1], "sigmas": [9.0]}
     assert asked(client, "select", few, arrays=[*arrays, np.zeros((20, 20))])[1]["ok"] is True
@@ -246,7 +246,7 @@ def test_a_refusal_for_lack_of_room_does_not_tell_how_large_counts_are() -> None
             if not planned:
                 client.contract.planned = lambda request, layout: None
         few, many = (asked(client, "measure", params, spec)[1] for client in clients)
-        assert few == many and few["error"] == kind
+        assert few == many and few["kind"] == kind
 
 
 @pytest.mark.parametrize("signed", [True, False])
@@ -275,7 +275,7 @@ def test_the_description_of_a_sum_is_compared_with_the_clients_own(change: dict[
     honest = SumSpec(((10,),), sigma=1e6, sensitivity=4.0, count=1, asked=10, magnitude=2.0, signed=True)
     client = client_of(config)
     sent, answer = asked(client, "project", {"pairs": [0]}, replace(honest, **change))
-    assert answer["ok"] is False and said in answer["message"] and sent == [] and client.ledger.releases == ()
+    assert answer["ok"] is False and said in answer["sentence"] and sent == [] and client.ledger.releases == ()
     assert asked(client, "project", {"pairs": [0]}, honest)[1]["ok"] is True
 
 

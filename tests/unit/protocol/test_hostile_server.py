@@ -582,7 +582,7 @@ def campaigns(tmp_path_factory: pytest.TempPathFactory) -> list[Hospital]:
 @pytest.mark.parametrize("name", sorted(SAYS))
 def test_an_attack_is_refused_and_costs_nothing(campaigns: list[Hospital], name: str) -> None:
     left, right = (hospital.outcomes[name] for hospital in campaigns)
-    assert left.answer["ok"] is False and SAYS[name] in left.answer["message"]
+    assert left.answer["ok"] is False and SAYS[name] in left.answer["sentence"]
     assert left.reply.arrays == [] and left.charged == 0.0 == right.charged
     assert left.reply.scalars == right.reply.scalars  # whatever the rows are
     assert MARK not in json.dumps(left.reply.scalars)
@@ -604,8 +604,8 @@ def test_a_second_name_gets_no_second_budget(campaigns: list[Hospital]) -> None:
     outcome = hospital.asked(task)
     told = outcome.answer
     assert told["ok"] is False and outcome.charged == 0.0
-    assert "limit for life is epsilon = 1.4" in told["message"]
-    assert "spent: epsilon = 1 " in told["message"] and "asks for epsilon = 1 " in told["message"]
+    assert "limit for life is epsilon = 1.4" in told["sentence"]
+    assert "spent: epsilon = 1 " in told["sentence"] and "asks for epsilon = 1 " in told["sentence"]
 
 
 def test_the_last_message_again_gets_the_same_bytes_and_is_free(campaigns: list[Hospital]) -> None:

@@ -19,9 +19,11 @@ from fedsyn.front.testing.harness import config_of, federation_of
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.keys.party_keys import new_party
 from fedsyn.protocol import joining
+from fedsyn.protocol.record import Missing
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, strategy_class
 from fedsyn.wire.holder import Holder
+from fedsyn.wire.refusals import Kind, Refusal
 
 WAITS = "this node waits for its holder to approve the run"
 
@@ -75,11 +77,11 @@ def test_nodes_that_wait_are_asked_again_until_their_holders_say_yes(
     assert sorted(strategy.clients) == [0, 1, 2, 3] and strategy.model is not None
     rounds = strategy.options.rounds
     assert asked == {0: 1 + rounds, 1: 4 + rounds, 2: 7 + rounds, 3: 1 + rounds}
-    assert not any("waits" in note for record in strategy.records for note in record.notes)
+    assert not any(record.not_joined for record in strategy.records)
     told = [r.getMessage() for r in caplog.records if "the run waits for" in r.getMessage()]
     assert len(told) == 2, told  # not each time
-    assert f"2 of 4 holders to answer 'join' of round 0: south (waits: {WAITS}); lake (waits: {WAITS})" in told[0]
-    assert f"1 of 4 holders to answer 'join' of round 0: lake (waits: {WAITS})" in told[1]
+    assert f"2 of 4 holders to answer 'join' of round 0: south (approval: {WAITS}); lake (approval: {WAITS})" in told[0]
+    assert f"1 of 4 holders to answer 'join' of round 0: lake (approval: {WAITS})" in told[1]
 
 
 def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,11 +96,13 @@ def test_a_holder_who_says_nothing_is_left_out_in_the_end(monkeypatch: pytest.Mo
     strategy, grid, asked = federated(decided, direct=True, patience=0.05)
     strategy.start(grid)
     assert sorted(strategy.clients) == [2, 3] and asked[0] > 1 and asked[1] == 1
-    notes = strategy.records[0].notes
-    assert f"not joined: north: waits: {WAITS}" in notes and any("does not want" in note for note in notes)
+    north, south = strategy.records[0].not_joined
+    assert north == Missing("north", Refusal(Kind.APPROVAL, WAITS)) and south.why.kind is Kind.POLICY
+    assert str(south).startswith("south (policy: ") and "does not want" in str(south)
     strategy, grid, asked = federated(decided, direct=True, patience=600, minimum=4)
     with pytest.raises(
-        RunError, match=r"only 2 of 4 clients joined.*\(north: waits: this node waits for its holder.*; south: "
+        RunError,
+        match=r"only 2 of 4 clients joined.*\(north \(approval: this node waits for its holder.*; south \(policy: ",
     ):
         strategy.start(grid)
     assert set(asked.values()) == {1}, "without south it cannot begin, so nobody is waited for"
@@ -152,12 +156,12 @@ def test_people_have_a_day_and_nobody_sleeps_through_it(monkeypatch: pytest.Monk
     strategy.waits = seen.append
     strategy.start(grid)
     assert sorted(strategy.clients) == [0, 1, 2, 3] and asked[1] == 6 * 23 + 1 + strategy.options.rounds
-    assert [each and each.missing[0].partition for each in seen] == [1, None]  # told once, and when it was over
+    assert [each and each.missing[0].who for each in seen] == ["south", None]  # told once, and when it was over
     assert clock[0] < FederationNode().patience == 24 * 3600
 
     clock[0] = 0.0
     strategy, grid, _ = federated(lambda k, _: decided(k, 0) or never(k), direct=True, minimum=4, patience=86400.0)
-    with pytest.raises(RunError, match=r"only 3 of 4 clients joined.*south: waits"):
+    with pytest.raises(RunError, match=r"only 3 of 4 clients joined.*south \(approval"):
         strategy.start(grid)
     assert clock[0] >= 86400.0
 
@@ -190,8 +194,7 @@ def test_a_node_that_is_off_is_named_and_waited_for(
     assert len(told) == (minimum == 4) and all(f"1 of 4 holders to answer 'join' of round 0: {away}" in m for m in told)
     if joined is not None:
         assert len(strategy.clients) == joined
-        notes = [note for note in strategy.records[0].notes if note.startswith("not joined")]
-        assert notes == ([] if joined == 4 else [f"not joined: {away}"])
+        assert [str(each) for each in strategy.records[0].not_joined] == ([] if joined == 4 else [away])
         waited = strategy.config.federation.connect_timeout if joined == 3 else 3600 * comes
         assert waited <= clock[0] <= waited + 600.0
 

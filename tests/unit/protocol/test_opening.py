@@ -345,7 +345,7 @@ def test_a_client_answers_once_and_charges_what_the_vectors_cost() -> None:
     answer = asked("find-ranges", {}, asked.universe, count=2)
     assert answer["ok"] and answer["spent"] == pytest.approx(2 / 1e6)
     again = asked("find-ranges", {}, asked.universe, count=2)
-    assert not again["ok"] and "once in a run" in again["message"] and again["spent"] == answer["spent"]
+    assert not again["ok"] and "once in a run" in again["sentence"] and again["spent"] == answer["spent"]
     assert asked.state[ASKED] == [[0, 0]]
 
 
@@ -358,15 +358,15 @@ def test_a_client_is_asked_in_order_and_about_what_goes_on_from_before() -> None
 
     assert about("")["ok"] and about("6e", "73")["ok"]
     spent = about("6e")["spent"]
-    assert "in order" in about("73")["message"]
+    assert "in order" in about("73")["sentence"]
     for prefix in ("6f6f", "7469"):
         refused = about(prefix)
-        assert not refused["ok"] and "goes on from none" in refused["message"] and refused["spent"] == spent
+        assert not refused["ok"] and "goes on from none" in refused["sentence"] and refused["spent"] == spent
     for name, params, shapes in (("find-ranges", {}, asked.universe), ("find-bins", {"cells": asked.cells}, [11, 3])):
         refused = asked(name, params, shapes, count=2)
-        assert not refused["ok"] and "in order: ranges, bins, categories" in refused["message"]
+        assert not refused["ok"] and "in order: ranges, bins, categories" in refused["sentence"]
     assert about("6e6f72", "736f75")["ok"], "after a sum that this client missed"
-    assert "goes on from none" in about("6e6f7273", "6e6f7373")["message"]
+    assert "goes on from none" in about("6e6f7273", "6e6f7373")["sentence"]
     assert not about("")["ok"] and not about("6e")["ok"]
 
 
@@ -380,7 +380,7 @@ def test_a_client_pays_no_more_than_the_share_for_what_is_found() -> None:
     asked.state.clear()
     assert asked("find-ranges", {}, asked.universe, count=2, sigma=(2.0 / (share * whole)) ** 0.5)["ok"]
     refused = asked("find-categories", {"prefixes": [[""]]}, [257], sigma=(0.9 / (share * whole)) ** 0.5)
-    assert refused["error"] == "budget", "although its ledger has room for it"
+    assert refused["kind"] == "budget", "although its ledger has room for it"
     asked.state[ASKED] = [[0, 0]]
     asked.state.pop(FOLLOWED, None)
     assert asked("find-categories", {"prefixes": [[""]]}, [257], sigma=(1.01 / (share * whole)) ** 0.5)["ok"]
@@ -398,13 +398,13 @@ def test_shapes_do_not_follow_the_rows(frame: pd.DataFrame) -> None:
 
 def test_a_sum_that_accounts_for_less_or_is_laid_out_otherwise_is_refused() -> None:
     asked = Asked()
-    assert "touch 2 arrays" in asked("find-ranges", {}, asked.universe, count=1)["message"]
+    assert "touch 2 arrays" in asked("find-ranges", {}, asked.universe, count=1)["sentence"]
     asked.state.clear()
-    assert "over another domain" in asked("find-ranges", {}, [5, 5], count=2)["message"]
+    assert "over another domain" in asked("find-ranges", {}, [5, 5], count=2)["sentence"]
     asked.state.clear()
     refused = asked("find-ranges", {}, asked.universe, count=2, sigma=1e-3)
-    assert refused["error"] == "budget" and refused["spent"] == 0
-    assert "answered in a sum only" in asked("find-ranges", {})["message"]
+    assert refused["kind"] == "budget" and refused["spent"] == 0
+    assert "answered in a sum only" in asked("find-ranges", {})["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,7 @@ def test_other_universes_than_its_own_contract_derives_are_refused(name: str, ch
     asked = Asked()
     params = {"find-bins": "cells", "find-categories": "prefixes"}
     answer = asked(name, {params[name]: change(asked)}, [10], count=9)
-    assert not answer["ok"] and answer["error"] == "protocol" and answer["spent"] == 0, answer
+    assert not answer["ok"] and answer["kind"] == "protocol" and answer["spent"] == 0, answer
 
 
 def test_what_the_schema_does_not_call_for_is_refused() -> None:
@@ -458,11 +458,11 @@ def test_what_the_schema_does_not_call_for_is_refused() -> None:
     answer = Asked()("one-way", {}, [3], count=1)
     only_wards = Asked(schema="columns: {ward: {kind: categorical, categories: private}}")
     for name, params in (("find-ranges", {}), ("find-bins", {"cells": []})):
-        assert "leaves nothing of that kind to be found" in only_wards(name, params, [3])["message"]
+        assert "leaves nothing of that kind to be found" in only_wards(name, params, [3])["sentence"]
     only_costs = Asked(schema="columns: {cost: {kind: numeric, bounds: private, bins: 4}}")
     for name, params in (("find-categories", {"prefixes": []}), ("find-bins", {"cells": only_costs.cells})):
-        assert "leaves nothing of that kind to be found" in only_costs(name, params, [3])["message"]
-    assert "does not answer 'one-way'" in answer["message"], "nothing of the mechanism before the schema is closed"
+        assert "leaves nothing of that kind to be found" in only_costs(name, params, [3])["sentence"]
+    assert "does not answer 'one-way'" in answer["sentence"], "nothing of the mechanism before the schema is closed"
 
 
 @pytest.mark.parametrize(
@@ -493,5 +493,5 @@ def test_pieces_that_do_not_fit_the_schema_are_refused(change: dict[str, Any]) -
     asked = Asked()
     pieces = {"cells": asked.cells, "cuts": [[0, 5, 11], []], "categories": [["north"]]}
     answer = asked("close", pieces | change)
-    assert not answer["ok"] and answer["error"] == "protocol" and FOUND not in asked.state, answer
+    assert not answer["ok"] and answer["kind"] == "protocol" and FOUND not in asked.state, answer
     assert asked("close", pieces)["ok"] and asked.state[FOUND] == pieces

@@ -292,7 +292,7 @@ def test_a_client_refuses_the_next_round_from_its_own_disk_before_noise_is_drawn
     spent = ledger.spent
     for t in (2, 0, 7):  # each in a new process
         refused, ledger, state = ask(made, state, t, 3)
-        assert not refused["ok"] and "max_participations allows 1" in refused["message"]
+        assert not refused["ok"] and "max_participations allows 1" in refused["sentence"]
         assert ledger.spent == spent and state[ROUNDS] == [1]
 
 

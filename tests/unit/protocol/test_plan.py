@@ -73,7 +73,7 @@ def run(
 
 
 def reasons(strategy: Any) -> str:
-    return " ".join(reason for record in strategy.records for reason in record.dropped.values())
+    return " ".join(str(why) for record in strategy.records for why in record.dropped.values())
 
 
 #: Who adds the noise, whether row counts are public. The default tests have every mechanism once, and one with all.

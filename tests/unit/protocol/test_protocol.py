@@ -6,7 +6,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,11 +26,13 @@ from fedsyn.loading import parse_config
 from fedsyn.privacy import EXPONENTIAL, PrivacyBudget, PrivacyStatement, Release
 from fedsyn.protocol.client import TableClient, answers, indices
 from fedsyn.protocol.contract import Contract as BaseContract
+from fedsyn.protocol.record import Missing
 from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.randomness import Randomness
 from fedsyn.settings import Node
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, Envelope, Reply, SumSpec
 from fedsyn.wire.holder import Call, Holder
+from fedsyn.wire.refusals import Kind, Refusal
 from fedsyn.wire.requests import Ask, AskRequest, Layout, Positive, Sum, Summed, SumRequest
 
 DOMAIN = Domain(("a", "b"), (2, 3))
@@ -223,8 +225,8 @@ def assert_only_dropped(federation: Federation, partition: int, reason: str) -> 
     """Client `partition` was dropped for `reason` in round 1; what it did reached nobody else's result."""
     record = federation.strategy.records[-1]
     assert list(record.dropped) == [partition]
-    assert reason in record.dropped[partition]
-    assert SECRET not in json.dumps(vars(record))
+    assert reason in str(record.dropped[partition])
+    assert SECRET not in json.dumps(asdict(record))
     assert_sum_over(federation.strategy, [k for k in federation.partitions if k != partition])
 
 
@@ -251,7 +253,7 @@ def test_a_client_that_raises_costs_only_itself_and_tells_no_value(request_name:
     federation = Federation(toy_config())
     federation.run()
     record = federation.strategy.records[-1]
-    assert record.dropped == {1: "client: unexpected ValueError"}
+    assert record.dropped == {1: Refusal(Kind.BROKEN, "ValueError (see this node's own log)")}
     assert SECRET not in federation.heard()
     # Whoever fails in one request is asked again in the next.
     assert_sum_over(federation.strategy, [0, 1, 2] if request_name == "vote" else [0, 2])
@@ -261,7 +263,8 @@ def test_a_client_that_cannot_be_built_is_not_joined_and_tells_no_value() -> Non
     federation = Federation(toy_config(), partitions=(0, -1, 2))
     strategy = federation.run()
     assert strategy.everyone() == (0, 2)
-    assert strategy.records[0].notes == ["not joined: client: ValueError (see this node's own log)"]
+    broken = Refusal(Kind.BROKEN, "ValueError (see this node's own log)")
+    assert strategy.records[0].not_joined == [Missing("node 2", broken)] and strategy.records[0].notes == []
     assert SECRET not in federation.heard()
     assert_sum_over(strategy, [0, 2])
 
@@ -386,7 +389,7 @@ def test_a_malformed_part_of_a_sum_costs_only_its_client(name: str) -> None:
     federation.run()
     assert_only_dropped(federation, 1, "")
     assert federation.strategy.records[-1].dropped[1]
-    assert "4711" not in json.dumps(vars(federation.strategy.records[-1]))
+    assert "4711" not in json.dumps(asdict(federation.strategy.records[-1]))
 
 
 @pytest.mark.parametrize(
@@ -398,7 +401,7 @@ def test_a_malformed_answer_costs_only_its_client(chosen: Any) -> None:
     strategy = federation.run()
     assert list(strategy.votes[0]) == [0, 2]
     assert list(strategy.records[-1].dropped) == [1]
-    assert SECRET not in strategy.records[-1].dropped[1]
+    assert SECRET not in str(strategy.records[-1].dropped[1])
 
 
 @pytest.mark.parametrize(
@@ -421,7 +424,8 @@ def test_a_malformed_introduction_is_not_joined(params: dict[str, Any]) -> None:
     federation = Federation(toy_config(), mod=tamper(1, "join", edit_answer({"params": params})))
     strategy = federation.run()
     assert strategy.everyone() == (0, 2)
-    assert len(strategy.records[0].notes) == 1 and strategy.records[0].notes[0].startswith("not joined: ")
+    (missing,) = strategy.records[0].not_joined
+    assert missing.who == "node 2" and missing.why.kind is Kind.REPLY
 
 
 def test_the_text_of_an_error_reply_is_not_repeated() -> None:
@@ -459,7 +463,7 @@ def test_two_nodes_cannot_claim_one_partition() -> None:
     federation = Federation(toy_config(), partitions=(0, 2, 2))
     strategy = federation.run()
     assert strategy.everyone() == (0, 2)
-    assert "two nodes claim partition 2" in strategy.records[0].notes[0]
+    assert "two nodes claim partition 2" in str(strategy.records[0].not_joined[0])
     assert_sum_over(strategy, [0, 2])
 
 
@@ -474,13 +478,13 @@ def test_a_client_of_another_configuration_refuses() -> None:
     stricter = toy_config(privacy={"epsilon": 1.0, "delta": 1e-5})
     strategy = Federation(toy_config(), client_config={1: stricter}).run()
     assert strategy.everyone() == (0, 2)
-    assert "another configuration" in strategy.records[0].notes[0]
+    assert "another configuration" in str(strategy.records[0].not_joined[0])
 
 
 def test_a_client_of_another_schema_refuses() -> None:
     strategy = Federation(toy_config(), schema={0: "another"}).run()
     assert strategy.everyone() == (1, 2)
-    assert "schema" in strategy.records[0].notes[0]
+    assert "schema" in str(strategy.records[0].not_joined[0])
 
 
 # What a server may ask a client ---------------------------------------------------------------------------------------
@@ -513,27 +517,27 @@ def spent(client: ToyClient) -> float:
 def test_only_marked_methods_can_be_called_from_outside(request_name: str, kind: str) -> None:
     client = ToyClient(toy_config(), holder())
     arrays, answer = ask(client, request_name, kind=kind, sum=SPEC)
-    assert arrays == [] and answer["ok"] is False and answer["error"] == "protocol"
-    assert "does not answer" in answer["message"] and spent(client) == 0
+    assert arrays == [] and answer["ok"] is False and answer["kind"] == "protocol"
+    assert "does not answer" in answer["sentence"] and spent(client) == 0
 
 
 def test_exact_counts_cannot_be_asked_for_one_by_one() -> None:
     client = ToyClient(toy_config(), holder())
     arrays, answer = ask(client, "measure", kind="ask")
-    assert arrays == [] and answer["error"] == "protocol" and "sum only" in answer["message"]
+    assert arrays == [] and answer["kind"] == "protocol" and "sum only" in answer["sentence"]
 
 
 def test_a_request_with_another_config_hash_is_refused() -> None:
     client = ToyClient(toy_config(), holder())
     _, answer = ask(client, "vote", {"epsilon": 0.1}, config_hash="f" * 64)
-    assert answer["error"] == "protocol" and "another configuration" in answer["message"] and spent(client) == 0
+    assert answer["kind"] == "protocol" and "another configuration" in answer["sentence"] and spent(client) == 0
 
 
 @pytest.mark.parametrize("kind", ["", "tell", "Ask"])
 def test_an_unknown_kind_of_request_is_refused(kind: str) -> None:
     client = ToyClient(toy_config(), holder())
     _, answer = ask(client, "vote", {"epsilon": 0.1}, kind=kind)
-    assert answer["error"] == "protocol" and spent(client) == 0
+    assert answer["kind"] == "protocol" and spent(client) == 0
 
 
 @pytest.mark.parametrize(
@@ -554,7 +558,7 @@ def test_an_unknown_kind_of_request_is_refused(kind: str) -> None:
 def test_a_malformed_parameter_of_a_request_is_refused(params: dict[str, Any], problem: str) -> None:
     client = ToyClient(toy_config(), holder())
     _, answer = ask(client, "vote", params)
-    assert answer["ok"] is False and answer["error"] == "protocol" and answer["message"] == problem
+    assert answer["ok"] is False and answer["kind"] == "protocol" and answer["sentence"] == problem
     assert spent(client) == 0
 
 
@@ -563,7 +567,7 @@ def test_a_malformed_parameter_of_a_request_is_refused(params: dict[str, Any], p
 )
 def test_a_request_without_an_envelope_is_refused(scalars: dict[str, Any]) -> None:
     _, _, answer = ToyClient(toy_config(), holder()).fit([], scalars)
-    assert json.loads(answer[ANSWER])["error"] == "protocol"
+    assert json.loads(answer[ANSWER])["kind"] == "protocol"
 
 
 @pytest.mark.parametrize("noise", ["server", "local"])
@@ -581,7 +585,7 @@ def test_a_server_cannot_make_a_client_undercharge(noise: str, lie: dict[str, An
     config = toy_config(aggregation={"noise": noise}, privacy={"epsilon": 10.0})
     client = ToyClient(config, holder())
     arrays, answer = ask(client, "measure", kind="sum", sum=replace(SPEC, **lie))
-    assert arrays == [] and answer["ok"] is False and refusal in answer["message"]
+    assert arrays == [] and answer["ok"] is False and refusal in answer["sentence"]
     assert spent(client) == 0
 
 
@@ -595,7 +599,7 @@ def test_a_clients_own_ledger_stops_a_server_that_asks_again_and_again() -> None
         kept = json.loads(json.dumps(memory))
         client = ToyClient(config, holder(budget, state=kept, save=memory.update))
         _, answer = ask(client, "vote", {"epsilon": 0.2}, round=t % 3)
-        outcomes.append(answer["ok"] or answer["error"])
+        outcomes.append(answer["ok"] or answer["kind"])
     cost = 0.2**2 / 8
     affordable = int(budget.rho / cost * (1 + 1e-9))
     assert outcomes == [True] * affordable + ["budget"] * (39 - affordable)
@@ -604,7 +608,7 @@ def test_a_clients_own_ledger_stops_a_server_that_asks_again_and_again() -> None
     assert last.ledger.spent == pytest.approx(affordable * cost) and last.ledger.epsilon() <= 1.0
     # One request beyond everything is refused as a whole, and costs nothing.
     _, answer = ask(last, "vote", {"epsilon": 900.0})
-    assert answer["error"] == "budget" and last.ledger.spent == pytest.approx(affordable * cost)
+    assert answer["kind"] == "budget" and last.ledger.spent == pytest.approx(affordable * cost)
 
 
 def test_a_hostile_server_over_the_grid_gets_no_more_than_the_budget() -> None:
@@ -618,7 +622,7 @@ def test_a_hostile_server_over_the_grid_gets_no_more_than_the_budget() -> None:
     federation.strategy.ledger = type(federation.strategy.ledger)(PrivacyBudget(900.0, 1e-5), noise_by="server")
     strategy = federation.run()
     assert strategy.votes[0].keys() == {0, 1, 2} and strategy.votes[-1] == {}
-    assert all(reason.startswith("budget: ") for reason in strategy.records[-1].dropped.values())
+    assert all(why.kind is Kind.BUDGET for why in strategy.records[-1].dropped.values())
     rho = PrivacyBudget(1.0, 1e-5).rho
     for context in federation.grid.contexts.values():
         ledger = json.loads(read_state(context) or "{}")["ledger"]
@@ -633,7 +637,7 @@ def test_a_holders_smaller_budget_binds() -> None:
     config = toy_config(privacy={"epsilon": 10.0})
     _, refused = ask(ToyClient(config, holder(PrivacyBudget(0.5, 1e-5))), "vote", {"epsilon": 2.0})
     _, accepted = ask(ToyClient(config, holder()), "vote", {"epsilon": 2.0})
-    assert refused["error"] == "budget" and accepted["ok"] is True
+    assert refused["kind"] == "budget" and accepted["ok"] is True
 
 
 # Private row counts ---------------------------------------------------------------------------------------------------

@@ -197,9 +197,9 @@ def damaged(draw: st.DrawFn, params: Mapping[str, Any]) -> dict[str, Any]:
 
 def refused(client: TableClient, answer: Mapping[str, Any]) -> str:
     """The message of a refusal that shows nothing, and costs nothing."""
-    assert (answer["ok"], answer["error"], answer["arrays"]) == (False, "protocol", []), answer
+    assert (answer["ok"], answer["kind"], answer["arrays"]) == (False, "protocol", []), answer
     assert client.ledger.releases == () and client.holder.state.keys() <= {KEPT}
-    message: str = answer["message"]
+    message: str = answer["sentence"]
     assert len(message) <= 160 and "\n" not in message
     return message
 
@@ -272,7 +272,7 @@ def test_numbers_at_the_ends_of_their_range_break_nothing(name: str, request_: s
                 answer = asked(client, sent, params={**sent.envelope["params"], key: [extreme] * len(good)})
             else:
                 continue
-            assert answer["ok"] or answer["error"] in ("protocol", "budget"), answer
+            assert answer["ok"] or answer["kind"] in ("protocol", "budget"), answer
 
 
 # Measurements that FLAIM's clients are sent --------------------------------------------------------------------------
@@ -284,7 +284,7 @@ def measured(values: np.ndarray, clique: list[str], **params: Any) -> dict[str, 
     good = sent.envelope["params"]
     changed = {**good, "measured": [*good["measured"][:-1], clique], **params}
     answer = asked(client, replace(sent, arrays=(*sent.arrays[:-1], values)), params=changed)
-    return answer if answer["ok"] else {"message": refused(client, answer)}
+    return answer if answer["ok"] else {"sentence": refused(client, answer)}
 
 
 def test_a_measurement_that_fits_is_taken() -> None:
@@ -304,12 +304,12 @@ def test_a_measurement_that_fits_is_taken() -> None:
     ],
 )
 def test_a_measurement_that_does_not_fit_the_domain_is_refused(values: np.ndarray, clique: list[str]) -> None:
-    assert measured(values, clique)["message"] == "a measurement of the request does not fit the domain"
+    assert measured(values, clique)["sentence"] == "a measurement of the request does not fit the domain"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.7e308, -(2.0**64)])
 def test_a_measurement_that_cannot_be_fitted_is_refused(value: float) -> None:
-    message = measured(np.array([1.0, value, 1.0]), ["a"])["message"]
+    message = measured(np.array([1.0, value, 1.0]), ["a"])["sentence"]
     assert message == "a measurement of the request has values that cannot be fitted"
 
 

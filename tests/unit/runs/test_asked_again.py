@@ -18,14 +18,13 @@ from test_resume import config_of, facts
 from fedsyn.config import RunConfig
 from fedsyn.errors import Lost
 from fedsyn.flower import ArrayRecord, ConfigRecord, Message, RecordDict
-from fedsyn.node.task import refused
 from fedsyn.protocol import exchange
-from fedsyn.protocol.waiting import may_pass
 from fedsyn.runs import journal as journals
 from fedsyn.runs.directory import load_waiting
 from fedsyn.runs.serve import serve
 from fedsyn.stores.base import StoreServer
-from fedsyn.wire.envelope import BUSY, ENVELOPE
+from fedsyn.wire.envelope import ENVELOPE
+from fedsyn.wire.refusals import PASSING, Kind, Refusal
 from support.killed_servers import Fate, KillingGrid, Nodes, served
 
 ALL: Mapping[str, Any] = {"protocol": "secagg", "noise": "distributed", "dropout": 0.0, "corrupted": 0.0}
@@ -72,11 +71,14 @@ class FlakyGrid(KillingGrid):
             key = (place, self.order[node - 1])
             if self.asked[key]:
                 waiting = load_waiting(self.out)
-                self.seen.append("" if waiting is None else waiting.sentence({0: "north"}))
+                self.seen.append("" if waiting is None else str(waiting))
             self.asked[key] += 1
             fault = self.faults[key].pop(0) if self.faults.get(key) else ""
-            if fault in (BUSY, "budget"):
-                content = {"arrays": ArrayRecord(), "config": ConfigRecord(dict(refused("no; nothing", fault)))}
+            if fault in (Kind.BUSY, Kind.BUDGET):
+                content = {
+                    "arrays": ArrayRecord(),
+                    "config": ConfigRecord(dict(Refusal(Kind(fault), "no; nothing").scalars)),
+                }
                 self.push_messages([message])
                 self._waiting.clear()
                 replies.append(Message(RecordDict(content), reply_to=message))
@@ -124,8 +126,8 @@ class Federation:
 def bad_minute(place: Place, one_may_be: bool) -> Faults:
     """All but one node are missing at a place, for one message, two and three; where one may be, just too many."""
     if one_may_be:
-        return {(place, 0): ["lost"], (place, 1): [BUSY]}
-    return {(place, 0): ["away"], (place, 1): ["lost", BUSY], (place, 2): [BUSY, "lost", "away"]}
+        return {(place, 0): ["lost"], (place, 1): [Kind.BUSY]}
+    return {(place, 0): ["away"], (place, 1): ["lost", Kind.BUSY], (place, 2): [Kind.BUSY, "lost", "away"]}
 
 
 def check_once(nodes: Nodes) -> None:
@@ -169,7 +171,7 @@ def check_resumed(federation: Federation, step: int) -> None:
     for place in dict.fromkeys([*places[::step], places[-1]]):
         nodes, out = federation.begin()
         away: Faults = {(place, k): ["away"] * 10_000 for k in (0, 2)}
-        with pytest.raises(Lost, match=r"too few to go on; missing: client 0 \(no reply to .*; client 2 ") as raised:
+        with pytest.raises(Lost, match=r"too few to go on; missing: client 0 \(slow: no .*; client 2 ") as raised:
             federation.run(nodes, out, away)
         assert raised.value.can_go_on and "federation.patience" in str(raised.value), place
         spent = journals.spent(out)
@@ -185,7 +187,7 @@ def test_a_refusal_is_final_until_the_run_is_resumed(tmp_path: Path, monkeypatch
     whole, places = federation.undisturbed()
     place = next(place for place in places if place[0] == "masked")
     nodes, out = federation.begin()
-    grid = FlakyGrid(nodes, {(place, 1): ["budget"]}, out)
+    grid = FlakyGrid(nodes, {(place, 1): [Kind.BUDGET]}, out)
     with monkeypatch.context() as patch, pytest.raises(Lost, match=r"3 of 4 clients, too few .* client 1 \(budget: no"):
         patch.setattr(nodes, "grid", lambda *_: grid)
         served(nodes, out, monkeypatch)
@@ -206,7 +208,7 @@ def test_go_on_goes_on_without_the_sum_and_within_the_plan(tmp_path: Path, monke
         found, _ = federation.run(nodes, out, {(place, 1): ["away"] * 10_000})
         assert found["rounds"] != whole["rounds"] and "was not opened" in found["rounds"]
         lines = [json.loads(line) for line in found["rounds"].splitlines()]
-        assert may_pass(lines[place[1]]["dropped"]["1"])
+        assert lines[place[1]]["dropped"]["1"]["kind"] in PASSING
         spent = {k: sum(entry["rho"] for entry in entries) for k, entries in found["clients"].items()}
         assert max(spent.values()) <= whole["ledger"]["rho"] * (1 + 1e-9) and spent[1] < spent[0]
         assert found["ledger"]["rho"] <= spent[0] * (1 + 1e-9)
@@ -245,7 +247,7 @@ def test_a_simulation_that_lost_a_sum_says_what_it_cost_and_what_helps(
 ) -> None:
     federation = Federation("plain, the server's noise", tmp_path, monkeypatch)
     _, places = federation.undisturbed()
-    monkeypatch.setattr("killed_servers.AGAIN", "forgets")
+    monkeypatch.setattr("support.killed_servers.AGAIN", "forgets")
     nodes, out = federation.begin()
     out.mkdir()
     with pytest.raises(Lost, match=r"Epsilon [\d.]+ is spent, by its ledger; a simulation asks nobody again: with fed"):

@@ -233,7 +233,7 @@ def test_bad_input_that_the_server_found_leaves_nothing_to_resume(
     out = tmp_path / "out"
 
     def submit(app: Path, superlink: str, run_config: Any) -> str:
-        (out / "error.json").write_text(json.dumps({"kind": "input", "message": "no such thing"}), encoding="utf-8")
+        (out / "error.json").write_text(json.dumps({"kind": "input", "sentence": "no such thing"}), encoding="utf-8")
         return "41"
 
     monkeypatch.setattr(Control, "state", lambda self, run: RunState("finished", "failed"))

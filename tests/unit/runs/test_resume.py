@@ -16,6 +16,7 @@ from fedsyn.aggregation.base import ServerSum
 from fedsyn.config import RunConfig
 from fedsyn.errors import RunError
 from fedsyn.loading import parse_config
+from fedsyn.protocol.joining import GONE
 from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.registry import contract_class
 from fedsyn.runs import journal as journals
@@ -242,7 +243,7 @@ def test_a_client_that_does_not_come_back_is_missed_and_one_that_comes_late_is_f
     strategy = served(nodes, out, monkeypatch, turn=1)
     assert strategy.model is not None
     dropped = {record.round: dict(record.dropped) for record in strategy.records if 2 in record.dropped}
-    assert dropped and all("has not come back since the run was resumed" in found[2] for found in dropped.values())
+    assert dropped and all(found[2] == GONE for found in dropped.values())
     assert 2 in {partition for partition, _ in nodes.worked[before:]}, "it was found when it was there again"
     assert len(set(nodes.worked)) == len(nodes.worked)
 
@@ -265,7 +266,7 @@ def test_a_node_without_memory_would_pay_twice_and_is_not_asked(
     federation.config = quick(federation.config)
     nodes, out = stopped(federation, 45)
     before = list(nodes.worked)
-    monkeypatch.setattr("killed_servers.AGAIN", "forgets")
+    monkeypatch.setattr("support.killed_servers.AGAIN", "forgets")
     with pytest.raises(RunError, match="keeps no memory of the run on its disk"):
         served(nodes, out, monkeypatch)
     assert nodes.worked == before

@@ -247,9 +247,9 @@ def test_a_client_takes_the_planned_steps_and_no_other() -> None:
     client = client_of(config_of("fed_dp_ctgan", 2, SMALL), codes_of(20))
     z = client.contract.scales(client.contract.plan_rho).multiplier
     less = asked(client, 1, attribute=0, multiplier=0.9 * z)
-    assert (less["ok"], less["error"]) == (False, "protocol") and "less noise" in less["message"]
+    assert (less["ok"], less["kind"]) == (False, "protocol") and "less noise" in less["sentence"]
     beyond = asked(client, 1, attribute=3, multiplier=z)
-    assert (beyond["ok"], beyond["error"]) == (False, "protocol") and not client.ledger.releases
+    assert (beyond["ok"], beyond["kind"]) == (False, "protocol") and not client.ledger.releases
     assert all(asked(client, t, attribute=0, multiplier=z)["ok"] for t in (1, 2, 3))
     more = asked(client, 4, attribute=0, multiplier=z)
     assert not more["ok"] and len(client.ledger.releases) == 3

@@ -222,7 +222,7 @@ def test_a_refused_resolution_costs_nothing_and_says_one_sentence():
     arrays, _, reply = client.fit([], {ENVELOPE: json.dumps(envelope)})
     answer = json.loads(reply[ANSWER])
     assert arrays == [] and not client.ledger.releases
-    assert answer["error"] == "protocol" and "'resolutions'" in answer["message"]
+    assert answer["kind"] == "protocol" and "'resolutions'" in answer["sentence"]
 
 
 def test_a_client_states_the_sensitivity_of_its_resolutions_itself():

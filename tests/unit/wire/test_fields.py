@@ -24,7 +24,7 @@ from pydantic import BaseModel
 import fedsyn.protocol.finding  # noqa: F401 - its records are requests, too
 from docs.site.fields import REGISTER, WORD
 from fedsyn.aggregation.secagg import facts as secagg
-from fedsyn.flower.fleet_messages import Messages
+from fedsyn.flower.fleet import Messages
 from fedsyn.front.testing.harness import Federation, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.node.answering import Answering
@@ -40,6 +40,7 @@ from fedsyn.stores.parties.sealing import DealFacts, open_deal
 from fedsyn.stores.parties.serving import Serving
 from fedsyn.stores.parties.steps import steps_of
 from fedsyn.wire.envelope import ENVELOPE, Envelope, Stage, SumSpec
+from fedsyn.wire.refusals import Kind, Refusal
 from fedsyn.wire.requests import Request
 from support.parties_bench import Bench, announced, mpc_config
 
@@ -178,6 +179,11 @@ def envelope_fields() -> dict[str, list[str]]:
     return {"Envelope": list(written), "SumSpec": list(written["sum"]), "Stage": list(written["stage"])}
 
 
+def refusal_fields() -> dict[str, list[str]]:
+    (answer,) = Refusal(Kind.BUSY, "x").scalars.values()
+    return {"Refusal": [key for key in json.loads(answer) if key != "ok"]}
+
+
 def other_fields() -> dict[str, list[str]]:
     """What has no type of its own: a submission, a call of a service, what the parties tell each other."""
     submitted = run_config_of(config_of("distributed_aim", 3))
@@ -257,7 +263,7 @@ def test_orders_are_written_with_no_other_keys_than_their_types_have() -> None:
 
 
 def all_fields() -> dict[str, list[str]]:
-    found = {**request_fields(), **dataclass_fields(), **envelope_fields(), **other_fields()}
+    found = {**request_fields(), **dataclass_fields(), **envelope_fields(), **refusal_fields(), **other_fields()}
     found |= {f"{stage} (secagg)": registered(f"{stage} (secagg)") for stage in STAGES}  # counted above
     return found | {name: registered(name) for name in ("deal (mpc)", "deal (fhe)", "sum (fhe)")}
 
@@ -337,6 +343,10 @@ ATTACKS: dict[str, dict[str, str]] = {
         "together": "unit/flower/test_packing.py::test_arrays_come_apart_as_they_were",
     },
     "Task": {"run": _AUDIT, "fab_hash": _AUDIT},
+    "Refusal": {
+        "kind": "unit/wire/test_refusals.py::test_a_node_has_only_the_kinds_of_a_node "
+        "unit/protocol/test_node_waits.py::test_people_have_a_day_and_nobody_sleeps_through_it"
+    },
     "Envelope": {"round": f"{OWN}::test_a_round_that_stands_still_buys_requests_within_plan_and_budget_alone"},
     "SumSpec": {
         "asked": f"{_MESSAGES}::test_a_server_cannot_claim_a_larger_cohort_than_it_names "

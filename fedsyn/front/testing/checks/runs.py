@@ -105,7 +105,7 @@ def check_failing_client(bench: Bench) -> None:
         return
     outcome = finished(execute(bench.config(), bench.federation, raising=[1]))
     assert 1 not in outcome.strategy.clients, "a client that never answered counts as joined"
-    assert outcome.strategy.records[0].notes, "a client that could not join is not recorded"
+    assert outcome.strategy.records[0].not_joined, "a client that could not join is not recorded"
     ledgers_hold(outcome)
 
 

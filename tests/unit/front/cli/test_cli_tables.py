@@ -19,7 +19,6 @@ import fedsyn
 from fedsyn.errors import InputError
 from fedsyn.front.cli.runs import show_result
 from fedsyn.loading import load_config
-from fedsyn.protocol.record import NOT_JOINED
 from fedsyn.runs.report import write_run_page
 from fedsyn.version import installing
 from support.typed_commands import Fedsyn, Result, entry_point
@@ -98,7 +97,8 @@ def test_a_deployment_says_who_is_not_in_its_table(
     first, *others = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
     facts = json.loads(first)
     clients = len(facts["cohort"])
-    facts |= {"cohort": facts["cohort"][:-1], "notes": [*facts["notes"], f"{NOT_JOINED}lake (offline: it was away)"]}
+    lake = {"who": "lake", "why": {"kind": "offline", "sentence": "it was away"}}
+    facts |= {"cohort": facts["cohort"][:-1], "not_joined": [lake]}
     (folder / "rounds.jsonl").write_text("\n".join([json.dumps(facts), *others, ""]), encoding="utf-8")
     show_result(folder, config, {})
     assert "not joined: lake (offline: it was away)" in " ".join(capsys.readouterr().out.split())
