@@ -150,11 +150,15 @@ class AimContract(Contract):
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """Choices and marginals at the first noise and, if the budget is annealed, at that of a last round which has
         all of the budget: what lies between them reaches no farther."""
-        rho, d = self.plan_rho * (1.0 - self.schema_share), len(self.domain)
+        rho, d = self.budget.mechanism * (1.0 - self.budget.schema_share), len(self.domain)
         scales = [self.first_scales(rho)]
         if self.options.rounds is None:
             r = self.options.measure_fraction
-            scales.append(Scales(sigma_for_rho(r * self.plan_rho), epsilon_for_rho((1.0 - r) * self.plan_rho), 1, 1))
+            scales.append(
+                Scales(
+                    sigma_for_rho(r * self.budget.mechanism), epsilon_for_rho((1.0 - r) * self.budget.mechanism), 1, 1
+                )
+            )
         yield ForeseenOpening(OpenOneWay.name, d, 2 * sum(self.domain.shape), scales[0].sigma)
         for one in scales:
             yield ForeseenOpening(OpenMarginals.name, 1, largest_measured(self), one.sigma)
@@ -179,7 +183,7 @@ class AimContract(Contract):
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """All that the store may release, entered once, when a client deals; the store's keepers do the rest."""
-        return Planned(self.plan_rho, self.plan_rho) if isinstance(request, Answers) else None
+        return Planned(self.budget.mechanism, self.budget.mechanism) if isinstance(request, Answers) else None
 
     def least_sigma(self, rho: float) -> float | None:
         """The noise of every marginal if the rounds are fixed, which a party demands; None: its ledger alone limits."""

@@ -112,7 +112,7 @@ class DistributedAimContract(Contract):
 
         Rounds are those that a client takes part in: T, or m of them.
         """
-        options, rounds, sigmas = self.options, self.paid(self.options.rounds), self.sigmas(self.plan_rho)
+        options, rounds, sigmas = self.options, self.paid(self.options.rounds), self.sigmas(self.budget.mechanism)
         marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
         if isinstance(request, OneWay):
             return Planned(self.initial * marginal, self.initial * marginal)
@@ -125,7 +125,7 @@ class DistributedAimContract(Contract):
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """One-way marginals, the scores of one candidate and of all, the k largest marginals."""
         check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
-        options, d, sigmas = self.options, len(self.domain), self.sigmas(self.plan_rho)
+        options, d, sigmas = self.options, len(self.domain), self.sigmas(self.budget.mechanism)
         marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
         ones = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
         yield ForeseenSum.of(OneWay.name, ones, d * marginal)

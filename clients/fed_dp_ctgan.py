@@ -163,7 +163,7 @@ class CtganContract(Contract):
 
     @cached_property
     def _planned(self) -> CtganScales:
-        return self.scales(self.plan_rho)
+        return self.scales(self.budget.mechanism)
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """One sum of one-way marginals and a row's steps, in rho as ledgers enter them: as if a step took every row."""

@@ -125,9 +125,9 @@ class FlaimContract(Contract):
     @cached_property
     def _most(self) -> tuple[float, float]:
         """rho of one Gaussian release, and of one choice, at most."""
-        scales, options = self.first_scales(self.plan_rho), self.options
+        scales, options = self.first_scales(self.budget.mechanism), self.options
         if options.rounds is None:
-            return most_of_one(scales, self.per_round, self.plan_rho, options.measure_fraction)
+            return most_of_one(scales, self.per_round, self.budget.mechanism, options.measure_fraction)
         return gaussian_rho(scales.sigma), exponential_rho(scales.epsilon)
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
@@ -143,7 +143,7 @@ class FlaimContract(Contract):
         check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
         options, (gaussian, _) = self.options, self._most
         d, times = len(self.domain), 16 * len(self.domain) if options.rounds is None else options.rounds
-        first = self.first_scales(self.plan_rho).sigma
+        first = self.first_scales(self.budget.mechanism).sigma
         part = min(1.0, gaussian_rho(first) / gaussian)
         ones = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
         yield ForeseenSum.of(OneWay.name, ones, d * gaussian, part=part, times=times)
@@ -458,12 +458,12 @@ class FedNaiveBayesContract(Contract):
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         if layout is None or not isinstance(request, OneWay):
             return None
-        return Planned(layout.count * gaussian_rho(self.sigma(self.plan_rho)))
+        return Planned(layout.count * gaussian_rho(self.sigma(self.budget.mechanism)))
 
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """The one-way marginals, in every round."""
         layout = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
-        rho = layout.count * gaussian_rho(self.sigma(self.plan_rho))
+        rho = layout.count * gaussian_rho(self.sigma(self.budget.mechanism))
         return [ForeseenSum.of(OneWay.name, layout, rho, times=self.options.rounds)]
 
     def words(self) -> dict[str, object]:

@@ -89,13 +89,16 @@ class MstContract(Contract):
         return rho / 3.0 if self.edges else rho
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        third = self.third(self.plan_rho)
+        third = self.third(self.budget.mechanism)
         return Planned(third, third) if isinstance(request, OneWay | Tree | Marginals) else None
 
     def foreseen(self, rows: int) -> Iterable[Foreseen]:
         """One-way marginals, and one pair of the tree, or all of them."""
         check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
-        third, ones = self.third(self.plan_rho), Layout.of_marginals(self.domain, [(name,) for name in self.domain])
+        third, ones = (
+            self.third(self.budget.mechanism),
+            Layout.of_marginals(self.domain, [(name,) for name in self.domain]),
+        )
         yield ForeseenSum.of(OneWay.name, ones, third, times=2)
         if self.edges:
             pairs = Layout(((most_cells(self),),), 1, replaced=COUNTS)
@@ -132,7 +135,7 @@ class FedMstContract(MstContract):
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """A third each; the one-way marginals twice, where no pair is worth measuring."""
-        third = self.third(self.plan_rho)
+        third = self.third(self.budget.mechanism)
         if isinstance(request, OneWay):
             return Planned(third, 2.0 * third if self.edges else third)
         return Planned(third, third) if isinstance(request, PairSketches | CoarsePairs) else None
@@ -143,7 +146,7 @@ class FedMstContract(MstContract):
         if self.edges:
             most = len(self.pairs) * (self.options.width or MOST_WIDTH)
             layout = Layout.of_vector(most, math.sqrt(len(self.pairs)), replaced=COUNTS)
-            yield ForeseenSum.of(PairSketches.name, layout, self.third(self.plan_rho))
+            yield ForeseenSum.of(PairSketches.name, layout, self.third(self.budget.mechanism))
 
     def sketcher(self, width: int, packed: npt.NDArray[Any]) -> Sketcher:
         """Coarse marginals of all pairs, of at most `width` cells each, the same on server and clients.

@@ -151,7 +151,7 @@ class PairContract(Contract):
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         """Shares of the budget, each in one sum or more; the pairs' also for the one-way marginals, where none is
         selected."""
-        budget = self.budget(self.plan_rho)
+        budget = self.budget(self.budget.mechanism)
         if isinstance(request, Resolutions):
             return Planned(max(budget.one_way, budget.pairs), budget.one_way + budget.pairs)
         if isinstance(request, WeightedPairs):
@@ -175,7 +175,7 @@ class PairContract(Contract):
         However many pairs are selected, no more are asked for than `MOST_CELLS` cells (`PairSynthesis.fitting`).
         """
         ones = Resolutions(resolutions=[Resolution.of(tree) for tree in self.hierarchies().values()])
-        layout, budget = ones.layout(self, ()), self.budget(self.plan_rho)
+        layout, budget = ones.layout(self, ()), self.budget(self.budget.mechanism)
         rho = max(budget.one_way, budget.pairs)
         least = min(share for share in (budget.one_way, budget.pairs) if share > 0.0)
         yield ForeseenSum.of(Resolutions.name, layout, rho, times=2, part=least / rho)

@@ -225,11 +225,11 @@ class SketchAimContract(Contract):
         One-way marginals that are asked for alone may have everything: nothing is left to ask with after that.
         """
         if self.config.federation.max_participations is not None:
-            return self.budget_of_cohorts(self.plan_rho).planned(request.name, layout)
+            return self.budget_of_cohorts(self.budget.mechanism).planned(request.name, layout)
         options = self.options
-        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
+        scales = SketchScales.of(2.0 * self.budget.mechanism, options, bool(self.sketchable))
         if isinstance(request, FirstLook) and request.alone:
-            return Planned(self.plan_rho, self.plan_rho)
+            return Planned(self.budget.mechanism, self.budget.mechanism)
         if isinstance(request, OneWay):
             return Planned(gaussian_rho(scales.one_way), gaussian_rho(scales.one_way))
         if not isinstance(request, Sketches | Residuals):
@@ -237,7 +237,7 @@ class SketchAimContract(Contract):
         if not self.sketchable:
             return Planned(0.0)
         if isinstance(request, Arrangement):
-            most = ARRANGING * self.plan_rho if self.unordered else 0.0
+            most = ARRANGING * self.budget.mechanism if self.unordered else 0.0
             return Planned(most, most)
         if isinstance(request, Sketches):
             return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
@@ -250,13 +250,15 @@ class SketchAimContract(Contract):
         its own cells more (`residual_weights`); a row moves the vector by half of that at least.
         """
         options = self.options
-        scales = SketchScales.of(2.0 * self.plan_rho, options, bool(self.sketchable))
+        scales = SketchScales.of(2.0 * self.budget.mechanism, options, bool(self.sketchable))
         cohorts = self.config.federation.max_participations is not None
-        budget = self.budget_of_cohorts(self.plan_rho)
+        budget = self.budget_of_cohorts(self.budget.mechanism)
         first = FirstLook(alone=False).layout(self, ())
         once = self.planned(FirstLook(alone=False), first)
         assert once is not None
-        yield ForeseenSum.of(OneWay.name, first, self.plan_rho, part=min(1.0, once.once / self.plan_rho))
+        yield ForeseenSum.of(
+            OneWay.name, first, self.budget.mechanism, part=min(1.0, once.once / self.budget.mechanism)
+        )
         if cohorts:
             if self.sketchable:
                 yield from self._foreseen_sketches(Sketches, self.sketchable, gaussian_rho(budget.per_sensitivity))
@@ -266,7 +268,7 @@ class SketchAimContract(Contract):
             return
         if share := self.arranging_share(rows):  # of fewer rows it is larger
             pairs, part = self.arranged(self.sketchable), share / ARRANGING
-            yield from self._foreseen_sketches(Arrangement, pairs, ARRANGING * self.plan_rho, part)
+            yield from self._foreseen_sketches(Arrangement, pairs, ARRANGING * self.budget.mechanism, part)
         yield from self._foreseen_sketches(Sketches, self.sketchable, gaussian_rho(scales.per_sensitivity))
         yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
 
@@ -291,7 +293,7 @@ class SketchAimContract(Contract):
         if self.config.federation.max_participations is not None:
             return False
         sizes = [len(self.candidates.cliques[i]) for i in which]
-        return shows_nothing(2.0 * self.plan_rho * self.options.sketch_share, sizes.count(min(sizes)), rows)
+        return shows_nothing(2.0 * self.budget.mechanism * self.options.sketch_share, sizes.count(min(sizes)), rows)
 
     def _foreseen_sketches(
         self, kind: type[Sketches], which: list[int], rho: float, part: float = 1.0
@@ -369,7 +371,7 @@ class SketchAimContract(Contract):
         few, named = math.isqrt(self.options.width), {name for pair in pairs for name in pair}
         sizes = {name: min(self.domain[name], few) for name in self.domain if name in named}
         both, every = [(sizes[a], sizes[b]) for a, b in pairs], sum(len(cliques[i]) == 2 for i in which)
-        return arranging_share(2.0 * self.plan_rho, both, list(sizes.values()), rows, every)
+        return arranging_share(2.0 * self.budget.mechanism, both, list(sizes.values()), rows, every)
 
     def sketcher(self, cliques: Sequence[Clique], width: int, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Sketcher:
         """The sketches of some cliques, the same on server and clients.

@@ -107,7 +107,7 @@ class FedDpCtgan(MechanismStrategy):
 
     def second_opinion(self, multiplier: float) -> None:
         """What jax-privacy's own accountant makes of all steps. Raises RunError if it is more than the budget."""
-        options, budget, steps = self.options, self.budget, self.contract.steps
+        options, budget, steps = self.options, self.budget.guarantee, self.contract.steps
         epsilon = steps_epsilon(options.rate, multiplier, steps, budget.delta)
         if epsilon > budget.epsilon:
             raise RunError("jax-privacy's accountant finds this plan beyond the budget: nothing was asked for")

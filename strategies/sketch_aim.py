@@ -151,9 +151,9 @@ class SketchAim(MechanismStrategy):
 
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
         """mu^2 of the sketches, what they are, and the rows that they see: for `width_of`."""
-        mu2, rows = 2.0 * self.contract.plan_rho * self.options.sketch_share, self.total
+        mu2, rows = 2.0 * self.contract.budget.mechanism * self.options.sketch_share, self.total
         if self.config.federation.max_participations is not None:
-            mu2 = self.contract.budget_of_cohorts(self.contract.plan_rho).each
+            mu2 = self.contract.budget_of_cohorts(self.contract.budget.mechanism).each
             rows *= self.share_of_cohort
         squared: dict[int, float] = {}
         for clique in (self.candidates.cliques[i] for i in which):

@@ -84,9 +84,9 @@ FAULTS = {
         "unit/privacy/test_privacy_distributed.py",
     ),
     "a ledger's line that no disk has": Fault(
-        "fedsyn/ledgers/ledger.py",
-        "os.write(self._file, rest) :]\n            os.fsync(self._file)\n",
-        "os.write(self._file, rest) :]\n",
+        "fedsyn/files.py",
+        "os.write(file, rest) :]\n        os.fsync(file)\n",
+        "os.write(file, rest) :]\n",
         "unit/ledgers/test_node_book.py",
     ),
     "exact counts to whoever asks": Fault(
@@ -127,12 +127,12 @@ FAULTS = {
     ),
     "a holder's limit that nobody looks at": Fault(
         "fedsyn/ledgers/node_ledger.py",
-        "if not limit.fits(spent, more, kind):",
-        "if False:",
+        "require_budget(limit.fits(spent, more, kind), partial",
+        "require_budget(True, partial",
         "unit/ledgers/test_node_book.py",
     ),
     "another run under a known name": Fault(
-        "fedsyn/ledgers/room.py",
+        "fedsyn/ledgers/admission.py",
         "if lines.runs[run].facts != facts:",
         "if False:",
         "unit/ledgers/test_node_book.py",

@@ -110,7 +110,7 @@ class Oracle(SketchAim):
 
     def run(self) -> Model:
         """The rounds of `SketchAim.protocol`, without its sketches and with their budget."""
-        mu2, first = 2.0 * self.contract.plan_rho, self.options.one_way_share
+        mu2, first = 2.0 * self.contract.budget.mechanism, self.options.one_way_share
         ones = [i for i, q in enumerate(self.candidates.cliques) if len(q) == 1]
         prices = self.prices[ones]  # the first look has the same noise everywhere
         measurements = self.counted(dict(zip(ones, first * mu2 * prices / prices.sum(), strict=True)))

@@ -109,7 +109,7 @@ class Chosen(PairContract):
 
     def planned(self, request: Request, layout: Layout | None) -> Planned | None:
         if isinstance(request, Resolutions) and self.options.rest == "unspent":
-            one_way = self.budget(self.plan_rho).one_way
+            one_way = self.budget(self.budget.mechanism).one_way
             return Planned(one_way, one_way)
         return super().planned(request, layout)
 

@@ -155,7 +155,7 @@ class ClientSum:
         spec: the sum's public facts, as the server states them.
         stage: of a secure sum; None elsewhere.
         call: the request; its source is that of the client's noise in this sum.
-        ledger: the client's own.
+        open_ledger: returns the client's own ledger; most messages of a secure sum charge nothing and need none.
         holder: the data holder, with the state that survives between messages.
         config_hash: of the client's own configuration.
         central: whether the mechanism has one data holder by design.
@@ -166,11 +166,15 @@ class ClientSum:
     spec: SumSpec
     stage: Stage | None
     call: Call[Any]
-    ledger: Ledger
+    open_ledger: Callable[[], Ledger]
     holder: Holder
     config_hash: str
     central: bool = False
     key: ClientKey | None = None
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.open_ledger()
 
     def checked(self, contribution: Contribution) -> Contribution:
         """Refuses to take part in a sum whose server accounts for less than this client's rows cost; ProtocolError.

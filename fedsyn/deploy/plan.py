@@ -20,7 +20,7 @@ from fedsyn.deploy.texts import yaml_text
 from fedsyn.errors import ConfigError
 from fedsyn.keys.certificates import require_host, split_address
 from fedsyn.keys.holder_keys import NAME
-from fedsyn.ledgers.limits import capacity, epsilon_of
+from fedsyn.ledgers.limits import epsilon_of, rho_of
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.registry import contract_class
 from fedsyn.settings import AggregationNode
@@ -103,7 +103,7 @@ class FederationPlan:
         A party's ledger adds up zCDP whatever the run's accountant. A run of Gaussian noise alone is counted exactly by
         itself, and its rho is above what zCDP grants for the same epsilon; so this is above epsilon for one run, too.
         """
-        return rounded_up(zcdp_epsilon(self.runs * capacity(self.budget, self.accountant), self.delta))
+        return rounded_up(zcdp_epsilon(self.runs * rho_of(self.budget, self.accountant), self.delta))
 
     @property
     def tolerated(self) -> tuple[int, int]:
@@ -190,7 +190,7 @@ def lifetime(budget: PrivacyBudget, accountant: str, runs: int) -> float:
         return budget.epsilon
     if accountant not in ("gaussian", "zcdp"):  # its order is the run's to choose; the sum is never too little
         return rounded_up(runs * budget.epsilon)
-    return rounded_up(epsilon_of(runs * capacity(budget, accountant), budget.delta, accountant))
+    return rounded_up(epsilon_of(runs * rho_of(budget, accountant), budget.delta, accountant))
 
 
 def rounded_up(epsilon: float) -> float:

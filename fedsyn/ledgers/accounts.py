@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fedsyn.errors import ConfigError, LedgerDamaged
-from fedsyn.ledgers.ledger import TORN, Head, damaged, read_raw, require_private
-from fedsyn.ledgers.limits import CHOICE, Kind, LifetimeLimits, adding, capacity, epsilon_of, total
+from fedsyn.ledgers.chain import TORN, Head, damaged, read_raw, require_private
+from fedsyn.ledgers.limits import CHOICE, Kind, LifetimeLimits, adding, epsilon_of, rho_of, total
 from fedsyn.ledgers.node_ledger import seen_head
 from fedsyn.ledgers.node_lines import NodeLines, Run, spent_by
 from fedsyn.ledgers.party_ledger import PartyLines
@@ -198,7 +198,7 @@ def standing(opened: LedgerReading) -> list[dict[str, Any]]:
 
 
 def _standing(name: str, budget: PrivacyBudget, spent: float, kind: Kind) -> dict[str, Any]:
-    left = max(0.0, 1.0 - spent / capacity(budget, kind))
+    left = max(0.0, 1.0 - spent / rho_of(budget, kind))
     epsilon = epsilon_of(spent, budget.delta, kind)
     return {"limit": name, **budget.to_dict(), "spent_epsilon": epsilon, "left_share": left}
 

@@ -52,8 +52,9 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.privacy import SAMPLED, PrivacyBudget, Release, zcdp_epsilon
-from fedsyn.privacy.accountant import GaussianAccountant, RenyiAccountant, ZcdpAccountant, affordable
+from fedsyn.privacy import SAMPLED, PrivacyBudget, Release, accountant_for, zcdp_epsilon
+from fedsyn.privacy.accountant import RenyiAccountant
+from fedsyn.privacy.budget import affordable
 from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.privacy.renyi import ORDERS, renyi_epsilon, sampled_rdp
 
@@ -149,7 +150,7 @@ def require_filter(kind: Kind, life: Kind | None, limits: LifetimeLimits) -> Non
 def _keeps_enough(order: int, limits: LifetimeLimits) -> bool:
     """Whether Gaussian noise and choices counted at that order may be a quarter of what they may be in rho."""
     budgets = [limit.budget for limit in adding(limits)]
-    return all(capacity(each, f"renyi {order}") >= 0.25 * capacity(each, "zcdp") for each in budgets)
+    return all(rho_of(each, f"renyi {order}") >= 0.25 * rho_of(each, "zcdp") for each in budgets)
 
 
 @dataclass(frozen=True)
@@ -176,17 +177,15 @@ def total(costs: Iterable[Cost], kind: Kind) -> float:
     return math.fsum(cost.under(kind) for cost in costs)
 
 
-def capacity(budget: PrivacyBudget, kind: Kind) -> float:
-    """Return what a budget allows, in the filter's unit: the largest rho, or half of the largest mu²; 0 if nothing."""
+def rho_of(budget: PrivacyBudget, kind: Kind) -> float:
+    """Return the rho that a budget allows under a filter; 0 where it is too small for the filter's order."""
     order = order_of(kind)
-    if order is not None:
-        try:
-            return RenyiAccountant.of(budget, order).capacity / order
-        except ConfigError:  # too small for this order
-            return 0.0
-    if kind == "gaussian":
-        return 0.5 * GaussianAccountant.of(budget).capacity
-    return ZcdpAccountant.of(budget).capacity
+    if order is None:
+        return accountant_for(kind, budget).rho
+    try:
+        return RenyiAccountant.of(budget, order).rho
+    except ConfigError:
+        return 0.0
 
 
 def epsilon_of(spent: float, delta: float, kind: Kind) -> float:
@@ -209,7 +208,7 @@ def largest_epsilon(rest: float, delta: float, kind: Kind) -> float | None:
     most = round(epsilon / unit)  # a limit of 1 is 0.99999999 once it went to rho and back
     for digits in (most, most - 1, most - 2):
         tried = float(f"{digits * unit:.3g}")
-        if affordable(capacity(PrivacyBudget(tried, delta), kind), rest):
+        if affordable(rho_of(PrivacyBudget(tried, delta), kind), rest):
             return tried
     return None
 
@@ -234,7 +233,7 @@ class Limit(NamedTuple):
 
     def fits(self, spent: float, more: float, kind: Kind) -> bool:
         """Whether `more` on top of `spent`, in the filter's unit, stays within the limit."""
-        return affordable(spent + more, capacity(self.budget, kind))
+        return affordable(spent + more, rho_of(self.budget, kind))
 
 
 def adding(limits: LifetimeLimits) -> list[Limit]:

@@ -34,14 +34,14 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from fedsyn.errors import BudgetExceeded, CannotWrite, ConfigError, LedgerDamaged, NodeError, Unable
+from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, NodeError, Unable
 from fedsyn.files import replace_synced
-from fedsyn.ledgers.ledger import Head, LifetimeLedger, create
-from fedsyn.ledgers.limits import Cost, Kind, LifetimeLimits, adding, epsilon_of, total
+from fedsyn.ledgers.admission import require_admissible
+from fedsyn.ledgers.chain import Head, LifetimeLedger, create
+from fedsyn.ledgers.limits import Cost, Kind, LifetimeLimits, Limit, adding, epsilon_of, total
 from fedsyn.ledgers.node_lines import Charge, LedgerRun, NodeLines, Run
-from fedsyn.ledgers.room import require_room, said
 from fedsyn.privacy import GAUSSIAN, Release
-from fedsyn.privacy.accountant import affordable
+from fedsyn.privacy.budget import affordable, require_budget
 from fedsyn.privacy.statement import ADJACENCY, UNIT
 
 #: Requests, and charges, of one run: a server that asks for next to nothing, for ever, does not fill the disk.
@@ -138,7 +138,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
     def _require_taken(self, lines: NodeLines, run: str, facts: LedgerRun) -> None:
         if not _NAME.fullmatch(run):
             raise NodeError("this node takes a run only under a name of letters, digits, '.', '_' and '-', up to 100")
-        require_room(lines, run, facts, self.limits, self._now())
+        require_admissible(lines, run, facts, self.limits, self._now())
         if run in lines.runs and lines.runs[run].memory >= MOST:
             raise NodeError(f"this run has asked this node {MOST} times: no run goes on for longer")
 
@@ -152,23 +152,20 @@ class NodeLedger(LifetimeLedger[NodeLines]):
         rho = run.counts(release)
         what = f"release '{release.name}' of round {release.round} costs rho = {rho:.4g}"
         gaussian = release.mechanism == GAUSSIAN
-        if len(run.charges) >= MOST:
-            raise BudgetExceeded(
-                f"this run has charged {MOST} releases: no run goes on for longer; nothing was released"
-            )
-        if run.closed or (run.facts.kind == "gaussian" and not gaussian):
-            raise BudgetExceeded(f"{what}, and this run may charge no such thing any more; nothing was released")
-        if not affordable(run.spent + rho, run.facts.announced):
-            raise BudgetExceeded(f"{what}, more than is left of what its run announced; nothing was released")
+        require_budget(
+            len(run.charges) < MOST, lambda: f"this run has charged {MOST} releases: no run goes on for longer"
+        )
+        # A run that was counted as Gaussian noise alone announced nothing for a choice.
+        is_open = not run.closed and (gaussian or run.facts.kind != "gaussian")
+        require_budget(is_open, lambda: f"{what}, and this run may charge no such thing any more")
+        fits = affordable(run.spent + rho, run.facts.announced)
+        require_budget(fits, lambda: f"{what}, more than is left of what its run announced")
+        # What binds for life: each limit, in the ledger's own filter, whatever this run or another has announced.
         kind, now = lines.kind or run.facts.kind, self._now()
         more = Cost(rho, gaussian).under(kind)
         for limit in adding(self.limits):
             spent = total(limit.within(lines.costs, now), kind)
-            if not limit.fits(spent, more, kind):
-                raise BudgetExceeded(
-                    f"the holder's {limit.name} is {said(limit.budget)}; spent: epsilon = "
-                    f"{epsilon_of(spent, limit.budget.delta, kind):.4g}; {what}; nothing was released"
-                )
+            require_budget(limit.fits(spent, more, kind), partial(_beyond, limit, spent, kind, what))
 
     def _note(self, *, wait: bool = True) -> None:
         """Keep the head beside the ledger: an older copy of the ledger alone is noticed at the next start.
@@ -305,6 +302,12 @@ class RunAccount:
                 ledger.append({**entry, "attempt": attempt, "numbers": numbers, "memory": memory})
                 ledger._note(wait=False)
         return True
+
+
+def _beyond(limit: Limit, spent: float, kind: Kind, what: str) -> str:
+    """Returns the refusal of a release beyond a limit."""
+    epsilon = epsilon_of(spent, limit.budget.delta, kind)
+    return f"the holder's {limit.name} is {limit.budget}; spent: epsilon = {epsilon:.4g}; {what}"
 
 
 def seen_head(path: Path) -> Head | None:

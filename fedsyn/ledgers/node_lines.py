@@ -21,10 +21,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.ledgers.ledger import TORN, LedgerLines, legible
-from fedsyn.ledgers.limits import Cost, Kind, capacity, counted, order_of, require_joined, total
+from fedsyn.ledgers.chain import TORN, LedgerLines, legible
+from fedsyn.ledgers.limits import Cost, Kind, counted, order_of, require_joined, rho_of, total
 from fedsyn.privacy import GAUSSIAN, PrivacyBudget, Release
+from fedsyn.registry import client_class
 
 #: Room for a rho that another version of fedsyn computed.
 _SAME = 1e-9
@@ -61,6 +63,21 @@ class LedgerRun:
         configuration, schema, mechanism, accountant = (str(entry[name]) for name in _NAMES)
         return cls(configuration, schema, mechanism, accountant, budget, str(entry["client_sizes"]))
 
+    @classmethod
+    def of(cls, config: RunConfig, configuration: str, schema: str) -> LedgerRun:
+        """Return what a run is to the ledger: it announces its whole budget, also where a limit is smaller.
+
+        Args:
+            config: of the run.
+            configuration: its hash, as the run was admitted under.
+            schema: hash of the schema.
+        """
+        contract = client_class(config.mechanism.name).Contract
+        order = getattr(contract, "order_of", None)  # of a contract that counts in Rényi DP
+        accountant = contract.accountant if order is None else f"{contract.accountant} {order(config)}"
+        node = config.privacy
+        return cls(configuration, schema, config.mechanism.name, accountant, node.budget, node.client_sizes)
+
     @property
     def kind(self) -> Kind:
         """The name of its accountant. Raises ValueError if a ledger cannot add it up."""
@@ -70,7 +87,7 @@ class LedgerRun:
     @property
     def announced(self) -> float:
         """The most rho that the run may spend, by its own accountant."""
-        return capacity(self.budget, self.kind)
+        return rho_of(self.budget, self.kind)
 
 
 @dataclass

@@ -14,17 +14,16 @@ keep its head elsewhere (`fedsyn ledger export --head`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded
-from fedsyn.ledgers.ledger import TORN, LedgerLines, LifetimeLedger, read_lines
+from fedsyn.ledgers.chain import TORN, LedgerLines, LifetimeLedger, read_lines
 from fedsyn.ledgers.limits import Kind
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
-from fedsyn.privacy.accountant import affordable
+from fedsyn.privacy.budget import affordable, require_budget
 
 
 @dataclass
@@ -117,23 +116,25 @@ class PartyLedger(LifetimeLedger[PartyLines]):
         """What is spent as epsilon, at the policy's delta."""
         return zcdp_epsilon(self.spent, self.budget.delta)
 
-    def check(self, rho: float) -> None:
-        """Raise BudgetExceeded if `rho` more would exceed the total."""
-        if not affordable(self.spent + rho, self.budget.rho):
-            raise BudgetExceeded(
-                f"over all runs this party may release epsilon = {self.budget.epsilon:g} at delta = "
-                f"{self.budget.delta:g}; {self.epsilon:.4g} is spent, and {rho:.4g} rho more would exceed it"
-            )
+    def require_left(self, rho: float, remedy: Callable[[], str] = str) -> None:
+        """Raise BudgetExceeded if `rho` more would exceed the total; `remedy`: says what would fit."""
+        require_budget(
+            affordable(self.spent + rho, self.budget.rho),
+            lambda: (
+                f"over all runs this party may release {self.budget}; {self.epsilon:.4g} is spent, and {rho:.4g} "
+                f"rho more would exceed it{remedy()}"
+            ),
+        )
 
     def begin(self, run: str, rho: float, **facts: Any) -> None:
         """Begin a run that may release up to `rho`. Raises BudgetExceeded if that would exceed the total."""
-        self.check(rho)
+        self.require_left(rho)
         self.append({"entry": "begin", "run": run, "rho": rho, **facts})
 
     def charge(self, run: str, rho: float, **facts: Any) -> None:
         """Charge one release, on disk when this returns. Raises BudgetExceeded, and writes nothing, if it would exceed
         the total."""
-        self.check(rho)
+        self.require_left(rho)
         self.append({"entry": "release", "run": run, "rho": rho, **facts})
 
     def end(self, run: str) -> None:

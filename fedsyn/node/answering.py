@@ -29,7 +29,7 @@ from typing import Any
 from fedsyn.config import RunConfig
 from fedsyn.errors import BudgetExceeded, FedsynError, NodeError, ProtocolError
 from fedsyn.ledgers.node_ledger import NodeLedger, RunAccount
-from fedsyn.ledgers.room import facts_of
+from fedsyn.ledgers.node_lines import LedgerRun
 from fedsyn.node.approvals import Approvals
 from fedsyn.node.audit import Audit, Fact
 from fedsyn.node.file import NodeFile
@@ -105,7 +105,7 @@ class Answering:
         config, name = admitted.config, admitted.subject.run
         facts |= {"run": name, "configuration": admitted.subject.config, "mechanism": config.mechanism.name}
         facts |= {"operator": admitted.operator, "digest": task.digest}
-        run = facts_of(config, admitted.subject.config, admitted.subject.schema)
+        run = LedgerRun.of(config, admitted.subject.config, admitted.subject.schema)
         self.book.require_taken(name, run)  # nobody is asked about a run that the ledger would refuse
         if self.policy.needs_approval:
             self.approvals.require(admitted.subject, admitted.operator, config.to_dict())

@@ -23,7 +23,7 @@ from typing import Any
 
 from fedsyn.errors import CannotWrite, ConfigError, NodeError, Unable
 from fedsyn.files import replace_synced, sync_folder
-from fedsyn.ledgers.ledger import Head
+from fedsyn.ledgers.chain import Head
 from fedsyn.table.data.sealed import read_key, seal_bytes, unseal_bytes
 
 _FORMAT = 1

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedsyn.errors import ConfigError
 from fedsyn.files import is_locked, locked
-from fedsyn.ledgers.ledger import require_private
+from fedsyn.ledgers.chain import require_private
 from fedsyn.node.file import NodeFile, load_node_file, require_files
 from fedsyn.node.task import Bounds
 

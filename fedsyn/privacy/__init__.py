@@ -6,7 +6,8 @@ from fedsyn.privacy.conversion import zcdp_epsilon
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.ledger import Ledger
 from fedsyn.privacy.release import EXPONENTIAL, GAUSSIAN, SAMPLED, Release
-from fedsyn.privacy.selection import SelectionNoise
+from fedsyn.privacy.run_budget import RunBudget
+from fedsyn.privacy.shared_choice import SelectionNoise
 from fedsyn.privacy.statement import PrivacyStatement
 from fedsyn.privacy.unit import Unit
 
@@ -19,6 +20,7 @@ __all__ = [
     "PrivacyBudget",
     "PrivacyStatement",
     "Release",
+    "RunBudget",
     "Scales",
     "SelectionNoise",
     "Unit",

@@ -97,7 +97,7 @@ def exponential(scores: NDArray[np.float64], epsilon: float, sensitivity: float,
 
 
 def gumbel_steps(size: int, scale: float, source: RandomSource) -> NDArray[np.int64]:
-    """(size,) standard Gumbel variables times `scale`, each rounded to an integer (`fedsyn.privacy.selection`).
+    """(size,) standard Gumbel variables times `scale`, each rounded to an integer (`fedsyn.privacy.shared_choice`).
 
     Every source's Gumbel variables lie within [-8, 800]: its uniform numbers are at least 2^-1074.
     """

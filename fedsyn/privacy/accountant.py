@@ -38,7 +38,13 @@ class Accountant(ABC):
 
     @property
     @abstractmethod
-    def capacity(self) -> float: ...
+    def capacity(self) -> float:
+        """The budget in that unit."""
+
+    @property
+    def rho(self) -> float:
+        """The budget as the rho of Gaussian releases."""
+        return self.capacity / self.per_rho
 
     @abstractmethod
     def cost(self, release: Release) -> float:
@@ -71,16 +77,16 @@ class ZcdpAccountant(Accountant):
     Whitehouse et al. 2023 for zCDP), at no extra cost over fixed scales.
 
     Attributes:
-        rho: what may be spent, `PrivacyBudget.rho`.
+        most: the rho that may be spent, `PrivacyBudget.rho`.
     """
 
-    rho: float
+    most: float
     name = "zCDP filter"
     unit = "rho"
     per_rho = 1.0
 
     def __post_init__(self) -> None:
-        _check_capacity("rho", self.rho)
+        _check_capacity("rho", self.most)
 
     @classmethod
     def of(cls, budget: PrivacyBudget) -> ZcdpAccountant:
@@ -88,7 +94,7 @@ class ZcdpAccountant(Accountant):
 
     @property
     def capacity(self) -> float:
-        return self.rho
+        return self.most
 
     def cost(self, release: Release) -> float:
         return release.rho
@@ -97,7 +103,7 @@ class ZcdpAccountant(Accountant):
         return zcdp_epsilon(spent, delta)
 
     def to_dict(self) -> dict[str, str | float]:
-        return {"name": "zcdp", "rho": self.rho}
+        return {"name": "zcdp", "rho": self.most}
 
 
 @dataclass(frozen=True)
@@ -171,8 +177,8 @@ class RenyiAccountant(Accountant):
         most = renyi_capacity(budget.epsilon, budget.delta, order) * (1.0 - 2.0 * ROUNDING_ROOM)
         if not most > 0.0:
             raise ConfigError(
-                f"a budget of epsilon = {budget.epsilon:g} at delta = {budget.delta:g} pays for no release that is "
-                f"counted at Rényi order {order}, which the run's own budget chose; nothing was released"
+                f"a budget of {budget} pays for no release that is counted at Rényi order {order}, which the run's own "
+                "budget chose; nothing was released"
             )
         return cls(order, most)
 
@@ -249,17 +255,6 @@ def accountant_from_dict(state: Mapping[str, Any]) -> Accountant:
     if state["name"] == "renyi":
         return RenyiAccountant(state["order"], state["most"])
     raise ValueError("unknown accountant")
-
-
-def affordable(spent: float, capacity: float, room: float = ROUNDING_ROOM) -> bool:
-    """Whether a sum of costs stays within the capacity, up to float rounding.
-
-    Plans divide a budget so that it sums to exactly the capacity; in floating point the sum may come out a
-    few ulps above. The room of 1e-9 (relative) is safe because `PrivacyBudget.rho` and `.mu` lie at least as
-    far below the largest values that imply (ε, δ): a sum that uses all of it is still within the promise.
-    `Ledger` checks that on construction instead of assuming it, for the larger `REREADING_ROOM`.
-    """
-    return spent <= capacity * (1.0 + room)
 
 
 def _check_capacity(name: str, value: float) -> None:

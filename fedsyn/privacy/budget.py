@@ -9,9 +9,10 @@ none of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedsyn.errors import ConfigError
+from fedsyn.errors import BudgetExceeded, ConfigError
 from fedsyn.privacy.conversion import SMALLEST_DELTA, gaussian_mu, zcdp_rho
 
 #: Relative room that the ledger leaves for float rounding when a plan sums to exactly its budget.
@@ -54,8 +55,42 @@ class PrivacyBudget:
         """`sensitivity / sigma` of one Gaussian mechanism that just meets the budget, less the same room."""
         return gaussian_mu(self.epsilon, self.delta) * (1.0 - ROUNDING_ROOM)
 
+    def __str__(self) -> str:
+        return f"epsilon = {self.epsilon:g} at delta = {self.delta:g}"
+
     def to_dict(self) -> dict[str, float]:
         return {"epsilon": self.epsilon, "delta": self.delta}
+
+
+# --------------------------------------------------------------------------------- the one place that refuses
+
+
+def affordable(cost: float, budget: float, room: float = ROUNDING_ROOM) -> bool:
+    """Returns whether a sum of costs stays within a budget, up to float rounding.
+
+    Plans divide a budget so that it sums to exactly the budget; in floating point the sum may come out a few ulps
+    above. The room of 1e-9 (relative) is safe because `PrivacyBudget.rho` and `.mu` lie at least as far below the
+    largest values that imply (ε, δ): a sum that uses all of it is still within the promise. `Ledger` checks that on
+    construction instead of assuming it, for the larger `REREADING_ROOM`.
+    """
+    return cost <= budget * (1.0 + room)
+
+
+def require_budget(fits: bool, sentence: Callable[[], str]) -> None:
+    """Refuses what no budget is left for.
+
+    A run's ledger, a holder's and a party's ledger for life, and a client that checks a request before it looks at a
+    row, refuse here and nowhere else. They call it before anything is entered or drawn.
+
+    Args:
+        fits: whether the budget covers it.
+        sentence: returns what was asked for and what is left; called only for a refusal.
+
+    Raises:
+        BudgetExceeded: it does not fit.
+    """
+    if not fits:
+        raise BudgetExceeded(f"{sentence()}; nothing was released")
 
 
 # ----------------------------------------------------------------------------- cost of one release, and back

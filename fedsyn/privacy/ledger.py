@@ -20,11 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsyn.errors import BudgetExceeded
 from fedsyn.privacy import _noise
-from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict, affordable
+from fedsyn.privacy.accountant import REREADING_ROOM, Accountant, ZcdpAccountant, accountant_from_dict
 from fedsyn.privacy.against import against, faced
-from fedsyn.privacy.budget import PrivacyBudget
+from fedsyn.privacy.budget import PrivacyBudget, affordable, require_budget
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.release import (
     BOTH,
@@ -36,7 +35,7 @@ from fedsyn.privacy.release import (
     Release,
     merged,
 )
-from fedsyn.privacy.selection import SelectionNoise
+from fedsyn.privacy.shared_choice import SelectionNoise
 from fedsyn.privacy.statement import PrivacyStatement
 from fedsyn.privacy.unit import ROW, Unit, unit_from_dict
 from fedsyn.randomness import OS_LABEL, SEEDED_LABEL, OsRandom, RandomSource
@@ -200,12 +199,13 @@ class Ledger:
         release = self.unit.entered(release)
         release = replace(release, clients=self._among) if self._among else release
         cost = self.accountant.cost(release)
-        if not affordable(self._with([release], [cost]), self._free):
-            raise BudgetExceeded(
-                f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, "
-                f"but only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for epsilon = "
-                f"{self.budget.epsilon:g} at delta = {self.budget.delta:g}; nothing was released"
-            )
+        require_budget(
+            affordable(self._with([release], [cost]), self._free),
+            lambda: (
+                f"release '{release.name}' of round {release.round} costs {cost:.6g} {self.accountant.unit}, but "
+                f"only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for {self.budget}"
+            ),
+        )
         if self._record is not None:
             self._record(release)
         self._releases.append(release)
@@ -220,11 +220,10 @@ class Ledger:
         before = list(releases)
         costs = [self.accountant.cost(release) for release in before]
         # Costs are positive: where their sum is affordable, so was every part of it.
-        if not affordable(self._with(before, costs), self.accountant.capacity, REREADING_ROOM):
-            raise BudgetExceeded(
-                f"what was charged before is more than epsilon = {self.budget.epsilon:g} at delta = "
-                f"{self.budget.delta:g} allows; nothing was released"
-            )
+        require_budget(
+            affordable(self._with(before, costs), self.accountant.capacity, REREADING_ROOM),
+            lambda: f"what was charged before is more than {self.budget} allows",
+        )
         self._releases += before
         self._costs += costs
 

@@ -14,7 +14,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -24,10 +24,11 @@ from fedsyn.aggregation import make_aggregation
 from fedsyn.aggregation.base import ClientSum, Contribution
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError, Unable, refuse
+from fedsyn.errors import ConfigError, ProtocolError, Unable, refuse
 from fedsyn.flower import NumPyClient
 from fedsyn.flower.bridge import FitClient
 from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
+from fedsyn.privacy.budget import require_budget
 from fedsyn.privacy.unit import kept_rows
 from fedsyn.protocol.cohorts import take_part
 from fedsyn.protocol.common import Evaluate
@@ -105,21 +106,24 @@ class TableClient(NumPyClient):
         counted = holder.codes if self.kept is None else holder.codes[self.kept]
         self.codes, self.apart = set_apart(counted, holder, config.evaluation.held_out)
         self.candidates = self.contract.candidates
-        self.ledger = self._ledger(holder)
+        self.budget = self.contract.budget_of(holder.budget)
 
     def agreed(self, config: RunConfig, holder: Holder) -> BaseContract:
         """The contract that this client works under."""
         return shared_contract(self.Contract, config, holder.domain)
 
-    def _ledger(self, holder: Holder) -> Ledger:
-        """What this holder has spent in this run: by its own account if it keeps one, else by the run's state."""
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What this holder has spent in this run: by its own account if it keeps one, else by the run's state.
+
+        It is restored for a request that charges, or is checked against what was charged, and for no other message.
+        """
+        holder, budget = self.holder, self.budget
         account = holder.account
         if account is None and "ledger" in holder.state:
             return Ledger.from_dict(holder.state["ledger"])  # with the unit of what was asked last
-        budget = holder.budget or self.config.privacy.budget
-        accountant = self.contract.accountant_of(budget)
-        record, unit = None if account is None else account.charge, self.contract.unit
-        ledger = Ledger(budget, accountant, noise_by="client", record=record, unit=unit)
+        record = None if account is None else account.charge
+        ledger = Ledger(budget.guarantee, budget.accountant, noise_by="client", record=record, unit=budget.unit)
         ledger.reenter(() if account is None else account.releases)
         return ledger
 
@@ -175,7 +179,7 @@ class TableClient(NumPyClient):
                 error = ProtocolError(str(error))
             arrays, reply = [], {"ok": False, **refusal_of(error).fields}
         # What was charged stays charged, whether or not the request could be answered in the end.
-        if self.ledger.releases and self.holder.account is None:
+        if self.holder.account is None and "ledger" in vars(self) and self.ledger.releases:
             self.holder.state["ledger"] = self.ledger.to_dict(compact=True)
         if self.holder.state:
             self.holder.save(self.holder.state)
@@ -221,8 +225,7 @@ class TableClient(NumPyClient):
         ClientSum.check(layout, layout.count, spec)
         self._take_part(call)
         cost = Release(call.request.name, call.round, GAUSSIAN, spec.sensitivity, sigma=spec.sigma, count=layout.count)
-        if not self.ledger.can_afford(cost):
-            raise BudgetExceeded("the sum would cost more than is left; nothing was released")
+        require_budget(self.ledger.can_afford(cost), lambda: "the sum would cost more than is left")
 
     def _take_part(self, call: Call[Any]) -> None:
         """`take_part` by this client's count of rounds, and by its ledger for life if it has one.
@@ -232,7 +235,7 @@ class TableClient(NumPyClient):
         made.
         """
         mine = {name for name, record in self.requests.items() if record.takes_part}
-        entries = () if self.holder.account is None else self.ledger.releases
+        entries = () if self.holder.account is None else self.holder.account.releases
         charged = [each.round for each in entries if each.name in mine and each.round > 0]
         take_part(call.request, call.round, self.config.federation, self.holder.state, charged)
 
@@ -249,12 +252,8 @@ class TableClient(NumPyClient):
 
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
-        contract, size_share = self.contract, self.config.privacy.size_share
-        own = {
-            RowTotal: size_share * contract.whole_rho,
-            Evaluate: contract.evaluation_rho,
-        }
-        rho_of_it = own.get(type(request))
+        budget = self.contract.budget
+        rho_of_it = {RowTotal: budget.sizes, Evaluate: budget.evaluation}.get(type(request))
         planned = self.contract.planned(request, layout) if rho_of_it is None else Planned(rho_of_it, rho_of_it)
         if planned is not None:
             require_planned(planned, request.name, rho, self.ledger)
@@ -278,7 +277,7 @@ class TableClient(NumPyClient):
             envelope.sum,
             envelope.stage,
             call,
-            self.ledger,
+            lambda: self.ledger,
             self.holder,
             self.config.sha256,
             self.contract.central,
@@ -324,7 +323,7 @@ class TableClient(NumPyClient):
             raise ProtocolError("row counts are public in this run, or summed: nobody releases its own with noise")
         if "size" not in self.holder.state:
             (release,) = call.request.releases(self.contract)
-            planned = Planned(self.config.privacy.size_share * self.contract.whole_rho)
+            planned = Planned(self.contract.budget.sizes)
             require_planned(planned, release.name, release.rho, self.ledger)
             count = np.array([len(self.codes)])
             (noisy,) = self.ledger.gaussian([count], replace(release, round=call.round), call.source)

@@ -21,6 +21,7 @@ from fedsyn.privacy import (
     PrivacyBudget,
     PrivacyStatement,
     Release,
+    RunBudget,
     Unit,
     accountant_for,
 )
@@ -88,20 +89,8 @@ class Contract:
         if self.finding is None:
             check_open(self.config, schema)
             self.finding = PrivateColumns(schema)
+            self.budget = replace(self.budget, schema_share=self._schema_share(len(schema.open)))
         return self
-
-    @property
-    def schema_share(self) -> float:
-        """Share of the zCDP budget for finding what is private of the schema.
-
-        With a share s for c columns the noise on each goes as the root of c/s, and the noise of all that follows as
-        that of 1/(1 - s). A tenth for one column; with more of them it grows as their root, so that half of what a
-        column more costs falls on the columns that are found, and half on the rest; never more than a third.
-        """
-        if self.finding is None:
-            return 0.0
-        given = self.config.privacy.schema_share
-        return min(0.1 * math.sqrt(len(self.finding.schema.open)), 1 / 3) if given is None else given
 
     @property
     def unit(self) -> Unit:
@@ -121,37 +110,34 @@ class Contract:
         """What adds up the costs of this run for a party with such a budget; all of it is the capacity."""
         return accountant_for(self.accountant, budget)
 
-    @property
-    def whole_rho(self) -> float:
-        """The run's budget as zCDP of Gaussian releases, in the accountant's terms, minus the share for evaluation."""
-        return self._budget_rho * (1.0 - self.evaluation_share)
-
-    @property
-    def evaluation_rho(self) -> float:
-        """What asking the holders how good the table is may cost."""
-        return self._budget_rho * self.evaluation_share
-
-    @property
-    def evaluation_share(self) -> float:
-        node = self.config.evaluation
-        return node.share if node.federated else 0.0
-
-    @property
-    def _budget_rho(self) -> float:
-        """rho that the budget allows one row."""
-        return self._row_rho / self.unit.factor
-
     @cached_property
-    def _row_rho(self) -> float:
-        """The budget, which is that of one row where a row is the unit."""
-        budget = self.config.privacy.budget
-        return Ledger(budget, self.accountant_of(budget)).remaining_rho
+    def budget(self) -> RunBudget:
+        """The run's budget, with its parts."""
+        privacy, evaluation, guarantee = self.config.privacy, self.config.evaluation, self.config.privacy.budget
+        return RunBudget(
+            guarantee,
+            self.accountant_of(guarantee),
+            self.unit,
+            sizes_share=privacy.size_share,
+            evaluation_share=evaluation.share if evaluation.federated else 0.0,
+            public_sizes=privacy.client_sizes == "public",
+        )
 
-    @property
-    def plan_rho(self) -> float:
-        """The most that the mechanism has: all but what private sizes cost. Finding a schema leaves it less."""
-        privacy = self.config.privacy
-        return self.whole_rho * (1.0 if privacy.client_sizes == "public" else 1.0 - privacy.size_share)
+    def budget_of(self, guarantee: PrivacyBudget | None) -> RunBudget:
+        """Return the budget of a holder that allows no more than this guarantee; None: as much as the run asks for."""
+        if guarantee is None or guarantee == self.budget.guarantee:
+            return self.budget
+        return replace(self.budget, guarantee=guarantee, accountant=self.accountant_of(guarantee))
+
+    def _schema_share(self, columns: int) -> float:
+        """Return the share of the budget for finding what is private of so many columns.
+
+        With a share s for c columns the noise on each goes as the root of c/s, and the noise of all that follows as
+        that of 1/(1 - s). A tenth for one column; with more of them it grows as their root, so that half of what a
+        column more costs falls on the columns that are found, and half on the rest; never more than a third.
+        """
+        share = self.config.privacy.schema_share
+        return min(0.1 * math.sqrt(columns), 1 / 3) if share is None else share
 
     def paid(self, rounds: int) -> int:
         """The number of rounds, out of all, that one row pays for: noise scales divide the budget by it."""
@@ -330,7 +316,7 @@ class Contract:
                 f"{filled.server_sees}",
                 client_sees=f"what was found; {filled.client_sees}",
                 cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
-                f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
+                f"row is in, over all clients, at most {self.budget.schema_share:g} of rho; of the rest: {filled.cost}",
             )
         most = self.config.federation.max_participations
         if most is not None and not self.store:
@@ -347,13 +333,13 @@ class Contract:
                 cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
                 f"{filled.cost}",
             )
-        if self.evaluation_share:
+        if self.budget.evaluation_share:
             filled = replace(
                 filled,
                 server_sees=f"{filled.server_sees}; last, noisy sums of how far the holders' rows are from the table",
                 client_sees=f"{filled.client_sees}; the synthetic table, and a classifier that was trained on it",
-                cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.evaluation_share:g} of rho; before it, "
-                f"of the rest: {filled.cost}",
+                cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.budget.evaluation_share:g} of rho; "
+                f"before it, of the rest: {filled.cost}",
             )
         if self.unit is ROW:
             return filled
@@ -367,8 +353,8 @@ class Contract:
         """
         node, most = self.config.privacy, self.config.federation.max_participations
         ledger = Ledger(
-            node.budget,
-            self.accountant_of(node.budget),
+            self.budget.guarantee,
+            self.budget.accountant,
             self.filled(randomness.label),
             assumptions={
                 "client_sizes": node.client_sizes,
@@ -383,7 +369,7 @@ class Contract:
             record=record,
             unit=self.unit,
         )
-        ledger.keep_back(self.evaluation_share)
+        ledger.keep_back(self.budget.evaluation_share)
         if randomness.seeded:
             ledger.not_private(randomness.label)
         if self.not_private:

@@ -106,7 +106,7 @@ class Driver(OwnLoop):
         self.options = contract.options
         self.domain = contract.domain
         self.randomness = randomness
-        self.budget = self.config.privacy.budget
+        self.budget = contract.budget
         self._observer, self._after = observer, after
         self._requests = self._sums = 0  # so far; randomness is keyed by their number
         self.clients: dict[int, Participant] = {}
@@ -148,7 +148,7 @@ class Driver(OwnLoop):
 
     def party_ledger(self, party: int) -> Ledger:
         """The ledger of a party that this server plays in a simulation."""
-        return Ledger(self.budget, self.contract.accountant_of(self.budget), noise_by=f"party {party}")
+        return Ledger(self.budget.guarantee, self.budget.accountant, noise_by=f"party {party}")
 
     # What a protocol uses --------------------------------------------------------------------------------------------
 
@@ -480,7 +480,7 @@ class Driver(OwnLoop):
     def announce(self, share: float) -> None:
         """Agree on the run, and on the budget left after a share, with the parties that keep something for it."""
         for kept in self.kept:
-            last = self.contract.evaluation_rho if kept is self.crypto else 0.0  # a store has no part in evaluation
+            last = self.contract.budget.evaluation if kept is self.crypto else 0.0  # a store has no part in evaluation
             kept.announce(self.ledger.remaining_rho * (1 - share) + last, len(self.clients))
 
     def _release_sizes(self) -> Steps:

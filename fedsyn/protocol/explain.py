@@ -11,7 +11,7 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.output import counted, plain
-from fedsyn.privacy import Ledger, PrivacyStatement, sigma_for_rho
+from fedsyn.privacy import PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
 from fedsyn.protocol.client import Join, RowTotal, Sizes, TableClient
@@ -148,11 +148,10 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     contract = client.Contract(config, domain)
     if schema is not None and schema.open:
         contract.opened(schema)
-    budget = config.privacy.budget
-    accountant = contract.accountant_of(budget)
+    budget = contract.budget
+    guarantee, accountant = budget.guarantee, budget.accountant
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
     statement = contract.filled(sampler)
-    ledger = Ledger(budget, accountant, assumptions={"client_sizes": config.privacy.client_sizes}, unit=contract.unit)
     private = config.privacy.client_sizes == "private"
     first: list[type[Request]] = [Join]
     first += [RowTotal if contract.sums_rows else Sizes] if private else []
@@ -162,18 +161,17 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     own += [r for r in contract.store if r not in own]  # of the store, which no client answers
     node = config.aggregation
     whole = accountant.capacity
-    limits, found = _against(contract, own, lambda part: accountant.epsilon(part * whole, budget.delta))
+    limits, found = _against(contract, own, lambda part: accountant.epsilon(part * whole, guarantee.delta))
     cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]
     return Explanation(
         config.mechanism.name,
         config.sha256,
         statement.titled(),
-        ledger.report()["adjacency"],
+        contract.unit.adjacency(config.privacy.client_sizes),
         limits,
         found,
         {
-            "epsilon": budget.epsilon,
-            "delta": budget.delta,
+            **guarantee.to_dict(),
             "accountant": accountant.name,
             "unit": accountant.unit,
             "capacity": accountant.capacity,
@@ -181,7 +179,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
         tuple(f"{p.name} at {p.address}, fingerprint {p.fingerprint}" for p in cards),
         tuple(RequestFacts.of(request) for request in [*first, *own]),
         len(contract.candidates),
-        sigma_for_rho(ledger.remaining_rho),
+        sigma_for_rho(budget.rho),
     )
 
 

@@ -23,7 +23,7 @@ def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Y
     """Asks everybody, with what was set aside; None where too few contributed. Gives the released sums."""
     contract, ledger = driver.contract, driver.ledger
     ledger.keep_back(0.0)
-    rho = min(contract.evaluation_rho, ledger.remaining_rho)
+    rho = min(contract.budget.evaluation, ledger.remaining_rho)
     entries = entries_of(contract, question)
     reckoned = {k: client.reckoned for k, client in driver.clients.items()}
     total = min(max(1.0, math.fsum(reckoned.values())), 2.0**32)

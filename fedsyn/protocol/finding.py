@@ -22,8 +22,9 @@ from pydantic import AfterValidator, Field, ValidationInfo
 
 from fedsyn.aggregation import Contribution
 from fedsyn.config import RunConfig
-from fedsyn.errors import BudgetExceeded, ProtocolError, SchemaError, refuse
+from fedsyn.errors import ProtocolError, SchemaError, refuse
 from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.privacy.budget import require_budget
 from fedsyn.privacy.release import COUNTS
 from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.private_bins.prefixes import SYMBOLS, level_counts
@@ -193,9 +194,9 @@ class FindingClient(TableClient):
         """
         unit, found = self.ledger.unit, [r for r in self.ledger.releases if r.name.startswith("find-")]
         others = [r.rho for r in self.ledger.releases if r not in found]
-        whole = self.contract.whole_rho - math.fsum(others) / unit.factor
-        if math.fsum([rho, *map(unit.row_rho, found)]) > self.contract.schema_share * whole * _ROOM:
-            raise BudgetExceeded("this would cost more than privacy.schema_share of the budget; nothing was released")
+        whole = self.contract.budget.table - math.fsum(others) / unit.factor
+        fits = math.fsum([rho, *map(unit.row_rho, found)]) <= self.contract.budget.schema_share * whole * _ROOM
+        require_budget(fits, lambda: "this would cost more than privacy.schema_share of the budget")
 
     @answers(FindRanges)
     def ranges(self, call: Call[FindRanges]) -> Contribution:

@@ -89,7 +89,7 @@ class Opening(Driver):
 
     def protocol(self) -> Asking:
         """Ranges, then bins, then categories, then what was found to everybody."""
-        rho = self.contract.schema_share * self.ledger.remaining_rho
+        rho = self.contract.budget.schema_share * self.ledger.remaining_rho
         finding = self.finding
         numbers = rho * len(finding.ranges) / len(finding.schema.open)
         cells, found_cuts = (yield from self._numbers(numbers)) if finding.ranges else ([], [])

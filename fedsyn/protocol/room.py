@@ -109,19 +109,17 @@ def _beside(contract: Contract) -> Iterator[ForeseenSum]:
     """Row counts before the mechanism, evaluation after it."""
     config = contract.config
     if contract.sums_rows:
-        yield ForeseenSum.of(
-            RowTotal.name, RowTotal().layout(contract, ()), config.privacy.size_share * contract.whole_rho
-        )
+        yield ForeseenSum.of(RowTotal.name, RowTotal().layout(contract, ()), contract.budget.sizes)
     if config.evaluation.federated:
         d = len(contract.domain)
         check_message(2.0 * d * MOST_ROWS, "evaluation.federated")
         layout = Layout.of_vector(d + 6, float(UNIT), magnitude=float(UNIT))
-        yield ForeseenSum.of(Evaluate.name, layout, contract.evaluation_rho)
+        yield ForeseenSum.of(Evaluate.name, layout, contract.budget.evaluation)
 
 
 def _found(contract: Contract, finding: PrivateColumns) -> Iterator[ForeseenSum]:
     """The sums by which what is private of a schema is found, each as if it had all of their share."""
-    rho = contract.schema_share * contract.whole_rho
+    rho = contract.budget.finding
     if finding.ranges:
         shapes = tuple((len(column.edges) - 1,) for column in finding.ranges)
         yield ForeseenSum.of("find-ranges", Layout(shapes, len(shapes), replaced=COUNTS), rho)

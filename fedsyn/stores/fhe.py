@@ -13,8 +13,8 @@ pads and are not encrypted besides. All are uniform modulo t, from one seed that
 (`fedsyn.stores.parties.boxes`). It takes them off an opening itself, by the order; off the counts that choices are made
 on once, for all contributors together. Without pads (`FheNode.is_bound`) the planes are encrypted, too.
 
-*Noise of a choice.* Server and crypto party add a whole Gumbel vector each (`fedsyn.privacy.selection`, with these two
-for the parties that draw): neither knows all of it, and the two do not collude.
+*Noise of a choice.* Server and crypto party add a whole Gumbel vector each (`fedsyn.privacy.shared_choice`, with
+these two for the parties that draw): neither knows all of it, and the two do not collude.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from fedsyn.aggregation.shares import opened
 from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, DistributedNoise, Release, SelectionNoise
-from fedsyn.privacy.selection import DRAWING
+from fedsyn.privacy.shared_choice import DRAWING
 from fedsyn.randomness import RandomSource
 from fedsyn.selection.terms import Terms
 from fedsyn.stores.base import ClientDeal, ServedRun, Store, StoreServer

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from fedsyn.ledgers.limits import CHOICE, DAY, Cost, LifetimeLimits, adding, capacity, epsilon_of, total
+from fedsyn.ledgers.limits import CHOICE, DAY, Cost, LifetimeLimits, adding, epsilon_of, rho_of, total
 from fedsyn.privacy import (
     EXPONENTIAL,
     GAUSSIAN,
@@ -37,7 +37,7 @@ COSTS = st.lists(st.tuples(_log_range(1e-6, 0.5), st.booleans()), max_size=12)
 @given(EPSILON, DELTA, st.sampled_from(["gaussian", "zcdp"]))
 def test_a_first_run_fits_its_own_budget_and_not_a_digit_less(epsilon: float, delta: float, kind: str) -> None:
     budget = PrivacyBudget(epsilon, delta)
-    announced = capacity(budget, kind)
+    announced = rho_of(budget, kind)
     (limit,) = adding(LifetimeLimits(None, None, budget))
     assert limit.fits(0.0, announced, kind)
     (smaller,) = adding(LifetimeLimits(None, None, PrivacyBudget(epsilon * (1 - 1e-6), delta)))
@@ -57,7 +57,7 @@ def test_what_is_accepted_is_within_epsilon_and_delta(
     (limit,) = adding(LifetimeLimits(None, None, PrivacyBudget(epsilon, delta)))
     taken: list[Cost] = []
     for rho, gaussian in asked:
-        more = Cost(rho * capacity(limit.budget, kind), gaussian)
+        more = Cost(rho * rho_of(limit.budget, kind), gaussian)
         if limit.fits(total(taken, kind), more.under(kind), kind):
             taken.append(more)
     if kind == "zcdp":
@@ -147,7 +147,7 @@ def test_no_window_holds_more_than_the_limit(asked: list[tuple[float, float]], d
     """Brute force over every window, by true times, though the clock that the book sees jumps back now and then."""
     budget = PrivacyBudget(1.0, 1e-6)
     limit = adding(LifetimeLimits(None, (budget, days), PrivacyBudget(1000.0, 1e-6)))[0]
-    whole, latest = capacity(budget, "zcdp"), 0.0
+    whole, latest = rho_of(budget, "zcdp"), 0.0
     costs: list[Cost] = []
     taken: list[tuple[float, float]] = []
     for (day, share), jump in zip(sorted(asked), jumps, strict=False):

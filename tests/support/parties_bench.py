@@ -14,7 +14,7 @@ from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.ledgers.party_ledger import PartyLedger
 from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, PrivacyBudget, Release, SelectionNoise
-from fedsyn.privacy.selection import DRAWING
+from fedsyn.privacy.shared_choice import DRAWING
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import Terms

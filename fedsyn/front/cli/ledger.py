@@ -16,7 +16,7 @@ from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.ledgers.accounts import LedgerReading
-    from fedsyn.ledgers.ledger import Head
+    from fedsyn.ledgers.chain import Head
     from fedsyn.node.file import NodeFile
 
 _CUT: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}  # what is longer than the terminal is wide

@@ -17,8 +17,8 @@ from fedsyn.output import log_to_stderr, say
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig
     from fedsyn.keys.holder_keys import HolderCard
+    from fedsyn.ledgers.admission import Forecast
     from fedsyn.ledgers.node_lines import LedgerRun, NodeLines
-    from fedsyn.ledgers.room import Room
     from fedsyn.node.approvals import ApprovalRecord, Approvals
     from fedsyn.node.file import NodeFile
 
@@ -88,19 +88,19 @@ def pending(
     found = []
     for entry in approvals.entries() if all_ else approvals.pending():
         try:
-            found.append((entry, _rooms(entry, node), ""))
+            found.append((entry, _forecasts(entry, node), ""))
         except ConfigError as error:  # of a run that waits since another version of fedsyn was here, for one
             found.append((entry, [], str(error)))
     if as_json:
         listed = [
-            {"key": entry.key, **entry.model_dump(), "room": [room.to_dict() for room in rooms], "problem": problem}
-            for entry, rooms, problem in found
+            {"key": entry.key, **entry.model_dump(), "room": [each.to_dict() for each in limits], "problem": problem}
+            for entry, limits, problem in found
         ]
         say(json.dumps(listed, indent=1))
         return
-    for entry, rooms, problem in found:
+    for entry, limits, problem in found:
         say(f"{entry.subject.run}: {entry.state}, {_facts(entry)}")
-        for line in [problem] if problem else rooms:
+        for line in [problem] if problem else limits:
             say(f"  {line}")
     if not found:
         say("no run waits for approval")
@@ -114,8 +114,8 @@ def approve(run: RunArgument, file: FileOrHereArgument = _HERE, yes: YesOption =
     say(_explained(entry, node).rstrip())
     say(f"run {entry.subject.run}: {_facts(entry)}")
     say("what this table has given away, and what this run could add:")
-    for room in _rooms(entry, node):
-        say(f"  {room}")
+    for forecast in _forecasts(entry, node):
+        say(f"  {forecast}")
     _require_allowed(entry, node)
     confirm("Take part in this run?", yes, _UNASKED)
     approvals.decide(entry.key, approve=True)
@@ -154,23 +154,23 @@ def _opened(file: Path) -> tuple[NodeFile, Approvals]:
     return node, Approvals(node.state_folder / "approvals")
 
 
-def _rooms(entry: ApprovalRecord, node: NodeFile) -> list[Room]:
-    """What this table has given away, and what the run could add, for each limit of its holder."""
-    from fedsyn.ledgers.room import rooms
+def _forecasts(entry: ApprovalRecord, node: NodeFile) -> list[Forecast]:
+    """Returns what this table has given away, and what the run could add, for each limit of its holder."""
+    from fedsyn.ledgers.admission import forecasts
 
     lines, facts = _of_the_run(entry, node)
-    return rooms(lines, facts, node.policy.limits, time.time(), entry.subject.run)
+    return forecasts(lines, facts, node.policy.limits, time.time(), entry.subject.run)
 
 
 def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
     """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
-    from fedsyn.ledgers.room import require_room
+    from fedsyn.ledgers.admission import require_admissible
     from fedsyn.node.policy import Policy
 
     lines, facts = _of_the_run(entry, node)
     try:
         Policy(node).check_configuration(_asked(entry))
-        require_room(lines, entry.subject.run, facts, node.policy.limits, time.time())
+        require_admissible(lines, entry.subject.run, facts, node.policy.limits, time.time())
     except (BudgetExceeded, NodeError) as error:
         raise ConfigError(f"run '{entry.subject.run}' would be refused whatever you say: {error}") from None
 
@@ -178,12 +178,12 @@ def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
 def _of_the_run(entry: ApprovalRecord, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
     """The table's ledger, read and not touched, and what the run is to it."""
     from fedsyn.ledgers.accounts import open_ledger
-    from fedsyn.ledgers.room import facts_of
+    from fedsyn.ledgers.node_lines import LedgerRun
 
     lines = open_ledger(node.ledger_file).node
     if lines is None:
         raise ConfigError(f"{node.ledger_file} is not the ledger of a data holder's table")
-    return lines, facts_of(_asked(entry), entry.subject.config, entry.subject.schema)
+    return lines, LedgerRun.of(_asked(entry), entry.subject.config, entry.subject.schema)
 
 
 def _asked(entry: ApprovalRecord) -> RunConfig:

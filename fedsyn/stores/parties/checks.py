@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from fedsyn.capabilities import MPC, Capabilities
@@ -16,11 +17,12 @@ from fedsyn.config import RunConfig
 from fedsyn.crypto.mpc.shared import PARTIES
 from fedsyn.crypto.primitives import KeyPair
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError, refuse
-from fedsyn.ledgers.limits import Kind, capacity, largest_epsilon
+from fedsyn.errors import ConfigError, ProtocolError, refuse
+from fedsyn.ledgers.limits import Kind, largest_epsilon, rho_of
 from fedsyn.ledgers.party_ledger import PartyLedger
 from fedsyn.privacy import DistributedNoise, Ledger, SelectionNoise
-from fedsyn.privacy.accountant import GaussianAccountant, ZcdpAccountant, affordable
+from fedsyn.privacy.accountant import GaussianAccountant, ZcdpAccountant
+from fedsyn.privacy.budget import affordable, require_budget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.terms import LARGEST_SCORE, NORMS, SquaredL2, Terms
@@ -171,23 +173,19 @@ def _check_sizes(announcement: Announcement, limits: LimitsNode) -> None:
 def _check_budget(announcement: Announcement, host: Host) -> None:
     budget, rho = host.policy.run_budget, announcement.rho
     refuse(not 0.0 < rho < math.inf, "the announcement is malformed")
-    most = capacity(budget, _accounted(announcement))
-    if not affordable(rho, most):
-        raise BudgetExceeded(
-            f"the run may release {rho:.4g} rho, and its policy allows epsilon = {budget.epsilon:g} at delta = "
-            f"{budget.delta:g} per run, which is {most:.4g} rho"
-        )
+    most = rho_of(budget, _accounted(announcement))
+    require_budget(
+        affordable(rho, most),
+        lambda: f"the run may release {rho:.4g} rho, and its policy allows {budget} per run, which is {most:.4g} rho",
+    )
     if host.book is not None:
-        try:
-            host.book.check(rho)
-        except BudgetExceeded as error:
-            raise BudgetExceeded(f"{error}{_fitting(announcement, host.policy, host.book)}") from None
+        host.book.require_left(rho, partial(_fitting, announcement, host.policy, host.book))
 
 
 def _fitting(announcement: Announcement, policy: PartyPolicy, book: PartyLedger) -> str:
-    """Names the largest epsilon with which the run would fit into what this party has left."""
+    """Returns the largest epsilon with which the run would fit into what this party has left, in words."""
     kind = _accounted(announcement)
-    rest = min(book.budget.rho - book.spent, capacity(policy.run_budget, kind))
+    rest = min(book.budget.rho - book.spent, rho_of(policy.run_budget, kind))
     found = largest_epsilon(rest, announcement.config.privacy.delta, kind)
     return "" if found is None else f"; epsilon = {found:g} would fit"
 

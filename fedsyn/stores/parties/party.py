@@ -31,7 +31,7 @@ from fedsyn.errors import ProtocolError
 from fedsyn.privacy import Ledger
 from fedsyn.privacy import release as released
 from fedsyn.privacy.budget import ROUNDING_ROOM
-from fedsyn.privacy.selection import DRAWING
+from fedsyn.privacy.shared_choice import DRAWING
 from fedsyn.selection.terms import L1, SquaredL2, Terms
 from fedsyn.stores.parties.checks import Host, check_announcement, ledger_of, plan_choice, plan_opening
 from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, PartyOrder, run_id

@@ -92,7 +92,7 @@ class RunHalf(ABC, Generic[S]):
         if not run.ledger.can_afford(entry):
             run.ledger.charge(entry)  # raises, in the ledger's own words
         if book is not None:
-            book.check(entry.rho)
+            book.require_left(entry.rho)
         self._agree(run, order)
         if book is not None:
             book.charge(run.id.hex(), entry.rho, name=order.name, round=order.round, number=order.number)

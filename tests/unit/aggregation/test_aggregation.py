@@ -66,7 +66,7 @@ class Unread(OneWay):
 def part_of(client: TableClient, spec: SumSpec, ledger: Ledger, randomness: Randomness, *key: int | str) -> ClientSum:
     """A client's side of a sum of marginals."""
     call: Call[Any] = Call(1, Unread, {}, client.contract, [], randomness, key)
-    return ClientSum("measure", spec, None, call, ledger, client.holder, "", False)
+    return ClientSum("measure", spec, None, call, lambda: ledger, client.holder, "", False)
 
 
 def answered(steps: Answering, contribution: Contribution) -> Arrays:

@@ -33,7 +33,7 @@ from fedsyn.keys.holder_keys import HolderCard, new_keys, replace_keys
 from fedsyn.keys.identities import load_identities, load_operator_key
 from fedsyn.keys.party_keys import load_party
 from fedsyn.keys.party_keys import rotate_party as renew_party
-from fedsyn.ledgers.limits import capacity
+from fedsyn.ledgers.limits import rho_of
 from fedsyn.ledgers.node_ledger import NodeLedger
 from fedsyn.ledgers.node_lines import LedgerRun
 from fedsyn.ledgers.party_ledger import PartyLedger
@@ -287,7 +287,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
     config, schema = load_config(root / "operator" / "run.yaml"), Schema.load(root / "operator" / "schema.yaml")
     contract = contract_class(config.mechanism.name)(config, schema.domain)
     budget = config.privacy.budget
-    rho = capacity(budget, contract.accountant)
+    rho = rho_of(budget, contract.accountant)
     key = load_operator_key(root / "operator" / "operator.key")
     for name in NAMES:
         file = load_node_file(root / "holders" / name / "node.yaml")
@@ -328,7 +328,7 @@ def test_the_written_policies_admit_the_written_run(tmp_path: Path, count: int, 
             check_configuration(announced, host, config.aggregation.capabilities)
         fitting = float(str(refused.value).rpartition("; epsilon = ")[2].partition(" would fit")[0])
         for epsilon, fits in ((fitting, True), (1.02 * fitting, False)):
-            smaller = capacity(PrivacyBudget(epsilon, budget.delta), contract.accountant)
+            smaller = rho_of(PrivacyBudget(epsilon, budget.delta), contract.accountant)
             with contextlib.nullcontext() if fits else pytest.raises(BudgetExceeded):
                 check_configuration(replace(announced, rho=smaller), host, config.aggregation.capabilities)
         ledger.close()

@@ -341,8 +341,8 @@ def test_a_client_answers_only_where_the_run_says_so() -> None:
 def test_a_client_refuses_less_noise_than_was_set_aside_and_a_second_time() -> None:
     client, question, request = a_client(federated=True, share=0.1)
     layout = request.layout(client.contract, question.arrays())
-    rho = client.contract.evaluation_rho
-    assert rho == pytest.approx(0.1 / 0.9 * client.contract.whole_rho)
+    rho = client.contract.budget.evaluation
+    assert rho == pytest.approx(0.1 / 0.9 * client.contract.budget.table)
     client._require_planned(request, layout, rho)
     with pytest.raises(ProtocolError, match="less noise than the run's plan"):
         client._require_planned(request, layout, 1.01 * rho)
@@ -432,8 +432,8 @@ def test_it_is_paid_from_the_budget_whatever_is_protected(mode: str) -> None:
     outcome = finished(execute(config_of("sketch_aim", len(federation.parts), None, **nodes), federation))
     ledger, contract = outcome.strategy.ledger, outcome.strategy.contract
     (entry,) = [release for release in ledger.releases if release.name == "evaluate"]
-    assert ledger.unit.row_rho(entry) == pytest.approx(contract.evaluation_rho, rel=1e-3)
-    assert contract.evaluation_rho == pytest.approx(0.25 * contract.whole_rho)
+    assert ledger.unit.row_rho(entry) == pytest.approx(contract.budget.evaluation, rel=1e-3)
+    assert contract.budget.evaluation == pytest.approx(0.25 * contract.budget.table)
     assert ledger.epsilon() <= 1.0 and outcome.strategy.record.notes[-1] == "evaluated"
     assert "noisy sums of how far" in ledger.report()["statement"]["server_sees"]
     for own in outcome.ledgers.values():

@@ -173,7 +173,7 @@ def test_an_oracle_sees_true_errors_and_pays_for_what_it_measures(monkeypatch: p
     counted = oracle.counted
     monkeypatch.setattr(oracle, "counted", lambda plan: spent.extend(plan.values()) or counted(plan))
     model = oracle.run()
-    assert sum(spent) == pytest.approx(2.0 * oracle.contract.plan_rho)  # all of it: an oracle sketches nothing
+    assert sum(spent) == pytest.approx(2.0 * oracle.contract.budget.mechanism)  # all of it: an oracle sketches nothing
     assert isinstance(oracle.planner, held_oracle.Bold) and oracle.planner.boldness == 4.0
     errors = oracle.errors(None, [], ModelView(model))
     place = {q: i for i, q in enumerate(oracle.candidates.cliques)}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import CannotWrite, ConfigError, LedgerDamaged, RunError
-from fedsyn.ledgers.ledger import Head, LedgerLines, LifetimeLedger, create, digest_of, legible, read_lines
+from fedsyn.ledgers.chain import Head, LedgerLines, LifetimeLedger, create, digest_of, legible, read_lines
 
 
 class Plain(LedgerLines):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import BudgetExceeded, ConfigError, LedgerDamaged, NodeError, RunError, Unable
-from fedsyn.ledgers.ledger import Head
+from fedsyn.ledgers.chain import Head
 from fedsyn.ledgers.limits import CHOICE, DAY, LifetimeLimits
 from fedsyn.ledgers.node_ledger import NodeLedger, RunAccount, init_ledger
 from fedsyn.ledgers.node_lines import NodeLines

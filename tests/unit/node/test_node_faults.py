@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from fedsyn.errors import BudgetExceeded, ConfigError, RunError
-from fedsyn.ledgers.ledger import read_lines
+from fedsyn.ledgers.chain import read_lines
 from fedsyn.ledgers.limits import LifetimeLimits
 from fedsyn.ledgers.node_ledger import NodeLedger, init_ledger
 from fedsyn.ledgers.node_lines import LedgerRun, NodeLines

@@ -10,7 +10,7 @@ import pytest
 
 from fedsyn.errors import ConfigError, NodeError, RunError
 from fedsyn.files import write_key
-from fedsyn.ledgers.ledger import Head
+from fedsyn.ledgers.chain import Head
 from fedsyn.node.memory import Memory, RunMemory
 
 STATE = {"size": 17.25, "sum": {"number": 3, "keys": ["a" * 64, "é"]}, "secret": "a-cell-of-a-row"}

@@ -10,7 +10,7 @@ import pytest
 from fedsyn.errors import BudgetExceeded, ConfigError
 from fedsyn.privacy import EXPONENTIAL, Ledger, PrivacyBudget, Release, SelectionNoise
 from fedsyn.privacy.release import PARTIES
-from fedsyn.privacy.selection import DRAWING
+from fedsyn.privacy.shared_choice import DRAWING
 from fedsyn.randomness import Randomness
 
 

@@ -373,7 +373,7 @@ def test_a_client_is_asked_in_order_and_about_what_goes_on_from_before() -> None
 def test_a_client_pays_no_more_than_the_share_for_what_is_found() -> None:
     asked = Asked()
     budget = PrivacyBudget(5.0, 1e-5)
-    share = FindingClient(asked.config, asked.holder, contract_class("fed_privsyn")).contract.schema_share
+    share = FindingClient(asked.config, asked.holder, contract_class("fed_privsyn")).contract.budget.schema_share
     whole = Ledger(budget, accountant_for("gaussian", budget)).remaining_rho
     # Two vectors of sensitivity 1 are rho 1/sigma^2; then one, of 1/(2 sigma^2).
     assert not asked("find-ranges", {}, asked.universe, count=2, sigma=(0.99 / (share * whole)) ** 0.5)["ok"]

@@ -163,7 +163,7 @@ def test_a_row_pays_for_its_rounds_and_totals_are_exact(name: str, sizes: str) -
     assert within_budget(report, 1.0, 1e-5)
     assert report["rho"] == pytest.approx(rho_of_entries(report["releases"]), rel=1e-12)
     # All of it is spent: the scales divide the budget over two rounds and not over four.
-    assert server.spent_rho == pytest.approx(outcome.strategy.contract.whole_rho, rel=1e-6)
+    assert server.spent_rho == pytest.approx(outcome.strategy.contract.budget.table, rel=1e-6)
     assert server.epsilon() <= 1.0 and report["assumptions"]["max_participations"] == 2
     # By hand, of one client: the entries that name it.
     for k in range(K):
@@ -237,7 +237,7 @@ def test_who_drops_out_has_taken_part(name: str) -> None:
     outcome = finished(run(name, 2, 1, 1 / 2, faults={0: vanish(1), 2: vanish(1)}))
     cohorts = [set(record.cohort) for record in outcome.strategy.records[1:]]
     assert cohorts[0] and not cohorts[0] & cohorts[1]
-    assert outcome.strategy.ledger.spent_rho <= outcome.strategy.contract.whole_rho * (1 + 1e-9)
+    assert outcome.strategy.ledger.spent_rho <= outcome.strategy.contract.budget.table * (1 + 1e-9)
 
 
 def test_a_store_asks_each_client_once_in_whatever_round() -> None:
@@ -276,7 +276,7 @@ def ask(made: Any, state: dict[str, Any], t: int, number: int) -> tuple[dict[str
     client = FedNaiveBayesClient(made, holder)
     contract = client.contract
     layout = OneWay().layout(contract, ())
-    sigma = contract.sigma(contract.whole_rho) * 3.0  # type: ignore[attr-defined]
+    sigma = contract.sigma(contract.budget.table) * 3.0  # type: ignore[attr-defined]
     spec = layout.spec(sigma, K, number)
     scalars = Envelope("one-way", "sum", t, made.sha256, {}, number, sum=spec).to_scalars()
     _, _, metrics = client.fit([], dict(scalars))

@@ -52,7 +52,7 @@ def contract(**nodes: Any) -> CtganContract:
 
 def test_the_plan_spends_the_budget_to_the_last_step() -> None:
     own = contract()
-    scales, accountant = own.scales(own.whole_rho), own.accountant_of(BUDGET)
+    scales, accountant = own.scales(own.budget.table), own.accountant_of(BUDGET)
     assert isinstance(accountant, RenyiAccountant)
     (release,) = step_of(scales.multiplier).releases(own)
     layout = OneWay().layout(own, ())
@@ -68,7 +68,7 @@ def step_of(multiplier: float) -> Step:
 
 def test_private_row_counts_are_paid_from_the_same_budget() -> None:
     public, private = contract(), contract(privacy={"client_sizes": "private"})
-    z = [own.scales(own.plan_rho).multiplier for own in (public, private)]
+    z = [own.scales(own.budget.mechanism).multiplier for own in (public, private)]
     assert z[0] < z[1] < 1.1 * z[0]
 
 
@@ -76,7 +76,7 @@ def test_the_planned_limits_are_those_of_the_plan() -> None:
     own = contract()
     planned = own.planned(step_of(1.0), None)
     assert planned is not None and planned.in_all == pytest.approx(3 * planned.once)
-    assert planned.once == pytest.approx(1 / (2 * own.scales(own.plan_rho).multiplier ** 2))
+    assert planned.once == pytest.approx(1 / (2 * own.scales(own.budget.mechanism).multiplier ** 2))
     assert own.planned(OneWay(), OneWay().layout(own, ())) is not None
 
 
@@ -220,7 +220,7 @@ def test_a_run_ends_with_a_mixture_and_full_ledgers() -> None:
 def test_what_clients_send_has_the_noise_that_their_ledgers_say() -> None:
     """The clients' own noise over 3 rounds, 2 clients, P numbers each: its standard deviation to 4 of its own."""
     outcome = finished(run({"clip": 0.1}))
-    z = outcome.strategy.contract.scales(outcome.strategy.contract.whole_rho).multiplier
+    z = outcome.strategy.contract.scales(outcome.strategy.contract.budget.table).multiplier
     sent = [e.reply_arrays[0] for e in outcome.tape.exchanges if e.envelope["request"] == "step"]
     values = np.concatenate(sent).astype(float)
     # At most 15 rows of norm 0.1 add to a vector of P = 240 numbers: next to nothing beside the noise.
@@ -245,7 +245,7 @@ def asked(client: CtganClient, number: int, **params: Any) -> dict[str, Any]:
 @deep
 def test_a_client_takes_the_planned_steps_and_no_other() -> None:
     client = client_of(config_of("fed_dp_ctgan", 2, SMALL), codes_of(20))
-    z = client.contract.scales(client.contract.plan_rho).multiplier
+    z = client.contract.scales(client.contract.budget.mechanism).multiplier
     less = asked(client, 1, attribute=0, multiplier=0.9 * z)
     assert (less["ok"], less["kind"]) == (False, "protocol") and "less noise" in less["sentence"]
     beyond = asked(client, 1, attribute=3, multiplier=z)
@@ -300,7 +300,7 @@ def test_a_row_pays_for_the_rounds_that_its_client_takes_part_in() -> None:
     own, ledger = outcome.strategy.contract, outcome.strategy.ledger
     assert own.steps == 2 and ledger.epsilon() <= 1.0
     z = {release.sigma / release.sensitivity for release in ledger.releases if release.mechanism == SAMPLED}
-    assert z == {contract_of(2).scales(contract_of(2).whole_rho).multiplier}
+    assert z == {contract_of(2).scales(contract_of(2).budget.table).multiplier}
     asked_of = [e.partition for e in outcome.tape.exchanges if e.envelope["request"] == "one-way"]
     steps = [e.partition for e in outcome.tape.exchanges if e.envelope["request"] == "step"]
     assert len(asked_of) == 1 and steps[0] == asked_of[0] and sorted(steps) == [0, 0, 1, 1]

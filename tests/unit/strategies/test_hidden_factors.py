@@ -93,10 +93,10 @@ def test_all_looks_and_rounds_are_within_the_budget() -> None:
     own = contract()
     for rows in (300, 900, 2_000):
         share = own.arranging_share(rows)
-        scales = SketchScales.of(2.0 * own.plan_rho, own.options, True, share)
+        scales = SketchScales.of(2.0 * own.budget.mechanism, own.options, True, share)
         first = gaussian_rho(scales.arranging) if share else 0.0
         spent = gaussian_rho(scales.one_way) + first + gaussian_rho(scales.per_sensitivity) + scales.planned / 2.0
-        assert spent == pytest.approx(own.plan_rho)
+        assert spent == pytest.approx(own.budget.mechanism)
 
 
 def test_the_page_of_a_loaded_run_names_no_factor(made: fedsyn.Synthesizer, tmp_path: Path) -> None:

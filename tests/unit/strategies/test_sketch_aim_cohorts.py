@@ -85,11 +85,11 @@ def test_the_account_of_each_client_is_exact(rounds: int, m: int, p: float, size
     server, contract = outcome.strategy.ledger, outcome.strategy.contract
     assert server.accountant.unit != "rho" and {r.mechanism for r in server.releases} == {"gaussian"}
     asked = requests(outcome)
-    size = contract.whole_rho - contract.plan_rho
+    size = contract.budget.table - contract.budget.mechanism
     for k in range(K):
         rounds_of_k = {t for t, _, _, partition in asked if partition == k}
         assert len(rounds_of_k) <= m
-        expected = size + contract.plan_rho * len(rounds_of_k) / m
+        expected = size + contract.budget.mechanism * len(rounds_of_k) / m
         spent = outcome.ledgers[k].spent_rho if k in outcome.ledgers else 0.0
         assert spent == pytest.approx(expected, rel=1e-9, abs=1e-15)
     most = max(ledger.spent_rho for ledger in outcome.ledgers.values())
@@ -128,7 +128,7 @@ def test_one_round_is_refused() -> None:
 @pytest.mark.parametrize("m", [1, 3])
 def test_a_client_refuses_less_noise_than_planned(m: int) -> None:
     contract = SketchAimClient.Contract(config(m=m), DOMAIN)
-    rho, d = contract.plan_rho, len(DOMAIN)
+    rho, d = contract.budget.mechanism, len(DOMAIN)
     budget = CohortBudget.of(rho, d, m)
     two = [i for i, q in enumerate(contract.candidates.cliques) if len(q) == 2][:2]
     for chosen, weights in (([], []), (two[:1], [3]), (two, [16, 1])):
