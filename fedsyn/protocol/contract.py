@@ -28,15 +28,16 @@ from fedsyn.privacy.accountant import Accountant
 from fedsyn.privacy.unit import ROW, ClientUnit
 from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
-from fedsyn.protocol.plan import Foreseen, Planned
+from fedsyn.protocol.plan import Step
 from fedsyn.randomness import Randomness
+from fedsyn.selection.terms import Terms
 from fedsyn.settings import Node
 from fedsyn.stores import make_store
 from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
 from fedsyn.table.counting.workload import Workload
 from fedsyn.table.schema import Schema
-from fedsyn.wire.requests import Layout, Request
+from fedsyn.wire.requests import Request
 
 
 class Contract:
@@ -52,7 +53,7 @@ class Contract:
             client is protected, the sum of the counts is released instead of each.
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
-            {noise} (who draws it), and those of `words`.
+            {noise} (who draws it), {cost} (of the steps of the plan), and those of `words`.
         general_words: what placeholders of `words` stand for in documents, where their name alone says too little.
 
     Args:
@@ -89,6 +90,10 @@ class Contract:
             check_open(self.config, schema)
             self.finding = PrivateColumns(schema)
         return self
+
+    def at_largest(self) -> Self:
+        """Return this contract; where a schema is open, the one on the largest domain that it can be closed to."""
+        return self if self.finding is None else type(self)(self.config, self.finding.largest().domain)
 
     @property
     def schema_share(self) -> float:
@@ -157,28 +162,22 @@ class Contract:
         """The number of rounds, out of all, that one row pays for: noise scales divide the budget by it."""
         return rounds_of_one(self.config.federation, rounds)
 
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """The most that the run's plan has one row pay for a request; a client refuses more.
+    def plan(self, rho: float, rows: float = math.inf) -> Iterable[Step]:
+        """Return how the family divides a budget: each request that it may make, with the most that a row pays.
+
+        A client refuses every other request of the mechanism, and one that costs more. Where a family does not define
+        this, only the budget limits what is asked.
 
         Args:
-            request: one of the mechanism's, as it was read.
-            layout: of a sum, by the client's own reckoning; None for an `Ask`, or a `Deal`.
-
-        Returns:
-            None where the budget alone limits it: what a family says that does not define this.
-        """
-        return None
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """All that the plan may ask for, at its largest, of clients that have `rows` rows together.
-
-        It is asked about before the first charge (`fedsyn.protocol.room`): a run that could not finish does not begin.
-        A family that does not define this is told when it asks.
-
-        Raises:
-            ConfigError: something cannot be asked for whatever the protocol.
+            rho: zCDP of the whole mechanism.
+            rows: of all clients, where they are known; infinite: any number, so that every step is there.
         """
         return ()
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The plan of all that the mechanism has, by which clients check requests."""
+        return tuple(self.plan(self.plan_rho))
 
     def require_size(self, rows: float) -> None:
         """Raise ConfigError if a client with this many rows, public or released, cannot compute what is asked."""
@@ -200,6 +199,10 @@ class Contract:
         attributes = tuple((name,) for name in self.domain)
         cliques = tuple(dict.fromkeys([*attributes, *self.candidates.cliques]))
         return StoreFacts(cliques, self.most_rounds, 1 + self.most_rounds, self.options.score)
+
+    def largest_terms(self, part: float, rows: int) -> Terms:
+        """Return the terms by which a store's scores are largest, when a round costs `part` of its most."""
+        raise NotImplementedError("a mechanism with a store says how large its scores can be")
 
     @property
     def most_rounds(self) -> int:
@@ -311,16 +314,34 @@ class Contract:
         return {}
 
     @classmethod
-    def in_general(cls) -> PrivacyStatement:
-        """The privacy statement of the family under any configuration, for documents."""
-        return cls.statement.filled(General(GENERAL | cls.general_words))
+    def in_general(cls, requests: Iterable[type[Request]]) -> PrivacyStatement:
+        """The privacy statement of the family under any configuration, for documents; `requests`: its own."""
+        costs = cls._cost([f"'{request.name}': {request.costs}" for request in requests], str(GENERAL["noise"]))
+        return cls.statement.filled(General(GENERAL | {"cost": costs} | cls.general_words))
+
+    @classmethod
+    def _cost(cls, costs: Iterable[str], noise: str) -> str:
+        """Return the costs of requests in words, who draws the noise, and how they add up."""
+        return "; ".join([*costs, f"noise drawn by {noise}; added up {ADDED_UP[cls.accountant]}"])
+
+    def planned_cost(self, noise: str) -> str:
+        """Return in words what each step of the plan costs; `noise`: who draws it."""
+        steps = self.at_largest().steps
+        costs = [f"'{step.request.name}' {step.sentence(self.plan_rho)}: {step.request.costs}" for step in steps]
+        return self._cost(costs, noise)
 
     def filled(self, sampler: str) -> PrivacyStatement:
         """The privacy statement of a run."""
         seen = self.trusted(self.config).who_sees_what()
-        words = {"public": public_facts(self.config), "sampler": sampler, **seen, **self.words()}
         if not hasattr(self, "statement"):
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
+        words = {
+            "public": public_facts(self.config),
+            "sampler": sampler,
+            "cost": self.planned_cost(seen["noise"]),
+            **seen,
+        }
+        words |= self.words()
         filled = self.statement.filled(words)
         if self.finding is not None:
             filled = replace(
@@ -444,6 +465,12 @@ def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
 
 # Words of privacy statements that are the same for every family ------------------------------------------------------
 
+#: How costs add up, by `Contract.accountant`.
+ADDED_UP = {
+    "zcdp": "behind a zCDP filter",
+    "gaussian": "exactly, as one Gaussian mechanism",
+    "renyi": "as Rényi DP of one order",
+}
 #: What placeholders of a statement stand for in documents.
 GENERAL: dict[str, object] = {
     "public": "schema with bounds and bins, workload, configuration, who takes part in which round (row counts where "

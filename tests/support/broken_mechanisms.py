@@ -20,7 +20,7 @@ from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Ask, AskRequest, Layout, Sum, SumRequest
 
-STATEMENT = PrivacyStatement("{public}", "{trust}", "{server}", "nothing", "d marginals, {strength}", "{sampler}")
+STATEMENT = PrivacyStatement("{server}", "nothing", "d marginals, {strength}")
 
 
 class SoundOptions(Node):
@@ -276,19 +276,19 @@ class SilentContract(Contract):
 class VagueContract(SoundContract):
     """A placeholder that one value of an option cannot fill."""
 
-    statement = PrivacyStatement("{public}", "{trust}", "{server}", "nothing", "{strength:d} marginals", "{sampler}")
+    statement = PrivacyStatement("{server}", "nothing", "{strength:d} marginals")
 
 
 class BoldContract(SoundContract):
     """Says that nobody is trusted, whatever the aggregation."""
 
-    statement = PrivacyStatement("{public}", "nobody", "{server}", "nothing", "d marginals", "{sampler}")
+    statement = PrivacyStatement("{server}", "nothing", "d marginals", trust="nobody")
 
 
 class RowContract(SoundContract):
     """Protects another unit than every other mechanism."""
 
-    statement = PrivacyStatement("{public}", "{trust}", "{server}", "nothing", "d", "{sampler}", unit="a value")
+    statement = PrivacyStatement("{server}", "nothing", "d", unit="a value")
 
 
 class Vote(AskRequest):
