@@ -7,22 +7,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from fedsyn.capabilities import FHE
-from fedsyn.config import RunConfig
-from fedsyn.privacy import PrivacyStatement
-from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Step
-from fedsyn.protocol.stored import STORE_REQUESTS, Answers, OpenMarginals, OpenOneWay, SelectClique
+from fedsyn.mechanism import (
+    STORE_REQUESTS,
+    Answers,
+    Contract,
+    Field,
+    ModelView,
+    Node,
+    OpenMarginals,
+    OpenOneWay,
+    PrivacyStatement,
+    RunConfig,
+    SelectClique,
+    Step,
+    TableClient,
+    require,
+)
 from fedsyn.selection.scores import Penalty, penalised_cells
 from fedsyn.selection.terms import L1, Terms
-from fedsyn.selection.views import ModelView
-from fedsyn.settings import Node
 
 #: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
 _MORE_ROWS = 2**12
@@ -61,16 +68,8 @@ class AimContract(Contract):
         server_sees="the store's choice of each round and noisy marginals; {server}",
         client_sees="that it is asked to deal, once; nothing of the others",
         cost="{cost}; the scales of an annealed run are chosen from released values",
-        trust="{trust}{honest}",
+        trust="{trust} (with a `score` other than l1 also every client, to deal no more rows than it published)",
     )
-    general_words: ClassVar[dict[str, object]] = {
-        "honest": " (with a `score` other than l1 also every client, with its rows)"
-    }
-
-    def words(self) -> dict[str, object]:
-        """Squared scores rest on one more assumption."""
-        honest = "; and every client, to deal no more than the rows that it published"
-        return {"honest": "" if self.options.score == L1.name else honest}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:

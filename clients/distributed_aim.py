@@ -13,20 +13,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation import Contribution
-from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import PrivacyStatement
-from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Step
+from fedsyn.mechanism import (
+    Call,
+    ConfigError,
+    Contract,
+    Contribution,
+    Field,
+    Layout,
+    Marginals,
+    Node,
+    OneWay,
+    PrivacyStatement,
+    ProtocolError,
+    SomeCandidates,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+    check_message,
+)
 from fedsyn.selection.scores import Penalty
-from fedsyn.settings import Node
 from fedsyn.table.counting.reductions import norm
-from fedsyn.wire.envelope import check_message
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, SomeCandidates, SumRequest
 
 #: Floating point may move an encoded value of at most LARGEST by this much before it is rounded. Sums of
 #: millions of cells are exact to 3e-15 of their value, LARGEST times that is 0.05.

@@ -18,28 +18,34 @@ from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import (
-    SAMPLED,
+from fedsyn.mechanism import (
+    Answer,
+    Arrays,
+    AskRequest,
+    Call,
+    ConfigError,
+    Contract,
+    Field,
+    Layout,
+    Node,
+    OneWay,
     PrivacyBudget,
     PrivacyStatement,
+    ProtocolError,
     Release,
+    RunConfig,
+    Step,
+    TableClient,
+    answers,
+    check_message,
     gaussian_rho,
 )
+from fedsyn.privacy import SAMPLED
 from fedsyn.privacy.accountant import RenyiAccountant
 from fedsyn.privacy.renyi import best_order, multiplier_for
-from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.cohorts import rounds_of_one
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Step
-from fedsyn.settings import Node
 from fedsyn.version import installing
-from fedsyn.wire.envelope import Arrays, check_message
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, Layout
 
 #: A gradient travels in whole steps of its clipping norm divided by this.
 STEPS_OF_CLIP = 2**20
@@ -98,9 +104,8 @@ class CtganContract(Contract):
         server_sees="each client's noisy sum of clipped gradients in every round it takes part in; once the one-way "
         "marginals: {server}",
         client_sees="the discriminator after each round: a function of released values",
-        cost="{cost}; a step samples rows with rate {rate:g}, clips gradients to L2 norm C = {clip:g}, and adds noise "
-        "z C that each client draws; {steps} steps are counted for every row. A row sits at one client, so what other "
-        "clients release costs it nothing",
+        cost="{cost}; z C of a step is drawn by each client. A row sits at one client, so what other clients release "
+        "costs it nothing",
         public="{public}; the sampling rate",
         trust="{trust}; nobody for the steps, whose samples and noise each client draws",
     )
@@ -139,9 +144,11 @@ class CtganContract(Contract):
 
         `rho` is what a Gaussian release might cost if it were the only one: α rho is the Rényi divergence to divide.
         """
-        d, steps = len(self.domain), self.steps_of_a_row
-        one_way = Step(OneWay, self.options.one_way_share * rho / d, arrays=d)
-        return [one_way, Step(Descent, gaussian_rho(self.multiplier(rho)), paid=steps, times=self.options.rounds)]
+        d, options, paid = len(self.domain), self.options, self.steps_of_a_row
+        one_way = Step(OneWay, options.one_way_share * rho / d, arrays=d)
+        says = f"on rows sampled with rate {options.rate:g}, clipped to C = {options.clip:g}; {paid} count for each row"
+        step = Step(Descent, gaussian_rho(self.multiplier(rho)), paid=paid, times=options.rounds, says=says)
+        return [one_way, step]
 
     def multiplier(self, rho: float) -> float:
         """z, the noise of a step over its clipping norm, where T steps have what the one-way marginals leave of rho."""
@@ -161,10 +168,6 @@ class CtganContract(Contract):
     def length(self) -> int:
         """P, its number of parameters."""
         return sum(math.prod(shape) for shape in self.shapes)
-
-    def words(self) -> dict[str, object]:
-        options = self.options
-        return {name: getattr(options, name) for name in ("rate", "clip")} | {"steps": self.steps_of_a_row}
 
 
 class Descent(AskRequest):

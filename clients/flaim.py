@@ -14,32 +14,46 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation import Contribution
-from fedsyn.config import RunConfig
-from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ProtocolError
-from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.estimation import estimate_config
-from fedsyn.privacy import (
+from fedsyn.mechanism import (
+    COUNTS,
     EXPONENTIAL,
     GAUSSIAN,
+    Answer,
+    Arrays,
+    AskRequest,
+    Call,
+    CandidateIndices,
+    Clique,
+    Contract,
+    Contribution,
+    Domain,
+    Field,
+    Layout,
+    Measurement,
+    Model,
+    ModelView,
+    Node,
+    OneWay,
+    Positive,
     PrivacyStatement,
+    ProtocolError,
     Release,
+    RunConfig,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+    check_message,
+    estimate,
+    most_cells,
+    require,
 )
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Step, most_cells
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
-from fedsyn.selection.views import ModelView, check_model_size
-from fedsyn.settings import Node
+from fedsyn.selection.views import check_model_size
 from fedsyn.table.counting.distances import flat_layout
 from fedsyn.table.counting.marginals import count
-from fedsyn.wire.envelope import Arrays, check_message
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
 
 # A client fits what a server sent together with its own: within these, no square of a quotient leaves the doubles.
 _LARGEST = 2.0**64

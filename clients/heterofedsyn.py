@@ -10,16 +10,10 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation import Contribution
+from fedsyn.mechanism import COUNTS, TWICE, Call, Contribution, Field, Layout, Node, answers
 from fedsyn.plugins.clients.privsyn import PairClient, PairContract, PairOptions, PairScores
-from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import answers
 from fedsyn.selection.indif import Projection
-from fedsyn.settings import Node
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout
 
 
 class FedPairOptions(PairOptions):

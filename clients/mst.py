@@ -14,26 +14,37 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 from scipy.cluster.hierarchy import DisjointSet
 
-from fedsyn.aggregation import Contribution
-from fedsyn.domain import Clique
-from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
-from fedsyn.privacy import PrivacyStatement, Release
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Answer, Marginals, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Step
+from fedsyn.mechanism import (
+    COUNTS,
+    Answer,
+    AskRequest,
+    Call,
+    Clique,
+    Contract,
+    Contribution,
+    Field,
+    Layout,
+    Marginals,
+    Node,
+    OneWay,
+    Positive,
+    PrivacyStatement,
+    ProtocolError,
+    Release,
+    SomeCandidates,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+    check_message,
+)
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.sketches import Sketcher, make_sketcher
-from fedsyn.settings import Node
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.workload import all_kway
-from fedsyn.wire.envelope import check_message
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, Layout, Positive, SomeCandidates, SumRequest
 
 #: Most entries of a sketch whose width follows from the noise on it.
 MOST_WIDTH = 64

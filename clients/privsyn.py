@@ -13,23 +13,29 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from fedsyn.aggregation import Contribution
-from fedsyn.domain import Clique
-from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy
-from fedsyn.privacy import PrivacyStatement
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import TableClient, answers
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Step
+from fedsyn.mechanism import (
+    COUNTS,
+    Call,
+    Clique,
+    Contract,
+    Contribution,
+    Field,
+    Layout,
+    Node,
+    PairIndices,
+    PrivacyStatement,
+    ProtocolError,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+)
 from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, all_pairs, indif
 from fedsyn.selection.scores import Penalty
-from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, PairIndices, SumRequest
 
 #: Of a weight, so that a weighted count stays far below 2^53.
 LARGEST_WEIGHT = 1 << 16

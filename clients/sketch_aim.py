@@ -13,28 +13,44 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from fedsyn.aggregation import Contribution
-from fedsyn.config import InferenceNode, RunConfig
-from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.config import InferenceNode
 from fedsyn.inference.capacity import Capacity
-from fedsyn.privacy import PrivacyStatement
-from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Step, largest_measured, most_cells
+from fedsyn.mechanism import (
+    COUNTS,
+    TWICE,
+    AnyCandidates,
+    Arrays,
+    Call,
+    CandidateIndices,
+    Clique,
+    ConfigError,
+    Contract,
+    Contribution,
+    Domain,
+    Field,
+    Layout,
+    Node,
+    OneWay,
+    PrivacyStatement,
+    ProtocolError,
+    RunConfig,
+    SomeCandidates,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+    largest_measured,
+    most_cells,
+    require,
+)
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, has_order, pack_grouping
 from fedsyn.selection.rows import ARRANGING, arranging_share, shows_nothing
 from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
-from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.residuals import cost, dimensions, times_cells
-from fedsyn.wire.envelope import Arrays
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AnyCandidates, CandidateIndices, Layout, SomeCandidates, SumRequest
 
 #: Largest of the integer weights by which one request gives its marginals different noise.
 FINEST = 16

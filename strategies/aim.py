@@ -8,13 +8,21 @@ from __future__ import annotations
 
 import itertools
 
-from fedsyn.inference import Measurement
+from fedsyn.mechanism import (
+    Answers,
+    Choose,
+    Deal,
+    Measurement,
+    MechanismStrategy,
+    ModelView,
+    Open,
+    OpenMarginals,
+    OpenOneWay,
+    Protocol,
+    SelectClique,
+)
 from fedsyn.plugins.clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
-from fedsyn.protocol.stored import Answers, OpenMarginals, OpenOneWay, SelectClique
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.annealing import Scales, annealed, is_settled
-from fedsyn.selection.views import ModelView
-from fedsyn.wire.requests import Choose, Deal, Open
 
 
 class Aim(MechanismStrategy):

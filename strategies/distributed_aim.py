@@ -13,19 +13,27 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique
-from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.mechanism import (
+    Clique,
+    Marginals,
+    Measurement,
+    MechanismStrategy,
+    Model,
+    ModelView,
+    OneWay,
+    Protocol,
+    Sum,
+    Summed,
+    estimate,
+    pack_model,
+)
 from fedsyn.plugins.clients.distributed_aim import (
     DistributedAimClient,
     DistributedAimContract,
     Scores,
     decode,
 )
-from fedsyn.protocol.client import Marginals, OneWay
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
-from fedsyn.selection.views import ModelView, pack_model
-from fedsyn.wire.requests import Sum, Summed
 
 
 class DistributedAim(MechanismStrategy):

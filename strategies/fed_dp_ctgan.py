@@ -12,14 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Domain
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import RunError
 from fedsyn.inference import EmpiricalModel, MixtureModel, consistent
+from fedsyn.mechanism import Ask, Domain, MechanismStrategy, OneWay, Protocol, ProtocolError, Reply, Steps
 from fedsyn.plugins.clients.fed_dp_ctgan import CtganClient, CtganContract, Descent, require_deep
-from fedsyn.protocol.client import OneWay
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
-from fedsyn.wire.envelope import Reply
-from fedsyn.wire.requests import Ask
 
 _MOST_TRIES = 300  # tables of rows until enough keep to the constraints
 _PARTS = 10**6  # in which jax-privacy's accountant takes a sampling rate

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique
-from fedsyn.inference import Measurement
+from fedsyn.mechanism import Ask, AskRequest, Clique, Measurement, MechanismStrategy, OneWay, Protocol, Sum, Summed
 from fedsyn.plugins.clients.flaim import (
     AugFlaimClient,
     AugFlaimOracleClient,
@@ -26,10 +25,7 @@ from fedsyn.plugins.clients.flaim import (
     Measure,
     Select,
 )
-from fedsyn.protocol.client import OneWay
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.annealing import Scales, annealed, is_settled
-from fedsyn.wire.requests import Ask, AskRequest, Sum, Summed
 
 Choices = Mapping[int, Sequence[int]]  # by partition: indices of the candidates that it chose
 

@@ -12,13 +12,11 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.mechanism import Protocol, Request, Step, Steps
 from fedsyn.plugins.clients.heterofedsyn import AdaFedPrivSynClient, FedPairContract, FedPrivSynClient, Projections
 from fedsyn.plugins.clients.privsyn import Resolutions, WeightedPairs
 from fedsyn.plugins.strategies.privsyn import PairSynthesis, choose_greedily
-from fedsyn.protocol.plan import Step
-from fedsyn.protocol.strategy import Protocol, Steps
 from fedsyn.selection.indif import Noisy, distance_squared, expected_l2, indif_squared, root
-from fedsyn.wire.requests import Request
 
 Floats = npt.NDArray[np.float64]
 

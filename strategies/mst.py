@@ -15,8 +15,21 @@ import numpy.typing as npt
 from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import chdtri
 
-from fedsyn.errors import ProtocolError
 from fedsyn.inference.shrinkage import released_shrinkage
+from fedsyn.mechanism import (
+    Ask,
+    Marginals,
+    MechanismStrategy,
+    ModelView,
+    OneWay,
+    Protocol,
+    ProtocolError,
+    Reply,
+    Steps,
+    Sum,
+    indices,
+    sigma_for_rho,
+)
 from fedsyn.plugins.clients.mst import (
     CoarsePairs,
     FedMstClient,
@@ -27,16 +40,11 @@ from fedsyn.plugins.clients.mst import (
     Tree,
     width_of,
 )
-from fedsyn.privacy import sigma_for_rho
-from fedsyn.protocol.client import Marginals, OneWay, indices
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
 from fedsyn.selection.coarse import Coarse, resolution
 from fedsyn.selection.groups import group_counts, grouping_of, pack_grouping
 from fedsyn.selection.scores import expected_noise
-from fedsyn.selection.views import ModelView, effective_cells
+from fedsyn.selection.views import effective_cells
 from fedsyn.table.counting.reductions import dot
-from fedsyn.wire.envelope import Reply
-from fedsyn.wire.requests import Ask, Sum
 
 Floats = npt.NDArray[np.float64]
 

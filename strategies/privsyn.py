@@ -15,8 +15,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, Measurement, consistent, least_squares
+from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, consistent, least_squares
 from fedsyn.inference.gum import GumConfig, synthesize
+from fedsyn.mechanism import (
+    Measurement,
+    MechanismStrategy,
+    Protocol,
+    Request,
+    Step,
+    Steps,
+    Sum,
+    Summed,
+    SumRequest,
+    sigma_for_rho,
+)
 from fedsyn.plugins.clients.privsyn import (
     MOST_CELLS,
     InDifs,
@@ -26,12 +38,8 @@ from fedsyn.plugins.clients.privsyn import (
     Resolutions,
     WeightedPairs,
 )
-from fedsyn.privacy import sigma_for_rho
-from fedsyn.protocol.plan import Step
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
 from fedsyn.selection.indif import INDIF_UNIT, expected_l1
 from fedsyn.selection.views import effective_cells
-from fedsyn.wire.requests import Request, Sum, Summed, SumRequest
 
 Floats = npt.NDArray[np.float64]
 

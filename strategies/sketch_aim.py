@@ -17,13 +17,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
-from fedsyn.inference import Measurement
 from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, Planned
 from fedsyn.inference.factor import Cuts, factor_model
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
+from fedsyn.mechanism import Clique, Measurement, MechanismStrategy, ModelView, Protocol, Sum, Summed
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
     Arrangement,
@@ -36,7 +35,6 @@ from fedsyn.plugins.clients.sketch_aim import (
     residual_weights,
 )
 from fedsyn.protocol.cohorts import cohort_size
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.factors import Look, correlations, factors, looks, scores
 from fedsyn.selection.groups import has_order
@@ -45,11 +43,10 @@ from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.rows import sketched_sizes, width_of
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.sketches import Floats, Sketcher, squared_distances
-from fedsyn.selection.views import ModelView, effective_cells_of_each
+from fedsyn.selection.views import effective_cells_of_each
 from fedsyn.table.counting.groups import Groups
 from fedsyn.table.counting.residuals import cost
 from fedsyn.table.counting.workload import Workload
-from fedsyn.wire.requests import Sum, Summed
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _ROUNDING_ERROR = 1e-12

@@ -14,13 +14,23 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation import Contribution
-from fedsyn.domain import Clique
-from fedsyn.errors import ProtocolError
-from fedsyn.inference import Hierarchy, Measurement
+from fedsyn.inference import Hierarchy
 from fedsyn.inference.shrinkage import Departure
+from fedsyn.mechanism import (
+    COUNTS,
+    Call,
+    Clique,
+    Contribution,
+    Field,
+    Layout,
+    Measurement,
+    ModelView,
+    ProtocolError,
+    Summed,
+    answers,
+    most_cells,
+)
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
     Residuals,
@@ -30,17 +40,11 @@ from fedsyn.plugins.clients.sketch_aim import (
     Weight,
 )
 from fedsyn.plugins.strategies.sketch_aim import Part, SketchAim, Sketched, expanded, in_cells, integer_weights
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import answers
-from fedsyn.protocol.plan import most_cells
 from fedsyn.selection.indif import clique_key, sign_bits, splitmix64
 from fedsyn.selection.planning import Errors, Plan
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.sketches import Sketcher, make_sketcher
-from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import count_sparse_many
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, Summed
 
 # Cells whose signs are expanded at the same time: 64 of them fill 8 MB.
 _CELLS_AT_ONCE = 1 << 14

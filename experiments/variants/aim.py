@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from fedsyn.mechanism import OpenMarginals, OpenOneWay, Step
 from fedsyn.plugins.clients.aim import AimClient, AimContract
 from fedsyn.plugins.strategies.aim import Aim
-from fedsyn.protocol.plan import Step
-from fedsyn.protocol.stored import OpenMarginals, OpenOneWay
 
 
 class PrintedAimContract(AimContract):

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique
+from fedsyn.mechanism import Clique, ModelView, Step, Sum
 from fedsyn.plugins.clients.distributed_aim import (
     DistributedAimClient,
     DistributedAimContract,
@@ -23,10 +23,7 @@ from fedsyn.plugins.clients.distributed_aim import (
     Scores,
 )
 from fedsyn.plugins.strategies.distributed_aim import DistributedAim
-from fedsyn.protocol.plan import Step
 from fedsyn.selection.scores import expected_noise, penalised_cells
-from fedsyn.selection.views import ModelView
-from fedsyn.wire.requests import Sum
 
 
 class DistributedAimVariantOptions(DistributedAimOptions):

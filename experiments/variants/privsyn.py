@@ -14,10 +14,10 @@ from math import sqrt
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from experiments.variants.projections import PROJECTIONS
 from fedsyn.inference import Hierarchy
+from fedsyn.mechanism import Field, Node, Protocol, Request, Step, Steps
 from fedsyn.plugins.clients.heterofedsyn import (
     AdaFedPairContract,
     AdaFedPairOptions,
@@ -34,11 +34,7 @@ from fedsyn.plugins.clients.privsyn import (
 )
 from fedsyn.plugins.strategies.heterofedsyn import AdaFedPrivSyn, FedPrivSyn, Floats
 from fedsyn.plugins.strategies.privsyn import Allocation, PairSynthesis, PrivSyn
-from fedsyn.protocol.plan import Step
-from fedsyn.protocol.strategy import Protocol, Steps
 from fedsyn.selection.indif import Projection
-from fedsyn.settings import Node
-from fedsyn.wire.requests import Request
 
 # Options --------------------------------------------------------------------------------------------------------------
 

@@ -53,8 +53,7 @@ class Contract:
             client is protected, the sum of the counts is released instead of each.
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
-            {noise} (who draws it), {cost} (of the steps of the plan), and those of `words`.
-        general_words: what placeholders of `words` stand for in documents, where their name alone says too little.
+            {noise} (who draws it) and {cost} (of the steps of the plan).
 
     Args:
         config: the run's configuration.
@@ -70,7 +69,6 @@ class Contract:
     own_sizes: ClassVar[bool] = False
     not_private: ClassVar[str] = ""
     statement: ClassVar[PrivacyStatement]
-    general_words: ClassVar[dict[str, object]] = {}
 
     def __init__(self, config: RunConfig, domain: Domain) -> None:
         self.config = config
@@ -309,15 +307,11 @@ class Contract:
         if config.federation.columns is not None:
             raise ConfigError("evaluation.federated: needs whole rows at each holder; leave out federation.columns")
 
-    def words(self) -> dict[str, object]:
-        """What the statement's further placeholders stand for under this configuration."""
-        return {}
-
     @classmethod
     def in_general(cls, requests: Iterable[type[Request]]) -> PrivacyStatement:
         """The privacy statement of the family under any configuration, for documents; `requests`: its own."""
-        costs = cls._cost([f"'{request.name}': {request.costs}" for request in requests], str(GENERAL["noise"]))
-        return cls.statement.filled(General(GENERAL | {"cost": costs} | cls.general_words))
+        costs = cls._cost([f"'{request.name}': {request.costs}" for request in requests], GENERAL["noise"])
+        return cls.statement.filled(GENERAL | {"cost": costs})
 
     @classmethod
     def _cost(cls, costs: Iterable[str], noise: str) -> str:
@@ -335,51 +329,37 @@ class Contract:
         seen = self.trusted(self.config).who_sees_what()
         if not hasattr(self, "statement"):
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
-        words = {
-            "public": public_facts(self.config),
-            "sampler": sampler,
-            "cost": self.planned_cost(seen["noise"]),
-            **seen,
-        }
-        words |= self.words()
-        filled = self.statement.filled(words)
+        words = {"public": public_facts(self.config), "sampler": sampler, "cost": self.planned_cost(seen["noise"])}
+        own = self.statement.filled(words | seen)
+        public, server, client, cost = own.public, [own.server_sees], [own.client_sees], own.cost
         if self.finding is not None:
-            filled = replace(
-                filled,
-                public=f"{filled.public}; of {', '.join(self.finding.schema.open)} only what is found with noise",
-                server_sees=f"first, noisy counts by which private bounds, bins and categories are found; "
-                f"{filled.server_sees}",
-                client_sees=f"what was found; {filled.client_sees}",
-                cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
-                f"row is in, over all clients, at most {self.schema_share:g} of rho; of the rest: {filled.cost}",
+            public += f"; of {', '.join(self.finding.schema.open)} only what is found with noise"
+            server.insert(0, "first, noisy counts by which private bounds, bins and categories are found")
+            client.insert(0, "what was found")
+            cost = (
+                "finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a row is "
+                f"in, over all clients, at most {self.schema_share:g} of rho; of the rest: {cost}"
             )
         most = self.config.federation.max_participations
         if most is not None and not self.store:
-            filled = replace(
-                filled,
-                cost=f"a row's client takes part in at most {most} round(s), which its own ledger keeps to, and a row "
-                f"pays for those only: {filled.cost}",
+            cost = (
+                f"a row's client takes part in at most {most} round(s), which its own ledger keeps to, and a row pays "
+                f"for those only: {cost}"
             )
         if self.config.privacy.client_sizes == "private":
             whose = "the sum of the clients' row counts" if self.sums_rows else "each client's row count"
-            filled = replace(
-                filled,
-                server_sees=f"{whose} with noise, once; {filled.server_sees}",
-                cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
-                f"{filled.cost}",
-            )
+            server.insert(0, f"{whose} with noise, once")
+            share = self.config.privacy.size_share
+            cost = f"the row count once at 1/(2 sigma^2), {share:g} of rho; of the rest: {cost}"
         if self.evaluation_share:
-            filled = replace(
-                filled,
-                server_sees=f"{filled.server_sees}; last, noisy sums of how far the holders' rows are from the table",
-                client_sees=f"{filled.client_sees}; the synthetic table, and a classifier that was trained on it",
-                cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.evaluation_share:g} of rho; before it, "
-                f"of the rest: {filled.cost}",
-            )
-        if self.unit is ROW:
-            return filled
-        cost = f"a client pays {self.unit.rows:,}^2 times what is said here for one row: {filled.cost}"
-        return replace(filled, unit=self.unit.text, cost=cost)
+            server.append("last, noisy sums of how far the holders' rows are from the table")
+            client.append("the synthetic table, and a classifier that was trained on it")
+            share = self.evaluation_share
+            cost = f"last, one vector of evaluation at 1/(2 sigma^2), {share:g} of rho; before it, of the rest: {cost}"
+        if self.unit is not ROW:
+            own = replace(own, unit=self.unit.text)
+            cost = f"a client pays {self.unit.rows:,}^2 times what is said here for one row: {cost}"
+        return replace(own, public=public, server_sees="; ".join(server), client_sees="; ".join(client), cost=cost)
 
     def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
         """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on.
@@ -472,7 +452,7 @@ ADDED_UP = {
     "renyi": "as Rényi DP of one order",
 }
 #: What placeholders of a statement stand for in documents.
-GENERAL: dict[str, object] = {
+GENERAL = {
     "public": "schema with bounds and bins, workload, configuration, who takes part in which round (row counts where "
     "`privacy.client_sizes` is `public`)",
     "trust": "as `aggregation` says",
@@ -480,20 +460,6 @@ GENERAL: dict[str, object] = {
     "noise": "whom `aggregation.noise` names",
     "sampler": "the operating system's; seeded, and not private, in a simulation with a seed",
 }
-
-
-class _Name(str):
-    """A placeholder's own name, however its value would have been formatted."""
-
-    def __format__(self, spec: str) -> str:
-        return str(self)
-
-
-class General(dict[str, object]):
-    """Words for a statement; what is unknown stands for itself."""
-
-    def __missing__(self, key: str) -> object:
-        return _Name(f"`{key}`")
 
 
 def public_facts(config: RunConfig) -> str:
