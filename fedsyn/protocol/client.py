@@ -212,7 +212,7 @@ class TableClient(NumPyClient):
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
         releases = call.request.releases(self.contract)
-        if releases:
+        if releases and not isinstance(call.request, Sizes):  # which is released once, and repeated
             self._require_planned(call.request, None, math.fsum(release.rho for release in releases))
         answer = method(call)
         if isinstance(answer, Contribution):
@@ -333,6 +333,7 @@ class TableClient(NumPyClient):
             raise ProtocolError("row counts are public in this run, or summed: nobody releases its own with noise")
         if "size" not in self.holder.state:
             (release,) = call.request.releases(self.contract)
+            self._require_planned(call.request, None, release.rho)
             count = np.array([len(self.codes)])
             (noisy,) = self.ledger.gaussian([count], replace(release, round=call.round), call.source)
             # Bounded: noise of a hostile sigma would give a size whose distances drown single rows' counts.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -148,12 +147,9 @@ def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
 
 
 def beside(contract: BaseContract) -> dict[type[Request], Step]:
-    """Return the steps of every run that no mechanism plans: row counts before it, evaluation after it.
-
-    A client releases its own row count once, and repeats that when it is asked again.
-    """
+    """Return the steps of every run that no mechanism plans: row counts before it, evaluation after it."""
     sizes = contract.config.privacy.size_share * contract.whole_rho
-    steps = (Step(Sizes, sizes, paid=math.inf), Step(RowTotal, sizes), Step(Evaluate, contract.evaluation_rho))
+    steps = (Step(Sizes, sizes), Step(RowTotal, sizes), Step(Evaluate, contract.evaluation_rho))
     return {step.request: step for step in steps}
 
 
