@@ -175,7 +175,7 @@ class Contract:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The plan of all that the mechanism has, by which clients check requests."""
-        return tuple(self.plan(self.plan_rho))
+        return tuple(self.plan(self.plan_rho, math.inf))
 
     def require_size(self, rows: float) -> None:
         """Raise ConfigError if a client with this many rows, public or released, cannot compute what is asked."""

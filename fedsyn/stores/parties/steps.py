@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -41,7 +42,7 @@ class PartyRun:
 
 def least_sigma(contract: Any, rho: float) -> float | None:
     """Return the least noise that the plan has on any opened marginal; None where the plan does not fix it."""
-    opened = [step for step in contract.plan(rho) if step.request.kind == "open"]
+    opened = [step for step in contract.plan(rho, math.inf) if step.request.kind == "open"]
     return None if any(step.first_rho < step.rho for step in opened) else min((s.sigma for s in opened), default=None)
 
 
