@@ -33,7 +33,7 @@ class FirstSum(AugFlaim):
 
     def protocol(self) -> Protocol:
         start, busy = time.perf_counter(), time.process_time()
-        sums = yield Sum(self.everyone(), OneWay(), self.first_scales().sigma)
+        sums = yield Sum(self.everyone(), OneWay(), self.steps()[OneWay].first_sigma)
         self.seconds, self.busy = time.perf_counter() - start, time.process_time() - busy
         self.estimate(self.opened(sums, [(name,) for name in self.domain]))
 

@@ -6,25 +6,30 @@ Maddock et al. 2024, Algorithms 2 and 3 (after McKenna et al. 2022). The server 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from fedsyn.capabilities import FHE
-from fedsyn.config import RunConfig
-from fedsyn.privacy import PrivacyStatement, Scales, epsilon_for_rho, sigma_for_rho
-from fedsyn.privacy.budget import divide
-from fedsyn.protocol.client import TableClient
-from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, Planned, largest_measured
-from fedsyn.protocol.stored import STORE_REQUESTS, Answers, OpenMarginals, OpenOneWay, SelectClique
+from fedsyn.mechanism import (
+    STORE_REQUESTS,
+    Answers,
+    Contract,
+    Field,
+    ModelView,
+    Node,
+    OpenMarginals,
+    OpenOneWay,
+    PrivacyStatement,
+    RunConfig,
+    SelectClique,
+    Step,
+    TableClient,
+    require,
+)
 from fedsyn.selection.scores import Penalty, penalised_cells
 from fedsyn.selection.terms import L1, Terms
-from fedsyn.selection.views import ModelView
-from fedsyn.settings import Node
-from fedsyn.wire.requests import Layout, Request
 
 #: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
 _MORE_ROWS = 2**12
@@ -60,23 +65,11 @@ class AimContract(Contract):
     central = True
     store = STORE_REQUESTS
     statement = PrivacyStatement(
-        public="{public}",
-        trust="{trust}{honest}",
         server_sees="the store's choice of each round and noisy marginals; {server}",
         client_sees="that it is asked to deal, once; nothing of the others",
-        cost="a choice epsilon_t^2/8; a marginal 1/(2 sigma_t^2); noise drawn by {noise}. A client enters all that the "
-        "store may release when it deals. The scales of an annealed run are chosen from released values behind a zCDP "
-        "filter",
-        sampler="{sampler}",
+        cost="{cost}; the scales of an annealed run are chosen from released values",
+        trust="{trust} (with a `score` other than l1 also every client, to deal no more rows than it published)",
     )
-    general_words: ClassVar[dict[str, object]] = {
-        "honest": " (with a `score` other than l1 also every client, with its rows)"
-    }
-
-    def words(self) -> dict[str, object]:
-        """Squared scores rest on one more assumption."""
-        honest = "; and every client, to deal no more than the rows that it published"
-        return {"honest": "" if self.options.score == L1.name else honest}
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -134,39 +127,32 @@ class AimContract(Contract):
 
     # The budget, lines 1-2 --------------------------------------------------------------------------------------------
 
-    def first_scales(self, rho: float) -> Scales:
-        """Lines 1-2, for 16 d planned rounds; else an equal division over d one-way marginals and T rounds.
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        """Lines 1-2: an equal division over d one-way marginals and T rounds; else the first of 16 d planned rounds.
 
         Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself (McKenna
         et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well, but it starts
-        at twice the variance. Annealing chooses the later scales from noisy results, so no plan but
-        only the ledger's filter bounds the total.
+        at twice the variance. Annealing chooses the later scales from noisy results, so no plan but only the ledger's
+        filter bounds the total; one last round may have all of the budget.
         """
         d, options = len(self.domain), self.options
+        measuring, choosing = options.measure_fraction * rho, (1.0 - options.measure_fraction) * rho
         if options.rounds is not None:
-            return divide(rho, options.rounds + d, options.rounds, options.measure_fraction)
-        return divide(rho, 16 * d, 16 * d, options.measure_fraction)
+            rounds = options.rounds
+            first = measuring / (rounds + d)
+            marginal = Step(OpenMarginals, first, paid=math.inf, times=rounds)
+            choice = Step(SelectClique, choosing / rounds, paid=math.inf, times=rounds)
+        else:
+            rounds = 16 * d
+            first, says = measuring / rounds, "from the first scales on, as annealing has it"
+            marginal = Step(OpenMarginals, measuring, least=first, paid=math.inf, times=rounds, says=says)
+            choice = Step(SelectClique, choosing, least=choosing / rounds, paid=math.inf, times=rounds, says=says)
+        return [Step(Answers, rho, says="for all that follows"), Step(OpenOneWay, first, arrays=d), choice, marginal]
 
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """Choices and marginals at the first noise and, if the budget is annealed, at that of a last round which has
-        all of the budget: what lies between them reaches no farther."""
-        rho, d = self.budget.mechanism * (1.0 - self.budget.schema_share), len(self.domain)
-        scales = [self.first_scales(rho)]
-        if self.options.rounds is None:
-            r = self.options.measure_fraction
-            scales.append(
-                Scales(
-                    sigma_for_rho(r * self.budget.mechanism), epsilon_for_rho((1.0 - r) * self.budget.mechanism), 1, 1
-                )
-            )
-        yield ForeseenOpening(OpenOneWay.name, d, 2 * sum(self.domain.shape), scales[0].sigma)
-        for one in scales:
-            yield ForeseenOpening(OpenMarginals.name, 1, largest_measured(self), one.sigma)
-            yield ForeseenChoice(SelectClique.name, self.largest_terms(one.sigma, rows), one.epsilon)
-
-    def largest_terms(self, sigma: float, rows: int) -> Terms:
+    def largest_terms(self, part: float, rows: int) -> Terms:
         """Those of the candidates that scores of others cannot reach farther than: of none are both weight and cells
         larger. What the model says of them moves no bound."""
+        sigma = next(step for step in self.steps if step.request is OpenMarginals).sigma / math.sqrt(part)
         every = self.candidates
         order = np.lexsort((-every.weights, -every.cells))
         kept, heaviest = list[int](), 0.0
@@ -180,14 +166,6 @@ class AimContract(Contract):
         cliques, norm, bound = [every.cliques[i] for i in kept], self.options.score, self.bound(float(rows))
         weights, cells = every.weights[kept], every.cells[kept]
         return Terms.of(norm, cliques, nothing, weights, cells, sigma=sigma, size=float(rows), rows=bound)
-
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """All that the store may release, entered once, when a client deals; the store's keepers do the rest."""
-        return Planned(self.budget.mechanism, self.budget.mechanism) if isinstance(request, Answers) else None
-
-    def least_sigma(self, rho: float) -> float | None:
-        """The noise of every marginal if the rounds are fixed, which a party demands; None: its ledger alone limits."""
-        return None if self.options.rounds is None else self.first_scales(rho).sigma
 
 
 class FhAimOptions(AimOptions):

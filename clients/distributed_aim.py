@@ -6,28 +6,35 @@ Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation import Contribution
-from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import PrivacyStatement, gaussian_rho, sigma_for_rho
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Marginals, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
-from fedsyn.selection.scores import Penalty, l1_distances
-from fedsyn.settings import Node
+from fedsyn.mechanism import (
+    Call,
+    ConfigError,
+    Contract,
+    Contribution,
+    Field,
+    Layout,
+    Marginals,
+    Node,
+    OneWay,
+    PrivacyStatement,
+    ProtocolError,
+    SomeCandidates,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+    check_message,
+)
+from fedsyn.selection.scores import Penalty
 from fedsyn.table.counting.reductions import norm
-from fedsyn.wire.envelope import check_message
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, Request, SomeCandidates, SumRequest
 
 #: Floating point may move an encoded value of at most LARGEST by this much before it is rounded. Sums of
 #: millions of cells are exact to 3e-15 of their value, LARGEST times that is 0.05.
@@ -58,44 +65,13 @@ class DistributedAimOptions(Node):
     final_iterations: int = Field(default=50, ge=1)
 
 
-@dataclass(frozen=True)
-class Sigmas:
-    """Noise scales, fixed before the first request.
-
-    Attributes:
-        marginal: standard deviation of every measured marginal, in records.
-        per_sensitivity: standard deviation of a round's scores, in multiples of their L2 sensitivity.
-    """
-
-    marginal: float
-    per_sensitivity: float
-
-    @classmethod
-    def of(cls, rho: float, options: DistributedAimOptions, initial: int, rounds: int) -> Sigmas:
-        """Divides rho (for Gaussian noise mu^2 = 2 rho): a part to k marginals a round and the one-way ones.
-
-        `rounds` are those that one client takes part in: T, or `federation.max_participations`.
-        """
-        measured = rounds * options.top + initial
-        return cls(
-            sigma_for_rho(options.measure_fraction * rho / measured),
-            sigma_for_rho((1.0 - options.measure_fraction) * rho / rounds),
-        )
-
-
 class DistributedAimContract(Contract):
     Options = DistributedAimOptions
     accountant = "gaussian"
     own_sizes = True
     statement = PrivacyStatement(
-        public="{public}",
-        trust="{trust}",
         server_sees="noisy sums of scores and of marginals; {server}",
         client_sees="the current model, the eligible and the selected cliques: functions of released values",
-        cost="one-way marginals (if measured) once and k marginals a round at mu^2 = 1/sigma^2 each; a round's scores, "
-        "one vector, at its L2 sensitivity squared / sigma^2; accounted exactly, as one Gaussian mechanism; noise "
-        "drawn by {noise}",
-        sampler="{sampler}",
     )
 
     @property
@@ -103,39 +79,20 @@ class DistributedAimContract(Contract):
         """Number of marginals measured before the first round: all one-way ones."""
         return len(self.domain)
 
-    def sigmas(self, rho: float) -> Sigmas:
-        """Noise scales for the rounds that one client takes part in."""
-        return Sigmas.of(rho, self.options, self.initial, self.paid(self.options.rounds))
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        """A part for one-way marginals once and k marginals a round, the rest for a round's scores.
 
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals once, scores and k marginals in each round.
-
-        Rounds are those that a client takes part in: T, or m of them.
+        Of the T rounds a row pays for those in which its client takes part.
         """
-        options, rounds, sigmas = self.options, self.paid(self.options.rounds), self.sigmas(self.budget.mechanism)
-        marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
-        if isinstance(request, OneWay):
-            return Planned(self.initial * marginal, self.initial * marginal)
-        if isinstance(request, Scores):
-            return Planned(scores, rounds * scores)
-        if isinstance(request, Marginals):
-            return Planned(options.top * marginal, rounds * options.top * marginal)
-        return None
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """One-way marginals, the scores of one candidate and of all, the k largest marginals."""
-        check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
-        options, d, sigmas = self.options, len(self.domain), self.sigmas(self.budget.mechanism)
-        marginal, scores = gaussian_rho(sigmas.marginal), gaussian_rho(sigmas.per_sensitivity)
-        ones = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
-        yield ForeseenSum.of(OneWay.name, ones, d * marginal)
-        heaviest = int(np.argmax(self.candidates.weights))
-        for eligible in ([heaviest], list(range(len(self.candidates)))):
-            layout = Scores(eligible=eligible).layout(self, ())
-            yield ForeseenSum.of(Scores.name, layout, scores, times=options.rounds, part=1.0 / len(eligible))
-        chosen = Layout(((most_cells(self),),), 1, replaced=COUNTS)
-        part = 1.0 / options.top
-        yield ForeseenSum.of(Marginals.name, chosen, options.top * marginal, times=options.rounds, part=part)
+        options, top, rounds = self.options, self.options.top, self.options.rounds
+        paid, initial = self.paid(rounds), self.initial
+        marginal = options.measure_fraction * rho / (paid * top + initial)
+        scores = (1.0 - options.measure_fraction) * rho / paid
+        return [
+            *([Step(OneWay, marginal, arrays=initial)] if initial else []),
+            Step(Scores, scores, least=scores / len(self.candidates), paid=paid, times=rounds),
+            Step(Marginals, marginal, arrays=top, least=marginal / top, paid=paid, times=rounds),
+        ]
 
     def require_size(self, rows: float) -> None:
         """Scores are real numbers that a client rounds: they have to be exact before."""
@@ -177,6 +134,14 @@ class Scores(SumRequest):
             magnitude=float(ceil(2.0 * contract.options.resolution * largest) + 1),
         )
 
+    @classmethod
+    def largest(cls, contract: DistributedAimContract) -> Iterable[Layout]:
+        """The scores of the heaviest candidate, and of all; the request brings the model."""
+        check_message(8.0 * contract.config.inference.max_cells, "inference.max_cells")
+        heaviest = int(np.argmax(contract.candidates.weights))
+        every = list(range(len(contract.candidates)))
+        return [cls(eligible=eligible).layout(contract, ()) for eligible in ([heaviest], every)]
+
 
 class DistributedAimClient(TableClient):
     """Nothing of a client is seen but its part in a sum: it releases nothing by itself."""
@@ -193,9 +158,7 @@ class DistributedAimClient(TableClient):
             self.contract.require_size(self.size)  # decided by public numbers
         except ConfigError as error:
             raise ProtocolError(str(error)) from None
-        view = self.view(call.arrays)
-        cliques = [self.candidates.cliques[i] for i in eligible]
-        encoded = encode(weights * l1_distances(self.codes, self.domain, cliques, view, self.size), resolution)
+        encoded = encode(weights * self.distances(eligible, call.arrays), resolution)
         return Contribution.of_vector(encoded, call.layout)
 
     @answers(Marginals)

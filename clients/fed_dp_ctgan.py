@@ -12,35 +12,40 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.config import RunConfig
-from fedsyn.errors import ConfigError, ProtocolError
-from fedsyn.privacy import (
-    SAMPLED,
+from fedsyn.mechanism import (
+    Answer,
+    Arrays,
+    AskRequest,
+    Call,
+    ConfigError,
+    Contract,
+    Field,
+    Layout,
+    Node,
+    OneWay,
     PrivacyBudget,
     PrivacyStatement,
+    ProtocolError,
     Release,
+    RunConfig,
+    Step,
+    TableClient,
+    answers,
+    check_message,
     gaussian_rho,
-    sigma_for_rho,
 )
+from fedsyn.privacy import SAMPLED
 from fedsyn.privacy.accountant import RenyiAccountant
 from fedsyn.privacy.renyi import best_order, multiplier_for
-from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
 from fedsyn.protocol.cohorts import rounds_of_one
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
-from fedsyn.settings import Node
 from fedsyn.version import installing
-from fedsyn.wire.envelope import Arrays, check_message
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, Layout, Request
 
 #: A gradient travels in whole steps of its clipping norm divided by this.
 STEPS_OF_CLIP = 2**20
@@ -90,42 +95,26 @@ class CtganOptions(Node):
     order: int | None = Field(default=None, ge=2, le=512)
 
 
-@dataclass(frozen=True)
-class CtganScales:
-    """The noise of a run.
-
-    Attributes:
-        one_way: sigma of the one-way marginals, in records.
-        multiplier: z, noise of a step over its clipping norm.
-    """
-
-    one_way: float
-    multiplier: float
-
-
 class CtganContract(Contract):
     """Equal steps on secret Poisson samples, and one noisy sum of one-way marginals before them."""
 
     Options: ClassVar[type[Node]] = CtganOptions
     accountant = "renyi"
     statement = PrivacyStatement(
-        public="{public}; the sampling rate",
-        trust="{trust}; nobody for the steps, whose samples and noise each client draws",
         server_sees="each client's noisy sum of clipped gradients in every round it takes part in; once the one-way "
         "marginals: {server}",
         client_sees="the discriminator after each round: a function of released values",
-        cost="one-way marginals once, sensitivity 1 each, {one_way_share:g} of the budget, noise drawn by {noise}; per "
-        "round one step of DP-SGD: a Poisson sample with rate {rate:g}, a sum of gradients clipped to L2 norm C = "
-        "{clip:g}, noise z C drawn by each client; {steps} steps are counted for every row. All add up as Rényi DP "
-        "of one order. A row sits at one client, so what other clients release costs it nothing",
-        sampler="{sampler}",
+        cost="{cost}; z C of a step is drawn by each client. A row sits at one client, so what other clients release "
+        "costs it nothing",
+        public="{public}; the sampling rate",
+        trust="{trust}; nobody for the steps, whose samples and noise each client draws",
     )
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
     @property
-    def steps(self) -> int:
-        """That a row is counted in: T, or as many as its client may take part in (`federation.max_participations`)."""
+    def steps_of_a_row(self) -> int:
+        """The steps that a row is counted in: T, or `federation.max_participations`."""
         return self.paid(self.options.rounds)
 
     @classmethod
@@ -150,36 +139,22 @@ class CtganContract(Contract):
     def accountant_of(self, budget: PrivacyBudget) -> RenyiAccountant:
         return RenyiAccountant.of(budget, self.order)
 
-    def scales(self, rho: float) -> CtganScales:
-        """What the budget is divided into.
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        """One sum of one-way marginals, and a row's steps: in rho as ledgers enter them, as if a step took every row.
 
-        Args:
-            rho: that a Gaussian release might cost if it were the only one: α rho is the Rényi divergence to divide.
+        `rho` is what a Gaussian release might cost if it were the only one: α rho is the Rényi divergence to divide.
         """
+        d, options, paid = len(self.domain), self.options, self.steps_of_a_row
+        one_way = Step(OneWay, options.one_way_share * rho / d, arrays=d)
+        says = f"on rows sampled with rate {options.rate:g}, clipped to C = {options.clip:g}; {paid} count for each row"
+        step = Step(Descent, gaussian_rho(self.multiplier(rho)), paid=paid, times=options.rounds, says=says)
+        return [one_way, step]
+
+    def multiplier(self, rho: float) -> float:
+        """z, the noise of a step over its clipping norm, where T steps have what the one-way marginals leave of rho."""
         options = self.options
-        one_way = sigma_for_rho(options.one_way_share * rho / len(self.domain))
-        step = (1.0 - options.one_way_share) * rho * self.order / self.steps
-        return CtganScales(one_way, multiplier_for(step, options.rate, self.order))
-
-    @cached_property
-    def _planned(self) -> CtganScales:
-        return self.scales(self.budget.mechanism)
-
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One sum of one-way marginals and a row's steps, in rho as ledgers enter them: as if a step took every row."""
-        if isinstance(request, Step):
-            once = gaussian_rho(self._planned.multiplier)
-            return Planned(once, self.steps * once)
-        if layout is not None and isinstance(request, OneWay):
-            once = layout.count * gaussian_rho(self._planned.one_way)
-            return Planned(once, once)
-        return None
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """The one-way marginals; a step's gradients are each client's own release."""
-        check_message(8.0 * self.length, "mechanism.hidden")
-        layout = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
-        return [ForeseenSum.of(OneWay.name, layout, layout.count * gaussian_rho(self._planned.one_way))]
+        step = (1.0 - options.one_way_share) * rho * self.order / self.steps_of_a_row
+        return multiplier_for(step, options.rate, self.order)
 
     # The discriminator ------------------------------------------------------------------------------------------------
 
@@ -194,12 +169,8 @@ class CtganContract(Contract):
         """P, its number of parameters."""
         return sum(math.prod(shape) for shape in self.shapes)
 
-    def words(self) -> dict[str, object]:
-        options = self.options
-        return {name: getattr(options, name) for name in ("one_way_share", "rate", "clip")} | {"steps": self.steps}
 
-
-class Step(AskRequest):
+class Descent(AskRequest):
     """One step of DP-SGD for the discriminator that the request brings."""
 
     name = "step"
@@ -208,6 +179,12 @@ class Step(AskRequest):
 
     attribute: int = Field(ge=0, description="whose value is a row's condition")
     multiplier: float = Field(ge=1e-3, le=1e6)
+
+    @classmethod
+    def largest(cls, contract: CtganContract) -> Iterable[Layout]:
+        """Nothing is summed; request and reply have the discriminator's parameters."""
+        check_message(8.0 * contract.length, "mechanism.hidden")
+        return ()
 
     def releases(self, contract: CtganContract) -> tuple[Release, ...]:
         """In steps of the clipping norm: a row that is sampled moves the sum by at most 2^20 of them (`gradient`)."""
@@ -239,8 +216,8 @@ class CtganClient(TableClient):
     Contract = CtganContract
     contract: CtganContract
 
-    @answers(Step)
-    def step(self, call: Call[Step]) -> Answer:
+    @answers(Descent)
+    def step(self, call: Call[Descent]) -> Answer:
         """The noisy sum of clipped gradients over a Poisson sample of this client's rows; (P,) float32.
 
         Sensitivity: a row that is sampled adds its own clipped gradient to the sum and changes no other row's, so it

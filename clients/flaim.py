@@ -6,44 +6,54 @@ The server half is `strategies/flaim.py`. Table 1's two Gaussian baselines stand
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation import Contribution
-from fedsyn.config import RunConfig
-from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ProtocolError
-from fedsyn.inference import Measurement, Model, estimate
 from fedsyn.inference.estimation import estimate_config
-from fedsyn.privacy import (
+from fedsyn.mechanism import (
+    COUNTS,
     EXPONENTIAL,
     GAUSSIAN,
+    Answer,
+    Arrays,
+    AskRequest,
+    Call,
+    CandidateIndices,
+    Clique,
+    Contract,
+    Contribution,
+    Domain,
+    Field,
+    Layout,
+    Measurement,
+    Model,
+    ModelView,
+    Node,
+    OneWay,
+    Positive,
     PrivacyStatement,
+    ProtocolError,
     Release,
-    Scales,
-    exponential_rho,
-    gaussian_rho,
-    sigma_for_rho,
+    RunConfig,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+    check_message,
+    estimate,
+    most_cells,
+    require,
 )
-from fedsyn.privacy.budget import divide
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Answer, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
-from fedsyn.selection.views import ModelView, check_model_size
-from fedsyn.settings import Node
+from fedsyn.selection.views import check_model_size
 from fedsyn.table.counting.distances import flat_layout
 from fedsyn.table.counting.marginals import count
-from fedsyn.wire.envelope import Arrays, check_message
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
 
 # A client fits what a server sent together with its own: within these, no square of a quotient leaves the doubles.
 _LARGEST = 2.0**64
@@ -80,17 +90,11 @@ class FlaimContract(Contract):
     Options: ClassVar[type[Node]] = FlaimOptions
     own_sizes = True
     statement = PrivacyStatement(
-        public="{public}",
-        trust="{trust}",
-        server_sees="each client's {s} choice(s) per round, by the exponential mechanism; {server}",
+        server_sees="each client's choices of each round, by the exponential mechanism; {server}",
         client_sees="the current model, the eligible cliques and all clients' choices of each round, for s > 1 also "
         "all measurements so far: functions of released values",
-        cost="per round and row: {s} choice(s) at epsilon_t^2/8, {s} chosen and {s_less_1} local marginal(s) at "
-        "1/(2 sigma_t^2); {d} one-way marginals at 1/(2 sigma_t^2) {how_often}; noise drawn by {noise}. A row sits at "
-        "one client, so what other clients release costs it nothing",
-        sampler="{sampler}",
+        cost="{cost}. A row sits at one client, so what other clients release costs it nothing",
     )
-    general_words: ClassVar[dict[str, object]] = {"s_less_1": "s - 1", "how_often": "once, or in every round"}
     #: How far one row moves a score, in multiples of w_q: ||M_q(D_k) - n_k p_q||_1 moves by at most 1, n_k being a
     #: public or released number. A penalty that reads the rows again moves it by as much again (Lemma 4.1).
     moves_per_row: ClassVar[float] = 1.0
@@ -105,56 +109,30 @@ class FlaimContract(Contract):
 
     # The plan ---------------------------------------------------------------------------------------------------------
 
-    def first_scales(self, rho: float) -> Scales:
-        """Lemma 4.1, with every local release charged (see `lemma_4_1`), for T or 8 d rounds.
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        """Lemma 4.1 for T rounds; annealed, from its scales for 8 d rounds to the most that they can come to.
 
         Where a client takes part in m of T rounds, it is in m rounds' choices and sums and, at most, in the first
-        round's one-way marginals: m stands for T.
+        round's one-way marginals: m stands for T. Only the budget limits how often a client is asked.
         """
-        d, s, rounds = len(self.domain), self.options.local_rounds, self.options.rounds
-        rounds = 8 * d if rounds is None else self.paid(rounds)
-        often = rounds if self.one_way_every_round else 1
-        return lemma_4_1(rho, rounds, s, d * often, self.options.measure_fraction)
+        options, d, s = self.options, len(self.domain), self.options.local_rounds
+        rounds, times = (8 * d, 16 * d) if options.rounds is None else (self.paid(options.rounds), options.rounds)
+        one_way = d * (rounds if self.one_way_every_round else 1)
+        first = gaussian, choice = lemma_4_1(rho, rounds, s, one_way, options.measure_fraction)
+        if options.rounds is None:
+            gaussian, choice = most_of_one(first, self.per_round, rho, options.measure_fraction)
+        step = partial(Step, paid=math.inf, times=times)
+        return [
+            step(OneWay, gaussian, arrays=d, least=first[0]),
+            step(Select, choice, arrays=s, beside=(s - 1) * gaussian, least=first[1]),
+            step(Measure, gaussian, arrays=None, least=first[0]),
+        ]
 
     @property
     def per_round(self) -> tuple[int, int]:
         """Gaussian releases, and choices, that one row takes part in per round."""
         s = self.options.local_rounds
         return 2 * s - 1 + (len(self.domain) if self.one_way_every_round else 0), s
-
-    @cached_property
-    def _most(self) -> tuple[float, float]:
-        """rho of one Gaussian release, and of one choice, at most."""
-        scales, options = self.first_scales(self.budget.mechanism), self.options
-        if options.rounds is None:
-            return most_of_one(scales, self.per_round, self.budget.mechanism, options.measure_fraction)
-        return gaussian_rho(scales.sigma), exponential_rho(scales.epsilon)
-
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """Fixed rounds: exactly the scales of `first_scales`; annealed ones: the most that annealing can come to."""
-        gaussian, choice = self._most
-        if layout is not None and isinstance(request, OneWay | Measure):
-            return Planned(layout.count * gaussian)
-        s = self.options.local_rounds
-        return Planned(s * choice + (s - 1) * gaussian) if isinstance(request, Select) else None
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """One-way marginals, and the cells that a model can take, each at the least noise of one marginal."""
-        check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
-        options, (gaussian, _) = self.options, self._most
-        d, times = len(self.domain), 16 * len(self.domain) if options.rounds is None else options.rounds
-        first = self.first_scales(self.budget.mechanism).sigma
-        part = min(1.0, gaussian_rho(first) / gaussian)
-        ones = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
-        yield ForeseenSum.of(OneWay.name, ones, d * gaussian, part=part, times=times)
-        count = options.local_rounds + (d if self.one_way_every_round else 0)
-        chosen = Layout(((ones.length + most_cells(self),),), count, replaced=COUNTS)
-        yield ForeseenSum.of(Measure.name, chosen, count * gaussian, part=part, times=times)
-
-    def words(self) -> dict[str, object]:
-        s = self.options.local_rounds
-        how_often = "in every round" if self.one_way_every_round else "once"
-        return {"s": s, "s_less_1": s - 1, "d": len(self.domain), "how_often": how_often}
 
 
 class AugFlaimContract(FlaimContract):
@@ -197,18 +175,16 @@ class Select(AskRequest):
     measured: list[list[str]] = Field(default_factory=list)
     sigmas: list[Scale] = Field(default_factory=list)
 
+    @classmethod
+    def largest(cls, contract: FlaimContract) -> Iterable[Layout]:
+        """Nothing is summed; the request brings the model."""
+        check_message(8.0 * contract.config.inference.max_cells, "inference.max_cells")
+        return ()
+
     def releases(self, contract: FlaimContract) -> tuple[Release, ...]:
         s = contract.options.local_rounds
-        choices = Release(
-            self.name,
-            0,
-            EXPONENTIAL,
-            contract.score_sensitivity(self.eligible),
-            epsilon=self.epsilon,
-            count=s,
-            noise_by="each client",
-            argument="a row sits at one client, whose choices alone depend on it",
-        )
+        argument = "a row sits at one client, whose choices alone depend on it"
+        choices = self.choices(self.epsilon, contract.score_sensitivity(self.eligible), s, argument)
         if s == 1:
             return (choices,)
         local = Release(
@@ -259,6 +235,13 @@ class Measure(SumRequest):
             count=max(1, len(ones) + own),
             argument="a client contributes only to the one-way marginals and to the cliques that it chose",
         )
+
+    @classmethod
+    def largest(cls, contract: FlaimContract) -> Iterable[Layout]:
+        """One-way marginals, and all cells that a model can take."""
+        cells = sum(contract.domain.shape) + most_cells(contract)
+        count = contract.options.local_rounds + (len(contract.domain) if contract.one_way_every_round else 0)
+        return [Layout(((cells,),), count, replaced=COUNTS)]
 
 
 class FlaimClient(TableClient):
@@ -380,21 +363,18 @@ class FlaimRandomContract(FlaimContract):
     accountant = "gaussian"
     own_sizes = False
     statement = PrivacyStatement(
-        public="{public}; the choices, which depend on no row",
-        trust="{trust}",
-        server_sees="each client's {s} choice(s) per round, which depend on no row; {server}",
+        server_sees="each client's choices of each round, which depend on no row; {server}",
         client_sees="the eligible cliques and all clients' choices of each round: functions of released values",
-        cost="per round and row {s} chosen marginal(s), {how_often} {d} one-way marginals, each mu^2 = 1/sigma^2; "
-        "noise drawn by {noise}",
-        sampler="{sampler}",
+        public="{public}; the choices, which depend on no row",
     )
 
-    def first_scales(self, rho: float) -> Scales:
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """All of the budget on the chosen marginals (s in each round of a client) and the one-way ones."""
-        rounds = self.paid(self.options.rounds)
-        often = rounds if self.one_way_every_round else 1
-        count = rounds * self.options.local_rounds + len(self.domain) * often
-        return Scales(sigma_for_rho(rho / count), 1.0, count, 0)
+        options, d = self.options, len(self.domain)
+        rounds = self.paid(options.rounds)
+        each = rho / (rounds * options.local_rounds + d * (rounds if self.one_way_every_round else 1))
+        step = partial(Step, paid=math.inf, times=options.rounds)
+        return [step(OneWay, each, arrays=d), step(Measure, each, arrays=None)]
 
 
 class BlindDraw(AskRequest):
@@ -442,32 +422,12 @@ class FedNaiveBayesOptions(Node):
 class FedNaiveBayesContract(Contract):
     Options = FedNaiveBayesOptions
     accountant = "gaussian"
-    statement = PrivacyStatement(
-        public="{public}",
-        trust="{trust}",
-        server_sees="{server}",
-        client_sees="the names of the requests",
-        cost="per round and row {d} one-way marginals, each mu^2 = 1/sigma^2; noise drawn by {noise}",
-        sampler="{sampler}",
-    )
+    statement = PrivacyStatement(server_sees="{server}", client_sees="the names of the requests")
 
-    def sigma(self, rho: float) -> float:
-        """The noise of every marginal: d of them in each of the rounds that a client takes part in."""
-        return sigma_for_rho(rho / (self.paid(self.options.rounds) * len(self.domain)))
-
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        if layout is None or not isinstance(request, OneWay):
-            return None
-        return Planned(layout.count * gaussian_rho(self.sigma(self.budget.mechanism)))
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """The one-way marginals, in every round."""
-        layout = Layout.of_marginals(self.domain, [(name,) for name in self.domain])
-        rho = layout.count * gaussian_rho(self.sigma(self.budget.mechanism))
-        return [ForeseenSum.of(OneWay.name, layout, rho, times=self.options.rounds)]
-
-    def words(self) -> dict[str, object]:
-        return {"d": len(self.domain)}
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        """Equal noise on every marginal: d of them in each of the rounds that a client takes part in."""
+        d, rounds = len(self.domain), self.options.rounds
+        return [Step(OneWay, rho / (self.paid(rounds) * d), arrays=d, paid=math.inf, times=rounds)]
 
 
 class FedNaiveBayesClient(TableClient):
@@ -476,11 +436,13 @@ class FedNaiveBayesClient(TableClient):
     Contract = FedNaiveBayesContract
 
 
-# Noise scales --------------------------------------------------------------------------------------------------------
+# The plan's parts ----------------------------------------------------------------------------------------------------
 
 
-def lemma_4_1(rho: float, rounds: int, local_rounds: int, one_way: int, measure_fraction: float = 0.9) -> Scales:
-    """FLAIM's sigma_t and epsilon_t (Maddock et al. 2024, Lemma 4.1), corrected for more than one local round.
+def lemma_4_1(
+    rho: float, rounds: int, local_rounds: int, one_way: int, measure_fraction: float = 0.9
+) -> tuple[float, float]:
+    """Return rho of one measurement and of one choice: Lemma 4.1, corrected for more than one local round.
 
     A row sits at one client, so only that client's choices and the sums it joins touch the row: parallel
     composition over clients, no factor for their number. Of a client that is asked in all T rounds these are
@@ -493,7 +455,7 @@ def lemma_4_1(rho: float, rounds: int, local_rounds: int, one_way: int, measure_
       local model after it.
 
     Lemma 4.1 prints s for 2s - 1: the same for s = 1, an UNDER-CHARGE for s > 1, where it leaves the local
-    measurements unpaid.
+    measurements unpaid (Maddock et al. 2024).
 
     Args:
         rho: zCDP budget.
@@ -502,24 +464,25 @@ def lemma_4_1(rho: float, rounds: int, local_rounds: int, one_way: int, measure_
         one_way: one-way marginals that a row takes part in: d if they are measured once, T d if in every round.
         measure_fraction: r, the share of rho for measuring.
     """
-    steps = rounds * local_rounds
-    return divide(rho, rounds * (2 * local_rounds - 1) + one_way, steps, measure_fraction)
+    gaussians, choices = rounds * (2 * local_rounds - 1) + one_way, rounds * local_rounds
+    return measure_fraction * rho / gaussians, (1.0 - measure_fraction) * rho / choices
 
 
-def most_of_one(first: Scales, per_round: tuple[int, int], rho: float, measure_fraction: float) -> tuple[float, float]:
+def most_of_one(
+    first: tuple[float, float], per_round: tuple[int, int], rho: float, measure_fraction: float
+) -> tuple[float, float]:
     """The most that annealing ever spends on one Gaussian release, and on one choice, in zCDP.
 
     A round that is not the last costs less than half of what is left, in the proportions of the first round: a settled
     round quadruples both costs. The last round spends the rest, that share of it on its Gaussian releases, evenly.
 
     Args:
-        first: scales of the first round.
+        first: rho of one Gaussian release, and of one choice, in the first round.
         per_round: Gaussian releases and choices that one row takes part in per round.
         rho: that a run has at most.
         measure_fraction: r, the share of rho for measuring.
     """
-    gaussians, choices = per_round
-    one, choice = gaussian_rho(first.sigma), exponential_rho(first.epsilon)
+    (gaussians, choices), (one, choice) = per_round, first
     half = 0.5 * rho / (gaussians * one + choices * choice)  # how often the first round fits into half of the budget
     return (
         max(one, half * one, measure_fraction * rho / gaussians),

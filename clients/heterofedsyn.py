@@ -6,19 +6,14 @@ Li et al. 2026, "HeteroFedSyn", Algorithm 1. The server half is `strategies/hete
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation import Contribution
-from fedsyn.plugins.clients.privsyn import PairClient, PairContract, PairOptions
-from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import answers
+from fedsyn.mechanism import COUNTS, TWICE, Call, Contribution, Field, Layout, Node, answers
+from fedsyn.plugins.clients.privsyn import PairClient, PairContract, PairOptions, PairScores
 from fedsyn.selection.indif import Projection
-from fedsyn.settings import Node
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, PairIndices, SumRequest
 
 
 class FedPairOptions(PairOptions):
@@ -48,14 +43,12 @@ class AdaFedPairOptions(FedPairOptions):
     every: int | None = Field(default=None, ge=1)
 
 
-class Projections(SumRequest):
+class Projections(PairScores):
     """Algorithm 1, lines 2 and 4: the projection of some pairs' exact marginals, k integers each, as ONE vector."""
 
     name = "project"
     leaves = "random projections of its two-way marginals, in a sum"
     costs = "one vector; one row adds one row of each pair's public matrix: mu^2 = S^2/sigma^2"
-
-    pairs: PairIndices
 
     def layout(self, contract: FedPairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """Sensitivity: `Projection.sensitivity`."""
@@ -72,8 +65,10 @@ class Projections(SumRequest):
 class FedPairContract(PairContract):
     Options: ClassVar[type[Node]] = FedPairOptions
     scoring = Projections
-    scores = "projections of all pairs, "
-    general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for projections and pairs"}
+    statement = replace(
+        PairContract.statement,
+        server_sees="noisy sums: one-way marginals, projections of all pairs, the selected pairs; {server}",
+    )
 
     @property
     def projection(self) -> Projection:

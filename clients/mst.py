@@ -14,27 +14,37 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 from scipy.cluster.hierarchy import DisjointSet
 
-from fedsyn.aggregation import Contribution
-from fedsyn.domain import Clique
-from fedsyn.errors import ProtocolError
 from fedsyn.inference.capacity import Capacity
-from fedsyn.privacy import EXPONENTIAL, PrivacyStatement, Release
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import Answer, Marginals, OneWay, TableClient, answers
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
+from fedsyn.mechanism import (
+    COUNTS,
+    Answer,
+    AskRequest,
+    Call,
+    Clique,
+    Contract,
+    Contribution,
+    Field,
+    Layout,
+    Marginals,
+    Node,
+    OneWay,
+    Positive,
+    PrivacyStatement,
+    ProtocolError,
+    Release,
+    SomeCandidates,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+    check_message,
+)
 from fedsyn.selection.coarse import Coarse
-from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.sketches import Sketcher, make_sketcher
-from fedsyn.settings import Node
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.workload import all_kway
-from fedsyn.wire.envelope import check_message
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AskRequest, Layout, Positive, Request, SomeCandidates, SumRequest
 
 #: Most entries of a sketch whose width follows from the noise on it.
 MOST_WIDTH = 64
@@ -50,17 +60,9 @@ class MstContract(Contract):
     Options: ClassVar[type[Node]] = MstOptions
     central = True
     statement = PrivacyStatement(
-        public="{public}",
-        trust="{trust}",
         server_sees="the pairs of a spanning tree, each by the exponential mechanism; {server}",
         client_sees="the model of the one-way marginals: a function of released values",
-        cost="a third of rho for each of: {d} one-way marginals at 1/(2 sigma^2); {k} choices of a pair at "
-        "epsilon^2/8; {k} chosen pairs at 1/(2 sigma^2); noise drawn by {noise}",
-        sampler="{sampler}",
     )
-
-    def words(self) -> dict[str, object]:
-        return {"d": len(self.domain), "k": self.tree_size}
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -88,21 +90,14 @@ class MstContract(Contract):
         """rho of each of the three parts; all of it where there are no pairs."""
         return rho / 3.0 if self.edges else rho
 
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        third = self.third(self.budget.mechanism)
-        return Planned(third, third) if isinstance(request, OneWay | Tree | Marginals) else None
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """One-way marginals, and one pair of the tree, or all of them."""
-        check_message(8.0 * self.config.inference.max_cells, "inference.max_cells")
-        third, ones = (
-            self.third(self.budget.mechanism),
-            Layout.of_marginals(self.domain, [(name,) for name in self.domain]),
-        )
-        yield ForeseenSum.of(OneWay.name, ones, third, times=2)
-        if self.edges:
-            pairs = Layout(((most_cells(self),),), 1, replaced=COUNTS)
-            yield ForeseenSum.of(Marginals.name, pairs, third, part=1.0 / self.tree_size)
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        """A third each for the one-way marginals, the choices of a tree, and its pairs."""
+        third, d, k = self.third(rho), len(self.domain), self.tree_size
+        one_way = Step(OneWay, third / d, arrays=d)
+        if not k:
+            return [one_way]
+        pairs = Step(Marginals, third, least=third / k, says=f"for all of at most {k} pairs")
+        return [one_way, Step(Tree, third / k, arrays=k), pairs]
 
 
 class FedMstOptions(Node):
@@ -123,30 +118,19 @@ class FedMstContract(MstContract):
     accountant = "gaussian"
     central = False
     statement = PrivacyStatement(
-        public="{public}",
-        trust="{trust}",
         server_sees="noisy sums of one-way marginals, sketches of all pairs, pairs of a tree in groups; {server}",
         client_sees="groups of neighbouring values and the pairs of the tree: functions of released values",
-        cost="a third of mu^2 for each of: {d} one-way marginals at 1/sigma^2; one vector of sketches at S^2/sigma^2, "
-        "with S^2 the number of pairs; at most {k} pairs in groups at 1/sigma^2, or the one-way marginals again; "
-        "accounted exactly, as one Gaussian mechanism; noise drawn by {noise}",
-        sampler="{sampler}",
     )
 
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """A third each; the one-way marginals twice, where no pair is worth measuring."""
-        third = self.third(self.budget.mechanism)
-        if isinstance(request, OneWay):
-            return Planned(third, 2.0 * third if self.edges else third)
-        return Planned(third, third) if isinstance(request, PairSketches | CoarsePairs) else None
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """Also the sketches of all pairs."""
-        yield from super().foreseen(rows)
-        if self.edges:
-            most = len(self.pairs) * (self.options.width or MOST_WIDTH)
-            layout = Layout.of_vector(most, math.sqrt(len(self.pairs)), replaced=COUNTS)
-            yield ForeseenSum.of(PairSketches.name, layout, self.third(self.budget.mechanism))
+        third, d, k = self.third(rho), len(self.domain), self.tree_size
+        one_way = Step(OneWay, third / d, arrays=d)
+        if not k:
+            return [one_way]
+        pairs = Step(CoarsePairs, third, least=third / k, says=f"for all of at most {k} pairs")
+        again = replace(one_way, says="again, where no pair is worth measuring")
+        return [one_way, Step(PairSketches, third), pairs, again]
 
     def sketcher(self, width: int, packed: npt.NDArray[Any]) -> Sketcher:
         """Coarse marginals of all pairs, of at most `width` cells each, the same on server and clients.
@@ -171,14 +155,16 @@ class Tree(AskRequest):
 
     epsilon: Positive
 
+    @classmethod
+    def largest(cls, contract: MstContract) -> Iterable[Layout]:
+        """Nothing is summed; the request brings the model."""
+        check_message(8.0 * contract.config.inference.max_cells, "inference.max_cells")
+        return ()
+
     def releases(self, contract: MstContract) -> tuple[Release, ...]:
         if not contract.edges:
             raise ProtocolError("the table has one column, so it has no pairs to choose from")
-        return (
-            Release(
-                self.name, 0, EXPONENTIAL, 1.0, epsilon=self.epsilon, count=contract.tree_size, noise_by="each client"
-            ),
-        )
+        return (self.choices(self.epsilon, count=contract.tree_size),)
 
 
 class PairSketches(SumRequest):
@@ -199,6 +185,11 @@ class PairSketches(SumRequest):
         """One row is in one cell of each coarse marginal, whatever the groups: the vector moves by sqrt(m) in L2."""
         sketcher = self.sketcher(contract, arrays)
         return Layout.of_vector(sketcher.length, sketcher.sensitivity, replaced=COUNTS)
+
+    @classmethod
+    def largest(cls, contract: FedMstContract) -> Iterable[Layout]:
+        most = len(contract.pairs) * (contract.options.width or MOST_WIDTH)
+        return [Layout.of_vector(most, math.sqrt(len(contract.pairs)), replaced=COUNTS)]
 
 
 class CoarsePairs(SumRequest):
@@ -222,6 +213,10 @@ class CoarsePairs(SumRequest):
         shapes = self.coarse(contract, arrays).shapes
         return Layout(shapes, len(shapes), replaced=COUNTS)
 
+    @classmethod
+    def largest(cls, contract: FedMstContract) -> Iterable[Layout]:
+        return Marginals.largest(contract)
+
 
 # Clients -------------------------------------------------------------------------------------------------------------
 
@@ -241,12 +236,11 @@ class MstClient(TableClient):
         by at most 1. Which pairs are eligible follows from the choices before, which are released.
         """
         contract = self.contract
-        (release,) = call.request.releases(contract)
-        scores = l1_distances(self.codes, self.domain, contract.pairs, self.view(call.arrays), self.size)
+        scores = self.distances(contract.edges, call.arrays)
         forest, chosen = DisjointSet(self.domain), []
-        for _ in range(release.count):
+        for _ in range(contract.tree_size):
             open_ = [j for j, pair in enumerate(contract.pairs) if not forest.connected(*pair)]
-            best = self.ledger.exponential(scores[open_], replace(release, round=call.round, count=1), call.source)
+            best = self.choose(scores[open_], call)
             forest.merge(*contract.pairs[open_[best]])
             chosen.append(contract.edges[open_[best]])
         return [], {"tree": chosen}

@@ -8,29 +8,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from fedsyn.aggregation import Contribution
-from fedsyn.domain import Clique
-from fedsyn.errors import ProtocolError
 from fedsyn.inference import Hierarchy
-from fedsyn.privacy import PrivacyStatement
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import TableClient, answers
-from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned
+from fedsyn.mechanism import (
+    COUNTS,
+    Call,
+    Clique,
+    Contract,
+    Contribution,
+    Field,
+    Layout,
+    Node,
+    PairIndices,
+    PrivacyStatement,
+    ProtocolError,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+)
 from fedsyn.selection.indif import INDIF_SENSITIVITY, INDIF_UNIT, all_pairs, indif
 from fedsyn.selection.scores import Penalty
-from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, PairIndices, Request, SumRequest
 
 #: Of a weight, so that a weighted count stays far below 2^53.
 LARGEST_WEIGHT = 1 << 16
@@ -72,29 +77,23 @@ class PairOptions(Node):
         return self
 
 
-@dataclass(frozen=True)
-class PairBudget:
-    """rho of each kind of release, fixed before the first request (Algorithm 5 of HeteroFedSyn).
+class PairScores(SumRequest):
+    """What the dependency scores of some pairs are made of."""
 
-    Attributes:
-        one_way: for the one-way marginals; everything where there are no pairs.
-        scores: for the dependency scores.
-        pairs: for all selected pairs together.
-    """
+    pairs: PairIndices
 
-    one_way: float
-    scores: float
-    pairs: float
+    @classmethod
+    def largest(cls, contract: PairContract) -> Iterable[Layout]:
+        """The scores of one pair, and of all."""
+        return [cls(pairs=list(some)).layout(contract, ()) for some in (contract.measurable[:1], contract.measurable)]
 
 
-class InDifs(SumRequest):
+class InDifs(PairScores):
     """InDif of some pairs, times a public integer and rounded (Zhang et al. 2021, Section 4.1)."""
 
     name = "indif"
     leaves = "its dependency scores, rounded, in a sum"
     costs = "one vector of L2 sensitivity S = 4 sqrt(m) for m pairs: mu^2 = S^2/sigma^2"
-
-    pairs: PairIndices
 
     def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """One row moves a score by at most 4 records, so its multiple by at most the integer 4 times the unit.
@@ -117,18 +116,11 @@ class PairContract(Contract):
     Options: ClassVar[type[Node]] = PairOptions
     accountant = "gaussian"
     statement = PrivacyStatement(
-        public="{public}",
-        trust="{trust}",
-        server_sees="noisy sums: one-way marginals, {scores}the selected pairs; {server}",
+        server_sees="noisy sums: one-way marginals, InDif of every pair, the selected pairs; {server}",
         client_sees="which pairs were selected, a function of released values",
-        cost="one Gaussian mechanism in all; shares of mu^2: {one_way_share:g} for the one-way marginals, the rest "
-        "{rest}, or for the one-way marginals again where no pair is selected; noise drawn by {noise}",
-        sampler="{sampler}",
     )
-    #: The request for what the dependency scores are made of, and what that is, for the statement.
-    scoring: ClassVar[type[Any]] = InDifs
-    scores = "InDif of every pair, "
-    general_words: ClassVar[dict[str, object]] = {"scores": scores, "rest": "for scores and pairs"}
+    #: The request for what the dependency scores are made of.
+    scoring: ClassVar[type[PairScores]] = InDifs
 
     @cached_property
     def pairs(self) -> tuple[Clique, ...]:
@@ -141,24 +133,21 @@ class PairContract(Contract):
         most = self.config.inference.max_cells
         return tuple(i for i, q in enumerate(self.pairs) if self.domain.size(q) <= most)
 
-    def budget(self, rho: float) -> PairBudget:
-        """Divides rho before the first request."""
-        if not self.measurable:
-            return PairBudget(rho, 0.0, 0.0)
-        one_way, scores = self.options.one_way_share, self.options.score_share
-        return PairBudget(rho * one_way, scores * rho, (1.0 - one_way - scores) * rho)
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        """Shares of the budget (Algorithm 5 of HeteroFedSyn); all for the one-way marginals where there are no pairs.
 
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """Shares of the budget, each in one sum or more; the pairs' also for the one-way marginals, where none is
-        selected."""
-        budget = self.budget(self.budget.mechanism)
-        if isinstance(request, Resolutions):
-            return Planned(max(budget.one_way, budget.pairs), budget.one_way + budget.pairs)
-        if isinstance(request, WeightedPairs):
-            return Planned(budget.pairs, budget.pairs)
-        if isinstance(request, self.scoring):
-            return Planned(budget.scores, budget.scores)
-        return None
+        However many pairs are selected, and in how many sums, they have their share together.
+        """
+        if not self.measurable:
+            return [Step(Resolutions, rho)]
+        one_way, scores = self.options.one_way_share, self.options.score_share
+        pairs, most = (1.0 - one_way - scores) * rho, len(self.measurable) + 1  # AdaFedPrivSyn asks one by one
+        return [
+            Step(Resolutions, one_way * rho),
+            Step(self.scoring, scores * rho),
+            Step(WeightedPairs, pairs, least=pairs / most, times=most),
+            Step(Resolutions, pairs, says="again, where no pair is selected"),
+        ]
 
     def hierarchies(self) -> dict[str, Hierarchy]:
         """What is measured of each attribute; the integer weights divide the budget so that noise is least in sum."""
@@ -168,34 +157,6 @@ class PairContract(Contract):
             return trees
         # A share w of the budget gives noise / sqrt(w): w as noise^(2/3) minimises the sum.
         return {name: tree.scaled(8.0 * tree.noise ** (1 / 3) / tree.sensitivity) for name, tree in trees.items()}
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """The one-way marginals; the scores of one pair and of all; pairs of the largest weight, or of the smallest.
-
-        However many pairs are selected, no more are asked for than `MOST_CELLS` cells (`PairSynthesis.fitting`).
-        """
-        ones = Resolutions(resolutions=[Resolution.of(tree) for tree in self.hierarchies().values()])
-        layout, budget = ones.layout(self, ()), self.budget(self.budget.mechanism)
-        rho = max(budget.one_way, budget.pairs)
-        least = min(share for share in (budget.one_way, budget.pairs) if share > 0.0)
-        yield ForeseenSum.of(Resolutions.name, layout, rho, times=2, part=least / rho)
-        if not self.measurable:
-            return
-        yield from self._foreseen_scores(budget.scores)
-        cells = min(sum(self.domain.size(self.pairs[i]) for i in self.measurable), MOST_CELLS)
-        for weight in (1.0, float(LARGEST_WEIGHT)):
-            layout = Layout.of_vector(cells, weight, magnitude=weight, replaced=COUNTS)
-            part = 1.0 / (len(self.measurable) + 1)  # of AdaFedPrivSyn, which asks for one after the other
-            yield ForeseenSum.of(WeightedPairs.name, layout, budget.pairs, times=len(self.measurable) + 1, part=part)
-
-    def _foreseen_scores(self, rho: float) -> Iterable[Foreseen]:
-        for some in (self.measurable[:1], self.measurable):
-            scores = self.scoring(pairs=list(some))
-            yield ForeseenSum.of(scores.name, scores.layout(self, ()), rho)
-
-    def words(self) -> dict[str, object]:
-        rest = f"{self.options.score_share:g} for the scores and else for the pairs"
-        return {"scores": self.scores, "one_way_share": self.options.one_way_share, "rest": rest}
 
 
 class PrivSynContract(PairContract):
@@ -250,6 +211,10 @@ class Resolutions(SumRequest):
             replaced=COUNTS,
         )
 
+    @classmethod
+    def largest(cls, contract: PairContract) -> Iterable[Layout]:
+        return [cls(resolutions=[Resolution.of(tree) for tree in contract.hierarchies().values()]).layout(contract, ())]
+
 
 class WeightedPairs(SumRequest):
     """The marginals of some pairs, each times a public integer weight, as ONE vector."""
@@ -274,6 +239,16 @@ class WeightedPairs(SumRequest):
             magnitude=float(max(self.weights)),
             replaced=COUNTS,
         )
+
+    @classmethod
+    def largest(cls, contract: PairContract) -> Iterable[Layout]:
+        """Pairs of the smallest weight, or of the largest.
+
+        However many are selected, no more are asked for than `MOST_CELLS` cells (`PairSynthesis.fitting`).
+        """
+        cells = min(sum(contract.domain.size(contract.pairs[i]) for i in contract.measurable), MOST_CELLS)
+        weights = (1.0, float(LARGEST_WEIGHT))
+        return [Layout.of_vector(cells, weight, magnitude=weight, replaced=COUNTS) for weight in weights]
 
 
 # Clients -------------------------------------------------------------------------------------------------------------

@@ -7,49 +7,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import fsum, prod, sqrt
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
-from fedsyn.aggregation import Contribution
-from fedsyn.config import InferenceNode, RunConfig
-from fedsyn.domain import Clique, Domain
-from fedsyn.errors import ConfigError, ProtocolError
+from fedsyn.config import InferenceNode
 from fedsyn.inference.capacity import Capacity
-from fedsyn.privacy import PrivacyStatement, gaussian_rho, sigma_for_rho
-from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.protocol.client import OneWay, TableClient, answers
-from fedsyn.protocol.common import Marginals
-from fedsyn.protocol.contract import Contract, require
-from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, largest_measured, most_cells
+from fedsyn.mechanism import (
+    COUNTS,
+    TWICE,
+    AnyCandidates,
+    Arrays,
+    Call,
+    CandidateIndices,
+    Clique,
+    ConfigError,
+    Contract,
+    Contribution,
+    Domain,
+    Field,
+    Layout,
+    Node,
+    OneWay,
+    PrivacyStatement,
+    ProtocolError,
+    RunConfig,
+    SomeCandidates,
+    Step,
+    SumRequest,
+    TableClient,
+    answers,
+    largest_measured,
+    most_cells,
+    require,
+)
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.groups import grouping_of, has_order, pack_grouping
 from fedsyn.selection.rows import ARRANGING, arranging_share, shows_nothing
 from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
-from fedsyn.settings import Node
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.residuals import cost, dimensions, times_cells
-from fedsyn.wire.envelope import Arrays
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import AnyCandidates, CandidateIndices, Layout, Request, SomeCandidates, SumRequest
 
-#: What is summed, for the statement.
-SUMS = (
-    "once, one vector of {d} one-way marginals, and {looks} of sketches, each at mu^2 = S^2/sigma^2, with S^2 the sum "
-    "of their squared sensitivities; in each of {m} rounds one vector of what chosen marginals have beyond their "
-    "one-way parts, at S^2/sigma^2 likewise"
-)
-#: The same where each client takes part in some rounds only.
-SUMS_OF_COHORTS = (
-    "in the first round {d} one-way marginals at mu^2 = 1/sigma^2 each and one vector of sketches at S^2/sigma^2, with "
-    "S^2 the sum of their squared sensitivities; in any other one vector of {d} one-way and the chosen marginals with "
-    "weights c, at (sum of c^2)/sigma^2"
-)
 #: Largest of the integer weights by which one request gives its marginals different noise.
 FINEST = 16
 Weight = Annotated[int, Field(strict=True, ge=1, le=FINEST)]
@@ -86,34 +88,6 @@ class SketchAimOptions(Node):
         return self
 
 
-@dataclass(frozen=True)
-class SketchScales:
-    """How the budget is divided before the first request.
-
-    Attributes:
-        one_way: standard deviation of the noise on the first one-way marginals, in multiples of their joint L2
-            sensitivity.
-        per_sensitivity: of the sketches, likewise.
-        planned: mu^2 that is left for the rounds.
-        arranging: of the first sketches, which put values in an order, as `per_sensitivity`.
-    """
-
-    one_way: float
-    per_sensitivity: float
-    planned: float
-    arranging: float = math.inf
-
-    @classmethod
-    def of(cls, mu2: float, options: SketchAimOptions, choice: bool = True, arranging: float = 0.0) -> SketchScales:
-        """Where there is nothing to choose from, the one-way marginals get all of mu^2; `arranging`: a share of it."""
-        if not choice:
-            return cls(1.0 / sqrt(mu2), math.inf, 0.0)
-        left = 1.0 - options.one_way_share - options.sketch_share - arranging
-        first = 1.0 / sqrt(arranging * mu2) if arranging else math.inf
-        one_way, sketches = 1.0 / sqrt(options.one_way_share * mu2), 1.0 / sqrt(options.sketch_share * mu2)
-        return cls(one_way, sketches, left * mu2, first)
-
-
 @lru_cache(maxsize=4)
 def _taken_alone(domain: Domain, max_cells: int, max_pass: float, cliques: tuple[Clique, ...]) -> list[int]:
     """Which cliques a model can take by themselves; not those of an attribute of one value."""
@@ -143,58 +117,6 @@ def residual_weights(budgets: Sequence[float], shapes: Sequence[tuple[int, ...]]
     return weights, sqrt(squared / sum(budgets)) * (1.0 + 1e-13)
 
 
-@dataclass(frozen=True)
-class CohortBudget:
-    """The noise of each sum, where a client takes part in at most m rounds.
-
-    A row of a client that takes part in j <= m rounds pays for j of them, each of which costs at most 1/m of the
-    budget: in the first round half of that for the d one-way marginals and half for ONE vector of sketches; in any
-    other the whole, for ONE vector of one-way and chosen marginals. Every sum adds Gaussian noise, and which of them a
-    client is in depends on no row, so what concerns its rows is one Gaussian mechanism with mu^2 = the sum of
-    Delta^2/sigma^2 over those rounds, however cliques and weights followed from what was released before (Smith &
-    Thakurta 2022). Other cohorts' releases do not depend on the row at all.
-
-    Attributes:
-        each: zCDP of one round, for one row.
-        attributes: d.
-        most: m.
-    """
-
-    each: float
-    attributes: int
-    most: int
-
-    @classmethod
-    def of(cls, rho: float, attributes: int, most: int) -> CohortBudget:
-        return cls(rho / most, attributes, most)
-
-    @property
-    def first_one_way(self) -> float:
-        """Standard deviation of the one-way marginals of the first round, in records."""
-        return sigma_for_rho(0.5 * self.each / self.attributes)
-
-    @property
-    def per_sensitivity(self) -> float:
-        """Standard deviation of the sketches, in multiples of their joint L2 sensitivity."""
-        return sigma_for_rho(0.5 * self.each)
-
-    def later(self, sensitivity: float) -> float:
-        """Standard deviation of a later cohort's vector of that L2 sensitivity."""
-        return sigma_for_rho(self.each, sensitivity)
-
-    def planned(self, name: str, layout: Layout | None) -> Planned | None:
-        """The most that each of the mechanism's requests may cost a row: in one round, and in all m."""
-        if layout is None:
-            return None
-        once = {
-            Marginals.name: 0.0,  # of the other schedule
-            "one-way": self.attributes * gaussian_rho(self.first_one_way),
-            "sketch": gaussian_rho(self.per_sensitivity),
-            MeasureAll.name: self.each,
-        }.get(name)
-        return None if once is None else Planned(once, self.most * once)
-
-
 class SketchAimContract(Contract):
     Options = SketchAimOptions
     accountant = "gaussian"
@@ -205,88 +127,56 @@ class SketchAimContract(Contract):
         trust="{trust}",
         server_sees="noisy sums of one-way marginals, sketches and chosen marginals; {server}",
         client_sees="groups of neighbouring values, the chosen cliques and their weights: functions of released values",
-        cost="{sums}, chosen from released values behind a filter that adds up mu^2: exactly one Gaussian mechanism; "
-        "noise drawn by {noise}",
-        sampler="{sampler}",
+        cost="{cost}; what rounds measure, and how, is chosen from released values behind a filter that adds up mu^2",
     )
 
-    general_words: ClassVar[dict[str, object]] = {"sums": SUMS.format(d="`d`", m="`m`", looks="one or two")}
+    # The plan ---------------------------------------------------------------------------------------------------------
 
-    def words(self) -> dict[str, object]:
-        sums = SUMS if self.config.federation.max_participations is None else SUMS_OF_COHORTS
-        looks = "one or two" if self.unordered else "one"
-        return {"sums": sums.format(d=len(self.domain), m=self.options.rounds, looks=looks)}
+    def plan(self, rho: float, rows: float = math.inf) -> Iterable[Step]:
+        """One-way marginals and sketches once, at their shares; all rounds together what is left.
 
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """One-way marginals and sketches once at their shares; all rounds together what is left.
-
-        Sketches that put values in an order come before the others, at no more than `ARRANGING`.
-
-        One-way marginals that are asked for alone may have everything: nothing is left to ask with after that.
+        One-way marginals that are asked for alone may have everything: nothing is left to ask with after that. Sketches
+        that put values in an order come before the others, and take at most `ARRANGING` from the rounds.
         """
+        options = self.options
         if self.config.federation.max_participations is not None:
-            return self.budget_of_cohorts(self.budget.mechanism).planned(request.name, layout)
-        options = self.options
-        scales = SketchScales.of(2.0 * self.budget.mechanism, options, bool(self.sketchable))
-        if isinstance(request, FirstLook) and request.alone:
-            return Planned(self.budget.mechanism, self.budget.mechanism)
-        if isinstance(request, OneWay):
-            return Planned(gaussian_rho(scales.one_way), gaussian_rho(scales.one_way))
-        if not isinstance(request, Sketches | Residuals):
-            return Planned(0.0) if isinstance(request, MeasureAll) else None
+            return self._plan_of_cohorts(rho)
+        alone = Step(FirstLook, rho, where={"alone": True}, says="where sketches would show nothing")
         if not self.sketchable:
-            return Planned(0.0)
-        if isinstance(request, Arrangement):
-            most = ARRANGING * self.budget.mechanism if self.unordered else 0.0
-            return Planned(most, most)
-        if isinstance(request, Sketches):
-            return Planned(gaussian_rho(scales.per_sensitivity), gaussian_rho(scales.per_sensitivity))
-        return Planned(scales.planned / 2.0, scales.planned / 2.0)
+            return [Step(FirstLook, rho, where={"alone": False}), alone]
+        one_way = Step(FirstLook, options.one_way_share * rho, where={"alone": False})
+        if self.below_noise_level(self.sketchable, rows):
+            return [one_way, alone]
+        steps = [one_way, alone, Step(Sketches, options.sketch_share * rho)]
+        arranging = self.arranging_share(rows)  # of fewer rows it is larger, or nothing
+        if arranging or (self.unordered and rows == math.inf):
+            steps.append(Step(Arrangement, ARRANGING * rho, least=arranging * rho or None, says="out of the rounds'"))
+        rounds, left = options.rounds, self.rho_of_rounds(rho)
+        return [*steps, Step(self.measuring, left, least=left * _SMALLEST_ROUND / rounds, times=rounds)]
 
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """First look, sketches of all that may be sketched, and in the rounds as many cells as a model can take.
+    def rho_of_rounds(self, rho: float, arranging: float = 0.0) -> float:
+        """Return what all rounds have, when a share of the budget went into an order for values without one."""
+        options: SketchAimOptions = self.options
+        return (1.0 - options.one_way_share - options.sketch_share - arranging) * rho
 
-        A residual's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
-        its own cells more (`residual_weights`); a row moves the vector by half of that at least.
+    def _plan_of_cohorts(self, rho: float) -> Iterable[Step]:
+        """The plan where a client takes part in at most m rounds.
+
+        A row of a client that takes part in j <= m rounds pays for j of them, each of which costs at most 1/m of the
+        budget: in the first round half of that for the d one-way marginals and half for ONE vector of sketches; in any
+        other the whole, for ONE vector of one-way and chosen marginals. Every sum adds Gaussian noise, and which of
+        them a client is in depends on no row, so what concerns its rows is one Gaussian mechanism with mu^2 = the sum
+        of Delta^2/sigma^2 over those rounds, however cliques and weights followed from what was released before (Smith
+        & Thakurta 2022). Other cohorts' releases do not depend on the row at all.
         """
-        options = self.options
-        scales = SketchScales.of(2.0 * self.budget.mechanism, options, bool(self.sketchable))
-        cohorts = self.config.federation.max_participations is not None
-        budget = self.budget_of_cohorts(self.budget.mechanism)
-        first = FirstLook(alone=False).layout(self, ())
-        once = self.planned(FirstLook(alone=False), first)
-        assert once is not None
-        yield ForeseenSum.of(
-            OneWay.name, first, self.budget.mechanism, part=min(1.0, once.once / self.budget.mechanism)
-        )
-        if cohorts:
-            if self.sketchable:
-                yield from self._foreseen_sketches(Sketches, self.sketchable, gaussian_rho(budget.per_sensitivity))
-            yield self._weighed_of_all(budget.each, options.rounds)
-            return
-        if not self.sketchable or self.below_noise_level(self.sketchable, rows):
-            return
-        if share := self.arranging_share(rows):  # of fewer rows it is larger
-            pairs, part = self.arranged(self.sketchable), share / ARRANGING
-            yield from self._foreseen_sketches(Arrangement, pairs, ARRANGING * self.budget.mechanism, part)
-        yield from self._foreseen_sketches(Sketches, self.sketchable, gaussian_rho(scales.per_sensitivity))
-        yield from self._foreseen_rounds(scales.planned / 2.0, options.rounds, _SMALLEST_ROUND / options.rounds)
-
-    def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
-        for cells in (2, largest_measured(self)):
-            most = (FINEST + 0.5) * cells
-            if most > LARGEST_MULTIPLE:
-                raise ConfigError(
-                    f"a marginal of {cells:,} cells is too large to be measured without its parts: lower "
-                    f"inference.max_cells; allowed: {int(LARGEST_MULTIPLE / (FINEST + 0.5)):,} or less"
-                )
-            layout = Layout.of_vector(
-                2 * most_cells(self),
-                most / 2.0,
-                signed=True,
-                magnitude=most,
-            )
-            yield ForeseenSum.of(Residuals.name, layout, rho, times=times, part=part)
+        rounds, d = self.options.rounds, len(self.domain)
+        most = self.paid(rounds)
+        each = rho / most
+        cells = sum(self.domain.shape) + most_cells(self)
+        first = [Step(FirstLook, 0.5 * each / d, arrays=d, paid=most, times=rounds)]
+        if self.sketchable:
+            first.append(Step(Sketches, 0.5 * each, paid=most, times=rounds))
+        return [*first, Step(MeasureAll, each, least=each / (d + cells), paid=most, times=rounds)]
 
     def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
         """Whether sketches of these candidates show nothing at this size: then only the first look is asked for."""
@@ -294,27 +184,6 @@ class SketchAimContract(Contract):
             return False
         sizes = [len(self.candidates.cliques[i]) for i in which]
         return shows_nothing(2.0 * self.budget.mechanism * self.options.sketch_share, sizes.count(min(sizes)), rows)
-
-    def _foreseen_sketches(
-        self, kind: type[Sketches], which: list[int], rho: float, part: float = 1.0
-    ) -> Iterable[Foreseen]:
-        cliques = [self.candidates.cliques[i] for i in which]
-        even = {name: np.ones(size) for name, size in zip(self.domain, self.domain.shape, strict=True)}
-        request = kind(cliques=which, width=self.options.width)
-        layout = request.layout(self, self.groups(cliques, request.width, even))
-        yield ForeseenSum.of(kind.name, layout, rho, part=part)
-        # Of one clique alone, whose values are as large and whose noise is smallest.
-        alone = Layout.of_vector(layout.length, 0.25 * layout.magnitude, signed=True, magnitude=layout.magnitude)
-        yield ForeseenSum.of(kind.name, alone, rho, part=part)
-
-    def _weighed_of_all(self, rho: float, times: int) -> ForeseenSum:
-        cells = sum(self.domain.shape) + most_cells(self)
-        layout = Layout.of_vector(cells, float(FINEST), magnitude=float(FINEST), replaced=COUNTS)
-        return ForeseenSum.of(MeasureAll.name, layout, rho, times=times, part=1.0 / (len(self.domain) + cells))
-
-    def budget_of_cohorts(self, rho: float) -> CohortBudget:
-        """How rho is divided where clients take part in some rounds only."""
-        return CohortBudget.of(rho, len(self.domain), self.paid(self.options.rounds))
 
     @classmethod
     def check(cls, config: RunConfig) -> None:
@@ -324,6 +193,11 @@ class SketchAimContract(Contract):
             "federation.max_participations: 'sketch_aim' chooses after the first round's cohort and measures later; "
             "set mechanism.rounds to 2 or more, or leave max_participations out",
         )
+
+    @property
+    def measuring(self) -> type[Residuals]:
+        """The request by which rounds measure."""
+        return Residuals
 
     @cached_property
     def factors(self) -> tuple[int, ...] | None:
@@ -426,6 +300,10 @@ class FirstLook(OneWay):
         cells = sum(contract.domain.shape)
         return Layout.of_vector(cells, sqrt(squared), signed=True, magnitude=float(max(factors)))
 
+    @classmethod
+    def largest(cls, contract: Any) -> Iterable[Layout]:
+        return [cls(alone=False).layout(contract, ())]
+
 
 class Sketches(SumRequest):
     """The sketches of some candidates, one after the other, as ONE vector."""
@@ -454,11 +332,31 @@ class Sketches(SumRequest):
             replaced=TWICE if sketcher.signed else COUNTS,
         )
 
+    @classmethod
+    def sketched(cls, contract: SketchAimContract) -> Sequence[int]:
+        """Return the candidates that may be sketched."""
+        return contract.sketchable
+
+    @classmethod
+    def largest(cls, contract: SketchAimContract) -> Iterable[Layout]:
+        """Sketches of all, and of one clique alone, whose values are as large and whose noise is smallest."""
+        which, domain = cls.sketched(contract), contract.domain
+        even = {name: np.ones(size) for name, size in zip(domain, domain.shape, strict=True)}
+        groups = contract.groups([contract.candidates.cliques[i] for i in which], contract.options.width, even)
+        every = cls(cliques=list(which), width=contract.options.width).layout(contract, groups)
+        largest = every.magnitude
+        return [every, Layout.of_vector(every.length, 0.25 * largest, signed=True, magnitude=largest)]
+
 
 class Arrangement(Sketches):
     """Sketches of pairs before all others, that put values without an order in one."""
 
     name = "arrange"
+
+    @classmethod
+    def sketched(cls, contract: SketchAimContract) -> Sequence[int]:
+        """Return the pairs with an attribute without an order."""
+        return contract.arranged(contract.sketchable)
 
 
 class Residuals(SumRequest):
@@ -510,6 +408,22 @@ class Residuals(SumRequest):
         squared = sum(c * c * g * dimensions(shape) for c, g, shape in zip(self.weights, cells, shapes, strict=True))
         return Layout.of_vector(sum(cells), sqrt(squared), signed=True, magnitude=float(largest))
 
+    @classmethod
+    def largest(cls, contract: Contract) -> Iterable[Layout]:
+        """As many cells as a model can take, of marginals of two cells and of the largest.
+
+        A residual's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
+        its own cells more (`residual_weights`); a row moves the vector by half of that at least.
+        """
+        for cells in (2, largest_measured(contract)):
+            most = (FINEST + 0.5) * cells
+            if most > LARGEST_MULTIPLE:
+                raise ConfigError(
+                    f"a marginal of {cells:,} cells is too large to be measured without its parts: lower "
+                    f"inference.max_cells; allowed: {int(LARGEST_MULTIPLE / (FINEST + 0.5)):,} or less"
+                )
+            yield Layout.of_vector(2 * most_cells(contract), most / 2.0, signed=True, magnitude=most)
+
     def of_rows(self, contract: Contract, arrays: Arrays, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """The vector of a table, (n, d) codes: exact integers."""
         counts = self.coarse(contract, arrays).of_rows(codes)
@@ -541,6 +455,11 @@ class MeasureAll(SumRequest):
         weights, cells = [*self.one_way, *self.weights], sum(map(contract.domain.size, self.measured(contract)))
         squared = sum(c * c for c in weights)
         return Layout.of_vector(cells, sqrt(squared), magnitude=float(max(weights)), replaced=COUNTS)
+
+    @classmethod
+    def largest(cls, contract: Contract) -> Iterable[Layout]:
+        cells = sum(contract.domain.shape) + most_cells(contract)
+        return [Layout.of_vector(cells, float(FINEST), magnitude=float(FINEST), replaced=COUNTS)]
 
 
 class SketchAimClient(TableClient):

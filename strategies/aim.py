@@ -8,14 +8,21 @@ from __future__ import annotations
 
 import itertools
 
-from fedsyn.inference import Measurement
+from fedsyn.mechanism import (
+    Answers,
+    Choose,
+    Deal,
+    Measurement,
+    MechanismStrategy,
+    ModelView,
+    Open,
+    OpenMarginals,
+    OpenOneWay,
+    Protocol,
+    SelectClique,
+)
 from fedsyn.plugins.clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
-from fedsyn.privacy import Scales
-from fedsyn.protocol.stored import Answers, OpenMarginals, OpenOneWay, SelectClique
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.selection.annealing import annealed, is_settled
-from fedsyn.selection.views import ModelView
-from fedsyn.wire.requests import Choose, Deal, Open
+from fedsyn.selection.annealing import Scales, annealed, is_settled
 
 
 class Aim(MechanismStrategy):
@@ -34,7 +41,8 @@ class Aim(MechanismStrategy):
     contract: AimContract
 
     def protocol(self) -> Protocol:
-        scales, settled = self.contract.first_scales(self.ledger.remaining_rho), False  # lines 1-4
+        steps, settled = self.steps(), False
+        scales = Scales(steps[OpenMarginals].first_sigma, steps[SelectClique].first_epsilon, 1, 1)  # lines 1-4
         dealt: list[int] = []
         measurements: list[Measurement] = []
         for t in itertools.count(1):
@@ -70,8 +78,7 @@ class Aim(MechanismStrategy):
         """Lines 17-20: halves the noise if the last round changed little; all of the budget if little is left."""
         if self.options.rounds is not None:
             return scales, self.round == self.options.rounds
-        one_each = Scales(scales.sigma, scales.epsilon, 1, 1)
-        scales, last = annealed(one_each, settled, self.ledger.remaining_rho, self.options.measure_fraction)
+        scales, last = annealed(scales, settled, self.ledger.remaining_rho, self.options.measure_fraction)
         return scales, last or self.round >= 16 * len(self.domain)  # where nobody deals, no budget ends a run
 
     def share(self) -> float:

@@ -13,20 +13,27 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique
-from fedsyn.inference import Measurement, Model, estimate
+from fedsyn.mechanism import (
+    Clique,
+    Marginals,
+    Measurement,
+    MechanismStrategy,
+    Model,
+    ModelView,
+    OneWay,
+    Protocol,
+    Sum,
+    Summed,
+    estimate,
+    pack_model,
+)
 from fedsyn.plugins.clients.distributed_aim import (
     DistributedAimClient,
     DistributedAimContract,
     Scores,
-    Sigmas,
     decode,
 )
-from fedsyn.protocol.client import Marginals, OneWay
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.scores import contained_in, expected_noise, penalised_cells
-from fedsyn.selection.views import ModelView, pack_model
-from fedsyn.wire.requests import Sum, Summed
 
 
 class DistributedAim(MechanismStrategy):
@@ -53,37 +60,36 @@ class DistributedAim(MechanismStrategy):
     contract: DistributedAimContract
 
     def protocol(self) -> Protocol:
-        sigmas = self.contract.sigmas(self.ledger.remaining_rho)
+        steps = self.steps()
+        marginal, per_sensitivity = steps[Marginals].sigma, steps[Scores].sigma
         measurements: list[Measurement] = []
         for t in range(1, self.options.rounds + 1):  # Protocol 2, step 2
             self.begin_round(t)
-            self.record.sigma = sigmas.marginal
+            self.record.sigma = marginal
             cohort = self.sample(self.config.federation.sampling_rate)
             if t == 1 and self.contract.initial:
-                sums = yield Sum(cohort, OneWay(), sigmas.marginal)
-                measurements += self.opened(sums, [(name,) for name in self.domain])
+                measurements += yield from self.measurements_of(cohort, OneWay(), marginal)
                 self.estimate(measurements)
             eligible = self.eligible(measurements)
             if not eligible:
                 self.record.notes.append("no clique fits into this round's share of the model")
                 continue
-            sums = yield self.score_sum(cohort, eligible, sigmas)  # step 2a: Protocol 1, steps 1-3
+            sums = yield self.score_sum(cohort, eligible, per_sensitivity)  # step 2a: Protocol 1, steps 1-3
             if not self.is_open(sums, "scores"):
                 continue
-            chosen = self.select(sums, eligible, sigmas)  # Protocol 1, steps 4-5
+            chosen = self.select(sums, eligible, marginal)  # Protocol 1, steps 4-5
             cliques = [self.candidates.cliques[i] for i in chosen]
             # Step 2b, with the round's share of the budget, mu^2 = k / sigma^2, whatever number could be chosen.
-            sigma = sigmas.marginal * sqrt(len(chosen) / self.options.top)
-            sums = yield Sum(cohort, Marginals(cliques=chosen), sigma)
+            sigma = marginal * sqrt(len(chosen) / self.options.top)
+            measurements += yield from self.measurements_of(cohort, Marginals(cliques=chosen), sigma)
             self.selected(cliques)
-            measurements += self.opened(sums, cliques)
             self.estimate(measurements, t == self.options.rounds)  # step 2c
 
-    def score_sum(self, cohort: Sequence[int], eligible: list[int], sigmas: Sigmas) -> Sum:
+    def score_sum(self, cohort: Sequence[int], eligible: list[int], per_sensitivity: float) -> Sum:
         """All eligible scores as ONE vector, with noise for its sensitivity."""
         request, arrays = Scores(eligible=eligible), pack_model(self.current_model)
         sensitivity = request.layout(self.contract, arrays).sensitivity
-        return Sum(cohort, request, sensitivity * sigmas.per_sensitivity, arrays)
+        return Sum(cohort, request, sensitivity * per_sensitivity, arrays)
 
     # The steps --------------------------------------------------------------------------------------------------------
 
@@ -115,12 +121,12 @@ class DistributedAim(MechanismStrategy):
     def uniform(self) -> Model:
         return estimate(self.domain, [], total=self.total)
 
-    def select(self, sums: Summed, eligible: list[int], sigmas: Sigmas) -> list[int]:
+    def select(self, sums: Summed, eligible: list[int], sigma: float) -> list[int]:
         """Protocol 1, steps 4-5: decodes, subtracts the penalty once, and takes the k best that the model can take.
 
         Ties go to the smaller index. Returns candidate indices, ascending.
         """
-        gains = decode(sums.arrays[0], self.options.resolution) - self.penalty(eligible, sigmas.marginal)
+        gains = decode(sums.arrays[0], self.options.resolution) - self.penalty(eligible, sigma)
         chosen: list[int] = []
         taken: list[Clique] = []
         for i in np.lexsort((np.array(eligible), -gains)):

@@ -12,14 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fedsyn.domain import Domain
-from fedsyn.errors import ProtocolError, RunError
+from fedsyn.errors import RunError
 from fedsyn.inference import EmpiricalModel, MixtureModel, consistent
-from fedsyn.plugins.clients.fed_dp_ctgan import CtganClient, CtganContract, Step, require_deep
-from fedsyn.protocol.client import OneWay
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
-from fedsyn.wire.envelope import Reply
-from fedsyn.wire.requests import Ask, Sum
+from fedsyn.mechanism import Ask, Domain, MechanismStrategy, OneWay, Protocol, ProtocolError, Reply, Steps
+from fedsyn.plugins.clients.fed_dp_ctgan import CtganClient, CtganContract, Descent, require_deep
 
 _MOST_TRIES = 300  # tables of rows until enough keep to the constraints
 _PARTS = 10**6  # in which jax-privacy's accountant takes a sampling rate
@@ -42,13 +38,14 @@ class FedDpCtgan(MechanismStrategy):
     def protocol(self) -> Protocol:
         from fedsyn.plugins.strategies.ctgan_networks import Networks
 
-        options, scales = self.options, self.contract.scales(self.ledger.remaining_rho)
+        options, multiplier = self.options, self.contract.multiplier(self.ledger.remaining_rho)
+        sigma = self.steps()[OneWay].sigma
         self.begin_round(1)
-        self.second_opinion(scales.multiplier)
+        self.second_opinion(multiplier)
         first = self.sample(self.config.federation.sampling_rate)
         # Everybody, unless a round that a client takes part in is one that it has less.
         asked = self.everyone() if self.config.federation.max_participations is None else first
-        marginals = yield from self.one_way_marginals(asked, scales.one_way)
+        marginals = yield from self.one_way_marginals(asked, sigma)
         random = self.randomness.ordinary("networks")
         networks = Networks(self.contract, marginals, int(random.integers(2**31)))
         learned = 0
@@ -56,7 +53,7 @@ class FedDpCtgan(MechanismStrategy):
             self.begin_round(t)
             cohort = first if t == 1 else self.sample(self.config.federation.sampling_rate)
             attribute = int(random.integers(len(self.domain)))
-            request = Step(attribute=attribute, multiplier=scales.multiplier)
+            request = Descent(attribute=attribute, multiplier=multiplier)
             replies = yield Ask(cohort, request, networks.arrays())
             gradients = self.accept(replies, self.gradient_of)
             if not gradients:
@@ -72,7 +69,7 @@ class FedDpCtgan(MechanismStrategy):
     def one_way_marginals(self, asked: Sequence[int], sigma: float) -> Steps:
         """(C,) released shares of every attribute's values, from which conditions are drawn; uniform without them."""
         one_way = [(name,) for name in self.domain]
-        found = self.opened((yield Sum(asked, OneWay(), sigma)), one_way)
+        found = yield from self.measurements_of(asked, OneWay(), sigma)
         if not found:
             return np.concatenate([np.full(size, 1.0 / size) for size in self.domain.shape])
         tables = consistent(self.domain, found, total=self.total)
@@ -107,7 +104,7 @@ class FedDpCtgan(MechanismStrategy):
 
     def second_opinion(self, multiplier: float) -> None:
         """What jax-privacy's own accountant makes of all steps. Raises RunError if it is more than the budget."""
-        options, budget, steps = self.options, self.budget.guarantee, self.contract.steps
+        options, budget, steps = self.options, self.budget.guarantee, self.contract.steps_of_a_row
         epsilon = steps_epsilon(options.rate, multiplier, steps, budget.delta)
         if epsilon > budget.epsilon:
             raise RunError("jax-privacy's accountant finds this plan beyond the budget: nothing was asked for")

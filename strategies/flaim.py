@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique
-from fedsyn.errors import ProtocolError
-from fedsyn.inference import Measurement
+from fedsyn.mechanism import Ask, AskRequest, Clique, Measurement, MechanismStrategy, OneWay, Protocol, Sum, Summed
 from fedsyn.plugins.clients.flaim import (
     AugFlaimClient,
     AugFlaimOracleClient,
@@ -28,13 +25,7 @@ from fedsyn.plugins.clients.flaim import (
     Measure,
     Select,
 )
-from fedsyn.privacy import Scales
-from fedsyn.protocol.client import OneWay, indices
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
-from fedsyn.selection.annealing import annealed, is_settled
-from fedsyn.selection.views import pack_model
-from fedsyn.wire.envelope import Reply
-from fedsyn.wire.requests import Ask, AskRequest, Sum, Summed
+from fedsyn.selection.annealing import Scales, annealed, is_settled
 
 Choices = Mapping[int, Sequence[int]]  # by partition: indices of the candidates that it chose
 
@@ -49,12 +40,14 @@ class Flaim(MechanismStrategy):
     contract: FlaimContract
 
     def protocol(self) -> Protocol:
-        scales, settled = self.contract.first_scales(self.ledger.remaining_rho), False
+        steps, settled = self.steps(), False
+        epsilon = steps[Select].first_epsilon if Select in steps else 1.0
+        scales = Scales(steps[OneWay].first_sigma, epsilon, *self.contract.per_round)
         measurements: list[Measurement] = []
         for t in itertools.count(1):  # line 1
             self.begin_round(t)
             scales, last = self.next_scales(scales, settled, t)
-            self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon if scales.choices else None
+            self.record.sigma, self.record.epsilon = scales.sigma, scales.epsilon if Select in steps else None
             cohort = self.sample(self.config.federation.sampling_rate)  # line 2
             starting = self.model is None
             if starting:  # the first line 11, so that there is a model to select against
@@ -65,7 +58,7 @@ class Flaim(MechanismStrategy):
                 eligible = self.eligible()  # line 5
                 request, shown = self.choice(eligible, scales, measurements)
                 replies = yield Ask(cohort if eligible else (), request, shown)  # lines 3-10
-                choices = self.accept(replies, partial(self.choices_of, eligible))
+                choices = self.choices(replies, "chosen", eligible, self.options.local_rounds)
                 union = self.fitting_union(choices)
                 one_way = self.contract.one_way_every_round and not starting
                 cliques, choosers = self.layout(union, one_way), self.behind(union, choices)
@@ -90,10 +83,9 @@ class Flaim(MechanismStrategy):
         """This round's scales, and whether it is the last: fixed for T rounds, or annealed (appendix B.4)."""
         if self.options.rounds is not None:
             return scales, t == self.options.rounds
-        per_round = Scales(scales.sigma, scales.epsilon, *self.contract.per_round)
         if t == 1:
-            return per_round, False
-        scales, last = annealed(per_round, settled, self.ledger.remaining_rho, self.options.measure_fraction)
+            return scales, False
+        scales, last = annealed(scales, settled, self.ledger.remaining_rho, self.options.measure_fraction)
         # Rounds in which nobody answers cost little, so the budget alone would not soon end a run without clients.
         return scales, last or t >= 16 * len(self.domain)
 
@@ -110,7 +102,7 @@ class Flaim(MechanismStrategy):
     ) -> tuple[AskRequest, list[np.ndarray]]:
         """What a client is asked, with the model; for s > 1 it fits the measurements so far together with its own."""
         assert self.model is not None
-        model, sent = pack_model(self.model), measurements if self.options.local_rounds > 1 else ()
+        model, sent = self.packed(), measurements if self.options.local_rounds > 1 else ()
         request = Select(
             eligible=eligible,
             sigma=scales.sigma,
@@ -120,13 +112,6 @@ class Flaim(MechanismStrategy):
             sigmas=[m.sigma for m in sent],
         )
         return request, [*model, *(m.values for m in sent)]
-
-    def choices_of(self, eligible: Sequence[int], reply: Reply) -> list[int]:
-        """A client's choices; ProtocolError unless they are at most s of the eligible ones."""
-        chosen = indices(reply.params.get("chosen"), len(self.candidates), "chosen")
-        if not chosen or len(chosen) > self.options.local_rounds or not set(chosen) <= set(eligible):
-            raise ProtocolError("the reply does not choose as many eligible cliques as it was asked for")
-        return chosen
 
     def fitting_union(self, choices: Choices) -> list[int]:
         """The distinct choices that the model can take together, those with more records behind them first.
@@ -249,13 +234,11 @@ class FedNaiveBayes(MechanismStrategy):
     contract: FedNaiveBayesContract
 
     def protocol(self) -> Protocol:
-        rounds, ones = self.options.rounds, [(name,) for name in self.domain]
-        sigma = self.contract.sigma(self.ledger.remaining_rho)
+        rounds, sigma = self.options.rounds, self.steps()[OneWay].sigma
         measurements: list[Measurement] = []
         for t in range(1, rounds + 1):
             self.begin_round(t)
             self.record.sigma = sigma
             cohort = self.sample(self.config.federation.sampling_rate)
-            sums = yield Sum(cohort, OneWay(), sigma)
-            measurements += self.opened(sums, ones)
+            measurements += yield from self.measurements_of(cohort, OneWay(), sigma)
             self.estimate(measurements, t == rounds)

@@ -6,15 +6,16 @@ Li et al. 2026, "HeteroFedSyn", Algorithms 1 to 5; what is PrivSyn's own is in `
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.mechanism import Protocol, Request, Step, Steps
 from fedsyn.plugins.clients.heterofedsyn import AdaFedPrivSynClient, FedPairContract, FedPrivSynClient, Projections
+from fedsyn.plugins.clients.privsyn import Resolutions, WeightedPairs
 from fedsyn.plugins.strategies.privsyn import PairSynthesis, choose_greedily
-from fedsyn.protocol.strategy import Protocol, Steps
 from fedsyn.selection.indif import Noisy, distance_squared, expected_l2, indif_squared, root
 
 Floats = npt.NDArray[np.float64]
@@ -32,9 +33,9 @@ class FedPrivSyn(PairSynthesis):
     Client = FedPrivSynClient
     contract: FedPairContract
 
-    def share_scores(self, rho: float) -> Steps:
+    def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
         """Return InDif2 of every pair (Algorithm 1, lines 2 and 4, and Algorithm 2)."""
-        projected = yield from self.share_projections(rho)
+        projected = yield from self.share_projections(steps[Projections].rho)
         return self.dependencies(projected)
 
     def share_projections(self, rho: float) -> Steps:
@@ -94,15 +95,16 @@ class AdaFedPrivSyn(FedPrivSyn):
     little: ClassVar[float] = 0.1
 
     def protocol(self) -> Protocol:
-        budget = self.first_budget()  # Algorithm 5
-        inflation = yield from self.share_one_way(budget.one_way)  # line 1: Algorithm 1, lines 1 and 3
+        steps = self.first_steps()  # Algorithm 5
+        inflation = yield from self.share_one_way(steps[Resolutions].rho)  # line 1: Algorithm 1, lines 1 and 3
         if self.one_way and self.pairs:
+            rho = steps[WeightedPairs].rho
             self.begin_round(2)
-            projected = yield from self.share_projections(budget.scores)  # line 2: Algorithm 1, lines 2 and 4
+            projected = yield from self.share_projections(steps[Projections].rho)  # line 2: Algorithm 1, lines 2, 4
             scores = self.dependencies(projected)  # line 3: Algorithm 2
             most = self.most
             every = self.options.every or max(10, math.ceil(most / 20))
-            allocation = self.allocation(budget.pairs, inflation)
+            allocation = self.allocation(rho, inflation)
             costs = allocation.costs(most)
             chosen: list[int] = []
             left = 1.0  # of rho_3
@@ -115,13 +117,13 @@ class AdaFedPrivSyn(FedPrivSyn):
                 cost, left = float(costs[batch].sum()), 1.0 - float(costs[chosen].sum())
                 if len(chosen) == most and left < self.little:
                     cost, left = cost + left, 0.0
-                yield from self.share_pairs(batch, costs[batch] / costs[batch].sum(), budget.pairs * cost)  # line 6
+                yield from self.share_pairs(batch, costs[batch] / costs[batch].sum(), rho * cost)  # line 6
                 if len(chosen) < most:
                     self.synthesise(last=False)
                     scores = self.updated(scores, chosen, projected)  # line 5: Algorithm 4
                     self.begin_round(self.round + 1)
             if left > 1e-9:
-                yield from self.share_rest(chosen, allocation, budget.pairs * left)
+                yield from self.share_rest(chosen, allocation, rho * left)
         self.synthesise(last=True)  # lines 7 and 8
 
     @property

@@ -15,8 +15,21 @@ import numpy.typing as npt
 from scipy.cluster.hierarchy import DisjointSet
 from scipy.special import chdtri
 
-from fedsyn.errors import ProtocolError
 from fedsyn.inference.shrinkage import released_shrinkage
+from fedsyn.mechanism import (
+    Ask,
+    Marginals,
+    MechanismStrategy,
+    ModelView,
+    OneWay,
+    Protocol,
+    ProtocolError,
+    Reply,
+    Steps,
+    Sum,
+    indices,
+    sigma_for_rho,
+)
 from fedsyn.plugins.clients.mst import (
     CoarsePairs,
     FedMstClient,
@@ -27,16 +40,11 @@ from fedsyn.plugins.clients.mst import (
     Tree,
     width_of,
 )
-from fedsyn.privacy import epsilon_for_rho, sigma_for_rho
-from fedsyn.protocol.client import Marginals, OneWay, indices
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
 from fedsyn.selection.coarse import Coarse, resolution
 from fedsyn.selection.groups import group_counts, grouping_of, pack_grouping
 from fedsyn.selection.scores import expected_noise
-from fedsyn.selection.views import ModelView, effective_cells, pack_model
+from fedsyn.selection.views import effective_cells
 from fedsyn.table.counting.reductions import dot
-from fedsyn.wire.envelope import Reply
-from fedsyn.wire.requests import Ask, Sum
 
 Floats = npt.NDArray[np.float64]
 
@@ -55,18 +63,17 @@ class Mst(MechanismStrategy):
     contract: MstContract
 
     def protocol(self) -> Protocol:
-        third, k = self.contract.third(self.ledger.remaining_rho), self.contract.tree_size
-        ones = [(name,) for name in self.domain]
+        steps = self.steps()
         self.begin_round(1)
-        measurements = self.opened((yield Sum(self.everyone(), OneWay(), sigma_for_rho(third / len(ones)))), ones)
-        self.estimate(measurements, last=not k)
-        if self.model is None or not k:
+        measurements = yield from self.measurements_of(self.everyone(), OneWay(), steps[OneWay].sigma)
+        self.estimate(measurements, last=Tree not in steps)
+        if self.model is None or Tree not in steps:
             return
-        request = Tree(epsilon=epsilon_for_rho(third / k))
+        request = Tree(epsilon=steps[Tree].epsilon)
         self.record.epsilon = request.epsilon
-        replies = yield Ask(self.everyone(), request, pack_model(self.model))
+        replies = yield Ask(self.everyone(), request, self.packed())
         for tree in self.accept(replies, self.read).values():
-            measurements += yield from self.measure(self.everyone(), tree, third)
+            measurements += yield from self.measure(self.everyone(), tree, steps[Marginals].rho)
         self.estimate(measurements, last=True)
 
     def read(self, reply: Reply) -> list[int]:
@@ -85,9 +92,10 @@ class Mst(MechanismStrategy):
         if not chosen:
             return []
         self.record.sigma = sigma_for_rho(rho / len(chosen))
-        sums = yield Sum(cohort, Marginals(cliques=[tree[j] for j in kept]), self.record.sigma)
+        request = Marginals(cliques=[tree[j] for j in kept])
+        measurements = yield from self.measurements_of(cohort, request, self.record.sigma)
         self.selected(chosen)
-        return self.opened(sums, chosen)
+        return measurements
 
 
 class FedMst(Mst):
@@ -105,25 +113,25 @@ class FedMst(Mst):
     shrinkage: float | None = None  # from the tree's pairs as they were measured
 
     def protocol(self) -> Protocol:
-        third, ones = self.contract.third(self.ledger.remaining_rho), [(name,) for name in self.domain]
-        sampling_rate = self.config.federation.sampling_rate
+        steps, sampling_rate = self.steps(), self.config.federation.sampling_rate
         self.begin_round(1)
-        one_way = Sum(self.sample(sampling_rate), OneWay(), sigma_for_rho(third / len(ones)))
-        measurements = self.opened((yield one_way), ones)
-        self.estimate(measurements, last=not self.contract.edges)
-        if self.model is None or not self.contract.edges:
+        sigma = steps[OneWay].sigma
+        measurements = yield from self.measurements_of(self.sample(sampling_rate), OneWay(), sigma)
+        self.estimate(measurements, last=CoarsePairs not in steps)
+        if self.model is None or CoarsePairs not in steps:
             return
         self.begin_round(2)
-        weights, inflation = yield from self.sketched_distances(self.sample(sampling_rate), third)
+        weights, inflation = yield from self.sketched_distances(self.sample(sampling_rate), steps[PairSketches].rho)
         self.begin_round(3)
         cohort = self.sample(sampling_rate)
         with self.timed("select"):
-            tree = self.worthwhile(self.tree(weights), weights, third, inflation)
+            rho = steps[CoarsePairs].rho
+            tree = self.worthwhile(self.tree(weights), weights, rho, inflation)
         if tree:
-            measurements += yield from self.measure_coarsely(cohort, tree, weights, third, inflation)
+            measurements += yield from self.measure_coarsely(cohort, tree, weights, rho, inflation)
         else:
             self.record.notes.append("no pair promises more than its noise: the one-way marginals are measured again")
-            measurements += self.opened((yield Sum(cohort, OneWay(), one_way.sigma)), ones)
+            measurements += yield from self.measurements_of(cohort, OneWay(), sigma)
         self.estimate(measurements, True, self.shrinkage)
 
     # The tree ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,23 +15,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, Measurement, consistent, least_squares
+from fedsyn.inference import EmpiricalModel, HierarchicalMeasurement, consistent, least_squares
 from fedsyn.inference.gum import GumConfig, synthesize
+from fedsyn.mechanism import (
+    Measurement,
+    MechanismStrategy,
+    Protocol,
+    Request,
+    Step,
+    Steps,
+    Sum,
+    Summed,
+    SumRequest,
+    sigma_for_rho,
+)
 from fedsyn.plugins.clients.privsyn import (
     MOST_CELLS,
     InDifs,
-    PairBudget,
     PairContract,
     PrivSynClient,
     Resolution,
     Resolutions,
     WeightedPairs,
 )
-from fedsyn.privacy import sigma_for_rho
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol, Steps
 from fedsyn.selection.indif import INDIF_UNIT, expected_l1
 from fedsyn.selection.views import effective_cells
-from fedsyn.wire.requests import Sum, Summed, SumRequest
 
 Floats = npt.NDArray[np.float64]
 
@@ -60,29 +68,30 @@ class PairSynthesis(MechanismStrategy):
         self.rows_made: npt.NDArray[np.integer] | None = None
 
     def protocol(self) -> Protocol:
-        budget = self.first_budget()  # HeteroFedSyn's Algorithm 5
-        inflation = yield from self.share_one_way(budget.one_way)
+        steps = self.first_steps()  # HeteroFedSyn's Algorithm 5
+        inflation = yield from self.share_one_way(steps[Resolutions].rho)
         if self.one_way and self.pairs:
+            rho = steps[WeightedPairs].rho
             self.begin_round(2)
-            scores = yield from self.share_scores(budget.scores)
-            allocation = self.allocation(budget.pairs, inflation)
+            scores = yield from self.share_scores(steps)
+            allocation = self.allocation(rho, inflation)
             chosen = self.choose(scores, allocation)  # Eq. 1
             if chosen:
-                yield from self.share_pairs(chosen, allocation.shares(chosen), budget.pairs)  # Eq. 3
+                yield from self.share_pairs(chosen, allocation.shares(chosen), rho)  # Eq. 3
             else:
-                yield from self.share_rest((), allocation, budget.pairs)
+                yield from self.share_rest((), allocation, rho)
         self.synthesise(last=True)  # PrivSyn's Sections 5 and 6
 
     @abstractmethod
-    def share_scores(self, rho: float) -> Steps:
+    def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
         """(m,) dependency score of every pair, in proportions of the records; all 0, so that none is selected, where
         nothing was opened."""
 
-    def first_budget(self) -> PairBudget:
+    def first_steps(self) -> Mapping[type[Request], Step]:
         """Begins the first round; private sizes are paid for already."""
         self.begin_round(1)
         self.record.cohort = list(self.everyone())
-        return self.contract.budget(self.ledger.remaining_rho)
+        return self.steps()
 
     # Exchanges --------------------------------------------------------------------------------------------------------
 
@@ -219,9 +228,9 @@ class PrivSyn(PairSynthesis):
 
     Client = PrivSynClient
 
-    def share_scores(self, rho: float) -> Steps:
+    def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
         """Return the InDif of every pair (Section 4.1)."""
-        sums = yield self.one_vector(InDifs(pairs=self.numbers), rho)
+        sums = yield self.one_vector(InDifs(pairs=self.numbers), steps[InDifs].rho)
         if not self.is_open(sums, "dependency scores"):
             return np.zeros(len(self.pairs))
         return np.maximum(0.0, sums.arrays[0]) / INDIF_UNIT / max(1.0, self.rows(sums.contributors))

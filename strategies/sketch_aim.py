@@ -17,28 +17,24 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
-from fedsyn.inference import Measurement
 from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, Planned
 from fedsyn.inference.factor import Cuts, factor_model
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
+from fedsyn.mechanism import Clique, Measurement, MechanismStrategy, ModelView, Protocol, Sum, Summed
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
     Arrangement,
-    CohortBudget,
     FirstLook,
     MeasureAll,
     Residuals,
     SketchAimClient,
     SketchAimContract,
     Sketches,
-    SketchScales,
     residual_weights,
 )
 from fedsyn.protocol.cohorts import cohort_size
-from fedsyn.protocol.strategy import MechanismStrategy, Protocol
 from fedsyn.selection.coarse import Coarse
 from fedsyn.selection.factors import Look, correlations, factors, looks, scores
 from fedsyn.selection.groups import has_order
@@ -47,11 +43,10 @@ from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.rows import sketched_sizes, width_of
 from fedsyn.selection.scores import contained_in
 from fedsyn.selection.sketches import Floats, Sketcher, squared_distances
-from fedsyn.selection.views import ModelView, effective_cells_of_each
+from fedsyn.selection.views import effective_cells_of_each
 from fedsyn.table.counting.groups import Groups
 from fedsyn.table.counting.residuals import cost
 from fedsyn.table.counting.workload import Workload
-from fedsyn.wire.requests import Sum, Summed
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
 _ROUNDING_ERROR = 1e-12
@@ -87,35 +82,35 @@ class SketchAim(MechanismStrategy):
             return
         which = self.sketched()
         arranging = self.contract.arranging_share(self.total) if which else 0.0
-        scales = SketchScales.of(2.0 * self.ledger.remaining_rho, self.options, bool(which), arranging)
+        whole = 2.0 * self.contract.rho_of_rounds(self.ledger.remaining_rho, arranging)  # mu^2 of the rounds
+        first = FirstLook(alone=bool(self.contract.sketchable) and not which)
+        steps = self.steps(first)
         self.begin_round(1)
-        below_noise_level = bool(self.contract.sketchable) and not which
-        first = FirstLook(alone=below_noise_level)
         layout = first.layout(self.contract, [])
-        sigma = scales.one_way * layout.sensitivity * sqrt(layout.count)
+        sigma = steps[FirstLook].sigma * layout.sensitivity * sqrt(layout.count)
         sums = yield Sum(self.everyone(), first, sigma)  # step 1
         measurements = self.opened_first(sums)
         self.estimate(measurements)
         if self.model is None or not which:
-            self.record.notes.extend([_BELOW_NOISE_LEVEL] * below_noise_level)
+            self.record.notes.extend([_BELOW_NOISE_LEVEL] * first.alone)
             return
         if arranging:
             first_sketches = Arrangement(cliques=self.contract.arranged(which), width=self.options.width)
-            sums = yield self.sum_of_sketches(first_sketches, scales.arranging)  # step 2
+            sums = yield self.sum_of_sketches(first_sketches, steps[Arrangement].first_sigma)  # step 2
             if self.is_open(sums, "sketches"):
                 self.arrange(self.sketches_of(first_sketches, sums))
         sketches = Sketches(cliques=which, width=self.width)
-        sums = yield self.sum_of_sketches(sketches, scales.per_sensitivity)  # step 3
+        sums = yield self.sum_of_sketches(sketches, steps[Sketches].sigma)  # step 3
         if not self.is_open(sums, "sketches"):
             return
-        sketched, left = self.sketches_of(sketches, sums), scales.planned
+        sketched, left = self.sketches_of(sketches, sums), whole
         with self.timed("select"):
             sketched = self.link(sketched, measurements, left)
         departures = sketched.departures(self.view)
         for t in range(1, self.options.rounds + 1):  # step 4
             self.begin_round(t)
             cohort = self.sample(self.config.federation.sampling_rate)
-            spendable, last = left > _ROUNDING_ERROR * scales.planned, t == self.options.rounds
+            spendable, last = left > _ROUNDING_ERROR * whole, t == self.options.rounds
             with self.timed("select"):  # of a plan without a budget the last one's notes alone are of use
                 plan = self.plan(sketched, measurements, left, t) if spendable or last else {}
             if plan and spendable:
@@ -153,7 +148,7 @@ class SketchAim(MechanismStrategy):
         """mu^2 of the sketches, what they are, and the rows that they see: for `width_of`."""
         mu2, rows = 2.0 * self.contract.budget.mechanism * self.options.sketch_share, self.total
         if self.config.federation.max_participations is not None:
-            mu2 = self.contract.budget_of_cohorts(self.contract.budget.mechanism).each
+            mu2 = self.contract.budget.mechanism / self.contract.paid(self.options.rounds)  # half of a round's
             rows *= self.share_of_cohort
         squared: dict[int, float] = {}
         for clique in (self.candidates.cliques[i] for i in which):
@@ -488,8 +483,7 @@ class SketchAim(MechanismStrategy):
         cohort is asked for the same marginals: their sums add up to those of all clients but the first cohort's.
         One-way marginals are asked of every cohort. A client sends one vector in all, or two.
         """
-        contract = self.contract
-        budget = contract.budget_of_cohorts(self.ledger.remaining_rho)
+        contract, steps = self.contract, self.steps()
         ones = [CohortPool((name,)) for name in self.domain]
         pooled: list[CohortPool] = []
         departures: Mapping[Clique, Departure] = {}
@@ -499,24 +493,25 @@ class SketchAim(MechanismStrategy):
             self.begin_round(t)
             cohort = self.sample(self.config.federation.sampling_rate)
             if request is None:
-                self.record.sigma = budget.first_one_way
-                sums = yield Sum(cohort, FirstLook(alone=False), budget.first_one_way)
+                self.record.sigma = steps[FirstLook].sigma
+                sums = yield Sum(cohort, FirstLook(alone=False), self.record.sigma)
                 if not self.is_open(sums, "one-way marginals"):
                     continue
                 self.pool(ones, sums.arrays, [sums.sigmas[0]] * len(ones), sums)
                 self.model = None
                 self.estimate(measurements(ones, self.total))
                 sketches = Sketches(cliques=which, width=self.width)
-                sums = yield self.sum_of_sketches(sketches, budget.per_sensitivity, cohort)
+                sums = yield self.sum_of_sketches(sketches, steps[Sketches].sigma, cohort)
                 if self.is_open(sums, "sketches"):
                     with self.timed("select"):
                         sketched = self.sketches_of(sketches, sums)
                         departures = sketched.departures(self.view)
-                        request = self.request_of(self.planned_of_cohorts(sketched, self.later_mu2(budget, t)))
+                        later = self.later_mu2(steps[MeasureAll].rho, t)
+                        request = self.request_of(self.planned_of_cohorts(sketched, later))
                     pooled = [CohortPool(clique) for clique in request.measured(contract)[len(ones) :]]
                     self.selected([pool.clique for pool in pooled])
                 continue
-            self.record.sigma = budget.later(request.layout(contract, ()).sensitivity)
+            self.record.sigma = steps[MeasureAll].noise(request.layout(contract, ()))
             sums = yield Sum(cohort, request, self.record.sigma)
             if self.is_open(sums, "marginals"):
                 weights = np.array([*request.one_way, *request.weights])
@@ -528,14 +523,14 @@ class SketchAim(MechanismStrategy):
         every = measurements([*ones, *pooled], self.total)
         self.estimate(every, True, self.shrinkage_of(departures, every))
 
-    def later_mu2(self, budget: CohortBudget, t: int) -> float:
+    def later_mu2(self, each: float, t: int) -> float:
         """What the cohorts after round t can give together, as 1/sigma^2 on the federation's counts.
 
         A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
         to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
         """
         left: int = self.options.rounds - t
-        return 2.0 * budget.each * left * self.share_of_cohort**2
+        return 2.0 * each * left * self.share_of_cohort**2
 
     @property
     def share_of_cohort(self) -> float:

@@ -14,13 +14,23 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from fedsyn.aggregation import Contribution
-from fedsyn.domain import Clique
-from fedsyn.errors import ProtocolError
-from fedsyn.inference import Hierarchy, Measurement
+from fedsyn.inference import Hierarchy
 from fedsyn.inference.shrinkage import Departure
+from fedsyn.mechanism import (
+    COUNTS,
+    Call,
+    Clique,
+    Contribution,
+    Field,
+    Layout,
+    Measurement,
+    ModelView,
+    ProtocolError,
+    Summed,
+    answers,
+    most_cells,
+)
 from fedsyn.plugins.clients.sketch_aim import (
     FINEST,
     Residuals,
@@ -30,17 +40,11 @@ from fedsyn.plugins.clients.sketch_aim import (
     Weight,
 )
 from fedsyn.plugins.strategies.sketch_aim import Part, SketchAim, Sketched, expanded, in_cells, integer_weights
-from fedsyn.privacy.release import COUNTS
-from fedsyn.protocol.client import answers
-from fedsyn.protocol.plan import Foreseen, ForeseenSum, Planned, most_cells
 from fedsyn.selection.indif import clique_key, sign_bits, splitmix64
 from fedsyn.selection.planning import Errors, Plan
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.sketches import Sketcher, make_sketcher
-from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import count_sparse_many
-from fedsyn.wire.holder import Call
-from fedsyn.wire.requests import Layout, Request, Summed
 
 # Cells whose signs are expanded at the same time: 64 of them fill 8 MB.
 _CELLS_AT_ONCE = 1 << 14
@@ -188,6 +192,11 @@ class Weighed(Residuals):
         norm, cells = sqrt(sum(c * c for c in self.weights)), sum(self.coarse(contract, arrays).lengths)
         return Layout.of_vector(cells, norm, magnitude=float(max(self.weights)), replaced=COUNTS)
 
+    @classmethod
+    def largest(cls, contract: Any) -> Iterable[Layout]:
+        cells = 2 * most_cells(contract)
+        return [Layout.of_vector(cells, float(FINEST), magnitude=float(FINEST), replaced=COUNTS)]
+
     def of_rows(self, contract: Any, arrays: Any, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         counts = self.coarse(contract, arrays).of_rows(codes)
         return np.concatenate([c * table.ravel() for c, table in zip(self.weights, counts, strict=True)])
@@ -210,18 +219,9 @@ class VariantContract(SketchAimContract):
     def sizes(self) -> tuple[int, ...]:  # type: ignore[override]
         return self.options.sizes
 
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """All rounds share what is left, whether residuals or counts are asked for; the others of the two are not."""
-        if isinstance(request, Residuals) and isinstance(request, Weighed) == self.options.residuals:
-            return Planned(0.0)
-        return super().planned(request, layout)
-
-    def _foreseen_rounds(self, rho: float, times: int, part: float) -> Iterable[Foreseen]:
-        if self.options.residuals:
-            yield from super()._foreseen_rounds(rho, times, part)
-            return
-        layout = Layout.of_vector(2 * most_cells(self), float(FINEST), magnitude=float(FINEST), replaced=COUNTS)
-        yield ForeseenSum.of(Weighed.name, layout, rho, times=times, part=part)
+    @property
+    def measuring(self) -> type[Residuals]:
+        return Residuals if self.options.residuals else Weighed
 
     def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
         return not self.options.always and super().below_noise_level(which, rows)

@@ -5,18 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from fedsyn.mechanism import OpenMarginals, OpenOneWay, Step
 from fedsyn.plugins.clients.aim import AimClient, AimContract
 from fedsyn.plugins.strategies.aim import Aim
-from fedsyn.privacy import Scales
 
 
 class PrintedAimContract(AimContract):
     """AIM's, with the sigma_0 of Algorithm 2, line 2."""
 
-    def first_scales(self, rho: float) -> Scales:
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """Starts the annealing at twice the variance that the budget allows."""
-        scales = super().first_scales(rho)
-        return scales if self.options.rounds is not None else replace(scales, sigma=scales.sigma * math.sqrt(2.0))
+        steps = super().plan(rho, rows)
+        if self.options.rounds is not None:
+            return steps
+        halved = {OpenOneWay: "rho", OpenMarginals: "least"}
+        return [
+            replace(step, **{halved[step.request]: step.first_rho / 2.0}) if step.request in halved else step
+            for step in steps
+        ]
 
 
 class PrintedAimClient(AimClient):

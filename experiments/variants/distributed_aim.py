@@ -6,7 +6,8 @@ them together are the paper's Protocol 2: configs/printed/distributed_aim.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import sqrt
 from typing import Literal
@@ -14,19 +15,15 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique
+from fedsyn.mechanism import Clique, ModelView, Step, Sum
 from fedsyn.plugins.clients.distributed_aim import (
     DistributedAimClient,
     DistributedAimContract,
     DistributedAimOptions,
     Scores,
-    Sigmas,
 )
 from fedsyn.plugins.strategies.distributed_aim import DistributedAim
-from fedsyn.protocol.plan import Foreseen, ForeseenSum
 from fedsyn.selection.scores import expected_noise, penalised_cells
-from fedsyn.selection.views import ModelView
-from fedsyn.wire.requests import Sum
 
 
 class DistributedAimVariantOptions(DistributedAimOptions):
@@ -55,13 +52,12 @@ class DistributedAimVariantContract(DistributedAimContract):
     def initial(self) -> int:
         return super().initial if self.options.initial == "one_way" else 0
 
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
         """As Distributed AIM; printed scores have more noise: a larger sensitivity than the weights have."""
-        for one in super().foreseen(rows):
-            if self.options.printed_scores and isinstance(one, ForeseenSum) and one.name == Scores.name:
-                least, most = one.sigma
-                one = replace(one, sigma=(least, most * sqrt(2.0)))
-            yield one
+        steps = super().plan(rho, rows)
+        if not self.options.printed_scores:
+            return steps
+        return [replace(step, least=step.first_rho / 2.0) if step.request is Scores else step for step in steps]
 
 
 class DistributedAimVariantClient(DistributedAimClient):
@@ -75,13 +71,13 @@ class DistributedAimVariant(DistributedAim):
 
     Client = DistributedAimVariantClient
 
-    def score_sum(self, cohort: Sequence[int], eligible: list[int], sigmas: Sigmas) -> Sum:
+    def score_sum(self, cohort: Sequence[int], eligible: list[int], per_sensitivity: float) -> Sum:
         """The scores, printed with the noise of Algorithm 2, line 1."""
-        asked = super().score_sum(cohort, eligible, sigmas)
+        asked = super().score_sum(cohort, eligible, per_sensitivity)
         if not self.options.printed_scores:
             return asked
         moves = self.contract.score_moves(eligible)
-        return replace(asked, sigma=sqrt(len(moves)) * float(moves.max()) * sigmas.per_sensitivity)
+        return replace(asked, sigma=sqrt(len(moves)) * float(moves.max()) * per_sensitivity)
 
     def inside(self, measured: Sequence[Clique]) -> Callable[[Clique], bool]:
         return (lambda clique: False) if self.options.remeasure else super().inside(measured)

@@ -6,17 +6,18 @@ configs/printed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import sqrt
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
 
 from experiments.variants.projections import PROJECTIONS
 from fedsyn.inference import Hierarchy
+from fedsyn.mechanism import Field, Node, Protocol, Request, Step, Steps
 from fedsyn.plugins.clients.heterofedsyn import (
     AdaFedPairContract,
     AdaFedPairOptions,
@@ -26,20 +27,14 @@ from fedsyn.plugins.clients.heterofedsyn import (
     FedPrivSynClient,
 )
 from fedsyn.plugins.clients.privsyn import (
-    PairBudget,
     PairContract,
     PairOptions,
     PrivSynClient,
     PrivSynContract,
-    Resolutions,
 )
 from fedsyn.plugins.strategies.heterofedsyn import AdaFedPrivSyn, FedPrivSyn, Floats
 from fedsyn.plugins.strategies.privsyn import Allocation, PairSynthesis, PrivSyn
-from fedsyn.protocol.plan import Foreseen, Planned
-from fedsyn.protocol.strategy import Protocol, Steps
 from fedsyn.selection.indif import Projection
-from fedsyn.settings import Node
-from fedsyn.wire.requests import Layout, Request
 
 # Options --------------------------------------------------------------------------------------------------------------
 
@@ -100,29 +95,19 @@ class Chosen(PairContract):
         """Whether dependency scores are released."""
         return self.options.select == "scores"
 
-    def budget(self, rho: float) -> PairBudget:
-        """As the mechanism; without scores, their share is for the pairs."""
-        budget = super().budget(rho)
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        """As the mechanism; without scores, their share is for the pairs, and a rest may stay unspent."""
+        steps = [step for step in super().plan(rho, rows) if self.options.rest == "remeasure" or not step.says]
         if self.scored or not self.measurable:
-            return budget
-        return replace(budget, scores=0.0, pairs=(1.0 - self.options.one_way_share) * rho)
-
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        if isinstance(request, Resolutions) and self.options.rest == "unspent":
-            one_way = self.budget(self.budget.mechanism).one_way
-            return Planned(one_way, one_way)
-        return super().planned(request, layout)
+            return steps
+        pairs = (1.0 - self.options.one_way_share) * rho
+        later = [step for step in steps[1:] if step.request is not self.scoring]
+        return [steps[0], *(replace(step, rho=pairs, least=step.least and pairs / step.times) for step in later)]
 
     def hierarchies(self) -> dict[str, Hierarchy]:
         if self.options.one_way == "hierarchical":
             return super().hierarchies()
         return {name: Hierarchy.flat(self.domain[name]) for name in self.domain}
-
-    def _foreseen_scores(self, rho: float) -> Iterable[Foreseen]:
-        return super()._foreseen_scores(rho) if self.scored else ()
-
-    def words(self) -> dict[str, object]:
-        return super().words() | ({} if self.scored else {"scores": "", "rest": "for the pairs"})
 
 
 class FedChosen(Chosen, FedPairContract):
@@ -209,9 +194,9 @@ class Choosing(PairSynthesis):
 
     contract: Chosen
 
-    def share_scores(self, rho: float) -> Steps:
+    def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
         if self.contract.scored:
-            return (yield from super().share_scores(rho))
+            return (yield from super().share_scores(steps))
         return np.zeros(len(self.pairs))
 
     def share_rest(self, chosen: Sequence[int], allocation: Allocation, rho: float) -> Steps:

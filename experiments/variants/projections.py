@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.mechanism import Clique, Domain
 from fedsyn.selection.indif import Noisy, Projection, clique_key, indif_squared, splitmix64, square
 from fedsyn.table.counting.marginals import count
 

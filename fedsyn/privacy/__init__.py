@@ -1,7 +1,7 @@
 """Budget, accounting, ledger and noise: the only place where privacy is spent."""
 
 from fedsyn.privacy.accountant import accountant_for
-from fedsyn.privacy.budget import PrivacyBudget, Scales, epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
+from fedsyn.privacy.budget import PrivacyBudget, epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
 from fedsyn.privacy.conversion import zcdp_epsilon
 from fedsyn.privacy.distributed import DistributedNoise
 from fedsyn.privacy.ledger import Ledger
@@ -21,7 +21,6 @@ __all__ = [
     "PrivacyStatement",
     "Release",
     "RunBudget",
-    "Scales",
     "SelectionNoise",
     "Unit",
     "accountant_for",

@@ -1,4 +1,4 @@
-"""What a run may spend, and how a mechanism divides it among its releases.
+"""What a run may spend, and what one release costs of it.
 
 `PrivacyBudget` is the (ε, δ) that a run promises for one row. Mechanisms spend it in zCDP (`rho`), or, when
 all they ever do is add Gaussian noise, in Gaussian DP (`mu`). The functions below it turn a budget into the
@@ -115,40 +115,6 @@ def sigma_for_rho(rho: float, sensitivity: float = 1.0) -> float:
 def epsilon_for_rho(rho: float) -> float:
     """The epsilon at which one choice by the exponential mechanism costs `rho`."""
     return math.sqrt(8.0 * _positive("rho", rho))
-
-
-# ------------------------------------------------------------------------------------- division of a budget
-
-
-@dataclass(frozen=True)
-class Scales:
-    """The noise scales of a mechanism with fixed rounds.
-
-    Attributes:
-        sigma: standard deviation of every Gaussian release, in records.
-        epsilon: parameter of every exponential mechanism.
-        gaussians: number of Gaussian releases that one row takes part in, as the allocation counts them.
-        choices: number of exponential mechanisms that one row takes part in.
-    """
-
-    sigma: float
-    epsilon: float
-    gaussians: int
-    choices: int
-
-    @property
-    def rho(self) -> float:
-        """What the plan costs. The ledger's total is computed from the releases, not from this."""
-        return self.gaussians * gaussian_rho(self.sigma) + self.choices * exponential_rho(self.epsilon)
-
-
-def divide(rho: float, gaussians: int, choices: int, ratio: float) -> Scales:
-    """The share `ratio` of rho for the Gaussian releases, the rest for the choices, evenly within a kind."""
-    _positive("rho", rho)
-    if not 0.0 < ratio < 1.0:
-        raise ConfigError("the share of the budget for measuring must lie strictly between 0 and 1")
-    sigma = sigma_for_rho(ratio * rho / gaussians)
-    return Scales(sigma, epsilon_for_rho((1.0 - ratio) * rho / choices), gaussians, choices)
 
 
 def _check_delta(delta: float) -> None:

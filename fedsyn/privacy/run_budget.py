@@ -56,7 +56,7 @@ class RunBudget:
     @property
     def finding(self) -> float:
         """The most that finding a schema may cost; less where row counts were paid before."""
-        return self.budget.schema_share * self.table
+        return self.schema_share * self.table
 
     @property
     def mechanism(self) -> float:

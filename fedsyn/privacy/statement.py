@@ -30,22 +30,24 @@ _TITLES = {
 class PrivacyStatement:
     """What a mechanism promises, under which assumptions; a fixed form, to be compared line by line.
 
+    A contract states what is its own; the words in braces stand for what follows from a run's configuration and plan.
+
     Attributes:
-        public: what is not protected (schema, bounds, workload, configuration, client row counts, ...).
-        trust: which parties must keep to the protocol and not pool what they see.
         server_sees: everything that reaches the server.
         client_sees: everything that reaches a client.
         cost: what each kind of release costs, in rho or mu, and how many of them one row takes part in.
+        public: what is not protected (schema, bounds, workload, configuration, client row counts, ...).
+        trust: which parties must keep to the protocol and not pool what they see.
         sampler: where the noise comes from; `Randomness.label`.
         unit: whose presence is hidden.
     """
 
-    public: str
-    trust: str
     server_sees: str
     client_sees: str
-    cost: str
-    sampler: str
+    cost: str = "{cost}"
+    public: str = "{public}"
+    trust: str = "{trust}"
+    sampler: str = "{sampler}"
     unit: str = UNIT
 
     def __post_init__(self) -> None:

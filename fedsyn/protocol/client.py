@@ -31,7 +31,7 @@ from fedsyn.privacy import GAUSSIAN, Ledger, Release, Unit, gaussian_rho
 from fedsyn.privacy.budget import require_budget
 from fedsyn.privacy.unit import kept_rows
 from fedsyn.protocol.cohorts import take_part
-from fedsyn.protocol.common import Evaluate
+from fedsyn.protocol.common import Evaluate, beside
 from fedsyn.protocol.common import Join as Join
 from fedsyn.protocol.common import Marginals as Marginals
 from fedsyn.protocol.common import OneWay as OneWay
@@ -39,8 +39,9 @@ from fedsyn.protocol.common import RowTotal as RowTotal
 from fedsyn.protocol.common import Sizes as Sizes
 from fedsyn.protocol.contract import Contract as BaseContract
 from fedsyn.protocol.joining import LARGEST_SIZE, usable_size
-from fedsyn.protocol.plan import Planned, require_planned
+from fedsyn.protocol.plan import Step, require_planned
 from fedsyn.protocol.stored import Answers, unused_requests
+from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView
 from fedsyn.stores import make_store
 from fedsyn.stores.base import ClientDeal
@@ -143,6 +144,19 @@ class TableClient(NumPyClient):
         """Marginals of the model that a request brings. Raises ProtocolError beyond the run's limits."""
         return ModelView.of(self.domain, arrays, self.config.inference)
 
+    def distances(self, which: Sequence[int], arrays: Arrays) -> npt.NDArray[np.float64]:
+        """(m,) ||M_q(D) - n p_q||_1 of some candidates q, from the model that a request brings.
+
+        One row moves each by at most 1: the model p and n, the public or released row count, do not move with it.
+        """
+        cliques = [self.candidates.cliques[i] for i in which]
+        return l1_distances(self.codes, self.domain, cliques, self.view(arrays), self.size)
+
+    def choose(self, scores: npt.NDArray[np.float64], call: Call[Any]) -> int:
+        """Return the index of one score, by the exponential mechanism, at the epsilon that the request charges."""
+        (release,) = call.request.releases(self.contract)
+        return self.ledger.exponential(scores, replace(release, round=call.round, count=1), call.source)
+
     def marginals(self, layout: Layout, active: Iterable[int] | None = None) -> Contribution:
         """A client's exact part of a sum of marginals: counts over the cliques in `active`, zero for the others.
 
@@ -205,7 +219,7 @@ class TableClient(NumPyClient):
             self._require_planned(call.request, None, call.request.rho)
             return self._deal(method, call), {}
         releases = call.request.releases(self.contract)
-        if releases:
+        if releases and not isinstance(call.request, Sizes):  # which is released once, and repeated
             self._require_planned(call.request, None, math.fsum(release.rho for release in releases))
         answer = method(call)
         if isinstance(answer, Contribution):
@@ -252,11 +266,13 @@ class TableClient(NumPyClient):
 
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
         """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
-        budget = self.contract.budget
-        rho_of_it = {RowTotal: budget.sizes, Evaluate: budget.evaluation}.get(type(request))
-        planned = self.contract.planned(request, layout) if rho_of_it is None else Planned(rho_of_it, rho_of_it)
-        if planned is not None:
-            require_planned(planned, request.name, rho, self.ledger)
+        if steps := self.steps_for(request):
+            require_planned(steps, request, layout, rho, self.ledger)
+
+    def steps_for(self, request: Request) -> Sequence[Step]:
+        """Return the steps that a request must keep to; none: only the budget limits it."""
+        step = beside(self.contract).get(type(request))
+        return self.contract.steps if step is None else (step,)
 
     @property
     def _place(self) -> int:
@@ -323,8 +339,7 @@ class TableClient(NumPyClient):
             raise ProtocolError("row counts are public in this run, or summed: nobody releases its own with noise")
         if "size" not in self.holder.state:
             (release,) = call.request.releases(self.contract)
-            planned = Planned(self.contract.budget.sizes)
-            require_planned(planned, release.name, release.rho, self.ledger)
+            self._require_planned(call.request, None, release.rho)
             count = np.array([len(self.codes)])
             (noisy,) = self.ledger.gaussian([count], replace(release, round=call.round), call.source)
             # Bounded: noise of a hostile sigma would give a size whose distances drown single rows' counts.

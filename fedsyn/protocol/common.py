@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,11 +12,14 @@ from pydantic import Field
 
 from fedsyn.aggregation import Contribution
 from fedsyn.errors import ProtocolError
-from fedsyn.evaluation.federated.question import TableQuestion
-from fedsyn.evaluation.federated.statistics import Entries, vector
+from fedsyn.evaluation.federated.question import MOST_ROWS, TableQuestion
+from fedsyn.evaluation.federated.statistics import UNIT, Entries, vector
 from fedsyn.privacy import GAUSSIAN, Release
+from fedsyn.privacy.release import COUNTS
 from fedsyn.protocol.contract import Contract as BaseContract
-from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, SumRequest
+from fedsyn.protocol.plan import Step, most_cells
+from fedsyn.wire.envelope import check_message
+from fedsyn.wire.requests import AskRequest, CandidateIndices, Layout, Positive, Request, SumRequest
 
 _log = logging.getLogger("fedsyn")
 
@@ -85,6 +88,11 @@ class Marginals(SumRequest):
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         return Layout.of_marginals(contract.domain, [contract.candidates.cliques[i] for i in self.cliques])
 
+    @classmethod
+    def largest(cls, contract: BaseContract) -> Iterable[Layout]:
+        """All cells that a model can take, with the noise of one marginal that has everything to itself."""
+        return [Layout(((most_cells(contract),),), 1, replaced=COUNTS)]
+
 
 class Evaluate(SumRequest):
     """How far the holders' rows are from the synthetic table, how many rows a classifier trained on it gets right."""
@@ -111,6 +119,12 @@ class Evaluate(SumRequest):
         entries = entries_of(contract, self.question(contract, arrays))
         return Layout.of_vector(len(entries.moves), entries.sensitivity, magnitude=float(max(entries.moves)))
 
+    @classmethod
+    def largest(cls, contract: BaseContract) -> Iterable[Layout]:
+        d = len(contract.domain)
+        check_message(2.0 * d * MOST_ROWS, "evaluation.federated")
+        return [Layout.of_vector(d + 6, float(UNIT), magnitude=float(UNIT))]
+
     def contribution(
         self,
         contract: BaseContract,
@@ -129,3 +143,10 @@ def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
     """The entries of the vector: with the row count unless that is public, and with held-out rows if there are any."""
     config = contract.config
     return Entries.of(question, config.privacy.client_sizes != "public", config.evaluation.held_out > 0)
+
+
+def beside(contract: BaseContract) -> dict[type[Request], Step]:
+    """Return the steps of every run that no mechanism plans: row counts before it, evaluation after it."""
+    sizes = contract.budget.sizes
+    steps = (Step(Sizes, sizes), Step(RowTotal, sizes), Step(Evaluate, contract.budget.evaluation))
+    return {step.request: step for step in steps}

@@ -29,15 +29,16 @@ from fedsyn.privacy.accountant import Accountant
 from fedsyn.privacy.unit import ROW, ClientUnit
 from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
-from fedsyn.protocol.plan import Foreseen, Planned
+from fedsyn.protocol.plan import Step
 from fedsyn.randomness import Randomness
+from fedsyn.selection.terms import Terms
 from fedsyn.settings import Node
 from fedsyn.stores import make_store
 from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
 from fedsyn.table.counting.workload import Workload
 from fedsyn.table.schema import Schema
-from fedsyn.wire.requests import Layout, Request
+from fedsyn.wire.requests import Request
 
 
 class Contract:
@@ -53,8 +54,7 @@ class Contract:
             client is protected, the sum of the counts is released instead of each.
         not_private: why a run is not private, for baselines that read exact data; else empty.
         statement: the privacy statement, with placeholders: {public}, {trust}, {server} (what it sees of a sum),
-            {noise} (who draws it), and those of `words`.
-        general_words: what placeholders of `words` stand for in documents, where their name alone says too little.
+            {noise} (who draws it) and {cost} (of the steps of the plan).
 
     Args:
         config: the run's configuration.
@@ -70,7 +70,6 @@ class Contract:
     own_sizes: ClassVar[bool] = False
     not_private: ClassVar[str] = ""
     statement: ClassVar[PrivacyStatement]
-    general_words: ClassVar[dict[str, object]] = {}
 
     def __init__(self, config: RunConfig, domain: Domain) -> None:
         self.config = config
@@ -91,6 +90,10 @@ class Contract:
             self.finding = PrivateColumns(schema)
             self.budget = replace(self.budget, schema_share=self._schema_share(len(schema.open)))
         return self
+
+    def at_largest(self) -> Self:
+        """Return this contract; where a schema is open, the one on the largest domain that it can be closed to."""
+        return self if self.finding is None else type(self)(self.config, self.finding.largest().domain)
 
     @property
     def unit(self) -> Unit:
@@ -143,28 +146,22 @@ class Contract:
         """The number of rounds, out of all, that one row pays for: noise scales divide the budget by it."""
         return rounds_of_one(self.config.federation, rounds)
 
-    def planned(self, request: Request, layout: Layout | None) -> Planned | None:
-        """The most that the run's plan has one row pay for a request; a client refuses more.
+    def plan(self, rho: float, rows: float = math.inf) -> Iterable[Step]:
+        """Return how the family divides a budget: each request that it may make, with the most that a row pays.
+
+        A client refuses every other request of the mechanism, and one that costs more. Where a family does not define
+        this, only the budget limits what is asked.
 
         Args:
-            request: one of the mechanism's, as it was read.
-            layout: of a sum, by the client's own reckoning; None for an `Ask`, or a `Deal`.
-
-        Returns:
-            None where the budget alone limits it: what a family says that does not define this.
-        """
-        return None
-
-    def foreseen(self, rows: int) -> Iterable[Foreseen]:
-        """All that the plan may ask for, at its largest, of clients that have `rows` rows together.
-
-        It is asked about before the first charge (`fedsyn.protocol.room`): a run that could not finish does not begin.
-        A family that does not define this is told when it asks.
-
-        Raises:
-            ConfigError: something cannot be asked for whatever the protocol.
+            rho: zCDP of the whole mechanism.
+            rows: of all clients, where they are known; infinite: any number, so that every step is there.
         """
         return ()
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The plan of all that the mechanism has, by which clients check requests."""
+        return tuple(self.plan(self.budget.mechanism, math.inf))
 
     def require_size(self, rows: float) -> None:
         """Raise ConfigError if a client with this many rows, public or released, cannot compute what is asked."""
@@ -186,6 +183,10 @@ class Contract:
         attributes = tuple((name,) for name in self.domain)
         cliques = tuple(dict.fromkeys([*attributes, *self.candidates.cliques]))
         return StoreFacts(cliques, self.most_rounds, 1 + self.most_rounds, self.options.score)
+
+    def largest_terms(self, part: float, rows: int) -> Terms:
+        """Return the terms by which a store's scores are largest, when a round costs `part` of its most."""
+        raise NotImplementedError("a mechanism with a store says how large its scores can be")
 
     @property
     def most_rounds(self) -> int:
@@ -292,59 +293,60 @@ class Contract:
         if config.federation.columns is not None:
             raise ConfigError("evaluation.federated: needs whole rows at each holder; leave out federation.columns")
 
-    def words(self) -> dict[str, object]:
-        """What the statement's further placeholders stand for under this configuration."""
-        return {}
+    @classmethod
+    def in_general(cls, requests: Iterable[type[Request]]) -> PrivacyStatement:
+        """The privacy statement of the family under any configuration, for documents; `requests`: its own."""
+        costs = cls._cost([f"'{request.name}': {request.costs}" for request in requests], GENERAL["noise"])
+        return cls.statement.filled(GENERAL | {"cost": costs})
 
     @classmethod
-    def in_general(cls) -> PrivacyStatement:
-        """The privacy statement of the family under any configuration, for documents."""
-        return cls.statement.filled(General(GENERAL | cls.general_words))
+    def _cost(cls, costs: Iterable[str], noise: str) -> str:
+        """Return the costs of requests in words, who draws the noise, and how they add up."""
+        return "; ".join([*costs, f"noise drawn by {noise}; added up {ADDED_UP[cls.accountant]}"])
+
+    def planned_cost(self, noise: str) -> str:
+        """Return in words what each step of the plan costs; `noise`: who draws it."""
+        steps = self.at_largest().steps
+        whole = self.budget.mechanism
+        costs = [f"'{step.request.name}' {step.sentence(whole)}: {step.request.costs}" for step in steps]
+        return self._cost(costs, noise)
 
     def filled(self, sampler: str) -> PrivacyStatement:
         """The privacy statement of a run."""
         seen = self.trusted(self.config).who_sees_what()
-        words = {"public": public_facts(self.config), "sampler": sampler, **seen, **self.words()}
         if not hasattr(self, "statement"):
             raise ConfigError(f"mechanism '{self.config.mechanism.name}': the contract has no privacy statement")
-        filled = self.statement.filled(words)
+        words = {"public": public_facts(self.config), "sampler": sampler, "cost": self.planned_cost(seen["noise"])}
+        own = self.statement.filled(words | seen)
+        public, server, client, cost = own.public, [own.server_sees], [own.client_sees], own.cost
         if self.finding is not None:
-            filled = replace(
-                filled,
-                public=f"{filled.public}; of {', '.join(self.finding.schema.open)} only what is found with noise",
-                server_sees=f"first, noisy counts by which private bounds, bins and categories are found; "
-                f"{filled.server_sees}",
-                client_sees=f"what was found; {filled.client_sees}",
-                cost=f"finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a "
-                f"row is in, over all clients, at most {self.budget.schema_share:g} of rho; of the rest: {filled.cost}",
+            public += f"; of {', '.join(self.finding.schema.open)} only what is found with noise"
+            server.insert(0, "first, noisy counts by which private bounds, bins and categories are found")
+            client.insert(0, "what was found")
+            cost = (
+                "finding what is private of the schema: sums of counts at 1/(2 sigma^2) for each vector that a row is "
+                f"in, over all clients, at most {self.budget.schema_share:g} of rho; of the rest: {cost}"
             )
         most = self.config.federation.max_participations
         if most is not None and not self.store:
-            filled = replace(
-                filled,
-                cost=f"a row's client takes part in at most {most} round(s), which its own ledger keeps to, and a row "
-                f"pays for those only: {filled.cost}",
+            cost = (
+                f"a row's client takes part in at most {most} round(s), which its own ledger keeps to, and a row pays "
+                f"for those only: {cost}"
             )
         if self.config.privacy.client_sizes == "private":
             whose = "the sum of the clients' row counts" if self.sums_rows else "each client's row count"
-            filled = replace(
-                filled,
-                server_sees=f"{whose} with noise, once; {filled.server_sees}",
-                cost=f"the row count once at 1/(2 sigma^2), {self.config.privacy.size_share:g} of rho; of the rest: "
-                f"{filled.cost}",
-            )
+            server.insert(0, f"{whose} with noise, once")
+            share = self.config.privacy.size_share
+            cost = f"the row count once at 1/(2 sigma^2), {share:g} of rho; of the rest: {cost}"
         if self.budget.evaluation_share:
-            filled = replace(
-                filled,
-                server_sees=f"{filled.server_sees}; last, noisy sums of how far the holders' rows are from the table",
-                client_sees=f"{filled.client_sees}; the synthetic table, and a classifier that was trained on it",
-                cost=f"last, one vector of evaluation at 1/(2 sigma^2), {self.budget.evaluation_share:g} of rho; "
-                f"before it, of the rest: {filled.cost}",
-            )
-        if self.unit is ROW:
-            return filled
-        cost = f"a client pays {self.unit.rows:,}^2 times what is said here for one row: {filled.cost}"
-        return replace(filled, unit=self.unit.text, cost=cost)
+            server.append("last, noisy sums of how far the holders' rows are from the table")
+            client.append("the synthetic table, and a classifier that was trained on it")
+            share = self.budget.evaluation_share
+            cost = f"last, one vector of evaluation at 1/(2 sigma^2), {share:g} of rho; before it, of the rest: {cost}"
+        if self.unit is not ROW:
+            own = replace(own, unit=self.unit.text)
+            cost = f"a client pays {self.unit.rows:,}^2 times what is said here for one row: {cost}"
+        return replace(own, public=public, server_sees="; ".join(server), client_sees="; ".join(client), cost=cost)
 
     def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
         """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on.
@@ -430,8 +432,14 @@ def _stored(candidates: Candidates, domain: Domain) -> StoredLayout:
 
 # Words of privacy statements that are the same for every family ------------------------------------------------------
 
+#: How costs add up, by `Contract.accountant`.
+ADDED_UP = {
+    "zcdp": "behind a zCDP filter",
+    "gaussian": "exactly, as one Gaussian mechanism",
+    "renyi": "as Rényi DP of one order",
+}
 #: What placeholders of a statement stand for in documents.
-GENERAL: dict[str, object] = {
+GENERAL = {
     "public": "schema with bounds and bins, workload, configuration, who takes part in which round (row counts where "
     "`privacy.client_sizes` is `public`)",
     "trust": "as `aggregation` says",
@@ -439,20 +447,6 @@ GENERAL: dict[str, object] = {
     "noise": "whom `aggregation.noise` names",
     "sampler": "the operating system's; seeded, and not private, in a simulation with a seed",
 }
-
-
-class _Name(str):
-    """A placeholder's own name, however its value would have been formatted."""
-
-    def __format__(self, spec: str) -> str:
-        return str(self)
-
-
-class General(dict[str, object]):
-    """Words for a statement; what is unknown stands for itself."""
-
-    def __missing__(self, key: str) -> object:
-        return _Name(f"`{key}`")
 
 
 def public_facts(config: RunConfig) -> str:

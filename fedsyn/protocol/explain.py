@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -15,9 +16,10 @@ from fedsyn.privacy import PrivacyStatement, sigma_for_rho
 from fedsyn.privacy.against import against, in_words, left, times_of
 from fedsyn.privacy.release import Shares
 from fedsyn.protocol.client import Join, RowTotal, Sizes, TableClient
-from fedsyn.protocol.common import Evaluate
+from fedsyn.protocol.common import Evaluate, beside
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.finding import requests_of
+from fedsyn.protocol.finding import Close, steps_of
+from fedsyn.protocol.plan import Step
 from fedsyn.table.schema import Schema
 from fedsyn.wire.requests import Request
 
@@ -42,6 +44,8 @@ class RequestFacts:
         leaves: what leaves a client.
         costs: what answering costs one row.
         parameters: name -> what is allowed.
+        plan: how often it may be asked, for which share of the budget, and how far one row moves what is summed; by
+            steps of the plan.
     """
 
     name: str
@@ -50,14 +54,16 @@ class RequestFacts:
     leaves: str
     costs: str
     parameters: dict[str, str]
+    plan: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: type[Request]) -> RequestFacts:
+    def of(cls, request: type[Request], steps: Iterable[tuple[Contract, Step]] = ()) -> RequestFacts:
         schema = request.model_json_schema()
         definitions = schema.get("$defs", {})
         parameters = {name: _allowed(field, definitions) for name, field in schema.get("properties", {}).items()}
         what = (request.__doc__ or "").strip().split("\n\n")[0].replace("\n", " ")
-        return cls(request.name, request.kind, " ".join(what.split()), request.leaves, request.costs, parameters)
+        plan = tuple(_planned(step, contract) for contract, step in steps if step.request is request)
+        return cls(request.name, request.kind, " ".join(what.split()), request.leaves, request.costs, parameters, plan)
 
 
 @dataclass(frozen=True)
@@ -119,6 +125,8 @@ class Explanation:
             add(f"{asked.name} ({KINDS[asked.kind]}): {asked.what}")
             add(f"leaves: {asked.leaves}", 4)
             add(f"costs:  {asked.costs}", 4)
+            for step in asked.plan:
+                add(f"plan:   {step}", 4)
             for name, allowed in asked.parameters.items():
                 add(f"{name}: {allowed}", 6)
         lines.append("")
@@ -152,16 +160,18 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
     guarantee, accountant = budget.guarantee, budget.accountant
     sampler = "seeded: a simulation, not private" if config.runtime.seed is not None else "the operating system's"
     statement = contract.filled(sampler)
-    private = config.privacy.client_sizes == "private"
     first: list[type[Request]] = [Join]
-    first += [RowTotal if contract.sums_rows else Sizes] if private else []
-    first += [] if contract.finding is None else requests_of(contract.finding)
-    own = [r for r in client.requests.values() if r not in (Join, Sizes, RowTotal, Evaluate)]
-    own += [Evaluate] if config.evaluation.federated else []
-    own += [r for r in contract.store if r not in own]  # of the store, which no client answers
+    if config.privacy.client_sizes == "private":
+        first.append(RowTotal if contract.sums_rows else Sizes)
+    found = () if contract.finding is None else steps_of(contract)
+    first += [*(step.request for step in found), *([Close] * bool(found))]
+    own = own_requests(client) + [Evaluate] * config.evaluation.federated
+    largest = contract.at_largest()
+    steps = [*((contract, step) for step in (*beside(contract).values(), *found))]
+    steps += [(largest, step) for step in largest.steps]
     node = config.aggregation
     whole = accountant.capacity
-    limits, found = _against(contract, own, lambda part: accountant.epsilon(part * whole, guarantee.delta))
+    limits, faced = _against(contract, own, lambda part: accountant.epsilon(part * whole, guarantee.delta))
     cards = [*(node.parties or ()), *([node.crypto] if node.crypto is not None else [])]
     return Explanation(
         config.mechanism.name,
@@ -169,7 +179,7 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
         statement.titled(),
         contract.unit.adjacency(config.privacy.client_sizes),
         limits,
-        found,
+        faced,
         {
             **guarantee.to_dict(),
             "accountant": accountant.name,
@@ -177,10 +187,25 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
             "capacity": accountant.capacity,
         },
         tuple(f"{p.name} at {p.address}, fingerprint {p.fingerprint}" for p in cards),
-        tuple(RequestFacts.of(request) for request in [*first, *own]),
+        tuple(RequestFacts.of(request, steps) for request in [*first, *own]),
         len(contract.candidates),
         sigma_for_rho(budget.rho),
     )
+
+
+def own_requests(client: type[TableClient]) -> list[type[Request]]:
+    """Return a mechanism's own requests: those that its clients answer, then those of the store alone."""
+    shared = (Join, Sizes, RowTotal, Evaluate)
+    own = [request for request in client.requests.values() if request not in shared]
+    return [*own, *(request for request in client.Contract.store if request not in own)]
+
+
+def _planned(step: Step, contract: Contract) -> str:
+    """How often a step is taken, its share of the budget, and the sensitivity of its largest requests."""
+    layouts = step.request.largest(contract) if step.request.kind in ("sum", "open") else ()
+    moved = max((one.sensitivity * math.sqrt(one.count) for one in layouts), default=0.0)
+    sentence = step.sentence(contract.budget.table)
+    return f"{sentence}; L2 sensitivity at most {moved:.4g}" if moved else sentence
 
 
 def _against(
@@ -244,11 +269,12 @@ def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> st
     return text
 
 
-def statements_page(contracts: Mapping[str, type[Contract]]) -> str:
+def statements_page(clients: Mapping[str, type[TableClient]]) -> str:
     """docs/statements.md: the privacy statement of each family in general; mechanisms that share one, together."""
     together: dict[tuple[str, PrivacyStatement], list[str]] = {}
-    for name, contract in contracts.items():
-        together.setdefault((contract.not_private, contract.in_general()), []).append(name)
+    for name, client in clients.items():
+        statement = client.Contract.in_general(own_requests(client))
+        together.setdefault((client.Contract.not_private, statement), []).append(name)
     lines = [
         "# Privacy statements",
         "",

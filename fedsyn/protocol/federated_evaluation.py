@@ -1,7 +1,7 @@
 """The server's side of asking the holders how good a table is, whatever mechanism made it.
 
 It comes after the mechanism, once, as a sum over everybody; what it may cost is set aside before the mechanism begins
-(`Contract.evaluation_share`). `fedsyn.evaluation.federated.statistics` says what is counted, and derives what a row
+(`RunBudget.evaluation`). `fedsyn.evaluation.federated.statistics` says what is counted, and derives what a row
 moves it by.
 """
 

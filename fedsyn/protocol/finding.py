@@ -27,10 +27,12 @@ from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.budget import require_budget
 from fedsyn.privacy.release import COUNTS
 from fedsyn.private_bins.facts import PrivateColumns
-from fedsyn.private_bins.prefixes import SYMBOLS, level_counts
-from fedsyn.private_bins.ranges import histogram
+from fedsyn.private_bins.prefixes import FOLLOWED, SYMBOLS, level_counts
+from fedsyn.private_bins.ranges import MOST_CELLS, histogram, tree
 from fedsyn.protocol.client import Answer, Join, RowTotal, Sizes, TableClient, answers, shared_contract
+from fedsyn.protocol.common import beside
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import Step
 from fedsyn.table.schema.encoding import OwnRows
 from fedsyn.wire.envelope import Arrays, Envelope
 from fedsyn.wire.holder import Call, Holder
@@ -38,7 +40,7 @@ from fedsyn.wire.requests import AskRequest, Layout, Request, SumRequest
 
 #: Of the holder's state: what it was asked of its open columns, the prefixes that it was asked about last, and what was
 #: found.
-ASKED, FOLLOWED, FOUND = "find_asked", "find_followed", "found"
+ASKED, BEFORE, FOUND = "find_asked", "find_followed", "found"
 # Shares of the noise are sized with room for rounding.
 _ROOM = 1.0 + 1e-6
 
@@ -101,6 +103,10 @@ class FindBins(SumRequest):
         trees = [finding.ranges[i].tree(self.cells[i]) for i in finding.binned]
         return _layout((length,) for tree in trees for length in tree.lengths)
 
+    @classmethod
+    def largest(cls, contract: Contract) -> Iterable[Layout]:
+        return [_layout((length,) for _ in finding_of(contract).binned for length in tree(MOST_CELLS).lengths)]
+
 
 class FindCategories(SumRequest):
     """The rows whose text begins with some prefixes, by the byte that follows, or the end, in every open column."""
@@ -115,6 +121,10 @@ class FindCategories(SumRequest):
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """One vector of counts for each column that is asked of: a row adds 1 to one of its cells, or to none."""
         return _layout((len(own) * SYMBOLS,) for own in self.prefixes if own)
+
+    @classmethod
+    def largest(cls, contract: Contract) -> Iterable[Layout]:
+        return [_layout((FOLLOWED * column.wanted.most * SYMBOLS,) for column in finding_of(contract).texts)]
 
 
 class Close(AskRequest):
@@ -171,7 +181,7 @@ class FindingClient(TableClient):
 
         A client that missed a sum knows their beginnings only. Before the first one the empty prefix is known.
         """
-        known = self.holder.state.get(FOLLOWED, [[""] for _ in prefixes])
+        known = self.holder.state.get(BEFORE, [[""] for _ in prefixes])
         for own, new in zip(known, prefixes, strict=True):
             length = len(own[0]) if own else 0
             if not {prefix[:length] for prefix in new} <= set(own):
@@ -186,6 +196,11 @@ class FindingClient(TableClient):
             return method(call)
 
         return super()._sum(within, call, envelope)
+
+    def steps_for(self, request: Request) -> Sequence[Step]:
+        """Return what row counts may cost; what is found keeps to its share together (`_require_share`)."""
+        step = beside(self.contract).get(type(request))
+        return () if step is None else (step,)
 
     def _require_share(self, rho: float) -> None:
         """BudgetExceeded if sums of this cost leave the mechanism less than the run's configuration says.
@@ -226,7 +241,7 @@ class FindingClient(TableClient):
         length = next(len(prefix) for own in asked for prefix in own)
         self._follow(call.request.prefixes)
         self._once((2, length))
-        self.holder.state[FOLLOWED] = call.request.prefixes
+        self.holder.state[BEFORE] = call.request.prefixes
         columns = zip(finding_of(self.contract).texts, asked, strict=True)
         parts = [
             level_counts(self.own.words[column.name], self.own.word_counts(column.name), prefixes)
@@ -262,12 +277,13 @@ def _contribution(parts: Sequence[npt.NDArray[np.int64]], layout: Layout) -> Con
     return Contribution(cells, vector[cells], tuple(range(len(layout.shapes))), layout)
 
 
-def requests_of(finding: PrivateColumns) -> list[type[Request]]:
-    """What a server may ask before the schema is closed."""
-    asked: list[type[Request]] = [FindRanges] if finding.ranges else []
-    asked += [FindBins] if finding.binned else []
-    asked += [FindCategories] if finding.texts else []
-    return [*asked, Close]
+def steps_of(contract: Contract) -> list[Step]:
+    """Return what a server may ask before the schema is closed, each as if it had the whole share of finding."""
+    finding, rho = finding_of(contract), contract.budget.finding
+    steps = [Step(FindRanges, rho)] if finding.ranges else []
+    steps += [Step(FindBins, rho)] if finding.binned else []
+    steps += [Step(FindCategories, rho, times=finding.levels)] if finding.texts else []
+    return steps
 
 
 # Nothing of a mechanism is answered before it begins.

@@ -1,85 +1,147 @@
-"""What a run's plan asks of one row at most: public numbers, by which a client refuses less noise than was agreed.
+"""A run's plan, stated once: the steps of a mechanism, and what each of them may cost one row.
 
-A mechanism with fixed rounds divides its budget before the first request. Its contract says so in one function, which
-the server half draws its scales from and the client half checks them with: no number stands twice. Where scales are
-chosen on the way (budget annealing) the contract bounds them by the most that the rule can ever ask; beyond that only
-the budget's filter binds, and that always does.
+A mechanism says how it divides its budget in one function (`Contract.plan`). Five things follow from the steps that it
+returns: the noise that the server half asks for, the least noise that a client accepts, whether the run could finish
+(`fedsyn.protocol.room`), what `fedsyn explain` prints, and the line on costs in the privacy statement.
 
-A client reckons with the run's configuration, not with what is left in its own ledger: a plan is the same for all.
+A client checks a request by the plan of the run's whole configuration, not by what is left in its own ledger: all
+clients hold a server to the same numbers. Where scales are chosen on the way (budget annealing) a step names the most
+that the rule can come to; beyond that only the budget's filter binds, and that always does.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedsyn.errors import ProtocolError, refuse
-from fedsyn.privacy import Ledger, sigma_for_rho
+from fedsyn.output import counted
+from fedsyn.privacy import Ledger, epsilon_for_rho, sigma_for_rho
 from fedsyn.privacy.budget import ROUNDING_ROOM
-from fedsyn.selection.terms import Terms
-from fedsyn.wire.requests import Layout
+from fedsyn.wire.requests import Layout, Request
 
 #: Both sides compute the same numbers on their own machines, from a budget less what was paid before.
 _ROOM = 1.0 + 4.0 * ROUNDING_ROOM
 
 
 @dataclass(frozen=True)
-class Planned:
-    """The most that a plan asks of one row, in zCDP.
+class Step:
+    """One kind of request in a plan.
 
     Attributes:
-        once: rho of one request.
-        in_all: rho of all requests of this name in a run; infinite: only the budget limits them.
+        request: its record.
+        rho: zCDP that one row pays, at most, for each array (or choice) of a request.
+        arrays: the most arrays of one request; None: as many as its layout has a row in, each for `rho`.
+        beside: rho of what a client releases by itself to answer one request.
+        least: the least rho of an array; None: `rho` itself, so that the noise is fixed.
+        paid: the most requests that one row pays for; infinite: only the budget limits them.
+        times: the most requests of a run, over all cohorts.
+        where: parameters by which a request belongs to this step, where two steps have the same record.
+        says: when it is asked for, if not always; the record says what it costs (`Request.costs`).
     """
 
-    once: float
-    in_all: float = math.inf
-
-
-@dataclass(frozen=True)
-class ForeseenSum:
-    """A sum that the plan may have, at its largest: what `fedsyn.protocol.room` asks the run's protocol about.
-
-    Attributes:
-        name: of the request.
-        layout: at its longest, and with the largest `magnitude` for its sensitivity.
-        sigma: the least noise that it may have, and the most.
-        times: how often it is asked for, at most.
-    """
-
-    name: str
-    layout: Layout
-    sigma: tuple[float, float]
+    request: type[Request]
+    rho: float
+    arrays: int | None = 1
+    beside: float = 0.0
+    least: float | None = None
+    paid: float = 1.0
     times: int = 1
+    where: Mapping[str, Any] = field(default_factory=dict)
+    says: str = ""
 
-    @classmethod
-    def of(cls, name: str, layout: Layout, rho: float, *, times: int = 1, part: float = 1.0) -> ForeseenSum:
-        """A sum that costs one row rho at most, and the share `part` of that at least."""
-        least = sigma_for_rho(rho / layout.count, layout.sensitivity)
-        return cls(name, layout, (least, least / math.sqrt(part)), times)
+    @property
+    def sigma(self) -> float:
+        """The least noise on an array of sensitivity 1."""
+        return sigma_for_rho(self.rho)
+
+    @property
+    def epsilon(self) -> float:
+        """The largest epsilon of a choice."""
+        return epsilon_for_rho(self.rho)
+
+    @property
+    def first_rho(self) -> float:
+        """The least rho of an array or a choice, with which an annealed run begins."""
+        return self.rho if self.least is None else self.least
+
+    @property
+    def first_sigma(self) -> float:
+        """The most noise on an array of sensitivity 1."""
+        return sigma_for_rho(self.first_rho)
+
+    @property
+    def first_epsilon(self) -> float:
+        """The smallest epsilon of a choice."""
+        return epsilon_for_rho(self.first_rho)
+
+    def once(self, layout: Layout | None = None) -> float:
+        """Return the rho that one request costs a row at most; `layout`: of a request of any number of arrays."""
+        arrays = self.arrays
+        if arrays is None:
+            arrays = 1 if layout is None else layout.count
+        return arrays * self.rho + self.beside
+
+    def noise(self, layout: Layout) -> float:
+        """Return the least noise on each array of a request with this layout."""
+        return self.sigmas(layout)[0]
+
+    def sigmas(self, layout: Layout) -> tuple[float, float]:
+        """Return the least and the most noise on each array of a sum, or of an opening, with this layout."""
+        most = self.once(layout) / layout.count
+        least = most * (self.first_rho / self.rho)
+        return sigma_for_rho(most, layout.sensitivity), sigma_for_rho(least, layout.sensitivity)
+
+    def matches(self, request: Request) -> bool:
+        """Return whether a request belongs to this step."""
+        named = (getattr(request, name) == value for name, value in self.where.items())
+        return type(request) is self.request and all(named)
+
+    def sentence(self, whole: float) -> str:
+        """Return how often the step is taken, and its share of a whole rho."""
+        often = "once" if self.times == 1 else f"at most {counted(self.times, 'time')}"
+        price = f"{self.once() / whole:.3g} of the budget"
+        if self.arrays is None:
+            price = f"at most {price} for each marginal"
+        elif self.times > 1:
+            price = f"{price} together" if self.paid == 1 else f"at most {price} each"
+        if self.arrays is not None and self.arrays > 1:
+            price += f" for {counted(self.arrays, 'choice' if self.request.kind == 'ask' else 'marginal')}"
+        return ", ".join([often, price] + [self.says] * bool(self.says))
 
 
-@dataclass(frozen=True)
-class ForeseenChoice:
-    """A choice from a store, with the terms by which its scores are largest."""
-
-    name: str
-    terms: Terms
-    epsilon: float
+def allowed(steps: Iterable[Step], request: Request, layout: Layout | None) -> tuple[float, float]:
+    """Return the rho that a row pays at most for one request, and for all of its name; none where no step has it."""
+    matching = [step for step in steps if step.matches(request)]
+    once = [step.once(layout) for step in matching]
+    return max(once, default=0.0), math.fsum(rho * step.paid for rho, step in zip(once, matching, strict=True))
 
 
-@dataclass(frozen=True)
-class ForeseenOpening:
-    """Marginals that a store may open: how many, their cells together, and the least noise that they may have."""
+def require_planned(steps: Sequence[Step], request: Request, layout: Layout | None, rho: float, ledger: Ledger) -> None:
+    """Refuse a request that costs one row more than the run's plan says; looks at public facts only.
 
-    name: str
-    count: int
-    cells: int
-    sigma: float
+    What shares of noise cost beyond a Gaussian's (`Release.extra`) is no part of a plan, and is left out.
 
+    Args:
+        steps: of the plan.
+        request: as it was read.
+        layout: of a sum, computed by the client itself.
+        rho: that it costs a row.
+        ledger: the client's, with what was charged under the request's name.
 
-Foreseen = ForeseenSum | ForeseenChoice | ForeseenOpening
+    Raises:
+        ProtocolError: it does; nothing was charged.
+    """
+    once, in_all = allowed(steps, request, layout)
+    refuse(not rho <= once * _ROOM, f"'{request.name}' asks for less noise than the run's plan has for it")
+    if in_all < math.inf:
+        before = (ledger.unit.row_rho(release) for release in ledger.releases if release.name == request.name)
+        if not math.fsum([rho, *before]) <= in_all * _ROOM:
+            raise ProtocolError(
+                f"'{request.name}' was asked as often as the run's plan has it, or for more than is left of it"
+            )
 
 
 def most_cells(contract: Any) -> int:
@@ -100,24 +162,3 @@ def largest_measured(contract: Any) -> int:
     """Cells of the largest candidate that a model can take."""
     most = contract.config.inference.max_cells
     return int(max((cells for cells in contract.candidates.cells.tolist() if cells <= most), default=1))
-
-
-def require_planned(planned: Planned, name: str, rho: float, ledger: Ledger) -> None:
-    """Refuses a request that costs one row more than the run's plan says; looks at public facts only.
-
-    What shares of noise cost beyond a Gaussian's (`Release.extra`) is no part of a plan, and is left out.
-
-    Args:
-        planned: of the request.
-        name: of the request, as it stands in the ledger.
-        rho: that it costs a row.
-        ledger: the client's, with what was charged under that name.
-
-    Raises:
-        ProtocolError: it does; nothing was charged.
-    """
-    refuse(not rho <= planned.once * _ROOM, f"'{name}' asks for less noise than the run's plan has for it")
-    if planned.in_all < math.inf:
-        before = (ledger.unit.row_rho(release) for release in ledger.releases if release.name == name)
-        if not math.fsum([rho, *before]) <= planned.in_all * _ROOM:
-            raise ProtocolError(f"'{name}' was asked as often as the run's plan has it, or for more than is left of it")

@@ -2,8 +2,9 @@
 
 A ring has so many bits, a message so many bytes, a crypto party decrypts so many ciphertexts. Who would refuse a
 request in mid-run is asked about it here, by the same functions (`Aggregation.room`, `Store.room_of_choice`, ...), with
-the request at its largest (`Contract.foreseen`): before anybody is asked for anything with what is public by then, and
-again as soon as it is known how many rows there are. No message is sent for it, and no bound stands here.
+each step of the plan at its largest (`Contract.plan`, `Request.largest`). It is done with what is public before anybody
+is asked for anything, and again as soon as the number of rows is known. No message is sent for it, and no bound stands
+here.
 """
 
 from __future__ import annotations
@@ -14,16 +15,12 @@ from collections.abc import Iterable, Iterator
 from fedsyn.aggregation.base import Aggregation
 from fedsyn.config import FederationNode
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation.federated.question import MOST_ROWS
-from fedsyn.evaluation.federated.statistics import UNIT
-from fedsyn.privacy.release import COUNTS
-from fedsyn.private_bins.facts import PrivateColumns
-from fedsyn.private_bins.prefixes import FOLLOWED, SYMBOLS
-from fedsyn.private_bins.ranges import MOST_CELLS, tree
+from fedsyn.privacy import epsilon_for_rho, sigma_for_rho
 from fedsyn.protocol.cohorts import cohort_size
-from fedsyn.protocol.common import Evaluate, RowTotal
+from fedsyn.protocol.common import Evaluate, RowTotal, beside
 from fedsyn.protocol.contract import Contract
-from fedsyn.protocol.plan import Foreseen, ForeseenChoice, ForeseenOpening, ForeseenSum
+from fedsyn.protocol.finding import steps_of
+from fedsyn.protocol.plan import Step
 from fedsyn.stores import make_store
 from fedsyn.stores.base import Store
 from fedsyn.wire.envelope import check_message
@@ -47,50 +44,58 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
     """
     config, sums = contract.config, contract.sums()
     store = make_store(config) if contract.store else None
-    asked: list[Foreseen] = list(_beside(contract))
+    steps: list[tuple[Contract, Step]] = [(contract, step) for step in _beside(contract)]
     if contract.finding is not None:
-        asked += _found(contract, contract.finding)
-        contract = type(contract)(config, contract.finding.largest().domain)
+        steps += [(contract, step) for step in steps_of(contract)]
+        contract = contract.at_largest()
     where = f"mechanism '{config.mechanism.name}' over aggregation.protocol: {config.aggregation.protocol}"
     if rows > 1.0:
         where += f" with {rows:,.0f} rows or fewer"
+    rows_at_most = max(1, math.ceil(rows))
     try:
-        asked += contract.foreseen(max(1, math.ceil(rows)))
+        steps += [(contract, step) for step in contract.plan(contract.budget.mechanism, rows_at_most)]
         contract.require_size(largest)
         if store is not None:
             store.room_of_deals(contract, largest)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
     cohorts = [1] if contract.central else _cohorts(config.federation, clients)
-    for one in asked:
+    for agreed, step in steps:
         try:
-            if isinstance(one, ForeseenSum):
+            layouts, kind = step.request.largest(agreed), step.request.kind
+            if kind == "sum":
                 assert sums is not None
-                check_message(8.0 * one.layout.length, "a vector", simulated=config.runtime.engine != "deployment")
-                _try_sum(sums, one, cohorts, rows)
-            elif store is not None:
-                _try_store(store, one, rows)
+                for layout in layouts:
+                    check_message(8.0 * layout.length, "a vector", simulated=config.runtime.engine != "deployment")
+                    _try_sum(sums, layout, step.sigmas(layout), cohorts, rows)
+            elif store is not None and kind in ("choose", "open"):
+                _try_store(store, step, contract, rows_at_most)
         except ConfigError as error:
-            raise ConfigError(f"{where}: its request '{one.name}' could not be answered: {error}") from None
+            raise ConfigError(f"{where}: its request '{step.request.name}' could not be answered: {error}") from None
 
 
-def _try_sum(sums: Aggregation, one: ForeseenSum, cohorts: Iterable[int], rows: float) -> None:
+def _try_sum(
+    sums: Aggregation, layout: Layout, sigmas: tuple[float, float], cohorts: Iterable[int], rows: float
+) -> None:
     """At the ends of its noise, and where the resolution that least noise needs is just still needed.
 
     Resolution times values falls with sigma; resolution times sigma is below twice what least noise has as long as the
     resolution is above 1, and grows with sigma from there on (`DistributedNoise.of`).
     """
-    least, most = one.sigma
+    least, most = sigmas
     for sigma in sorted({least, min(most, 2.0 * least), most}):
         for clients in cohorts:
-            sums.room(one.layout.spec(sigma, clients, 0), rows)
+            sums.room(layout.spec(sigma, clients, 0), rows)
 
 
-def _try_store(store: Store, one: Foreseen, rows: float) -> None:
-    if isinstance(one, ForeseenChoice):
-        store.room_of_choice(one.terms, one.epsilon)
-    elif isinstance(one, ForeseenOpening):
-        store.room_of_opening(one.sigma, count=one.count, length=one.cells, rows=math.ceil(rows))
+def _try_store(store: Store, step: Step, contract: Contract, rows: int) -> None:
+    """At the ends of its noise: what lies between them reaches no farther."""
+    for rho in {step.first_rho, step.rho}:
+        if step.request.kind == "choose":
+            store.room_of_choice(contract.largest_terms(rho / step.rho, rows), epsilon_for_rho(rho))
+            continue
+        for layout in step.request.largest(contract):
+            store.room_of_opening(sigma_for_rho(rho), count=layout.count, length=layout.length, rows=rows)
 
 
 def _cohorts(node: FederationNode, clients: int) -> list[int]:
@@ -102,31 +107,10 @@ def _cohorts(node: FederationNode, clients: int) -> list[int]:
     return sorted({min(fewest, clients), clients})
 
 
-# What is no mechanism's ----------------------------------------------------------------------------------------------
-
-
-def _beside(contract: Contract) -> Iterator[ForeseenSum]:
+def _beside(contract: Contract) -> Iterator[Step]:
     """Row counts before the mechanism, evaluation after it."""
-    config = contract.config
+    steps = beside(contract)
     if contract.sums_rows:
-        yield ForeseenSum.of(RowTotal.name, RowTotal().layout(contract, ()), contract.budget.sizes)
-    if config.evaluation.federated:
-        d = len(contract.domain)
-        check_message(2.0 * d * MOST_ROWS, "evaluation.federated")
-        layout = Layout.of_vector(d + 6, float(UNIT), magnitude=float(UNIT))
-        yield ForeseenSum.of(Evaluate.name, layout, contract.budget.evaluation)
-
-
-def _found(contract: Contract, finding: PrivateColumns) -> Iterator[ForeseenSum]:
-    """The sums by which what is private of a schema is found, each as if it had all of their share."""
-    rho = contract.budget.finding
-    if finding.ranges:
-        shapes = tuple((len(column.edges) - 1,) for column in finding.ranges)
-        yield ForeseenSum.of("find-ranges", Layout(shapes, len(shapes), replaced=COUNTS), rho)
-    if finding.binned:
-        shapes = tuple((length,) for _ in finding.binned for length in tree(MOST_CELLS).lengths)
-        yield ForeseenSum.of("find-bins", Layout(shapes, len(shapes), replaced=COUNTS), rho)
-    if finding.texts:
-        shapes = tuple((FOLLOWED * column.wanted.most * SYMBOLS,) for column in finding.texts)
-        layout = Layout(shapes, len(shapes), replaced=COUNTS)
-        yield ForeseenSum.of("find-categories", layout, rho, times=finding.levels)
+        yield steps[RowTotal]
+    if contract.config.evaluation.federated:
+        yield steps[Evaluate]

@@ -10,10 +10,12 @@ ledger has nothing left to give once it has dealt.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from fedsyn.protocol.common import Evaluate, RowTotal
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import largest_measured
 from fedsyn.wire.requests import ChooseRequest, DealRequest, Layout, OpenRequest, Request, SomeCandidates
 
 
@@ -47,6 +49,10 @@ class OpenOneWay(OpenRequest):
     def layout(self, contract: Contract) -> Layout:
         return Layout.of_marginals(contract.domain, [(name,) for name in contract.domain])
 
+    @classmethod
+    def largest(cls, contract: Contract) -> Iterable[Layout]:
+        return [Layout(((2 * sum(contract.domain.shape),),), len(contract.domain))]
+
 
 class OpenMarginals(OpenRequest):
     """The store's marginals of some candidates."""
@@ -59,6 +65,10 @@ class OpenMarginals(OpenRequest):
 
     def layout(self, contract: Contract) -> Layout:
         return Layout.of_marginals(contract.domain, [contract.candidates.cliques[i] for i in self.cliques])
+
+    @classmethod
+    def largest(cls, contract: Contract) -> Iterable[Layout]:
+        return [Layout(((largest_measured(contract),),), 1)]
 
 
 #: What a mechanism with a store names as its contract's `store`.

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
 from fedsyn.config import RunConfig
 from fedsyn.domain import Clique, Domain
-from fedsyn.errors import RunError
+from fedsyn.errors import ProtocolError, RunError
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.flower import ArrayRecord, ConfigRecord, Grid, Result
 from fedsyn.flower.messages import array_record
@@ -25,14 +25,17 @@ from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.estimation import estimate_config
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.smoothing import least_shares, smoothed
-from fedsyn.protocol.client import TableClient
+from fedsyn.protocol.client import TableClient, indices
 from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.driving import Driver, Steps
 from fedsyn.protocol.joining import Participant
+from fedsyn.protocol.plan import Step
 from fedsyn.protocol.record import Observer, RoundCosts, RoundRecord
 from fedsyn.protocol.recorder import Journal
 from fedsyn.randomness import Randomness
-from fedsyn.wire.requests import Summed, Yielded
+from fedsyn.selection.views import pack_model
+from fedsyn.wire.envelope import Reply
+from fedsyn.wire.requests import Request, Sum, Summed, SumRequest, Yielded
 
 Protocol = Generator[Yielded, Any, None]
 
@@ -95,6 +98,16 @@ class MechanismStrategy(Driver):
 
     # What a mechanism uses --------------------------------------------------------------------------------------------
 
+    def steps(self, *requests: Request) -> dict[type[Request], Step]:
+        """Return the steps of the plan for what is left of the budget, by their records.
+
+        Args:
+            requests: of which some are told from others of the same record (`Step.where`).
+        """
+        plan = tuple(self.contract.plan(self.ledger.remaining_rho, self.total))
+        first = {step.request: step for step in reversed(plan)}
+        return first | {type(one): next(step for step in plan if step.matches(one)) for one in requests}
+
     def expansion(self, sums: Summed) -> float:
         """What brings a sum to the federation's total: who contributed is public, and stands for everybody."""
         return self.total / max(1.0, self.rows(sums.contributors))
@@ -132,6 +145,29 @@ class MechanismStrategy(Driver):
     def sketch_errors(self) -> Sequence[SketchError]:
         """What released sketches say of the last model, for its predicted quality."""
         return ()
+
+    def measurements_of(self, cohort: Sequence[int], request: SumRequest, sigma: float) -> Steps:
+        """Asks a cohort for marginals, and returns them as measurements of the whole federation."""
+        sums = yield Sum(cohort, request, sigma)
+        return self.opened(sums, request.layout(self.contract, ()).cliques)
+
+    def packed(self) -> list[np.ndarray]:
+        """Return the model as a request brings it."""
+        assert self.model is not None
+        return pack_model(self.model)
+
+    def choices(
+        self, replies: Mapping[int, Reply], parameter: str, eligible: Sequence[int], most: int = 1
+    ) -> dict[int, list[int]]:
+        """Return each client's choice, or up to `most`, of the eligible candidates; a reply with others drops it."""
+
+        def read(reply: Reply) -> list[int]:
+            chosen = indices(reply.params.get(parameter), len(self.candidates), parameter)
+            if not chosen or len(chosen) > most or not set(chosen) <= set(eligible):
+                raise ProtocolError("the reply does not choose as many eligible cliques as it was asked for")
+            return chosen
+
+        return self.accept(replies, read)
 
     def selected(self, cliques: Iterable[Clique]) -> None:
         """Puts the chosen cliques into the round's record."""

@@ -6,13 +6,31 @@ McKenna et al. 2022 (AIM), Section 4.4; Maddock et al. 2024, Algorithm 2 lines 1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import pi, sqrt
 
 import numpy as np
 
 from fedsyn.domain import Clique
 from fedsyn.inference import Model
-from fedsyn.privacy import Scales, epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
+from fedsyn.privacy import epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The noise of one round.
+
+    Attributes:
+        sigma: standard deviation of every Gaussian release, in records.
+        epsilon: parameter of every exponential mechanism.
+        gaussians: number of Gaussian releases in it that one row takes part in.
+        choices: number of exponential mechanisms in it that one row takes part in.
+    """
+
+    sigma: float
+    epsilon: float
+    gaussians: int
+    choices: int
 
 
 def annealed(scales: Scales, settled: bool, left: float, measure_fraction: float) -> tuple[Scales, bool]:

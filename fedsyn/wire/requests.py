@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, ClassVar, Self
 
@@ -32,7 +32,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.privacy import GAUSSIAN, Release, sigma_for_rho
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Release, sigma_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
 from fedsyn.selection.terms import Terms
 from fedsyn.wire.envelope import Arrays, SumSpec
@@ -102,6 +102,18 @@ class Request(BaseModel):
             raise TypeError(f"the request '{cls.__name__}' does not say what it {' and '.join(missing)}")
 
     @classmethod
+    def largest(cls, contract: Any) -> Iterable[Layout]:
+        """Return what is summed, or opened, by the largest requests that a run may have.
+
+        A run without room for one of them does not begin (`fedsyn.protocol.room`). A request that does not define this
+        is refused when it is too large, in the middle of a run.
+
+        Raises:
+            ConfigError: a request can be too large for any protocol, or bring more than a message carries.
+        """
+        return ()
+
+    @classmethod
     def read(cls, params: Mapping[str, Any], contract: Any) -> Self:
         """The record of a message, checked against the contract; ProtocolError names the parameter at fault."""
         try:
@@ -125,6 +137,11 @@ class AskRequest(Request):
     def releases(self, contract: Any) -> tuple[Release, ...]:
         """What one row of an asked client pays; empty only if a reply depends on no row. The round is filled in."""
 
+    def choices(self, epsilon: float, sensitivity: float = 1.0, count: int = 1, argument: str = "") -> Release:
+        """Return the release of choices that each client makes by the exponential mechanism."""
+        made = Release(self.name, 0, EXPONENTIAL, sensitivity, epsilon=epsilon, noise_by="each client")
+        return replace(made, count=count, argument=argument)
+
 
 class SumRequest(Request):
     """A request of which the server learns the sum over the cohort plus Gaussian noise, and nothing else."""
@@ -139,6 +156,11 @@ class SumRequest(Request):
             contract: of the family.
             arrays: the public arrays of the request.
         """
+
+    @classmethod
+    def largest(cls, contract: Any) -> Iterable[Layout]:
+        """Return the layout of the one request that there is, where it has no parameters."""
+        return () if cls.model_fields else [cls().layout(contract, ())]
 
 
 class DealRequest(Request):

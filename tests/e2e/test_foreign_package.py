@@ -12,12 +12,9 @@ import pytest
 
 CLIENT = '''
 """Two public pairs, measured once."""
-from pydantic import Field
-
-from fedsyn.config import Node
-from fedsyn.privacy import PrivacyStatement
-from fedsyn.protocol.client import Marginals, TableClient, answers
-from fedsyn.protocol.contract import Contract
+from fedsyn.mechanism import (
+    Contract, Field, Marginals, Node, OneWay, PrivacyStatement, Step, TableClient, answers
+)
 
 
 class Options(Node):
@@ -29,13 +26,15 @@ class Options(Node):
 class PairsContract(Contract):
     Options = Options
     accountant = "gaussian"
-    statement = PrivacyStatement(
-        public="{public}", trust="{trust}", server_sees="{server}", client_sees="the names of the requests",
-        cost="{n} marginals at mu^2 = 1/sigma^2; noise drawn by {noise}", sampler="{sampler}",
-    )
+    statement = PrivacyStatement(server_sees="{server}", client_sees="the names of the requests")
 
-    def words(self):
-        return {"n": len(self.domain) + self.options.pairs}
+    def plan(self, rho, rows=float("inf")):
+        d, n = len(self.domain), len(self.wide)
+        return [Step(OneWay, rho / (d + n), arrays=d)] + [Step(Marginals, rho / (d + n), arrays=n)] * bool(n)
+
+    @property
+    def wide(self):
+        return [i for i, q in enumerate(self.candidates.cliques) if len(q) == 2][: self.options.pairs]
 
 
 class PairsClient(TableClient):
@@ -43,13 +42,10 @@ class PairsClient(TableClient):
 
     @answers(Marginals)
     def measure(self, call):
-        return self.marginals(call.request.layout(self.contract, call.arrays))
+        return self.marginals(call.layout)
 '''
 SERVER = """
-from fedsyn.privacy import sigma_for_rho
-from fedsyn.protocol.client import Marginals, OneWay
-from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.wire.requests import Sum
+from fedsyn.mechanism import Marginals, MechanismStrategy, OneWay
 from halves.client import PairsClient
 
 
@@ -57,14 +53,12 @@ class Pairs(MechanismStrategy):
     Client = PairsClient
 
     def protocol(self):
-        wide = [i for i, q in enumerate(self.candidates.cliques) if len(q) == 2][: self.options.pairs]
-        sigma = sigma_for_rho(self.ledger.remaining_rho / (len(self.domain) + len(wide)))
+        wide, steps = self.contract.wide, self.steps()
         self.begin_round(1)
-        measured = self.opened((yield Sum(self.everyone(), OneWay(), sigma)), [(name,) for name in self.domain])
+        measured = yield from self.measurements_of(self.everyone(), OneWay(), steps[OneWay].sigma)
         if wide:
-            cliques = [self.candidates.cliques[i] for i in wide]
-            measured += self.opened((yield Sum(self.everyone(), Marginals(cliques=wide), sigma)), cliques)
-            self.selected(cliques)
+            request = Marginals(cliques=wide)
+            measured += yield from self.measurements_of(self.everyone(), request, steps[Marginals].sigma)
         self.estimate(measured, True)
 """
 EXTRAS = """
@@ -153,7 +147,7 @@ def test_it_runs_in_process_by_the_name_of_its_entry_point(in_process: Path) -> 
     metrics = json.loads((in_process / "metrics.json").read_text(encoding="utf-8"))
     assert metrics["rows_made"] == len(table(in_process).splitlines()) - 1
     ledger = json.loads((in_process / "ledger.json").read_text(encoding="utf-8"))
-    assert ledger["epsilon"] <= 1.0 and "marginals at mu^2" in ledger["statement"]["cost"]
+    assert ledger["epsilon"] <= 1.0 and "for 3 marginals" in ledger["statement"]["cost"]
 
 
 @pytest.mark.slow

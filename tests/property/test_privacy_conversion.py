@@ -16,11 +16,9 @@ from fedsyn.privacy import (
     Ledger,
     PrivacyBudget,
     Release,
-    Scales,
     zcdp_epsilon,
 )
 from fedsyn.privacy.accountant import GaussianAccountant
-from fedsyn.privacy.budget import divide
 from fedsyn.privacy.conversion import gaussian_delta, gaussian_epsilon, gaussian_mu, zcdp_delta, zcdp_rho
 
 
@@ -175,9 +173,8 @@ def test_scales_of_lemma_4_1_cost_exactly_rho(
     one_way = attributes * (rounds if one_way_every_round else 1)
     gaussians = rounds * local_rounds + rounds * (local_rounds - 1) + one_way
 
-    def cost(scales: Scales) -> float:
-        return gaussians / (2 * scales.sigma**2) + rounds * local_rounds * scales.epsilon**2 / 8
-
-    assert cost(lemma_4_1(rho, rounds, local_rounds, one_way, measure_fraction)) == pytest.approx(rho, rel=1e-12)
-    printed = cost(divide(rho, rounds * local_rounds + one_way, rounds * local_rounds, measure_fraction))
+    gaussian, choice = lemma_4_1(rho, rounds, local_rounds, one_way, measure_fraction)
+    assert gaussians * gaussian + rounds * local_rounds * choice == pytest.approx(rho, rel=1e-12)
+    each = measure_fraction * rho / (rounds * local_rounds + one_way)
+    printed = gaussians * each + (1.0 - measure_fraction) * rho
     assert printed == pytest.approx(rho, rel=1e-12) if local_rounds == 1 else printed > rho

@@ -20,7 +20,7 @@ from fedsyn.settings import Node
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Ask, AskRequest, Layout, Sum, SumRequest
 
-STATEMENT = PrivacyStatement("{public}", "{trust}", "{server}", "nothing", "d marginals, {strength}", "{sampler}")
+STATEMENT = PrivacyStatement("{server}", "nothing", "d marginals")
 
 
 class SoundOptions(Node):
@@ -32,9 +32,6 @@ class SoundOptions(Node):
 class SoundContract(Contract):
     Options = SoundOptions
     statement = STATEMENT
-
-    def words(self) -> dict[str, object]:
-        return {"strength": self.options.strength}
 
 
 class Hello(AskRequest):
@@ -274,21 +271,21 @@ class SilentContract(Contract):
 
 
 class VagueContract(SoundContract):
-    """A placeholder that one value of an option cannot fill."""
+    """A placeholder that no run fills."""
 
-    statement = PrivacyStatement("{public}", "{trust}", "{server}", "nothing", "{strength:d} marginals", "{sampler}")
+    statement = PrivacyStatement("{server}", "nothing", "{strength} marginals")
 
 
 class BoldContract(SoundContract):
     """Says that nobody is trusted, whatever the aggregation."""
 
-    statement = PrivacyStatement("{public}", "nobody", "{server}", "nothing", "d marginals", "{sampler}")
+    statement = PrivacyStatement("{server}", "nothing", "d marginals", trust="nobody")
 
 
 class RowContract(SoundContract):
     """Protects another unit than every other mechanism."""
 
-    statement = PrivacyStatement("{public}", "{trust}", "{server}", "nothing", "d", "{sampler}", unit="a value")
+    statement = PrivacyStatement("{server}", "nothing", "d", unit="a value")
 
 
 class Vote(AskRequest):
@@ -423,7 +420,7 @@ BROKEN: dict[str, tuple[type, type, str]] = {
     "peeking": (Peeking, SoundClient, "change the model"),
     "same_noise": (SameNoise, SoundClient, "drawn from its beginning twice"),
     "silent": (*halves(SilentContract), "the contract has no privacy statement"),
-    "vague": (*halves(VagueContract), "the privacy statement cannot be filled in under .*'strength': None"),
+    "vague": (*halves(VagueContract), "the privacy statement cannot be filled in under .*KeyError 'strength'"),
     "bold": (*halves(BoldContract), "the privacy statement's 'trust' does not say 'the server, with every exact"),
     "another_unit": (*halves(RowContract), "the privacy statement's 'unit' does not say 'one row"),
     "mute": (Sound, MuteClient, "the request 'hello' does not say what 'leaves' a client"),

@@ -28,6 +28,7 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.runs",),
     ("fedsyn.plugins.strategies",),
     ("fedsyn.plugins.clients",),
+    ("fedsyn.mechanism",),
     ("fedsyn.protocol",),
     ("fedsyn.stores",),
     ("fedsyn.aggregation", "fedsyn.flower"),

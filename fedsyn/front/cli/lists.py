@@ -32,13 +32,13 @@ def mechanisms(
     ] = False,
 ) -> None:
     """List the mechanisms."""
-    from fedsyn.registry import contract_class
+    from fedsyn.registry import client_class
     from fedsyn.registry import mechanisms as known
 
     if statements:
         from fedsyn.protocol.explain import statements_page
 
-        say(statements_page({name: contract_class(name) for name in known()}).rstrip("\n"))
+        say(statements_page({name: client_class(name) for name in known()}).rstrip("\n"))
         return
     table = Table("name", "what", "source")
     for name, entry in known().items():

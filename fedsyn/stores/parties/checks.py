@@ -136,7 +136,8 @@ def contract_of(announcement: Announcement, limits: LimitsNode) -> Any:
             _ = contract.stored, contract.store_facts
             fitting = [cells for cells in contract.candidates.cells if cells <= config.inference.max_cells]
         else:
-            longest = max((one.layout.length for one in contract.foreseen(1)), default=0)
+            plan = contract.plan(contract.budget.mechanism, 1)
+            longest = max((one.length for step in plan for one in step.request.largest(contract)), default=0)
     except Exception as error:  # of a plug-in, on a configuration that a server made up
         raise ProtocolError(f"the mechanism does not take the configuration ({type(error).__name__})") from None
     # A choice compares what the model has room for. Its order would be refused, too, but in a run that was paid for.

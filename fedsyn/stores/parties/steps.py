@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -36,8 +37,13 @@ class PartyRun:
         self.id, self.announcement, self.config, self.ledger = run, announcement, announcement.config, ledger
         self.agreed = sealed_for(run, announcement.config, announcement.domain, announcement.cliques)
         self.ordered = Orders(contract, announcement.config)
-        least = getattr(contract, "least_sigma", None)
-        self.least_sigma: float | None = least(announcement.rho) if least is not None else None
+        self.least_sigma = least_sigma(contract, announcement.rho)
+
+
+def least_sigma(contract: Any, rho: float) -> float | None:
+    """Return the least noise that the plan has on any opened marginal; None where the plan does not fix it."""
+    opened = [step for step in contract.plan(rho, math.inf) if step.request.kind == "open"]
+    return None if any(step.first_rho < step.rho for step in opened) else min((s.sigma for s in opened), default=None)
 
 
 S = TypeVar("S", bound=PartyRun)

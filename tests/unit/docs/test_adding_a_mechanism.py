@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -51,6 +52,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def test_a_mechanism_imports_thirteen_names_from_one_module() -> None:
+    imports = [
+        node
+        for name in ("vote/client.py", "vote/strategy.py")
+        for node in ast.walk(ast.parse(FILES[name]))
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("fedsyn")
+    ]
+    assert {node.module for node in imports} == {"fedsyn.mechanism"}
+    assert len({alias.name for node in imports for alias in node.names}) <= 13
+
+
 @pytest.mark.slow
 def test_the_mechanism_of_the_page_conforms(folder: Path) -> None:
     (check,) = (line for line in COMMANDS if "check_mechanism" in line)
@@ -92,6 +104,7 @@ def test_an_installed_package_gives_its_mechanism_a_short_name(folder: Path) -> 
     assert "imports no module that a file names" in typed("fedsyn explain run.yaml", folder, fails=True)
     told = " ".join(typed("fedsyn explain short.yaml", folder).split())
     assert "vote (each client by itself): One eligible clique, by the exponential mechanism." in told
-    assert "elected ones at 1/(2 sigma^2) each; noise drawn by the contributing clients, a share each" in told
+    assert "for 5 marginals: each marginal has sensitivity 1" in told
+    assert "noise drawn by the contributing clients, a share each" in told and "added up behind a zCDP filter" in told
     typed("fedsyn run short.yaml --out short", folder)
     assert (folder / "short" / "synthetic.csv").is_file()

@@ -266,7 +266,7 @@ def test_a_node_takes_the_steps_of_a_run_and_its_ledger_adds_them_up(tmp_path: P
     policy = {**POLICY, "lifetime": {"epsilon": 1.2, "delta": 1e-6}}
     node = Answering(load_node_file(make_node(tmp_path / "node", policy=policy)))
     contract = CtganContract(config, Schema.loads(SCHEMA, "schema.yaml").domain)
-    multiplier = contract.scales(contract.budget.mechanism).multiplier
+    multiplier = contract.multiplier(contract.budget.mechanism)
     arrays = [np.zeros(shape, np.float32) for shape in contract.shapes]
 
     def asked(t: int, z: float, run: str = "first") -> dict[str, Any]:

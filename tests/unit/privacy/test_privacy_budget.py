@@ -15,7 +15,7 @@ from fedsyn.privacy import (
     sigma_for_rho,
 )
 from fedsyn.privacy.accountant import GaussianAccountant
-from fedsyn.privacy.budget import ROUNDING_ROOM, divide
+from fedsyn.privacy.budget import ROUNDING_ROOM
 from fedsyn.privacy.conversion import zcdp_delta
 
 
@@ -49,19 +49,3 @@ def test_costs_and_their_inverses() -> None:
     for bad in (0.0, -1.0, math.inf, math.nan):
         with pytest.raises(ValueError, match="positive"):
             gaussian_rho(bad)
-
-
-def test_a_division_spends_everything_evenly_within_a_kind() -> None:
-    scales = divide(0.4, 24, 10, 0.9)
-    assert scales.sigma == pytest.approx(math.sqrt(24 / (2 * 0.9 * 0.4)), rel=1e-14)
-    assert scales.epsilon == pytest.approx(math.sqrt(8 * 0.1 * 0.4 / 10), rel=1e-14)
-    assert scales.rho == pytest.approx(0.4, rel=1e-14)
-
-
-def test_bad_divisions_are_refused() -> None:
-    for ratio in (0.0, 1.0, math.nan):
-        with pytest.raises(ConfigError, match="share"):
-            divide(0.4, 24, 10, ratio)
-    for rho in (0.0, -1.0, math.inf, math.nan):
-        with pytest.raises(ValueError, match="rho"):
-            divide(rho, 24, 10, 0.9)

@@ -362,4 +362,4 @@ def test_the_statement_has_its_fixed_form() -> None:
     assert lines[0] == f"Unit: {UNIT}"
     assert PrivacyStatement.from_dict(STATEMENT.to_dict()) == STATEMENT
     with pytest.raises(ValueError, match="must say something under 'Public'"):
-        PrivacyStatement(" ", "t", "s", "c", "k", "o")
+        PrivacyStatement("s", "c", public=" ")

@@ -81,7 +81,7 @@ def test_the_command_prints_it_without_reading_a_row(
 
 
 def test_the_statements_in_the_docs_are_the_contracts_own() -> None:
-    page = statements_page({name: contract_class(name) for name in MECHANISMS})
+    page = statements_page({name: client_class(name) for name in MECHANISMS})
     assert (ROOT / "docs" / "statements.md").read_text(encoding="utf-8") == page, (
         "fedsyn mechanisms --statements > docs/statements.md"
     )

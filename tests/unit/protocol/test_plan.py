@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +16,15 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.front.testing.tape import Tape
 from fedsyn.privacy import GAUSSIAN, Ledger, PrivacyBudget, Release, accountant_for
 from fedsyn.protocol import client as client_module
-from fedsyn.protocol.common import Join, OneWay, Sizes
-from fedsyn.protocol.finding import FindRanges
-from fedsyn.protocol.plan import Planned, require_planned
+from fedsyn.protocol.common import Marginals, OneWay, Sizes
+from fedsyn.protocol.finding import FindingClient, FindRanges
+from fedsyn.protocol.plan import Step, allowed, require_planned
 from fedsyn.randomness import Randomness
+from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.registry import client_class as client_of
-from fedsyn.registry import contract_class
 from fedsyn.wire.envelope import Envelope
 from fedsyn.wire.holder import Holder
-from fedsyn.wire.requests import Layout
+from fedsyn.wire.requests import Layout, Request
 
 REFUSED = "asks for less noise than the run's plan has for it"
 FIXED = (
@@ -38,7 +40,7 @@ FIXED = (
     "fed_privsyn",
     "ada_fed_privsyn",
 )
-Asked = list[tuple[str, float, Planned]]
+Asked = list[tuple[str, float, float]]  # request, its cost, and the most that the plan has for one
 
 
 def run(
@@ -52,9 +54,9 @@ def run(
     """A run whose server has the budget of `epsilon`, and whose clients go by 1; what they compared with the plan."""
     asked: Asked = []
 
-    def noted(planned: Planned, request: str, rho: float, ledger: Ledger) -> None:
-        asked.append((request, rho, planned))
-        require_planned(planned, request, rho, ledger)
+    def noted(steps: Sequence[Step], request: Request, layout: Layout | None, rho: float, ledger: Ledger) -> None:
+        asked.append((request.name, rho, allowed(steps, request, layout)[0]))
+        require_planned(steps, request, layout, rho, ledger)
 
     monkeypatch.setattr(client_module, "require_planned", noted)
     contract = contract_class(name)
@@ -96,7 +98,7 @@ def test_an_honest_run_asks_for_what_its_plan_says(
         nodes["aggregation"] |= {"corrupted": 0, "dropout": 0}
     strategy, asked = run(monkeypatch, name, **nodes)
     assert "plan" not in reasons(strategy) and strategy.model is not None
-    sums = [rho / planned.once for request, rho, planned in asked if request != "sizes"]
+    sums = [rho / once for request, rho, once in asked if request != "sizes"]
     assert max(sums) == pytest.approx(1.0, rel=1e-9)  # so that no less noise would pass
     assert sizes == "public" or any(request == "sizes" for request, _, _ in asked)
 
@@ -108,7 +110,7 @@ def test_a_server_with_less_noise_than_planned_is_refused_by_everybody(
     """Half a percent more epsilon than the configuration has: nothing is charged, nothing leaves."""
     strategy, asked = run(monkeypatch, name, epsilon=1.005)
     assert REFUSED in reasons(strategy) and strategy.model is None
-    assert all(rho > planned.once for _, rho, planned in asked) and asked
+    assert all(rho > once for _, rho, once in asked) and asked
 
 
 @pytest.mark.parametrize("name", ["distaim", "aim"])
@@ -124,7 +126,7 @@ def test_a_deal_for_more_than_the_budget_is_refused(monkeypatch: pytest.MonkeyPa
 def test_annealing_keeps_to_what_it_can_come_to(monkeypatch: pytest.MonkeyPatch, name: str, local: int) -> None:
     strategy, asked = run(monkeypatch, name, {"rounds": None, "local_rounds": local})
     assert strategy.model is not None and "plan" not in reasons(strategy) and strategy.round > 1
-    assert max(rho / planned.once for _, rho, planned in asked) <= 1.0 + 1e-9
+    assert max(rho / once for _, rho, once in asked) <= 1.0 + 1e-9
 
 
 def test_private_sizes_cost_their_share_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,27 +139,54 @@ def test_what_is_planned_for_a_run_is_asked_once() -> None:
     budget = PrivacyBudget(10.0, 1e-5)
     ledger = Ledger(budget, accountant_for("gaussian", budget), noise_by="client")
     release = Release("one-way", 1, GAUSSIAN, 1.0, sigma=5.0, count=3, extra=1e-3)
-    planned = Planned(release.rho - release.extra, 2 * (release.rho - release.extra))
+    rho = release.rho - release.extra
+    steps = [Step(OneWay, rho / 3, arrays=3, paid=2, times=2), Step(Marginals, rho)]
     for _ in range(2):
-        require_planned(planned, "one-way", release.rho - release.extra, ledger)
+        require_planned(steps, OneWay(), None, rho, ledger)
         ledger.charge(release)
     with pytest.raises(ProtocolError, match="asked as often"):
-        require_planned(planned, "one-way", release.rho - release.extra, ledger)
-    require_planned(planned, "measure", release.rho - release.extra, ledger)
+        require_planned(steps, OneWay(), None, rho, ledger)
+    other = Marginals(cliques=[0])
+    require_planned(steps, other, None, rho, ledger)
     with pytest.raises(ProtocolError, match="less noise"):
-        require_planned(planned, "measure", float("nan"), ledger)
+        require_planned(steps, other, None, float("nan"), ledger)
+
+
+def test_steps_of_one_request_add_up_and_others_are_refused() -> None:
+    budget = PrivacyBudget(10.0, 1e-5)
+    ledger = Ledger(budget, accountant_for("gaussian", budget), noise_by="client")
+    steps = [Step(OneWay, 0.01, arrays=3), Step(OneWay, 0.02, arrays=2, says="again")]
+    assert allowed(steps, OneWay(), None) == (pytest.approx(0.04), pytest.approx(0.07))
+    assert allowed([Step(OneWay, 0.01, arrays=None)], OneWay(), Layout(((4,),), 4))[0] == pytest.approx(0.04)
+    with pytest.raises(ProtocolError, match="less noise"):
+        require_planned(steps, Marginals(cliques=[0]), None, 1e-9, ledger)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("table", ["single_column", "every_kind"])
+def test_the_steps_of_a_plan_spend_the_budget_and_no_more(name: str, table: str) -> None:
+    """Steps in another's place (`says`) are left out, and so are those that only the budget limits together."""
+    family = contract_class(name)
+    contract = family(config_of(name, 1 if family.central else 3), awkward_table(table).schema.domain)
+    for step in contract.steps:
+        assert 0.0 < step.first_rho <= step.rho <= contract.budget.mechanism and step.sentence(
+            contract.budget.mechanism
+        )
+    limited = [step for step in contract.steps if not step.says and step.paid < math.inf]
+    if name != "fed_dp_ctgan":  # whose steps on samples cost less than their rho
+        assert math.fsum(step.once() * step.paid for step in limited) <= contract.budget.mechanism * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_a_plan_speaks_of_its_own_requests_only(name: str) -> None:
-    """Sizes and what is found of a schema have their own shares, whatever a mechanism plans: also where it has nothing
-    to choose from."""
+def test_row_counts_and_what_is_found_have_their_own_shares(name: str) -> None:
+    """Whatever a mechanism plans: also where it has nothing to choose from."""
     for table in ("single_column", "every_kind"):
-        contract = contract_class(name)(config_of(name, 3), awkward_table(table).schema.domain)
-        for request in (Sizes(sigma=1.0), FindRanges(), Join(schema_hash="")):
-            assert contract.planned(request, None) is None
-        layout = Layout.of_vector(3, 1.0)
-        assert contract.planned(FindRanges(), layout) is None
+        schema = awkward_table(table).schema
+        holder = Holder(0, awkward_table(table).encode(), schema.domain, "", Randomness(0))
+        client = client_of(name)(config_of(name, 3, privacy={"client_sizes": "private"}), holder)
+        (step,) = client.steps_for(Sizes(sigma=1.0))
+        assert step.once() == pytest.approx(client.contract.budget.sizes)
+        assert FindingClient.steps_for(client, FindRanges()) == ()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("sigma", [1e-3, 1e9])

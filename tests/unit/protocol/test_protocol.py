@@ -71,7 +71,7 @@ class ToyOptions(Node):
 
 class ToyContract(BaseContract):
     Options = ToyOptions
-    statement = PrivacyStatement("schema", "the server", "votes and sums", "nothing", "as the ledger says", "the run's")
+    statement = PrivacyStatement("votes and sums", "nothing", "as the ledger says", "schema", "the server", "the run's")
 
 
 class ToyClient(TableClient):

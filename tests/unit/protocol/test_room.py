@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
@@ -20,16 +21,18 @@ from fedsyn.errors import ConfigError, FedsynError, RunError
 from fedsyn.front.testing.harness import config_of, execute, federation_of
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference.capacity import Capacity
+from fedsyn.plugins.clients.sketch_aim import Residuals
 from fedsyn.protocol import joining
+from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.joining import Participant
-from fedsyn.protocol.plan import ForeseenChoice, ForeseenOpening, ForeseenSum, largest_measured, most_cells
+from fedsyn.protocol.plan import Step, largest_measured, most_cells
 from fedsyn.protocol.room import require_feasible
 from fedsyn.registry import MECHANISMS, contract_class
 from fedsyn.runs.open_tables import check_before
 from fedsyn.settings import AggregationNode
 from fedsyn.table.schema import Schema
-from fedsyn.wire.requests import Choose, Layout, Open, Sum
+from fedsyn.wire.requests import Choose, Layout, Open, Request, Sum
 
 PROTOCOLS = get_args(AggregationNode.model_fields["protocol"].annotation)
 NOISES = get_args(AggregationNode.model_fields["noise"].annotation)
@@ -107,9 +110,9 @@ def test_every_plan_fits_or_is_refused_in_a_sentence_before_anything_is_sent(nam
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_every_family_says_what_its_plan_may_ask_for(name: str) -> None:
     config = config_for(name, *contract_class(name).default_aggregation().values())
-    foreseen = list(contract_class(name)(config, WIDE).foreseen(10**5))
-    kinds = {type(one) for one in foreseen}
-    assert kinds == ({ForeseenChoice, ForeseenOpening} if contract_class(name).store else {ForeseenSum})
+    steps = contract_class(name)(config, WIDE).steps
+    kinds = {step.request.kind for step in steps}
+    assert kinds - {"ask"} == ({"deal", "choose", "open"} if contract_class(name).store else {"sum"})
 
 
 # Real runs: what is asked for lies within what was foreseen ----------------------------------------------------------
@@ -129,38 +132,37 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Driver, Any]]]
     yield found
 
 
-def within(driver: Driver, yielded: Any, own: list[Any]) -> bool:
-    """Whether something that was foreseen is at least as large, with as little noise and as much."""
+def within(driver: Driver, yielded: Any, steps: list[Step], rows: int) -> bool:
+    """Whether a step of the plan is at least as large, with as little noise and as much."""
     contract = driver.contract
     if isinstance(yielded, Sum):
         layout = yielded.request.layout(contract, yielded.arrays)
-        named = [
-            one for one in own if isinstance(one, ForeseenSum) and kind_of(one.name) == kind_of(yielded.request.name)
-        ]
+        named = [one for step in steps if step.matches(yielded.request) for one in sums_of(contract, step)]
         # In units of what one row adds: noise and magnitude are scaled together.
-        least = min(one.sigma[0] / one.layout.magnitude for one in named)
+        least = min(sigmas[0] / one.magnitude for one, sigmas in named)
         return (
-            max(one.layout.length for one in named) >= layout.length
-            and max(one.layout.magnitude for one in named) >= layout.magnitude
+            max(one.length for one, _ in named) >= layout.length
+            and max(one.magnitude for one, _ in named) >= layout.magnitude
             and yielded.sigma / layout.magnitude >= least * (1 - 1e-9)
-            and yielded.sigma <= max(one.sigma[1] for one in named) * (1 + 1e-9)
+            and yielded.sigma <= max(sigmas[1] for _, sigmas in named) * (1 + 1e-9)
         )
     if isinstance(yielded, Choose):
-        choices = [one for one in own if isinstance(one, ForeseenChoice)]
-        return max(one.terms.reach for one in choices) >= yielded.terms.reach and yielded.request.epsilon >= min(
-            one.epsilon for one in choices
-        ) * (1 - 1e-9)
+        (step,) = (step for step in steps if step.matches(yielded.request))
+        parts = (step.first_rho / step.rho, 1.0)
+        reach = max(contract.largest_terms(part, rows).reach for part in parts)
+        return reach >= yielded.terms.reach and yielded.request.epsilon >= step.first_epsilon * (1 - 1e-9)
     if isinstance(yielded, Open):
-        openings = [one for one in own if isinstance(one, ForeseenOpening)]
+        openings = [step for step in steps if step.request.kind == "open"]
         layout = yielded.request.layout(contract)
-        return max(one.cells for one in openings) >= layout.length and yielded.request.sigma >= min(
-            one.sigma for one in openings
-        ) * (1 - 1e-9)
+        cells = max(one.length for step in openings for one in step.request.largest(contract))
+        return cells >= layout.length and yielded.request.sigma >= min(s.sigma for s in openings) * (1 - 1e-9)
     return True
 
 
-def kind_of(name: str) -> str:
-    return "measure" if name.startswith("measure") else name
+def sums_of(contract: Contract, step: Step) -> Iterator[tuple[Layout, tuple[float, float]]]:
+    """The largest layouts of a step, each with its least and most noise."""
+    for layout in step.request.largest(contract):
+        yield layout, step.sigmas(layout)
 
 
 @pytest.mark.thorough
@@ -188,11 +190,14 @@ def test_what_is_asked_for_was_foreseen(name: str, table: str, epsilon: float, a
     own = [one for one in asked if isinstance(one[1], Sum | Choose | Open)]
     assert own, "nothing was asked for"
     driver = own[0][0]
-    foreseen = list(driver.contract.foreseen(math.ceil(driver.most_rows(driver.clients))))
+    rows = math.ceil(driver.most_rows(driver.clients))
+    steps = list(driver.contract.plan(driver.contract.budget.mechanism, rows))
     for driver, yielded in own:
-        assert within(driver, yielded, foreseen), (yielded, foreseen)
-    times = {one.name: one.times for one in foreseen if isinstance(one, ForeseenSum)}
-    assert all(sum(one.request.name == request for _, one in own) <= most for request, most in times.items())
+        assert within(driver, yielded, steps, rows), (yielded, steps)
+    times: Counter[type[Request]] = Counter()
+    for step in steps:
+        times[step.request] += step.times
+    assert all(sum(type(one.request) is request for _, one in own) <= most for request, most in times.items())
 
 
 def test_a_model_takes_no_more_cells_at_a_time_than_is_foreseen() -> None:
@@ -213,25 +218,23 @@ def test_a_model_takes_no_more_cells_at_a_time_than_is_foreseen() -> None:
 # Residuals over ciphertexts ------------------------------------------------------------------------------------------
 
 
-def of_residuals(config: RunConfig) -> ForeseenSum:
+def of_residuals(config: RunConfig) -> tuple[Layout, tuple[float, float]]:
     contract = contract_class("sketch_aim")(config, WIDE)
-    return max(
-        (one for one in contract.foreseen(48_842) if isinstance(one, ForeseenSum) and one.name == "measure"),
-        key=lambda one: one.layout.magnitude,
-    )
+    (step,) = (step for step in contract.plan(contract.budget.mechanism, 48_842) if step.request is Residuals)
+    return max(sums_of(contract, step), key=lambda one: one[0].magnitude)
 
 
 def test_residuals_of_48_842_private_rows_fit_ciphertexts() -> None:
     """Also where nothing is known of the rows but that they are below 2^40: a sum is formed modulo 2^64."""
     config = config_for("sketch_aim", "fhe", "distributed", privacy={"client_sizes": "private"})
-    sums, one = make_aggregation(config.aggregation), of_residuals(config)
+    sums, (layout, noises) = make_aggregation(config.aggregation), of_residuals(config)
     sigma, rows = 30.0, 48_842 / CLIENTS
     clients = [Participant(k, k, rows) for k in range(CLIENTS)]
     most = joining.most_of_released(clients, sigma)
     assert 48_842 < most < 60_000
-    for noise in one.sigma:
+    for noise in noises:
         for largest in (most, joining.LARGEST_SUM):
-            sums.room(one.layout.spec(noise, CLIENTS, 0), largest)
+            sums.room(layout.spec(noise, CLIENTS, 0), largest)
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------

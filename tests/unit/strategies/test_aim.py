@@ -20,9 +20,10 @@ from fedsyn.inference import estimate
 from fedsyn.inference.estimation import estimate_config
 from fedsyn.plugins.clients.aim import AimClient, AimContract
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.protocol.stored import Answers
+from fedsyn.protocol.stored import Answers, OpenMarginals, SelectClique
 from fedsyn.randomness import Randomness
 from fedsyn.stores.base import DEALT
+from fedsyn.stores.parties.steps import least_sigma
 from fedsyn.stores.plain import PlainServer
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.holder import Holder
@@ -98,15 +99,17 @@ def test_the_choice_has_the_sensitivity_of_the_largest_eligible_weight(terms):
     assert found == [float(max(term.weights)) for term in terms] and len(found) == 2
 
 
-def scales_of(rho, contract=AimContract, **options):
-    return contract(config_of("aim", 1, options), DOMAIN).first_scales(rho)
+def first_scales(rho, contract=AimContract, **options):
+    """sigma and epsilon of the first round."""
+    plan = {step.request: step for step in contract(config_of("aim", 1, options), DOMAIN).plan(rho)}
+    return plan[OpenMarginals].first_sigma, plan[SelectClique].first_epsilon
 
 
 def test_fixed_scales_spend_everything():
-    scales = scales_of(0.4, rounds=10)
-    assert scales.sigma == pytest.approx(sqrt((10 + D) / (2 * 0.9 * 0.4)), rel=1e-14)
-    assert scales.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / 10), rel=1e-14)
-    assert scales.rho == pytest.approx(0.4, rel=1e-14)
+    sigma, epsilon = first_scales(0.4, rounds=10)
+    assert sigma == pytest.approx(sqrt((10 + D) / (2 * 0.9 * 0.4)), rel=1e-14)
+    assert epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / 10), rel=1e-14)
+    assert (10 + D) / (2 * sigma**2) + 10 * epsilon**2 / 8 == pytest.approx(0.4, rel=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -121,10 +124,10 @@ def test_bad_divisions_are_refused(options):
 
 
 def test_annealing_starts_as_in_aim_and_as_printed_in_flaim():
-    scales, printed = (scales_of(0.4, contract, rounds=None) for contract in (AimContract, PrintedAimContract))
-    assert scales.sigma**2 == pytest.approx(16 * D / (2 * 0.9 * 0.4), rel=1e-14)
-    assert printed.sigma**2 == pytest.approx(16 * D / (0.9 * 0.4), rel=1e-14)
-    assert scales.epsilon == printed.epsilon == pytest.approx(sqrt(8 * 0.1 * 0.4 / (16 * D)), rel=1e-14)
+    scales, printed = (first_scales(0.4, contract, rounds=None) for contract in (AimContract, PrintedAimContract))
+    assert scales[0] ** 2 == pytest.approx(16 * D / (2 * 0.9 * 0.4), rel=1e-14)
+    assert printed[0] ** 2 == pytest.approx(16 * D / (0.9 * 0.4), rel=1e-14)
+    assert scales[1] == printed[1] == pytest.approx(sqrt(8 * 0.1 * 0.4 / (16 * D)), rel=1e-14)
 
 
 @pytest.mark.parametrize("name", ["aim", PRINTED])
@@ -320,7 +323,7 @@ def test_every_score_runs_with_every_noise(score, noise):
     outcome = finished(execute(config, Federation(TABLE, parts)))
     assert outcome.strategy.ledger.spent_rho == pytest.approx(RHO, rel=1e-9)
     (sigma,) = {r.sigma for r in releases(outcome, "measure")}
-    assert sigma == pytest.approx(scales_of(RHO, rounds=3).sigma)
+    assert sigma == pytest.approx(first_scales(RHO, rounds=3)[0])
 
 
 def test_squared_distances_take_no_liars():
@@ -352,8 +355,8 @@ def test_a_plain_store_takes_no_counts_that_are_not_of_a_table_of_the_published_
 
 def test_least_sigma_is_that_of_the_plan():
     contract = AimContract(config_of("aim", 1, {"rounds": 4}), DOMAIN)
-    assert contract.least_sigma(RHO) == scales_of(RHO, rounds=4).sigma
-    assert AimContract(config_of("aim", 1, {"rounds": None}), DOMAIN).least_sigma(RHO) is None
+    assert least_sigma(contract, RHO) == first_scales(RHO, rounds=4)[0]
+    assert least_sigma(AimContract(config_of("aim", 1, {"rounds": None}), DOMAIN), RHO) is None
 
 
 def test_participation_below_one_is_refused():

@@ -25,7 +25,7 @@ from fedsyn.plugins.clients.distributed_aim import (
     encode,
     encoded_moves,
 )
-from fedsyn.plugins.strategies.distributed_aim import DistributedAim, Sigmas
+from fedsyn.plugins.strategies.distributed_aim import DistributedAim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.client import Marginals
 from fedsyn.randomness import Randomness
@@ -164,7 +164,7 @@ def test_one_row_moves_the_scores_by_their_sensitivity_at_most(scale: int) -> No
 def test_no_score_exceeds_what_the_ring_is_checked_for() -> None:
     candidates, eligible = all_candidates(), list(range(len(all_candidates())))
     strategy = strategy_of(finished(run(rounds=1)))
-    yielded = strategy.score_sum((0,), eligible, Sigmas(1.0, 1.0))
+    yielded = strategy.score_sum((0,), eligible, 1.0)
     sums = yielded.request.layout(strategy.contract, yielded.arrays)
     for seed in range(3):
         one = CODES[[7] * 40]  # all rows alike, against models that expect them elsewhere
@@ -219,10 +219,10 @@ def selecting(gains: np.ndarray, top: int = 1, remeasure: bool = True) -> list[i
     """What the server selects from noisy scores whose gains are these."""
     strategy = strategy_of(finished(run(rounds=1, top=top, remeasure=remeasure)))
     strategy.capacity = Capacity(DOMAIN, strategy.config.inference)
-    sigmas = strategy.contract.sigmas(strategy.ledger.budget.rho)
+    (step,) = (step for step in strategy.contract.plan(strategy.ledger.budget.rho) if step.request is Marginals)
     eligible = list(range(len(strategy.candidates)))
-    scores = (gains + strategy.penalty(eligible, sigmas.marginal)) * strategy.options.resolution
-    return strategy.select(Summed([scores], (1.0,), (0,)), eligible, sigmas)
+    scores = (gains + strategy.penalty(eligible, step.sigma)) * strategy.options.resolution
+    return strategy.select(Summed([scores], (1.0,), (0,)), eligible, step.sigma)
 
 
 def test_the_best_are_selected_and_ties_go_to_the_smaller_index() -> None:
@@ -268,7 +268,7 @@ def test_a_clique_that_the_model_cannot_take_leaves_its_place_to_the_next() -> N
     strategy.capacity = Capacity(DOMAIN, InferenceNode(max_cells=30))
     eligible = list(range(len(cells)))
     scores = np.where(np.arange(len(cells)) == largest, 1e9, np.arange(len(cells))[::-1] * 1e6)
-    assert strategy.select(Summed([scores], (1.0,), (0,)), eligible, Sigmas(1e-9, 1.0)) == [0, 1]
+    assert strategy.select(Summed([scores], (1.0,), (0,)), eligible, 1e-9) == [0, 1]
 
 
 def test_the_penalty_is_subtracted_once_however_many_clients_there_are() -> None:

@@ -16,10 +16,11 @@ from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError, RunError
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.inference import MixtureModel
-from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP, CtganClient, CtganContract, Step, require_deep
+from fedsyn.plugins.clients.fed_dp_ctgan import STEPS_OF_CLIP, CtganClient, CtganContract, Descent, require_deep
 from fedsyn.privacy import SAMPLED, PrivacyBudget
 from fedsyn.privacy.accountant import RenyiAccountant
 from fedsyn.protocol.client import OneWay
+from fedsyn.protocol.plan import allowed
 from fedsyn.randomness import Randomness
 from fedsyn.wire.envelope import ANSWER, Envelope
 from fedsyn.wire.holder import Holder
@@ -52,32 +53,33 @@ def contract(**nodes: Any) -> CtganContract:
 
 def test_the_plan_spends_the_budget_to_the_last_step() -> None:
     own = contract()
-    scales, accountant = own.scales(own.budget.table), own.accountant_of(BUDGET)
+    multiplier, accountant = own.multiplier(own.budget.table), own.accountant_of(BUDGET)
+    (sigma,) = (step.sigma for step in own.plan(own.budget.table) if step.request is OneWay)
     assert isinstance(accountant, RenyiAccountant)
-    (release,) = step_of(scales.multiplier).releases(own)
+    (release,) = step_of(multiplier).releases(own)
     layout = OneWay().layout(own, ())
-    one_way = accountant.order * layout.count / (2 * scales.one_way**2)
+    one_way = accountant.order * layout.count / (2 * sigma**2)
     total = one_way + own.options.rounds * accountant.cost(release)
     assert one_way == pytest.approx(0.1 * accountant.capacity, rel=1e-6)
     assert total == pytest.approx(accountant.capacity, rel=1e-6) and total <= accountant.capacity * (1 + 1e-9)
 
 
-def step_of(multiplier: float) -> Step:
-    return Step(attribute=0, multiplier=multiplier)
+def step_of(multiplier: float) -> Descent:
+    return Descent(attribute=0, multiplier=multiplier)
 
 
 def test_private_row_counts_are_paid_from_the_same_budget() -> None:
     public, private = contract(), contract(privacy={"client_sizes": "private"})
-    z = [own.scales(own.budget.mechanism).multiplier for own in (public, private)]
+    z = [own.multiplier(own.budget.mechanism) for own in (public, private)]
     assert z[0] < z[1] < 1.1 * z[0]
 
 
 def test_the_planned_limits_are_those_of_the_plan() -> None:
     own = contract()
-    planned = own.planned(step_of(1.0), None)
-    assert planned is not None and planned.in_all == pytest.approx(3 * planned.once)
-    assert planned.once == pytest.approx(1 / (2 * own.scales(own.budget.mechanism).multiplier ** 2))
-    assert own.planned(OneWay(), OneWay().layout(own, ())) is not None
+    once, in_all = allowed(own.steps, step_of(1.0), None)
+    assert in_all == pytest.approx(3 * once)
+    assert once == pytest.approx(1 / (2 * own.multiplier(own.budget.mechanism) ** 2))
+    assert allowed(own.steps, OneWay(), OneWay().layout(own, ()))[0] > 0.0
 
 
 def test_a_smaller_budget_of_a_holder_pays_for_fewer_steps() -> None:
@@ -220,7 +222,7 @@ def test_a_run_ends_with_a_mixture_and_full_ledgers() -> None:
 def test_what_clients_send_has_the_noise_that_their_ledgers_say() -> None:
     """The clients' own noise over 3 rounds, 2 clients, P numbers each: its standard deviation to 4 of its own."""
     outcome = finished(run({"clip": 0.1}))
-    z = outcome.strategy.contract.scales(outcome.strategy.contract.budget.table).multiplier
+    z = outcome.strategy.contract.multiplier(outcome.strategy.contract.budget.table)
     sent = [e.reply_arrays[0] for e in outcome.tape.exchanges if e.envelope["request"] == "step"]
     values = np.concatenate(sent).astype(float)
     # At most 15 rows of norm 0.1 add to a vector of P = 240 numbers: next to nothing beside the noise.
@@ -245,7 +247,7 @@ def asked(client: CtganClient, number: int, **params: Any) -> dict[str, Any]:
 @deep
 def test_a_client_takes_the_planned_steps_and_no_other() -> None:
     client = client_of(config_of("fed_dp_ctgan", 2, SMALL), codes_of(20))
-    z = client.contract.scales(client.contract.budget.mechanism).multiplier
+    z = client.contract.multiplier(client.contract.budget.mechanism)
     less = asked(client, 1, attribute=0, multiplier=0.9 * z)
     assert (less["ok"], less["kind"]) == (False, "protocol") and "less noise" in less["sentence"]
     beyond = asked(client, 1, attribute=3, multiplier=z)
@@ -298,9 +300,9 @@ def test_a_row_pays_for_the_rounds_that_its_client_takes_part_in() -> None:
     bounded = {"federation": {"sampling_rate": 0.5, "max_participations": 2, "minimum_cohort": 1}}
     outcome = finished(run({"rounds": 4}, **bounded))
     own, ledger = outcome.strategy.contract, outcome.strategy.ledger
-    assert own.steps == 2 and ledger.epsilon() <= 1.0
+    assert own.steps_of_a_row == 2 and ledger.epsilon() <= 1.0
     z = {release.sigma / release.sensitivity for release in ledger.releases if release.mechanism == SAMPLED}
-    assert z == {contract_of(2).scales(contract_of(2).budget.table).multiplier}
+    assert z == {contract_of(2).multiplier(contract_of(2).budget.table)}
     asked_of = [e.partition for e in outcome.tape.exchanges if e.envelope["request"] == "one-way"]
     steps = [e.partition for e in outcome.tape.exchanges if e.envelope["request"] == "step"]
     assert len(asked_of) == 1 and steps[0] == asked_of[0] and sorted(steps) == [0, 0, 1, 1]

@@ -17,8 +17,7 @@ from fedsyn.inference import Measurement, estimate
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.flaim import AugFlaimClient, AugFlaimOracleClient, FlaimClient, lemma_4_1
 from fedsyn.plugins.strategies.flaim import AugFlaimOracle, NaiveFlaim
-from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release
-from fedsyn.privacy.budget import divide
+from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Ledger, PrivacyBudget, Release, epsilon_for_rho, sigma_for_rho
 from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class
@@ -88,11 +87,15 @@ def test_scales_pay_for_local_measurements() -> None:
     rho, rounds, local, attributes, measure_fraction = 0.37, 5, 3, 7, 0.8
     private = lemma_4_1(rho, rounds, local, rounds * attributes, measure_fraction)
     naive = lemma_4_1(rho, rounds, local, attributes, measure_fraction)
-    assert private.sigma == pytest.approx(sqrt(5 * (2 * 3 - 1 + 7) / (2 * measure_fraction * rho)), rel=1e-14)
-    assert naive.sigma == pytest.approx(sqrt((5 * (2 * 3 - 1) + 7) / (2 * measure_fraction * rho)), rel=1e-14)
-    assert private.rho == pytest.approx(rho, rel=1e-14)
-    printed = divide(rho, rounds * local + rounds * attributes, rounds * local, measure_fraction)
-    really = 5 * (2 * 3 - 1 + 7) / (2 * printed.sigma**2) + 15 * printed.epsilon**2 / 8
+    assert sigma_for_rho(private[0]) == pytest.approx(
+        sqrt(5 * (2 * 3 - 1 + 7) / (2 * measure_fraction * rho)), rel=1e-14
+    )
+    assert sigma_for_rho(naive[0]) == pytest.approx(
+        sqrt((5 * (2 * 3 - 1) + 7) / (2 * measure_fraction * rho)), rel=1e-14
+    )
+    assert 5 * (2 * 3 - 1 + 7) * private[0] + 5 * 3 * private[1] == pytest.approx(rho, rel=1e-14)
+    printed = measure_fraction * rho / (rounds * local + rounds * attributes)
+    really = 5 * (2 * 3 - 1 + 7) * printed + (1 - measure_fraction) * rho
     assert really > rho * 1.1  # what the lemma leaves unpaid
 
 
@@ -102,27 +105,28 @@ def test_scales_of_one_local_round_are_those_that_lemma_4_1_prints(
     variant: str, rounds: int, attributes: int, measure_fraction: float
 ) -> None:
     rho, one_way = 0.37, ONE_WAY[variant](rounds, attributes)
-    scales = lemma_4_1(rho, rounds, 1, one_way, measure_fraction)
-    assert scales.sigma == pytest.approx(sqrt((rounds + one_way) / (2 * measure_fraction * rho)), rel=1e-14)
-    assert scales.epsilon == pytest.approx(sqrt(8 * (1 - measure_fraction) * rho / rounds), rel=1e-14)
+    gaussian, choice = lemma_4_1(rho, rounds, 1, one_way, measure_fraction)
+    assert sigma_for_rho(gaussian) == pytest.approx(sqrt((rounds + one_way) / (2 * measure_fraction * rho)), rel=1e-14)
+    assert epsilon_for_rho(choice) == pytest.approx(sqrt(8 * (1 - measure_fraction) * rho / rounds), rel=1e-14)
 
 
 @pytest.mark.parametrize("local_rounds", [1, 2, 4])
 def test_a_ledger_accepts_the_right_scales_exactly(local_rounds: int) -> None:
     """Every release of a client asked in all rounds, entered one by one, fills the budget and no more."""
     budget, rounds, attributes = PrivacyBudget(1.0, 1e-9), 4, 6
-    scales = lemma_4_1(budget.rho, rounds, local_rounds, rounds * attributes)
+    gaussian, choice = lemma_4_1(budget.rho, rounds, local_rounds, rounds * attributes)
+    sigma, epsilon = sigma_for_rho(gaussian), epsilon_for_rho(choice)
     ledger = Ledger(budget)
     for t in range(1, rounds + 1):
-        ledger.charge(Release("one-way", t, GAUSSIAN, sigma=scales.sigma, count=attributes))
+        ledger.charge(Release("one-way", t, GAUSSIAN, sigma=sigma, count=attributes))
         for step in range(local_rounds):
-            ledger.charge(Release("select", t, EXPONENTIAL, 2.0, epsilon=scales.epsilon))
+            ledger.charge(Release("select", t, EXPONENTIAL, 2.0, epsilon=epsilon))
             if step < local_rounds - 1:
-                ledger.charge(Release("local measurement", t, GAUSSIAN, sigma=scales.sigma))
-        ledger.charge(Release("measure", t, GAUSSIAN, sigma=scales.sigma, count=local_rounds))
+                ledger.charge(Release("local measurement", t, GAUSSIAN, sigma=sigma))
+        ledger.charge(Release("measure", t, GAUSSIAN, sigma=sigma, count=local_rounds))
     assert ledger.spent == pytest.approx(budget.rho, rel=1e-12)
     assert ledger.epsilon() <= budget.epsilon
-    assert not ledger.can_afford(Release("one more", 5, GAUSSIAN, sigma=1e3 * scales.sigma))
+    assert not ledger.can_afford(Release("one more", 5, GAUSSIAN, sigma=1e3 * sigma))
 
 
 @pytest.mark.parametrize("name", ["flaim_random", "fed_naive_bayes"])

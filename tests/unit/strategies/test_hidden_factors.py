@@ -12,8 +12,7 @@ import fedsyn
 from experiments.likert.run import ITEMS, LISTED, WORDS, answers, correlation, listed_as
 from fedsyn.domain import Domain
 from fedsyn.loading import parse_config
-from fedsyn.plugins.clients.sketch_aim import SketchAimContract, SketchScales
-from fedsyn.privacy import gaussian_rho
+from fedsyn.plugins.clients.sketch_aim import Arrangement, FirstLook, Residuals, SketchAimContract, Sketches
 from fedsyn.selection.rows import ARRANGING
 
 
@@ -93,10 +92,13 @@ def test_all_looks_and_rounds_are_within_the_budget() -> None:
     own = contract()
     for rows in (300, 900, 2_000):
         share = own.arranging_share(rows)
-        scales = SketchScales.of(2.0 * own.budget.mechanism, own.options, True, share)
-        first = gaussian_rho(scales.arranging) if share else 0.0
-        spent = gaussian_rho(scales.one_way) + first + gaussian_rho(scales.per_sensitivity) + scales.planned / 2.0
-        assert spent == pytest.approx(own.budget.mechanism)
+        steps = {step.request: step for step in own.plan(own.budget.mechanism, rows) if step.where != {"alone": True}}
+        assert steps.keys() - {Arrangement} == {FirstLook, Sketches, Residuals}
+        first = steps[Arrangement].first_rho if share else 0.0
+        spent = steps[FirstLook].rho + first + steps[Sketches].rho + own.rho_of_rounds(own.budget.mechanism, share)
+        assert spent == pytest.approx(own.budget.mechanism) and steps[Residuals].rho >= own.rho_of_rounds(
+            own.budget.mechanism, share
+        )
 
 
 def test_the_page_of_a_loaded_run_names_no_factor(made: fedsyn.Synthesizer, tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from fedsyn.errors import ConfigError
 from fedsyn.front.testing.faults import vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.plugins.clients.sketch_aim import CohortBudget, MeasureAll, Residuals, SketchAimClient, Sketches
+from fedsyn.plugins.clients.sketch_aim import FirstLook, MeasureAll, Residuals, SketchAimClient, Sketches
 from fedsyn.plugins.strategies.sketch_aim import CohortPool
 from fedsyn.privacy import gaussian_rho
 from fedsyn.protocol.client import OneWay
+from fedsyn.protocol.plan import allowed
 from fedsyn.table.counting.marginals import count
 
 TABLE = awkward_table("every_kind")
@@ -129,23 +130,21 @@ def test_one_round_is_refused() -> None:
 def test_a_client_refuses_less_noise_than_planned(m: int) -> None:
     contract = SketchAimClient.Contract(config(m=m), DOMAIN)
     rho, d = contract.budget.mechanism, len(DOMAIN)
-    budget = CohortBudget.of(rho, d, m)
+    (later,) = (step for step in contract.steps if step.request is MeasureAll)
     two = [i for i, q in enumerate(contract.candidates.cliques) if len(q) == 2][:2]
     for chosen, weights in (([], []), (two[:1], [3]), (two, [16, 1])):
         request = MeasureAll(one_way=[1] * (d - 1) + [9], cliques=chosen, weights=weights)
         layout = request.layout(contract, ())
         assert layout.sensitivity == pytest.approx(np.sqrt(d - 1 + 81 + sum(w * w for w in weights)))
-        planned = contract.planned(request, layout)
-        assert planned is not None and planned.once == pytest.approx(rho / m) and planned.in_all == pytest.approx(rho)
-        sigma = budget.later(layout.sensitivity)
-        assert gaussian_rho(sigma, layout.sensitivity) == pytest.approx(planned.once)
-    one_way = contract.planned(OneWay(), OneWay().layout(contract, ()))
-    assert one_way is not None and one_way.once == pytest.approx(rho / m / 2)
+        once, in_all = allowed(contract.steps, request, layout)
+        assert once == pytest.approx(rho / m) and in_all == pytest.approx(rho)
+        assert gaussian_rho(later.noise(layout), layout.sensitivity) == pytest.approx(once)
+    first = FirstLook(alone=False)
+    assert allowed(contract.steps, first, first.layout(contract, ()))[0] == pytest.approx(rho / m / 2)
     residuals = Residuals(shapes=[], cliques=two, weights=[1, 1])
-    nothing = contract.planned(residuals, residuals.layout(contract, ()))
-    assert nothing is not None and nothing.once == 0.0  # what the other schedule asks for is no part of this plan
+    nothing = allowed(contract.steps, residuals, residuals.layout(contract, ()))
+    assert nothing == (0.0, 0.0)  # what the other schedule asks for is no part of this plan
     unbounded = SketchAimClient.Contract(config(m=None), DOMAIN)
     request = MeasureAll(one_way=[1] * d, cliques=two, weights=[1, 1])
-    other = unbounded.planned(request, request.layout(unbounded, ()))
-    assert other is not None and other.once == 0.0
+    assert allowed(unbounded.steps, request, request.layout(unbounded, ())) == (0.0, 0.0)
     assert Sketches.name == "sketch" and MeasureAll.name not in (OneWay.name, Residuals.name)

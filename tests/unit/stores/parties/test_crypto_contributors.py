@@ -608,7 +608,8 @@ def test_a_party_takes_part_in_no_store_that_nothing_binds(tmp_path: Path, fhe: 
 
 def test_a_sum_longer_than_the_policy_allows_is_refused_before_anybody_pays(tmp_path: Path) -> None:
     contract = contract_class("sketch_aim")(Study(tmp_path / "any").config, DOMAIN)
-    longest = max(one.layout.length for one in contract.foreseen(1))
+    plan = contract.plan(contract.budget.mechanism, 1)
+    longest = max(layout.length for step in plan for layout in step.request.largest(contract))
     Study(tmp_path / "fits", limits={"cells": longest})
     with pytest.raises(ProtocolError, match=f"sums of {longest - 1} cells, and one may have {longest}"):
         Study(tmp_path / "short", limits={"cells": longest - 1})

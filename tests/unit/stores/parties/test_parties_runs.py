@@ -25,6 +25,7 @@ from fedsyn.stores.parties.checks import Host
 from fedsyn.stores.parties.interface import ChooseOrder, SealedDeal, sealed_for
 from fedsyn.stores.parties.local import LocalParties
 from fedsyn.stores.parties.party import Party
+from fedsyn.stores.parties.steps import least_sigma
 from fedsyn.table.counting.stored import StoredLayout
 from support.parties_bench import (
     CLIENTS,
@@ -341,7 +342,8 @@ def test_a_client_is_refused_that_deals_for_less_than_the_run_may_still_spend() 
 
 def test_fixed_rounds_have_a_least_sigma() -> None:
     config = mpc_config({"rounds": 2})
-    least = contract_class("distaim")(config, DOMAIN).least_sigma(RHO)
+    least = least_sigma(contract_class("distaim")(config, DOMAIN), RHO)
+    assert least is not None
     bench = Bench(config)
     bench.deal()
     bench.parties.open(bench.opening(sigma=least))
