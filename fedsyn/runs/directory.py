@@ -33,8 +33,6 @@ from fedsyn.table.schema import Schema
 README_FILE = "README.md"
 # What earlier versions called these two. They are still read; a new run removes them.
 OLD_NAMES = {PREDICTED_FILE: "quality.json", FEDERATED_FILE: "evaluation.json"}
-# Which table they were asked about, where that was made elsewhere: the last file of such a run.
-GIVEN_FILE = "table.json"
 # What a run waits for, as long as it does.
 WAITING_FILE = "waiting.json"
 #: What sketches said of the last model, until the predicted quality is written.
@@ -58,7 +56,6 @@ RESULTS = (
     PREDICTED_FILE,
     FEDERATED_FILE,
     *OLD_NAMES.values(),
-    GIVEN_FILE,
     WAITING_FILE,
     README_FILE,
 )
@@ -262,8 +259,8 @@ def write_json(path: Path, value: Mapping[str, Any], indent: int | None = 1) -> 
 
 
 def is_complete(out: Path) -> bool:
-    """Whether a run has left all of its files: the page is the last one, or what says which table was evaluated."""
-    return (out / "metrics.json").is_file() and any((out / name).is_file() for name in ("report.html", GIVEN_FILE))
+    """Return True if a run has left all of its files, of which the page is the last."""
+    return (out / "metrics.json").is_file() and (out / "report.html").is_file()
 
 
 def read_facts(path: Path) -> dict[str, Any]:
