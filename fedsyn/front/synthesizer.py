@@ -514,10 +514,10 @@ def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableCompariso
         if found is not None:
             save_evaluation(out, found)
         try:
-            paths = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
+            page = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
         except (KeyError, TypeError, AttributeError):
             raise DataError("no page: what was kept of the ledger or of the rounds is damaged") from None
-        return paths[0].read_text(encoding="utf-8")
+        return page.read_text(encoding="utf-8")
 
 
 def frames_of(given: Any) -> list[pd.DataFrame]:

@@ -69,15 +69,12 @@ _MODEL_ARRAYS = ("domain", "model", "potentials", "codes", "probabilities", "wei
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 # Of those, and of what `fedsyn report` adds, the files that are computed from a simulation's real rows without noise.
-_OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "metrics.tex", "measured.jsonl")
+_OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "measured.jsonl")
 
 
 def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]:
-    """Files of a run directory that must not leave with the table, except those just written for publication.
-
-    Figures that an earlier `fedsyn report` drew may show real rows: nothing in them says so.
-    """
-    files = [out / name for name in _OF_REAL_ROWS] + sorted((out / "figures").glob("*.*"))
+    """Lists the files of a run directory that must not leave with the table, except those just published."""
+    files = [out / name for name in _OF_REAL_ROWS]
     old = out / OLD_NAMES[PREDICTED_FILE]  # before that, it held what is in comparison.json now
     if old.is_file() and "private" in read_facts(old):
         files.append(old)

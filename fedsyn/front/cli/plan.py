@@ -47,9 +47,7 @@ def plan(
         Path | None, typer.Option(help="Table of this schema that you declare public.", metavar="TABLE")
     ] = None,
     set_: SetOption = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Also write a page with a picture to this file.", metavar="PAGE.html")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write a page to this file.", metavar="PAGE.html")] = None,
     as_json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
@@ -123,15 +121,7 @@ def _bins(bins: float, side: float) -> str:
 
 def _page(found: Plan, path: Path) -> None:
     from fedsyn.evaluation.report.page import Page, Part
-    from fedsyn.evaluation.report.sweep_charts import Point, against
 
-    lines = ("workload error", "columns", "pairs")
-    points = [
-        Point(line, "", one.epsilon, value, float("nan"))
-        for one in found.expected
-        for line, value in zip(lines, (one.run.error, one.run.columns, one.run.pairs), strict=True)
-    ]
-    drawn = against("error", "lower is better", points, "epsilon", lines=lines, numeric=True, log=True)
     page = Page(f"What to expect of {found.mechanism}", Part("lead", f"{_title(found)}; before a row is touched."))
-    page.section("By epsilon", _table(found), drawn, *_texts(found))
+    page.section("By epsilon", _table(found), *_texts(found))
     page.write(path)
