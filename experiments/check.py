@@ -25,14 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from experiments.drawing import Point, against, write_chart
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, FedsynError
-from fedsyn.evaluation.report.sweep_charts import Point
 from fedsyn.evaluation.report.tables import plus_minus
 from fedsyn.registry import contract_class
 from fedsyn.sweep import Cell, Sweep, load_results, load_sweep, run_sweep, write_tables
-from fedsyn.sweep.results import UNSET, Results, Summary
-from fedsyn.sweep.tables import summary_table
+from fedsyn.sweep.results import UNSET, Results, Summary, summary_table
 
 HERE = Path(__file__).resolve().parent
 Where = dict[str, Any]  # dotted key of a resolved configuration -> value
@@ -248,8 +247,7 @@ def markdown(head: list[str], rows: list[list[str]]) -> str:
 
 def draw(outcome: Outcome, expected: Expected, path: Path) -> None:
     """One axes per panel: lines over a numeric x, otherwise points; error bars are one standard deviation."""
-    from fedsyn.evaluation.report.figures import file_spec, write_chart
-    from fedsyn.evaluation.report.sweep_charts import against
+    import altair as alt
 
     drawn: list[Any] = []
     for panel in expected.panels:
@@ -257,9 +255,9 @@ def draw(outcome: Outcome, expected: Expected, path: Path) -> None:
         if points:
             lines = list(dict.fromkeys(point.line for point in points))
             axis = panel.x.rpartition(".")[2]
-            figure = against(panel.metric, "", points, axis, lines=lines, numeric=numeric, log=False, log_y=panel.log)
-            drawn += file_spec(figure)["concat"]
-    write_chart({"concat": drawn, "columns": 2, "resolve": {"scale": dict.fromkeys(_LOOKS, "independent")}}, path)
+            drawn += against(panel.metric, points, axis, lines=lines, numeric=numeric, log_y=panel.log)
+    whole = alt.concat(*drawn, columns=2).resolve_scale(**dict.fromkeys(_LOOKS, "independent"))
+    write_chart(whole.to_dict(validate=False), path)
 
 
 def _points(outcome: Outcome, expected: Expected, panel: Panel) -> tuple[list[Point], bool]:

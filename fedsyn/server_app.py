@@ -19,7 +19,6 @@ from fedsyn.flower.patient import patient
 from fedsyn.output import no_tracebacks, reason, say
 from fedsyn.runs.directory import record_error
 from fedsyn.runs.finish import finish
-from fedsyn.runs.given_table import ask, received
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.prepare import Prepared, deployed, prepare
 from fedsyn.runs.returned import lines_of, packed
@@ -48,15 +47,6 @@ def main(grid: Grid, context: Context) -> None:
         if run_config.get("resume") and has_finished(out):  # and its starter never heard of it
             return
         with _prepared(config, run_config, out) as prepared, _journal(config, prepared, run_config, out) as journal:
-            if run_config.get("table"):
-                ask(
-                    config,
-                    prepared,
-                    patient(grid, config.runtime.nodes),
-                    out,
-                    received(str(run_config["table"]), prepared.schema.domain),
-                )
-                return
             strategy = serve(config, prepared, patient(grid, config.runtime.nodes), out, None, journal=journal)
             with told_what_was_spent(lambda: strategy.ledger, out):
                 metrics = finish(config, prepared, strategy, out, started)
@@ -125,7 +115,7 @@ def _journal(
     run = str(run_config.get("run") or "")
     if run_config.get("resume"):
         require_resumable(config)
-    if not run or not can_resume(config) or run_config.get("table"):
+    if not run or not can_resume(config):
         yield None
         return
     for name in ("error.json", "metrics.json", "report.html"):  # of an earlier try

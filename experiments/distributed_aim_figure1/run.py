@@ -164,7 +164,7 @@ def draw_plot(document: dict[str, Any], results: Result, path: Path) -> None:
     """One panel per set of scores and epsilon: overlap against k."""
     import altair as alt
 
-    from fedsyn.evaluation.report.figures import write_chart
+    from experiments.drawing import write_chart
 
     rows = [
         {"k": k, "overlap": results[name, mechanism, epsilon, k], "mechanism": mechanism, "scores": name, "ε": epsilon}

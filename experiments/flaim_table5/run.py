@@ -80,7 +80,7 @@ def draw(values: list[dict[str, Any]], means: list[float], path: Path) -> None:
     """Our means and the paper's numbers side by side."""
     import altair as alt
 
-    from fedsyn.evaluation.report.figures import write_chart
+    from experiments.drawing import write_chart
 
     pairs = zip(values, means, strict=True)
     rows = [

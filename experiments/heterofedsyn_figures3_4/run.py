@@ -158,7 +158,7 @@ def draw(points: list[dict[str, Any]], names: list[str], path: Path) -> None:
     """Figure 3 above (rows in the plane), Figure 4 below (the label in twentieths of its range); first seed."""
     import altair as alt
 
-    from fedsyn.evaluation.report.figures import write_chart
+    from experiments.drawing import write_chart
 
     color = alt.Color("rows:N", sort=["real", "synthetic"], title=None)
     columns = alt.Column("mechanism:N", sort=names, title=None)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.drawing import write_chart
 from experiments.honest_intervals.honest_report import interval
-from fedsyn.evaluation.report.figures import write_chart
 
 TERM = "days ~ [severity] + age"
 _WHERE = {

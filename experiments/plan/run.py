@@ -30,8 +30,8 @@ from experiments.held_out.held_tables import TABLES, Rows, available, rows_of
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
-from fedsyn.evaluation.predicted.standin import Likeness
 from fedsyn.front.plan import SPREADS, Basis, expectation, rehearse, rehearsing, stand_ins
+from fedsyn.front.standin import Likeness
 from fedsyn.runs.engines import run
 from fedsyn.selection.views import effective_cells
 from fedsyn.table.counting.marginals import count
@@ -88,7 +88,7 @@ def outcomes(table: str, epsilons: list[float]) -> Iterator[Outcome]:
             for epsilon in epsilons:
                 true = rehearse(rehearsing(first, epsilon, seed=TRUE), schema, frame[:rows])[0].error
                 for basis in BASES:
-                    said, _ = expectation(first, stands[basis], epsilon, lambda: None)
+                    said = expectation(first, stands[basis], epsilon, lambda: None)
                     yield Outcome(basis, table, rows, epsilon, said.run.error, true)
 
 
@@ -125,7 +125,7 @@ def likeness(codes: npt.NDArray[np.integer], domain: Domain) -> tuple[Likeness, 
 
 
 def prior() -> Iterator[str]:
-    """The constants of `fedsyn.evaluation.predicted.standin`, of all tables of the tuning side."""
+    """The constants of `fedsyn.front.standin`, of all tables of the tuning side."""
     found = []
     for name in (name for name, one in TABLES.items() if one.side == "tuning" and available(name)):
         rows = rows_of(name)

@@ -3,7 +3,7 @@
 A rehearsal is the run itself, by its own mechanism, noise, holders and protocol, over public or drawn rows. So it knows
 whatever the mechanism knows of noise, sketches, groups and plans, and none of that is written down a second time. What
 it cannot know is the table. In its place stand rows of a public table, rows of an earlier release, or tables drawn from
-what tables are like (`fedsyn.evaluation.predicted.standin`).
+what tables are like (`fedsyn.front.standin`).
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from fedsyn.capabilities import PLAIN
 from fedsyn.config import DataNode, EvaluationNode, RunConfig, RuntimeNode, SynthesisNode
 from fedsyn.errors import ConfigError, SchemaError
-from fedsyn.evaluation.base import EvaluationInput
-from fedsyn.evaluation.predicted.standin import TYPICAL, drawn_rows
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.marginals import kway_error, workload_error
 from fedsyn.evaluation.verdict import LOST
 from fedsyn.front.archive import ReleasedRun, read_release
 from fedsyn.front.several import frame_of
-from fedsyn.inference import AnyModel, EmpiricalModel, Evidence
+from fedsyn.front.standin import TYPICAL, drawn_rows
+from fedsyn.inference import EmpiricalModel, Evidence
 from fedsyn.randomness import Randomness
 from fedsyn.runs.directory import read_rounds
 from fedsyn.runs.engines import run
@@ -37,8 +36,7 @@ from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.synthesis import expected_rows
 from fedsyn.settings import PartitionNode
 from fedsyn.table.counting.candidates import build_workload
-from fedsyn.table.counting.workload import random_kway
-from fedsyn.table.schema import BinnedColumn, Schema
+from fedsyn.table.schema import Schema
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +54,6 @@ SMOOTHING = 10.0
 #: Seconds that a deployment takes for an exchange of messages, beside what is computed for it.
 EXCHANGE = 0.5
 _SEED = 1
-_PAIRS = 300  # that coarser tables are compared on
 
 
 @dataclass(frozen=True)
@@ -101,15 +98,6 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Change:
-    """What a coarser table would do for pairs of columns: their error as it is and with the change, on equal terms."""
-
-    what: str
-    now: float
-    then: float
-
-
-@dataclass(frozen=True)
 class Plan:
     """What to expect of a run.
 
@@ -120,7 +108,6 @@ class Plan:
         expected: by epsilon.
         own: place of the run's own epsilon.
         protocol: that its messages are of.
-        changes: at the run's own epsilon.
     """
 
     mechanism: str
@@ -131,7 +118,6 @@ class Plan:
     expected: tuple[Expected, ...]
     own: int
     protocol: str
-    changes: tuple[Change, ...]
 
     @property
     def minutes(self) -> float:
@@ -167,57 +153,45 @@ def plan(
         InputError: the schema is not public yet, nothing says how many rows, or the tables do not fit.
     """
     stands = stand_ins(config, public_schema(config), rows, like, public)
-    schema, middle, own = stands.schema, stands.middle, config.privacy.epsilon
-    every = sorted({own, *(epsilons or (own * factor for factor in FACTORS))})
-    most, steps = len(every) * len(stands.tables) + len(_WAYS), count(1)
+    budget = config.privacy.epsilon
+    every = sorted({budget, *(epsilons or (budget * factor for factor in FACTORS))})
+    most, steps = len(every) * len(stands.tables), count(1)
 
     def done() -> None:
         if advance is not None:
             advance(next(steps), most)
 
-    found = {epsilon: expectation(config, stands, epsilon, done) for epsilon in every}
-    expected, (now, model) = [one for one, _ in found.values()], found[own]
-    changes = list[Change]()
-    for way in _WAYS:
-        other = way(config, schema, middle, now.run.bins)
-        if other is not None:
-            _, then = rehearse(rehearsing(config, own), other.schema, other.table)
-            changes.append(_change(other, schema, middle, model, then.model))
-        done()
     return Plan(
         config.mechanism.name,
-        len(middle),
+        len(stands.middle),
         config.federation.clients,
-        len(schema.domain),
+        len(stands.schema.domain),
         stands.basis,
-        tuple(expected),
-        every.index(own),
+        tuple(expectation(config, stands, epsilon, done) for epsilon in every),
+        every.index(budget),
         config.aggregation.protocol,
-        tuple(changes),
     )
 
 
-def expectation(
-    config: RunConfig, stands: StandIns, epsilon: float, done: Callable[[], None]
-) -> tuple[Expected, AnyModel]:
-    """Return what to expect at one epsilon, in the mean over the stand-ins, and the model of the one in the middle.
+def expectation(config: RunConfig, stands: StandIns, epsilon: float, done: Callable[[], None]) -> Expected:
+    """Averages the rehearsals at one epsilon over the stand-ins.
 
-    That one is also rehearsed with the run's protocol, at the run's epsilon. `done` is called after each.
+    The stand-in in the middle is also rehearsed with the run's protocol, at the run's epsilon. `done` is called after
+    each.
     """
-    found = []
+    rehearsals = []
     for table in stands.tables:
         protocol = epsilon == config.privacy.epsilon and table is stands.middle
-        found.append(rehearse(rehearsing(config, epsilon, protocol=protocol), stands.schema, table))
+        rehearsals.append(rehearse(rehearsing(config, epsilon, protocol=protocol), stands.schema, table)[0])
         done()
-    middle, model = found[len(found) // 2][0], found[len(found) // 2][1].model
-    over = {"measured": sum(one.measured for one, _ in found) / len(found)}
+    over = {"measured": sum(one.measured for one in rehearsals) / len(rehearsals)}
     for name in ("error", "columns", "pairs", "seen", "bins", "side"):
-        known = [value for one, _ in found if (value := getattr(one, name)) > 0]
+        known = [value for one in rehearsals if (value := getattr(one, name)) > 0]
         over[name] = math.prod(known) ** (1.0 / len(known)) if known else 0.0
     again = stands.missed * min(1.0, stands.budget / (epsilon * len(stands.middle)))
     over["error"] = math.hypot(over["error"], math.sqrt(again))
-    spread = SPREADS[stands.basis]
-    return Expected(epsilon, over["error"] / spread, min(2.0, over["error"] * spread), replace(middle, **over)), model
+    spread, middle = SPREADS[stands.basis], rehearsals[len(rehearsals) // 2]
+    return Expected(epsilon, over["error"] / spread, min(2.0, over["error"] * spread), replace(middle, **over))
 
 
 # The stand-ins ----------------------------------------------------------------------------------------------------
@@ -369,122 +343,6 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
         seconds,
     )
     return found, release
-
-
-# Coarser tables ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Coarser:
-    """The rows of a table under a schema that tells less, or the same in fewer columns.
-
-    Attributes:
-        what: the change, in words.
-        schema: the other one.
-        table: the rows as it has them.
-        holding: merged column -> the one that holds it; first those that come first in there.
-    """
-
-    what: str
-    schema: Schema
-    table: pd.DataFrame
-    holding: Mapping[str, str] = field(default_factory=dict)
-
-
-def _half_the_bins(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float) -> Coarser | None:
-    """The same columns with half the bins, where each is two of them."""
-    columns = {name: column for name, column in schema.columns.items() if isinstance(column, BinnedColumn)}
-    bins = {name: column.bins for name, column in columns.items() if isinstance(column.bins, int) and column.bins > 3}
-    halves = {name: schema.edited(**{name: {"bins": own // 2}}).columns[name] for name, own in bins.items()}
-    nested = [n for n, half in halves.items() if np.array_equal(getattr(half, "edges", ()), columns[n].edges[::2])]
-    other = schema.edited(**{name: {"bins": bins[name] // 2} for name in nested})
-    return Coarser("half the bins", other, table) if nested else None
-
-
-def _half_the_columns(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float) -> Coarser | None:
-    """Every second column is left out, but never the label."""
-    if len(schema.domain) < 4 or not _free(config, schema):
-        return None
-    out = [name for name in list(schema.domain)[1::2] if name != schema.label]
-    return Coarser("every second column", schema.edited(**{name: {"kind": "drop"} for name in out}), table)
-
-
-def _merged(config: RunConfig, schema: Schema, table: pd.DataFrame, cells: float) -> Coarser | None:
-    """Two neighbouring columns become one, where all of their values together are at most `cells`."""
-    if not _free(config, schema):
-        return None
-    names, sizes, two = list(schema.domain), schema.domain, list[tuple[str, str]]()
-    while len(names) > 1:
-        first, second = names[:2]
-        fits = sizes[first] * sizes[second] <= cells and schema.label not in (first, second)
-        two += [(first, second)] if fits else []
-        names = names[1 + fits :]
-    if not two or len(schema.domain) - len(two) < 2:
-        return None
-    data, codes = schema.to_dict(), np.asarray(schema.block(table).codes).astype(np.int64)
-    one, holding = table.drop(columns=[name for pair in two for name in pair]), dict[str, str]()
-    for pair in two:
-        name, (left, right) = "+".join(pair), schema.domain.axes(pair)
-        while name in data["columns"]:
-            name += "+"
-        values = list(map(str, range(sizes[pair[0]] * sizes[pair[1]])))
-        one[name] = np.array(values)[codes[:, left] * sizes[pair[1]] + codes[:, right]]
-        data["columns"] = {n: column for n, column in data["columns"].items() if n not in pair}
-        data["columns"][name] = {"kind": "categorical", "categories": values, "other": False, "approved": True}
-        holding |= dict.fromkeys(pair, name)
-    return Coarser("merged", Schema.from_dict(data), one, holding)
-
-
-def _free(config: RunConfig, schema: Schema) -> bool:
-    """Whether nothing else names columns."""
-    return config.workload.cliques is None and config.federation.columns is None and not schema.constraints
-
-
-_WAYS = (_half_the_bins, _half_the_columns, _merged)
-
-
-def _change(other: Coarser, schema: Schema, table: pd.DataFrame, now: AnyModel, then: AnyModel) -> Change:
-    """Return the errors of the pairs that a coarser table has, both in its values."""
-    codes, starts = np.asarray(schema.block(table).codes), dict[str, Any]()
-    true, domain = EmpiricalModel(schema.domain, codes), other.schema.domain
-    kept = [name for name in schema.domain if name in domain or name in other.holding]
-    for name in kept:
-        own = schema.domain[name]
-        halved = name in domain and domain[name] < own
-        bins = domain.ordered.get(name, 0)
-        starts[name] = np.r_[2 * np.arange(bins), 2 * bins : own] if halved else np.arange(own)
-    pairs = random_kway(schema.domain.project(kept), 2, _PAIRS, np.random.default_rng(1)).cliques
-    errors = []
-    tables = zip(
-        pairs, now.project_many(pairs), true.project_many(pairs), _pairs_of(other, schema, pairs, then), strict=True
-    )
-    for pair, fine, known, coarse in tables:
-        summed = []
-        for values in (fine, known):
-            cells = np.asarray(values).reshape(schema.domain.shape_of(pair))
-            for axis, name in enumerate(pair):
-                cells = np.add.reduceat(cells, starts[name], axis)
-            summed.append(np.ravel(cells) / cells.sum())
-        errors.append([np.abs(one - summed[1]).sum() for one in (summed[0], coarse / coarse.sum())])
-    return Change(other.what, *map(float, np.mean(errors, axis=0)))
-
-
-def _pairs_of(
-    other: Coarser, schema: Schema, pairs: Sequence[Sequence[str]], model: AnyModel
-) -> Iterator[npt.NDArray[np.float64]]:
-    """The cells of pairs of columns in a coarser table's model, which may hold them inside of merged ones."""
-    domain = other.schema.domain
-    cliques = [domain.canonical({other.holding.get(name, name) for name in pair}) for pair in pairs]
-    for pair, clique, table in zip(pairs, cliques, model.project_many(cliques), strict=True):
-        axes, shape = list[str](), list[int]()
-        for name in clique:
-            inside = [own for own, held in other.holding.items() if held == name]
-            axes += inside or [name]
-            shape += map(schema.domain.__getitem__, inside) if inside else [domain[name]]
-        cells = np.asarray(table, np.float64).reshape(shape)
-        cells = cells.sum(axis=tuple(at for at, name in enumerate(axes) if name not in pair))
-        left = [name for name in axes if name in pair]
-        yield np.ravel(cells.transpose([left.index(name) for name in pair]))
 
 
 def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:

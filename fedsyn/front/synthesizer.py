@@ -349,7 +349,7 @@ class Synthesizer(Generic[F]):
     ) -> tuple[npt.NDArray[Any], TableComparison]:
         """As many synthetic rows as real ones, and their scores."""
         from fedsyn.evaluation.real.comparison import compare_tables
-        from fedsyn.evaluation.real.scores import moments
+        from fedsyn.evaluation.scores import moments
 
         blocks = [release.schema.block(frame) for frame in frames_of(real)]
         real_codes = np.concatenate([block.codes for block in blocks])
@@ -514,10 +514,10 @@ def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableCompariso
         if found is not None:
             save_evaluation(out, found)
         try:
-            paths = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
+            page = write_run_page(out, config=release.config, synthetic=codes, public=found is None)
         except (KeyError, TypeError, AttributeError):
             raise DataError("no page: what was kept of the ledger or of the rounds is damaged") from None
-        return paths[0].read_text(encoding="utf-8")
+        return page.read_text(encoding="utf-8")
 
 
 def frames_of(given: Any) -> list[pd.DataFrame]:

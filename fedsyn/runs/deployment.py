@@ -22,7 +22,6 @@ from fedsyn.protocol.waiting import Announcer
 from fedsyn.runs import journal
 from fedsyn.runs.directory import (
     ERROR_FILE,
-    GIVEN_FILE,
     is_complete,
     load_metrics,
     load_waiting,
@@ -30,7 +29,6 @@ from fedsyn.runs.directory import (
     read_facts,
     recorded_error,
 )
-from fedsyn.runs.given_table import Codes, sent
 from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.returned import unpacked
 from fedsyn.runs.run_config import run_config_of
@@ -67,7 +65,6 @@ def run_elsewhere(
     superlink: Control,
     progress: Progress | None,
     resumed: Submitted | None = None,
-    table: Codes | None = None,
 ) -> dict[str, float]:
     """Flower starts the ServerApp, which serves and finishes; this process watches.
 
@@ -78,12 +75,10 @@ def run_elsewhere(
         superlink: where the run goes.
         progress: called with each finished round, where SuperLink and starter share a disk.
         resumed: the run that goes on; None: a new one.
-        table: (n, d) that holders are asked about in place of the run; such a run cannot be resumed.
 
     Raises:
         FedsynError: it has not finished, and why.
     """
-    given = "" if table is None else sent(table)
     kept = resumed or Submitted.new(config, prepared.schema, superlink.name)
     config = named(config, kept.run)
     if isinstance(progress, Waits):
@@ -96,7 +91,7 @@ def run_elsewhere(
             (out / ERROR_FILE).unlink(missing_ok=True)
             kept = replace(kept, superlink=superlink.name, flower_run="")
             kept.save(out)
-            flower_run = _submitted(config, prepared, out, kept, resume=resumed is not None, table=given)
+            flower_run = _submitted(config, prepared, out, kept, resume=resumed is not None)
             kept = replace(kept, flower_run=flower_run)
             kept.save(out)
         state = wait(superlink, kept.flower_run, watch, patience=config.runtime.patience)
@@ -104,9 +99,9 @@ def run_elsewhere(
         _brought_home(superlink, kept, out)
         raise_recorded_error(out)
     except FedsynError as error:
-        if not given and has_finished(out):  # the SuperLink died, and what was left needed no holder
+        if has_finished(out):  # the SuperLink died, and what was left needed no holder
             return brought_to_its_end(out)
-        if given or not _is_worth_resuming(out, kept):
+        if not _is_worth_resuming(out, kept):
             forget(out)
             raise
         # Bad input that the other side found after something was spent is a failed run (`told_what_was_spent`).
@@ -116,7 +111,7 @@ def run_elsewhere(
             raised.can_go_on = can_go_on
         raise raised from error
     if not is_complete(out):
-        raise RunError(f"{_ended(state, kept, superlink)}{'' if given else _next(config, out)}")
+        raise RunError(f"{_ended(state, kept, superlink)}{_next(config, out)}")
     return brought_to_its_end(out)
 
 
@@ -144,14 +139,14 @@ def _ends_well(kept: Submitted, superlink: Control, watch: _Watch, patience: flo
     return wait(superlink, kept.flower_run, watch, patience=patience).outcome == COMPLETED
 
 
-def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool, table: str) -> str:
+def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool) -> str:
     """Submits the run; Flower's number of it. The SuperLink may be another machine: nothing travels by path."""
     from fedsyn.crypto.primitives import KeyPair
 
     reply = KeyPair(bytes.fromhex(kept.secret)).public.hex()
     order = order_of(config, prepared.schema, kept.run)
     facts = run_config_of(
-        config, schema=prepared.schema, out=out, run=kept.run, order=order, reply=reply, resume=resume, table=table
+        config, schema=prepared.schema, out=out, run=kept.run, order=order, reply=reply, resume=resume
     )
     with app_folder() as app:
         return submit(app, kept.superlink, facts)
@@ -257,7 +252,7 @@ class _Watch:
             for line in lines[self.seen :]:
                 self.progress(RoundRecord.read(json.loads(line)))
             self.seen = max(self.seen, len(lines))
-        return any((self.path.parent / name).is_file() for name in ("report.html", GIVEN_FILE, ERROR_FILE))
+        return any((self.path.parent / name).is_file() for name in ("report.html", ERROR_FILE))
 
 
 __all__ = ["brought_to_its_end", "run_elsewhere", "superlink_of"]

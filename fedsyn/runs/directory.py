@@ -34,8 +34,6 @@ from fedsyn.wire.refusals import Kind, Refusal
 README_FILE = "README.md"
 # What earlier versions called these two. They are still read; a new run removes them.
 OLD_NAMES = {PREDICTED_FILE: "quality.json", FEDERATED_FILE: "evaluation.json"}
-# Which table they were asked about, where that was made elsewhere: the last file of such a run.
-GIVEN_FILE = "table.json"
 # What a run waits for, as long as it does.
 WAITING_FILE = "waiting.json"
 # Why a run has ended without a result.
@@ -61,7 +59,6 @@ RESULTS = (
     PREDICTED_FILE,
     FEDERATED_FILE,
     *OLD_NAMES.values(),
-    GIVEN_FILE,
     WAITING_FILE,
     README_FILE,
 )
@@ -75,15 +72,12 @@ _MODEL_ARRAYS = ("domain", "model", "potentials", "codes", "probabilities", "wei
 _MALFORMED = (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError)
 
 # Of those, and of what `fedsyn report` adds, the files that are computed from a simulation's real rows without noise.
-_OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "metrics.tex", "measured.jsonl")
+_OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "measured.jsonl")
 
 
 def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]:
-    """Files of a run directory that must not leave with the table, except those just written for publication.
-
-    Figures that an earlier `fedsyn report` drew may show real rows: nothing in them says so.
-    """
-    files = [out / name for name in _OF_REAL_ROWS] + sorted((out / "figures").glob("*.*"))
+    """Lists the files of a run directory that must not leave with the table, except those just published."""
+    files = [out / name for name in _OF_REAL_ROWS]
     old = out / OLD_NAMES[PREDICTED_FILE]  # before that, it held what is in comparison.json now
     if old.is_file() and "private" in read_facts(old):
         files.append(old)
@@ -265,8 +259,8 @@ def write_json(path: Path, value: Mapping[str, Any], indent: int | None = 1) -> 
 
 
 def is_complete(out: Path) -> bool:
-    """Whether a run has left all of its files: the page is the last one, or what says which table was evaluated."""
-    return (out / "metrics.json").is_file() and any((out / name).is_file() for name in ("report.html", GIVEN_FILE))
+    """Return True if a run has left all of its files, of which the page is the last."""
+    return (out / "metrics.json").is_file() and (out / "report.html").is_file()
 
 
 def read_facts(path: Path) -> dict[str, Any]:

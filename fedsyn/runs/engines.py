@@ -159,10 +159,6 @@ def _clear(config: RunConfig, out: Path) -> None:
     keep_ledger(out)
     for name in (*RESULTS, "config.yaml"):  # a link is removed, and what it leads to stays
         (out / name).unlink(missing_ok=True)
-    figures = out / "figures"
-    for figure in () if figures.is_symlink() else figures.glob("*.*"):
-        if figure.suffix in (".svg", ".pdf", ".png"):
-            figure.unlink()
     config.save(out / "config.yaml")
 
 

@@ -19,23 +19,22 @@ from fedsyn.bounded import read_bytes
 from fedsyn.config import FORMAT, DataNode, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError, DataError, FedsynError, InputError
-from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.federated.intervals import FederatedQuality
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.real.metrics import evaluate, reported
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scales import scales
-from fedsyn.evaluation.real.scores import Grouping, Moments, association, axis_labels, shares
 from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
-from fedsyn.evaluation.report.tables import Table, number
+from fedsyn.evaluation.scores import Grouping, Moments, association, axis_labels, shares
 from fedsyn.evaluation.verdict import few
 from fedsyn.files import write_text
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
 from fedsyn.output import cell
-from fedsyn.registry import installed_only
+from fedsyn.registry import installed_only, reported
 from fedsyn.runs.directory import (
     LOOKS_FILE,
     README_FILE,
@@ -110,15 +109,12 @@ def load_evaluations(out: Path, *, public: bool = False) -> list[Evaluation]:
     return [one for one in found if one is not None]
 
 
-def write_full_report(
-    out: Path, *, real: bool = True, formats: Sequence[str] = (), data: Sequence[str] = ()
-) -> list[Path]:
-    """Rewrites report.html and writes metrics.csv and metrics.tex; the figures as files of these formats too.
+def write_full_report(out: Path, *, real: bool = True, data: Sequence[str] = ()) -> list[Path]:
+    """Rewrites report.html and writes metrics.csv.
 
     Args:
         out: the run directory.
         real: show what reads a simulation's real rows; otherwise the page is for publication, and no metric is written.
-        formats: of `svg`, `pdf`, `png`.
         data: the tables of real rows, one or one of each client, to be measured against anew. Without them no table
             is opened that lies outside the run directory.
 
@@ -140,16 +136,14 @@ def write_full_report(
             if unread:
                 log.warning("%s", unread)
             note = unread or note
-    paths = write_run_page(out, config=config, public=not real, note=note, formats=formats)
+    page = write_run_page(out, config=config, public=not real, note=note)
     if not real:
-        return paths
+        return [page]
     metrics = read_facts(out / "metrics.json")
     lines = io.StringIO()
     csv.writer(lines).writerows([("metric", "value"), *((cell(name), value) for name, value in metrics.items())])
     write_text(out / "metrics.csv", lines.getvalue())
-    rows = [(name, "not finite" if value is None else number(value)) for name, value in metrics.items()]
-    write_text(out / "metrics.tex", Table(("metric", "value"), rows).latex())
-    return [paths[0], out / "metrics.csv", out / "metrics.tex", *paths[1:]]
+    return [page, out / "metrics.csv"]
 
 
 def write_run_page(
@@ -160,9 +154,8 @@ def write_run_page(
     public: bool = False,
     draw: bool = True,
     note: str = "",
-    formats: Sequence[str] = (),
-) -> list[Path]:
-    """Writes report.html from the files of a run directory. Returns its path, and those of the figures.
+) -> Path:
+    """Writes report.html from the files of a run directory. Returns its path.
 
     Args:
         out: the run directory.
@@ -171,7 +164,6 @@ def write_run_page(
         public: leave out all that reads private rows.
         draw: with charts.
         note: a sentence that the page shows.
-        formats: of figures that are written as files.
     """
     config = config or _config(out)
     notes = [note] if note else []
@@ -209,8 +201,7 @@ def write_run_page(
         public=public,
     )
     write_text(out / README_FILE, readme(facts))
-    page = run_page(facts, draw=draw)
-    return [page.write(out / "report.html"), *page.save_figures(out / "figures", tuple(formats))]
+    return run_page(facts, draw=draw).write(out / "report.html")
 
 
 def layout_said(config: RunConfig, schema: Schema | None) -> str:

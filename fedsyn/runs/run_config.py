@@ -38,7 +38,6 @@ def run_config_of(
     order: str = "",
     reply: str = "",
     resume: bool = False,
-    table: str = "",
 ) -> dict[str, str]:
     """The Flower run configuration of a run that was prepared: the resolved configuration itself, and what it needs.
 
@@ -51,7 +50,6 @@ def run_config_of(
         order: the operator's signature under the run.
         reply: public key of the starter, to which the run directory is sent if it does not share the disk.
         resume: the run was begun before; its journal must be there.
-        table: that the holders are asked about in the place of a run's (`fedsyn.runs.given_table`).
     """
     document = config.to_dict()
     document["runtime"].pop("operator_key", None)  # the place of a secret is nobody else's business
@@ -64,7 +62,6 @@ def run_config_of(
         "order": order,
         "reply": reply,
         "resume": "yes" if resume else "",
-        "table": table,
     }
 
 

@@ -1,4 +1,4 @@
-"""`fedsyn report`: of a sweep, one page with tables and figures over the seeds; CSV and LaTeX tables; figures as files.
+"""Reports on a sweep: one page with tables over the seeds, and CSV files.
 
 A folder that holds a single run is passed on to `fedsyn.runs.report`.
 """
@@ -10,52 +10,54 @@ from pathlib import Path
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError
-from fedsyn.evaluation.base import Metric
-from fedsyn.evaluation.real.metrics import COSTS, all_metrics
-from fedsyn.evaluation.report.figures import Figure, require_formats
+from fedsyn.evaluation.inputs import Metric
+from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.evaluation.report.page import Page, Part
-from fedsyn.evaluation.report.sweep_charts import Point, against
 from fedsyn.evaluation.report.tables import Table, number
 from fedsyn.runs.report import write_full_report
-from fedsyn.sweep.results import SWEEP_FILE, UNSET, Results, is_number, load_results, text
-from fedsyn.sweep.tables import failures, is_geometric, labelled, summary_table, write_tables
+from fedsyn.sweep.results import (
+    SWEEP_FILE,
+    UNSET,
+    Results,
+    failures,
+    load_results,
+    summary_table,
+    text,
+    write_tables,
+)
 
 # A run directory without one of these is not that of a finished run.
 _MOST_SETTINGS = 100_000  # characters that the page shows
 _NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")
 
 
-def report_folder(
-    folder: Path | str, *, real: bool = True, formats: Sequence[str] = (), data: Sequence[str] = ()
-) -> list[Path]:
+def report_folder(folder: Path | str, *, real: bool = True, data: Sequence[str] = ()) -> list[Path]:
     """Reports on a run directory or a sweep's folder; returns the files written.
 
     Args:
         folder: what `fedsyn run` or `fedsyn sweep` left.
         real: show what reads a simulation's real rows; otherwise the page of a run is for publication.
-        formats: `svg`, `pdf`, `png`: the figures as files of these formats too.
         data: the tables of real rows of a run; see `write_full_report`.
 
     Raises:
         DataError: the folder holds neither.
-        ConfigError: an unknown format, figures without what draws them, or data for a page that reads no rows.
+        ConfigError: data for a page that reads no rows.
     """
     folder = Path(folder)
-    require_formats(formats)
     if data and (not real or (folder / SWEEP_FILE).is_file()):
         raise ConfigError("--data: real rows are read for the page of one run alone, and not with --no-real")
     if (folder / SWEEP_FILE).is_file():
-        return write_sweep_report(folder, formats)
+        return write_sweep_report(folder)
     missing = [name for name in _NEEDED if not (folder / name).is_file()]
     if len(missing) == len(_NEEDED):
         raise DataError(f"{folder} is neither the directory of a run nor of a sweep")
     if missing:
         raise DataError(f"{folder} is not a finished run: {', '.join(missing)} is missing")
-    return write_full_report(folder, real=real, formats=formats, data=data)
+    return write_full_report(folder, real=real, data=data)
 
 
-def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
-    """Writes report.html, results.csv, summary.csv, summary.tex and the figures. Returns the paths."""
+def write_sweep_report(out: Path) -> list[Path]:
+    """Writes report.html, results.csv and summary.csv. Returns the paths."""
     results = load_results(out)
     counts = {status: sum(row.status == status for row in results.rows) for status in ("done", "failed", "missing")}
     page = Page(
@@ -73,16 +75,14 @@ def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
             ),
         ),
     )
-    shown, compared = summary_table(results), [key for key in (results.compared or results.main,) if key is not None]
-    known = all_metrics()
+    shown, known = summary_table(results), all_metrics()
+    compared = [] if results.compared is None else [results.names[results.compared]]
     page.section(
         shown.caption,
-        *(Part("soft", f"Bold: the best {results.names[key]} where all else is equal.") for key in compared),
+        *(Part("soft", f"Bold: the best {name} where all else is equal.") for name in compared),
         shown,
         *(Part("soft", f"{name}: {_what(known[name])}.") for name in shown.head[shown.axes :] if name in known),
     )
-    if results.main is not None and (found := figures(results)):
-        page.section(f"Against {results.names[results.main]}", *found)
     ended = failures(results)
     if ended:
         rows = [(failure.message or failure.kind, failure.kind, failure.where) for failure in ended]
@@ -93,8 +93,7 @@ def write_sweep_report(out: Path, formats: Sequence[str] = ()) -> list[Path]:
     except RecursionError:
         raise DataError(f"{out / SWEEP_FILE} is damaged: run the sweep again") from None
     page.section("Settings", Part("verbatim", document[:_MOST_SETTINGS] + "\n..." * (len(document) > _MOST_SETTINGS)))
-    paths = [page.write(out / "report.html"), *write_tables(results, out)]
-    return [*paths, *page.save_figures(out / "figures", tuple(formats))]
+    return [page.write(out / "report.html"), *write_tables(results, out)]
 
 
 def _first_sentence(results: Results) -> str:
@@ -106,46 +105,6 @@ def _first_sentence(results: Results) -> str:
 
 def _what(metric: Metric) -> str:
     return f"{metric.summary}; {metric.better} is better"
-
-
-def figures(results: Results) -> list[Figure]:
-    """One figure a metric, costs left out: against the main axis, a line for what is compared, panels for the rest."""
-    metrics = results.shown_metrics
-    summaries = [summary for summary in results.summaries if summary.done]
-    if not metrics or not summaries or results.main is None:
-        return []
-    values, known = [summary.axes[results.main] for summary in summaries], all_metrics()
-    numeric = all(is_number(value) for value in values)
-    compared = () if results.compared is None else (results.compared,)
-    drawn = []
-    for metric in metrics:
-        points = [
-            Point(
-                labelled(results, summary, compared),
-                labelled(results, summary, results.facets),
-                float(value) if numeric else text(value),
-                summary.mean(metric),
-                summary.sd(metric),
-            )
-            for summary, value in zip(summaries, values, strict=True)
-        ]
-        if numeric:
-            points.sort(key=lambda point: float(point.x))
-        if not any(number(point.mean) not in ("–", "not finite") for point in points):
-            continue
-        lines = list(dict.fromkeys(labelled(results, summary, compared) for summary in summaries))
-        drawn.append(
-            against(
-                metric,
-                _what(known[metric]) if metric in known else COSTS.get(metric, ""),
-                points,
-                results.names[results.main],
-                lines=lines,
-                numeric=numeric,
-                log=numeric and is_geometric([float(value) for value in values]),
-            )
-        )
-    return drawn
 
 
 def _cells(results: Results, out: Path) -> Table:

@@ -1,4 +1,7 @@
-"""What a sweep left in its folder: one row a cell; mean and sd over the seeds of each combination."""
+"""Reads what a sweep left in its folder, and writes its tables.
+
+One row a cell; mean and standard deviation over the seeds of each combination.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 from pydantic import BaseModel, ValidationError
 
 from fedsyn.bounded import json_of, read_bytes
 from fedsyn.errors import DataError
-from fedsyn.evaluation.real.metrics import is_quality
+from fedsyn.evaluation.real.metrics import all_metrics, is_quality
+from fedsyn.evaluation.report.tables import Table, plus_minus
+from fedsyn.files import write_text
+from fedsyn.output import cell as guarded
 
 SWEEP_FILE = "sweep.json"  # in the sweep's folder: the sweep as given, and its cells
 CELL_FILE = "cell.json"  # in a cell's run directory, written last: how the cell ended
 _CELL = re.compile(r"\w[\w.=+-]*")  # no path leads out of cells/
 _SMALLEST_NUMERIC_AXIS = 3  # values of one that plots run along
 _MECHANISM = "mechanism.name"
+_NAMED_CELLS = 3  # that a failure lists
 Facts = dict[str, Any]  # what one of these files holds
 
 
@@ -106,9 +114,6 @@ UNSET = _Unset()
 class Results:
     """All that a sweep's folder holds.
 
-    Of its axes a plot runs along the `main` one. What is `compared` (by lines, and by bold cells) are mechanisms, or
-    else the other axis with most values; every further axis makes panels (`facets`).
-
     Attributes:
         name: of the sweep's file.
         document: the sweep as it was given.
@@ -156,14 +161,11 @@ class Results:
 
     @cached_property
     def compared(self) -> str | None:
-        """What lines compare; None where one axis varies."""
+        """The axis that bold cells compare: mechanisms, or else the axis beside the main one with most values."""
         others = [key for key in self.main_axes if key != self.main]
-        return _MECHANISM if _MECHANISM in others else max(others, key=lambda key: len(self.values(key)), default=None)
-
-    @property
-    def facets(self) -> list[str]:
-        """What makes panels."""
-        return [key for key in self.main_axes if key not in (self.main, self.compared)]
+        if _MECHANISM in others:
+            return _MECHANISM
+        return max(others, key=lambda key: len(self.values(key)), default=self.main)
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -247,3 +249,106 @@ def text(value: Any) -> str:
     if value is UNSET:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+# Tables ---------------------------------------------------------------------------------------------------------------
+
+
+def best(results: Results, metric: str) -> set[int]:
+    """Positions of the summaries whose mean is the best of those that differ from it in the compared axis alone."""
+    known = all_metrics()
+    if metric not in known or metric == "heterogeneity":
+        return set()
+    groups: dict[tuple[str, ...], list[tuple[float, int]]] = {}
+    for position, summary in enumerate(results.summaries):
+        mean = summary.mean(metric)
+        if math.isfinite(mean):
+            key = tuple(text(summary.axes[axis]) for axis in results.main_axes if axis != results.compared)
+            groups.setdefault(key, []).append((mean if known[metric].lower_is_better else -mean, position))
+    chosen: set[int] = set()
+    for group in groups.values():
+        if len(group) > 1:
+            least = min(group)[0]
+            chosen |= {position for mean, position in group if mean == least}
+    return chosen
+
+
+def write_tables(results: Results, out: Path | str) -> list[Path]:
+    """Writes results.csv (one row a cell) and summary.csv (mean and sd over seeds) into `out`."""
+    out = Path(out)
+    paths = [out / "results.csv", out / "summary.csv"]
+    keys = list(dict.fromkeys(key for row in results.rows for key in row.axes))
+    cells = [
+        [row.id, *(text(row.axes.get(key, UNSET)) for key in keys)]
+        + ["" if row.seed is None else row.seed, row.status]
+        + [row.metrics.get(name) for name in results.metrics]
+        + [row.error.get("message", "")]
+        for row in results.rows
+    ]
+    head = ["cell", *keys, "seed", "status", *results.metrics, "error"]
+    write_text(paths[0], _csv(head, cells))
+    spread = [f"{name}_{what}" for name in results.metrics for what in ("mean", "sd")]
+    combinations = [
+        [*(text(summary.axes[key]) for key in results.axes), summary.cells, summary.done]
+        + [value for name in results.metrics for value in (summary.mean(name), summary.sd(name))]
+        for summary in results.summaries
+    ]
+    head = [*results.axes, "cells", "done", *spread]
+    write_text(paths[1], _csv(head, combinations))
+    return paths
+
+
+def _csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    frame = pd.DataFrame([list(map(guarded, row)) for row in rows], columns=list(map(guarded, head)))
+    return str(frame.to_csv(index=False))
+
+
+@dataclass(frozen=True)
+class SummaryTable(Table):
+    """The table for people: axes, seeds, and mean ± sd of every metric.
+
+    Attributes:
+        axes: how many columns are axes and seeds.
+    """
+
+    axes: int = 0
+
+
+def summary_table(results: Results) -> SummaryTable:
+    """The metrics that people look at; costs are in summary.csv."""
+    metrics = results.shown_metrics
+    head = [*results.names.values(), "seeds"]
+    rows = []
+    for summary in results.summaries:
+        seeds = f"{summary.done}" if summary.done == summary.cells else f"{summary.done} of {summary.cells}"
+        cells = [plus_minus(summary.mean(name), summary.sd(name)) for name in metrics]
+        rows.append([*(text(summary.axes[key]) for key in results.main_axes), seeds, *cells])
+    bold = {(row, len(head) + column) for column, name in enumerate(metrics) for row in best(results, name)}
+    return SummaryTable([*head, *metrics], rows, "Mean ± standard deviation over the seeds", bold, axes=len(head))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error, and the cells that it ended."""
+
+    kind: str
+    message: str
+    cells: tuple[str, ...]
+
+    @property
+    def where(self) -> str:
+        """`3 cells: a, b, c`; of many the first ones."""
+        named = ", ".join(self.cells[:_NAMED_CELLS])
+        more = len(self.cells) - _NAMED_CELLS
+        count = "1 cell" if len(self.cells) == 1 else f"{len(self.cells)} cells"
+        return f"{count}: {named}" + (f" and {more} more" if more > 0 else "")
+
+
+def failures(results: Results) -> list[Failure]:
+    """One entry an error, however many cells share it."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in results.rows:
+        if row.status == "failed":
+            key = (str(row.error.get("type", "")), str(row.error.get("message", "")))
+            groups.setdefault(key, []).append(row)
+    return [Failure(*key, tuple(row.id for row in rows)) for key, rows in groups.items()]

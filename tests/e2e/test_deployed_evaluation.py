@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from fedsyn.runs.federated_evaluation import question_about
 from fedsyn.table.counting.workload import all_kway
 from fedsyn.table.data import encode_file
 from fedsyn.table.schema import Schema
-from support.loopback import BIN, Federation, federation_of
+from support.loopback import Federation, federation_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("flower")]
 
@@ -74,28 +73,3 @@ def test_three_nodes_say_what_their_rows_say_here(federation: Federation) -> Non
     (paid,) = [entry for entry in ledger["releases"] if entry["name"] == "evaluate"]
     assert ledger["private"] and paid["rho"] == pytest.approx(0.05 * ledger["rho"], rel=1e-3)
     assert "What the holders say" in (out / "report.html").read_text(encoding="utf-8")
-    assert "table.json" not in {file.name for file in out.iterdir()}
-
-    # A table that was made elsewhere: the same holders, another budget, the same way.
-    other = federation.folder / "other.csv"
-    made = encode_file(out / "synthetic.csv", schema)[:700]
-    pd.read_csv(out / "synthetic.csv").head(700).to_csv(other, index=False)
-    out = federation.folder / "asked"
-    command = [str(BIN / "fedsyn"), "evaluate", str(other), "--federated", "run.yaml", "--out", str(out), "--json"]
-    asked = subprocess.run(
-        command, env=federation.environment, cwd=federation.folder, capture_output=True, text=True, check=False
-    )
-    assert asked.returncode == 0, asked.stderr + federation.log("superlink") + federation.log("holder0")
-    facts = json.loads(asked.stdout)
-    assert json.loads((out / "federated_evaluation.json").read_text(encoding="utf-8")) == {"format": 1, **facts}
-    assert facts["holders"] == 3
-    question, _ = question_about(schema, all_kway(schema.domain, 2), made)
-    entries = Entries.of(question, False)
-    total = sum(vector(question, entries, rows, own, sum(sizes)) for rows, own in zip(holders, sizes, strict=True))
-    here = HolderSums.of(question, entries, np.asarray(total, float), 1e-9, sum(sizes), 0.0, 3).intervals()
-    for name, figure in facts["figures"].items():
-        assert figure["value"] == pytest.approx(here[name].value, abs=2e-3), name
-    ledger = json.loads((out / "ledger.json").read_text(encoding="utf-8"))
-    assert [entry["name"] for entry in ledger["releases"]] == ["evaluate"]
-    assert json.loads((out / "table.json").read_text(encoding="utf-8"))["rows"] == 700
-    assert not (out / "run.json").exists()

@@ -6,7 +6,6 @@ tests show (test_bad_minutes, test_deploy_faults, test_deployed_resume, test_nod
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -49,7 +48,7 @@ class Consortium(Reader):
         return run
 
     def ordered(self, line: str) -> str:
-        """A run, or an evaluation, to its end: every holder is asked about the same one, and says yes. Its name."""
+        """Takes a run to its end, which every holder approves. Returns its name."""
         run = self.asked_about(line)
         for name in self.names:
             assert self.pending(name) == [run]
@@ -81,11 +80,10 @@ def test_from_the_folder_to_tables_and_to_its_end(tmp_path: Path, places: Namesp
         people.ordered("fedsyn deploy run study --out four")
         assert people.rounds("four")[0]["cohort"] == [0, 1, 2, 3] and people.ledger("four")["private"]
         assert sorted(people.charged("west")) == sorted(facts(each) for each in people.ledger("four")["releases"])
-        asked_how_good(people)
         stopped(people)
         who_goes(people)
         people.names = NAMES
-        people.check_ledgers("released", "four", "asked")
+        people.check_ledgers("released", "four")
     finally:
         people.close()
 
@@ -137,17 +135,6 @@ def west_joins(people: Consortium) -> None:
     people.restart()
     people.serve("west")
     people.wait_for(lambda: online(people) == set(people.names), 180.0)
-
-
-def asked_how_good(people: Consortium) -> None:
-    """`evaluate --federated`, of a budget of its own, which each holder approves like a run."""
-    run = people.ordered("fedsyn evaluate four --federated study --out asked --set privacy.epsilon=0.5")
-    found = json.loads((people.folder / "asked" / "federated_evaluation.json").read_text(encoding="utf-8"))
-    assert found["holders"] == 4 and found["figures"]
-    assert all(figure["low"] <= figure["high"] for figure in found["figures"].values())
-    ledger = people.ledger("asked")
-    assert ledger["run"] == run and ledger["private"] and 0 < ledger["epsilon"] <= 0.5
-    assert {facts(each) for each in ledger["releases"]} <= set(people.charged("west"))
 
 
 def stopped(people: Consortium) -> None:

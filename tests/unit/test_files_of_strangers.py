@@ -431,7 +431,7 @@ def _sweep(folder: Path, metric: str = "loss", axis: Any = 1) -> Path:
     return folder
 
 
-REPORTED = ("README.md", "report.html", "metrics.csv", "metrics.tex", "predicted_quality.json")
+REPORTED = ("README.md", "report.html", "metrics.csv", "predicted_quality.json")
 
 
 def test_a_report_of_a_run_follows_no_link(run_directory: Path, tmp_path: Path) -> None:
@@ -446,7 +446,7 @@ def test_a_report_of_a_run_follows_no_link(run_directory: Path, tmp_path: Path) 
 
 def test_a_report_of_a_sweep_follows_no_link(tmp_path: Path) -> None:
     folder = _sweep(tmp_path / "sweep")
-    victim = _links(folder, ["report.html", "results.csv", "summary.csv", "summary.tex"])
+    victim = _links(folder, ["report.html", "results.csv", "summary.csv"])
     assert not [path for path in report_folder(folder) if path.is_symlink()]
     assert victim.read_text(encoding="utf-8") == "mine"
 
@@ -472,22 +472,6 @@ def test_settings_that_are_lists_in_lists_are_damaged(tmp_path: Path) -> None:
     (folder / "sweep.json").write_text(record, encoding="utf-8")
     with pytest.raises(DataError, match=r"sweep\.json is damaged: run the sweep again"):
         report_folder(folder)
-
-
-def test_figures_stay_in_their_folder(tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert")
-    folder = _sweep(tmp_path / "sweep", "../../workload_error")
-    (folder / "figures").mkdir()
-    victim = _links(folder / "figures", [".._.._workload_error.svg"])
-    paths = report_folder(folder, formats=["svg"])[4:]
-    assert [path.name for path in paths] == ["workload_error.svg", ".._.._workload_error.svg"]
-    assert {path.resolve().parent for path in paths} == {(folder / "figures").resolve()}
-    assert victim.read_text(encoding="utf-8") == "mine" and not list(tmp_path.rglob("../workload_error.svg"))
-    shutil.rmtree(folder / "figures")
-    (folder / "figures").symlink_to(tmp_path)
-    with pytest.raises(ConfigError, match="figures is a link, and files written there could land anywhere"):
-        report_folder(folder, formats=["svg"])
-    assert not list(tmp_path.glob("*.svg"))
 
 
 @pytest.mark.parametrize("link", ["cells", "cells/a"])

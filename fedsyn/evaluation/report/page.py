@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedsyn.evaluation.report.figures import INSTALL, Figure, drawable, runtime, save_figures
+from fedsyn.evaluation.report.figures import INSTALL, Figure, drawable, runtime
 from fedsyn.evaluation.report.style import PALETTE, PALETTE_DARK, chart_config
 from fedsyn.evaluation.report.tables import Table
 from fedsyn.files import write_text
@@ -91,7 +91,3 @@ class Page:
         )
         write_text(path, text)
         return path
-
-    def save_figures(self, folder: Path, formats: tuple[str, ...]) -> list[Path]:
-        """Writes the figures of the page as files; see `fedsyn.evaluation.report.figures.save_figures`."""
-        return save_figures(self.figures, folder, formats) if formats else []

@@ -1,22 +1,16 @@
-"""Tables as people read them, and numbers as text: for pages, terminals, READMEs and LaTeX."""
+"""Tables as people read them, and numbers as text: for pages, terminals and READMEs."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
 #: Rows that a page shows.
 MOST_ROWS = 1000
-_LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", "–": "--",
-    "ε": r"$\varepsilon$", "δ": r"$\delta$",
-    "<": r"$<$", ">": r"$>$", "×": r"$\times$",
-}  # fmt: skip
 _NUMBER = re.compile(r"[-−]?(\d[\d,]*(\.\d+)?|\.\d+)(e[-+]?\d+)?( ?(%|kB|MB|s))?( ± <?[\d.e+-]+)?|–|not finite|")
 _LONG = 40  # letters from which on a cell keeps some width
 
@@ -66,15 +60,6 @@ class Table:
         names = {"n": number, "best": (i, j) in self.best, "long": not number and len(self.rows[i][j]) > _LONG}
         return " ".join(name for name, on in names.items() if on)
 
-    def latex(self) -> str:
-        """Return a tabular with booktabs' rules."""
-        sides = "".join("r" if right else "l" for right in self.numeric)
-        lines = [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", _latex_row(map(_latex, self.head)), r"\midrule"]
-        for i, row in enumerate(self.rows):
-            cells = enumerate(map(_latex, row))
-            lines.append(_latex_row(rf"\textbf{{{cell}}}" if (i, j) in self.best else cell for j, cell in cells))
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
-
 
 def number(value: float | None) -> str:
     """Return four significant digits; a dash for a value that does not exist."""
@@ -102,11 +87,3 @@ def plus_minus(mean: float, sd: float) -> str:
     least = 10.0**-digits
     spread = f"<{least:.{digits}f}" if sd < least / 2 else f"{sd:.{digits}f}"
     return f"{mean:.{digits}f} ± {spread}"
-
-
-def _latex(cell: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in cell)
-
-
-def _latex_row(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"

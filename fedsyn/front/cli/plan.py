@@ -22,7 +22,7 @@ from fedsyn.output import say
 
 if TYPE_CHECKING:
     from fedsyn.evaluation.report.tables import Table
-    from fedsyn.front.plan import Change, Plan
+    from fedsyn.front.plan import Plan
 
 _STANDS = {
     "typical tables": "Nothing is known of the table. Three drawn ones stand in for it: weakly, typically and "
@@ -30,18 +30,6 @@ _STANDS = {
     "(--public) tell more.",
     "an earlier release": "Rows drawn from an earlier release stand in for the table.",
     "a public table": "Rows of a public table stand in for the table.",
-}
-_CHANGES = {
-    "half the bins": "Half the bins would make the error of pairs, counted in those bins,",
-    "every second column": "Without every second column the error of the other pairs would be",
-    "merged": "Neighbours merged, two columns into one of at most {bins:,.0f} values, would make the error of pairs",
-}
-
-
-_SAME = {
-    "half the bins": "Half the bins",
-    "every second column": "Leaving out every second column",
-    "merged": "Merging neighbours, two columns into one,",
 }
 
 
@@ -59,9 +47,7 @@ def plan(
         Path | None, typer.Option(help="Table of this schema that you declare public.", metavar="TABLE")
     ] = None,
     set_: SetOption = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Also write a page with a picture to this file.", metavar="PAGE.html")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write a page to this file.", metavar="PAGE.html")] = None,
     as_json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
@@ -113,25 +99,16 @@ def _table(found: Plan) -> Table:
 def _texts(found: Plan) -> list[str]:
     own, minutes = found.expected[found.own], found.minutes
     lasts = f"{60.0 * minutes:,.0f} seconds" if minutes < 2.0 else f"{minutes:,.0f} minutes"
-    changes = [_changed(one, own.run.bins) for one in found.changes]
     return [
         "Errors are distances of marginals, 0 (equal) to 2; the range held the true one in nine of ten runs of "
         "sketch_aim on the tables that chose it. 'links from': the association (Cramér's V) that half of the pairs "
         "looked at would have shown; weaker ones drown in noise.",
         _STANDS[found.basis],
-        " ".join([f"At epsilon {own.epsilon:g} {_bins(own.run.bins, own.run.side)}.", *changes]),
+        f"At epsilon {own.epsilon:g} {_bins(own.run.bins, own.run.side)}.",
         f"Each holder gets {own.run.messages:,.0f} messages over {found.protocol}, {own.run.down:.2g} MB, and sends "
         f"{own.run.up:.2g} MB; the run takes {lasts} or more: computed here, one holder after the "
         "other, and half a second for each exchange of a deployment.",
     ]
-
-
-def _changed(change: Change, bins: float) -> str:
-    """What a coarser table would do, as a sentence."""
-    now, then = f"{change.now:.3f}", f"{change.then:.3f}"
-    if now == then:
-        return f"{_SAME[change.what]} would make no difference to the error of pairs, {now}."
-    return f"{_CHANGES[change.what].format(bins=bins)} {then} instead of {now}."
 
 
 def _bins(bins: float, side: float) -> str:
@@ -144,15 +121,7 @@ def _bins(bins: float, side: float) -> str:
 
 def _page(found: Plan, path: Path) -> None:
     from fedsyn.evaluation.report.page import Page, Part
-    from fedsyn.evaluation.report.sweep_charts import Point, against
 
-    lines = ("workload error", "columns", "pairs")
-    points = [
-        Point(line, "", one.epsilon, value, float("nan"))
-        for one in found.expected
-        for line, value in zip(lines, (one.run.error, one.run.columns, one.run.pairs), strict=True)
-    ]
-    drawn = against("error", "lower is better", points, "epsilon", lines=lines, numeric=True, log=True)
     page = Page(f"What to expect of {found.mechanism}", Part("lead", f"{_title(found)}; before a row is touched."))
-    page.section("By epsilon", _table(found), drawn, *_texts(found))
+    page.section("By epsilon", _table(found), *_texts(found))
     page.write(path)

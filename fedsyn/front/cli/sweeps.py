@@ -34,7 +34,7 @@ def sweep(
 ) -> None:
     """Run a base configuration for every combination of axes and seeds, and write tables over all runs."""
     from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
-    from fedsyn.sweep.tables import failures
+    from fedsyn.sweep.results import failures
 
     loaded = load_sweep(file)
     folder = out or Path("runs") / "sweeps" / loaded.name
@@ -47,7 +47,7 @@ def sweep(
         message = f"failed: {failure.kind}: {failure.message} [{failure.where}]"
         say(message, error=True)
     say(f"tables: {', '.join(str(path) for path in paths)}")
-    say(f"the page with figures: fedsyn report {shlex.quote(str(folder))}")
+    say(f"the page: fedsyn report {shlex.quote(str(folder))}")
     if failed:
         say(f"{failed} of {len(loaded.cells)} cells failed; --resume runs them again", error=True)
         raise typer.Exit(1)
@@ -55,7 +55,7 @@ def sweep(
 
 def _show(results: Results) -> None:
     """The table of a sweep; where the terminal is too narrow for it, one table a metric, settings in one column."""
-    from fedsyn.sweep.tables import summary_table
+    from fedsyn.sweep.results import summary_table
 
     table = summary_table(results)
     title = f"{results.name}: mean ± sd over seeds"
@@ -126,17 +126,13 @@ def report(
         list[str] | None,
         typer.Option(metavar="FILE", help="Table of the run's real rows; may be repeated, once for each client."),
     ] = None,
-    figures: Annotated[
-        str, typer.Option(metavar="svg,pdf,png", help="Also write each figure as a file in these formats.")
-    ] = "",
 ) -> None:
-    """Write an HTML page with charts, and CSV and LaTeX tables, for a run or a sweep."""
+    """Write an HTML page and CSV tables for a run or a sweep."""
     from fedsyn.runs.directory import not_for_publication
     from fedsyn.sweep.report import report_folder
 
-    formats = [name.strip().lower() for name in figures.split(",") if name.strip()]
     with writing(folder):
-        paths = report_folder(folder, real=real, formats=formats, data=data or ())
+        paths = report_folder(folder, real=real, data=data or ())
     for path in paths:
         say(str(path))
     private = [] if real else not_for_publication(folder, paths)

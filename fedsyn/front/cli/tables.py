@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,18 +14,14 @@ from fedsyn.errors import ConfigError
 from fedsyn.front.cli.console import (
     ForceOption,
     JsonOption,
-    SetOption,
     err_console,
     may_write,
     out_console,
-    round_progress,
     writing,
 )
-from fedsyn.front.cli.deploy import linked
 from fedsyn.output import counted, is_terminal, no_more_output, say, table_stream
 
 if TYPE_CHECKING:
-    from fedsyn.config import RunConfig
     from fedsyn.evaluation.record import Evaluation
     from fedsyn.front.archive import ReleasedRun
     from fedsyn.inference import AnyModel
@@ -118,37 +113,17 @@ def analyse(
 
 def evaluate(
     synthetic: Annotated[Path, typer.Argument(help="Synthetic table, or directory of a run.", metavar="SYNTHETIC")],
-    real: Annotated[Path | None, typer.Option(help="Table of real rows.", metavar="FILE")] = None,
-    federated: Annotated[
-        Path | None,
-        typer.Option(
-            help="Compare with the holders' rows, with noise: configuration file, or deployment folder.",
-            metavar="CONFIG_OR_DIR",
-        ),
-    ] = None,
-    set_: SetOption = None,
+    real: Annotated[Path, typer.Option(help="Table of real rows.", metavar="FILE")],
     schema: Annotated[
         Path | None,
         typer.Option(help="Schema of both tables; default: schema.yaml beside the synthetic table.", metavar="FILE"),
     ] = None,
     label: Annotated[str | None, typer.Option(help="Column to predict; default: the schema's.")] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also write a page to this file; with --federated: a folder, by default a new one under runs/.",
-            metavar="PAGE.html",
-        ),
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write a page to this file.", metavar="PAGE.html")] = None,
     as_json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Compare a synthetic table with real rows (not private), or with its holders' rows (private: noisy answers)."""
-    if (real is None) == (federated is None):
-        raise ConfigError("name either --real FILE, or --federated CONFIG")
-    if federated is not None:
-        _ask_holders(synthetic, federated, set_, out, as_json)
-        return
-    assert real is not None
+    """Compare a synthetic table with real rows. What this prints is not private."""
     import numpy as np
 
     from fedsyn.evaluation.real.comparison import compare_tables
@@ -182,42 +157,12 @@ def _with_moments(file: Path, schema: Schema) -> tuple[Any, Any]:
     """The codes of a file's rows, and the moments of their values before binning."""
     import numpy as np
 
-    from fedsyn.evaluation.real.scores import moments
+    from fedsyn.evaluation.scores import moments
     from fedsyn.runs.directory import reading_of
     from fedsyn.table.data import encoded_blocks
 
     blocks = list(encoded_blocks(file, schema, reading_of(file, schema)))
     return np.concatenate([block.codes for block in blocks]), moments([block.numbers for block in blocks])
-
-
-def _ask_holders(
-    synthetic: Path, federated: Path, assignments: list[str] | None, out: Path | None, as_json: bool
-) -> None:
-    """Intervals for the figures of a table, from its holders' noisy sum."""
-    from fedsyn.runs.directory import default_out, read_facts, synthetic_file
-    from fedsyn.runs.evaluate_table import evaluate_table
-
-    folder = out or default_out(None, "evaluation")
-    table = synthetic_file(synthetic) if synthetic.is_dir() else synthetic
-    with (
-        _federation(federated, assignments or ()) as config,
-        round_progress(f"holders are asked about {table.name}", None) as progress,
-    ):
-        found = evaluate_table(config, table, folder.resolve(), progress)
-    if as_json:
-        say(json.dumps(found.to_dict(), indent=1))
-        return
-    _show(found)
-    paid = read_facts(folder / "ledger.json")
-    cost = f"epsilon {paid['epsilon']:.4g} at delta {paid['delta']:g}" if paid["private"] else "not private"
-    say(f"what it cost: {cost} ({folder / 'ledger.json'})")
-
-
-def _federation(named: Path, assignments: Sequence[str]) -> AbstractContextManager[RunConfig]:
-    """The configuration in a file, or of the folder that `fedsyn deploy init` made, with its SuperLink."""
-    from fedsyn.loading import load_config
-
-    return linked(named, None, assignments) if named.is_dir() else nullcontext(load_config(named, assignments))
 
 
 def _several(

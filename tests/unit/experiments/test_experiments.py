@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from experiments.distributed_aim_figure1.run import top_k, top_k_overlap
+from experiments.drawing import Point, against
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, FedsynError
 from fedsyn.loading import parse_config
@@ -272,3 +273,18 @@ def test_plans_are_told_how_near_they_were() -> None:
     lines = list(plans.report(found))
     assert lines[2].startswith("| a public table | 4 | 1.00 | 0.23 | 50% |")
     assert lines[-1] == "a public table: nine of ten are within a factor of 1.33"
+
+
+def test_forty_lines_are_told_apart() -> None:
+    pytest.importorskip("altair")
+    lines = [f"line {i}" for i in range(40)]
+    points = [
+        Point(line, "one" if x < 3 else "two", x, i + x, 0.1) for i, line in enumerate(lines) for x in (1.0, 2.0, 4.0)
+    ]
+    one, two = against("nll", points, "epsilon", lines=lines, numeric=True)
+    layers = one.to_dict(validate=False)["layer"]
+    assert two.title == "two" and layers[0]["encoding"]["color"]["scale"]["domain"] == lines
+    dashes = layers[0]["encoding"]["strokeDash"]["scale"]["range"]
+    shapes = layers[-1]["encoding"]["shape"]["scale"]["range"]
+    looks = {(i % 7, tuple(dashes[i]), shapes[i]) for i in range(40)}  # seven colours
+    assert len(looks) == 40

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise, permutations
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, InputError, SchemaError
 from fedsyn.front import plan as planning
 from fedsyn.front.plan import Rehearsal, StandIns, expectation, plan, rehearse, rehearsing, stand_ins
-from fedsyn.inference import EmpiricalModel
 from fedsyn.loading import parse_config
 from fedsyn.runs.engines import run
 from fedsyn.table.schema import Schema
@@ -58,9 +56,8 @@ def test_a_plan_reads_no_row_of_the_run_and_promises_less_error_for_more_epsilon
     few, many = (one.run for one in found.expected)
     assert many.error < few.error and many.columns < few.columns and many.bins > few.bins
     assert all(one.low < one.run.error < one.high <= 2.0 for one in found.expected)
-    assert done == [(at, 9) for at in range(1, 10)], "three tables at two epsilons, and three coarser ones"
+    assert done == [(at, 6) for at in range(1, 7)], "three tables at two epsilons"
     assert few.messages > 4 and few.up > 0 and few.down > 0 and found.minutes > 0
-    assert [change.what for change in found.changes] == ["half the bins", "every second column", "merged"]
 
 
 def test_a_stand_in_without_a_measured_pair_does_not_make_the_mean_none(
@@ -70,7 +67,7 @@ def test_a_stand_in_without_a_measured_pair_does_not_make_the_mean_none(
     one, release = rehearse(rehearsing(config, 1.0), schema, linked(300))
     monkeypatch.setattr(planning, "rehearse", lambda *_: (replace(one, measured=next(counts), bins=0.0), release))
     stands = StandIns("typical tables", schema, [linked(300)] * 3)
-    found, _ = expectation(config, stands, 2.0, lambda: None)
+    found = expectation(config, stands, 2.0, lambda: None)
     assert found.run.measured == 3.0 and found.run.bins == 0.0 and found.run.error == pytest.approx(one.error)
 
 
@@ -112,51 +109,8 @@ def test_what_an_earlier_release_missed_is_missed_again_the_less_the_larger_the_
     said = Rehearsal(0.3, 0.1, 0.2, 3.0, 0.5, 10.0, 3.0, 9.0, 0.1, 0.1, 1.0)
     monkeypatch.setattr(planning, "rehearse", lambda *_: (said, type("Release", (), {"model": None})))
     stands = StandIns("an earlier release", Schema.loads(SCHEMA), [linked(100)], missed=0.16, budget=100.0)
-    errors = [expectation(config, stands, epsilon, lambda: None)[0].run.error for epsilon in (0.5, 1.0, 4.0)]
+    errors = [expectation(config, stands, epsilon, lambda: None).run.error for epsilon in (0.5, 1.0, 4.0)]
     assert errors == pytest.approx([0.5, 0.5, (0.09 + 0.04) ** 0.5])
-
-
-def test_the_error_of_coarser_values_is_that_of_their_sums() -> None:
-    fine, coarse = Schema.loads(SCHEMA), Schema.loads(SCHEMA.replace("bins: 8", "bins: 4"))
-    table, other = linked(500), linked(500, seed=1)
-    now, then = EmpiricalModel(fine.domain, fine.encode(other)), EmpiricalModel(coarse.domain, coarse.encode(other))
-    change = planning._change(planning.Coarser("half the bins", coarse, table), fine, table, now, then)
-    assert change.now == pytest.approx(change.then) and change.now > 0.01
-
-
-def test_half_the_bins_are_nested_or_none(config: RunConfig) -> None:
-    schema = Schema.loads("""
-columns:
-  even: {kind: numeric, lower: 0, upper: 80, bins: 8}
-  odd: {kind: numeric, lower: 0, upper: 80, bins: 7}
-  few: {kind: integer, lower: 0, upper: 9, bins: 6}
-  edges: {kind: numeric, bins: [0, 1, 2, 4, 8], lower: 0, upper: 8}
-  word: {kind: categorical, categories: [a, b]}
-label: odd
-""")
-    halved, fewer = (way(config, schema, linked(9), 9.0) for way in planning._WAYS[:2])
-    assert halved is not None and halved.schema.domain.shape == (4, 7, 3, 4, 3)
-    assert fewer is not None and list(fewer.schema.domain) == ["even", "odd", "few", "word"]
-
-
-def test_neighbours_are_merged_as_far_as_noise_lets_and_their_pairs_are_read_from_the_merged_columns(
-    config: RunConfig,
-) -> None:
-    schema, table = Schema.loads(SCHEMA), linked(400)
-    sizes = schema.domain.shape
-    assert planning._merged(config, schema, table, min(a * b for a, b in pairwise(sizes)) - 1) is None
-    assert planning._merged(config, schema, table, 1e9) is not None
-    other = planning._merged(config, schema, table, 24.0)
-    assert other is not None and len(other.schema.domain) < len(sizes) and max(other.schema.domain.shape) <= 24
-    true = EmpiricalModel(schema.domain, schema.encode(table))
-    then = EmpiricalModel(other.schema.domain, other.schema.encode(other.table))
-    pairs = list(permutations(schema.domain, 2))
-    found = planning._pairs_of(other, schema, pairs, then)
-    for pair, expected, own in zip(pairs, true.project_many(pairs), found, strict=True):
-        assert np.array_equal(own, np.ravel(expected)), pair
-    assert planning._change(other, schema, table, true, then).then == 0.0
-    named = parse_config({**config.model_dump(mode="json"), "workload": {"cliques": [list(schema.domain)[:2]]}})
-    assert planning._merged(named, schema, table, 1e9) is None
 
 
 def test_a_draft_will_do(config: RunConfig) -> None:

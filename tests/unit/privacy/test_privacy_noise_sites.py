@@ -42,7 +42,7 @@ REACHED_BY = {"_noise": "fedsyn/privacy/ledger.py", "_discrete": NOISE_MODULE}
 ALLOWED = {
     "fedsyn/table/data/synthfs.py": "the SynthFS generator makes the table itself",
     "strategies/ctgan_networks.py": "the noise that a generator makes rows of; it never meets a real one",
-    "fedsyn/evaluation/predicted/standin.py": "draws tables that stand in for real ones, which it never sees",
+    "fedsyn/front/standin.py": "draws tables that stand in for real ones, which it never sees",
     "fedsyn/inference/posterior.py": "draws of what released sums leave uncertain; it sees no row",
     "fedsyn/front/testing/harness.py": "hands on the draws of a watched source, reports those outside a ledger entry",
 }

@@ -21,7 +21,7 @@ from fedsyn.flower.ray_cluster import Cluster, Needs
 from fedsyn.front import cli
 from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
 from fedsyn.sweep.execute import CellTask, _needs, run_cell
-from fedsyn.sweep.results import CELL_FILE, read_cell
+from fedsyn.sweep.results import CELL_FILE, read_cell, summary_table
 
 BASE: dict[str, Any] = {
     "mechanism": {"name": "augflaim", "rounds": 1},
@@ -210,7 +210,7 @@ def test_a_sweep_gives_what_its_runs_give(tmp_path: Path, capsys: pytest.Capture
     assert errors[0] != errors[1]
     assert float(summary[1]["workload_error_mean"]) == pytest.approx(np.mean(errors))
     assert float(summary[1]["workload_error_sd"]) == pytest.approx(np.std(errors, ddof=1))
-    assert summary[1]["done"] == "2" and r"workload\_error" in (out / "summary.tex").read_text(encoding="utf-8")
+    assert summary[1]["done"] == "2"
 
 
 @pytest.mark.slow
@@ -366,8 +366,8 @@ def test_tables_of_an_unfinished_sweep_leave_gaps(tmp_path: Path) -> None:
     results = load_results(out)
     assert results.main_axes == ["mechanism.name"]
     write_tables(results, out)
-    summary = (out / "summary.tex").read_text(encoding="utf-8")
-    assert r"naive\_flaim & 2 & not finite" in summary and "aim & 1 of 2 & " in summary
+    assert [row[:2] for row in summary_table(results).rows] == [["naive_flaim", "2"], ["aim", "1 of 2"]]
+    assert summary_table(results).rows[0][2] == "not finite"
     assert [row.status for row in results.rows] == ["done", "done", "missing", "done"]
 
 

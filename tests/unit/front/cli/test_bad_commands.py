@@ -178,7 +178,6 @@ CASES: list[Bad] = [
     bad("report absent", "absent"),
     bad("report rows.csv", "rows.csv"),
     bad("report .", "neither the directory of a run nor of a sweep"),
-    bad("report done --figures gif", "gif", "svg"),
     bad("report broken", "broken", files={"broken": damaged("ledger.json", lambda b: b"{")}),
     # init
     bad("init rows.csv", "run.yaml exists", "--force"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedsyn.front import plan as planning
-from fedsyn.front.plan import Change, Expected, Plan, Rehearsal
+from fedsyn.front.plan import Expected, Plan, Rehearsal
 from support.typed_commands import Fedsyn, entry_point
 
 CONFIG = """
@@ -33,9 +33,7 @@ def fedsyn(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, 
 def foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets every plan be of 500 columns, whose names and numbers are as long as they get."""
     found = tuple(Expected(epsilon, 0.1234, 0.4567, RUN) for epsilon in (0.125, 1.0, 1000.0))
-    changes = (Change("half the bins", 0.3, 0.2), Change("every second column", 0.3, 0.25))
-    changes += (Change("merged", 0.3, 0.3004),)
-    whole = Plan("sketch_aim", 10**9, 5000, 500, "typical tables", found, 1, "secagg", changes)
+    whole = Plan("sketch_aim", 10**9, 5000, 500, "typical tables", found, 1, "secagg")
     monkeypatch.setattr(planning, "plan", lambda *_, **__: whole)
 
 
@@ -47,8 +45,6 @@ def test_a_plan_fits_80_columns(fedsyn: Fedsyn, monkeypatch: pytest.MonkeyPatch)
     assert "rows: 1,000,000,000, holders: 5,000, columns: 500" in text
     assert "0.125 0.234 0.123-0.457 0.012 0.100 41 of 124,750 0.23" in text
     assert "up to 29 even bins, and of a measured pair with up to 5 x 5" in text
-    assert "Half the bins would make the error of pairs, counted in those bins, 0.200 instead of 0.300." in text
-    assert "Merging neighbours, two columns into one, would make no difference to the error of pairs, 0.300." in text
     assert "gets 17 messages over secagg, 1.2 MB, and sends 0.075 MB; the run takes 20 seconds or more" in text
 
 

@@ -79,6 +79,3 @@ def _cuts(size: int, evenness: float) -> Floats:
 
     steep = 0.0 if size == 1 or over(0.0) <= 1e-9 else brentq(over, 0.0, _STEEPEST * size)
     return np.asarray(np.cumsum(masses(float(steep)))[:-1])
-
-
-__all__ = ["TYPICAL", "WITHIN", "Likeness", "drawn_rows"]

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.plan.run import likeness
 from fedsyn.domain import Domain, Zeros
-from fedsyn.evaluation.predicted.standin import TYPICAL, Likeness, drawn_rows
+from fedsyn.front.standin import TYPICAL, Likeness, drawn_rows
 
 SIZES = (2, 3, 5, 8, 12, 16, 20, 4)
 DOMAIN = Domain(tuple("abcdefgh"), SIZES, {"f": 16, "g": 20})

@@ -14,13 +14,13 @@ from scipy.stats import binom
 
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
-from fedsyn.evaluation.base import EvaluationInput
-from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.boxes import Boxes
 from fedsyn.evaluation.federated.intervals import MISS, HolderSums, Interval
 from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
 from fedsyn.evaluation.federated.statistics import Entries, vector
-from fedsyn.evaluation.learners.trees import MOST_CLASSES, Trees, train_trees
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.evaluation.trees import MOST_CLASSES, Trees, train_trees
 from fedsyn.front.testing.harness import config_of, execute, federation_of, finished
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.loading import parse_config
@@ -250,7 +250,7 @@ def test_of_too_few_rows_apart_nothing_is_known() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("classes", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_trees_that_travel_predict_as_those_that_were_trained(classes: int) -> None:
-    from fedsyn.evaluation.learners.boosting import classifier
+    from fedsyn.evaluation.trees import classifier
 
     rng = np.random.default_rng(2)
     codes = rng.integers(0, (6, classes, 9, 4), (300, 4)).astype(np.uint8)
@@ -518,33 +518,3 @@ def test_a_run_says_how_good_its_table_is(tmp_path: Path) -> None:
     ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
     assert ledger["releases"][-1]["name"] == "evaluate" and ledger["epsilon"] <= 5.0
     assert "column_score" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
-
-
-def test_a_table_that_was_made_elsewhere_can_be_judged(tmp_path: Path) -> None:
-    """By the command; the mechanism of the configuration releases nothing."""
-    from typer.testing import CliRunner
-
-    from fedsyn.front.cli import app
-
-    rng = np.random.default_rng(0)
-    schema = "columns:\n  a: {kind: categorical, categories: [x, y, z], other: false}\n"
-    (tmp_path / "schema.yaml").write_text(schema + "  b: {kind: boolean, texts: ['no', 'yes']}\n", encoding="utf-8")
-    for name in ("rows.csv", "made.csv"):
-        lines = [f"{rng.choice(list('xyz'))},{rng.choice(['no', 'yes'])}" for _ in range(500)]
-        (tmp_path / name).write_text("\n".join(["a,b", *lines]) + "\n", encoding="utf-8")
-    config = "data: {source: rows.csv, schema: schema.yaml}\nepsilon: 3\ndelta: 1e-5\nfederation: {clients: 3}\n"
-    (tmp_path / "run.yaml").write_text(config + "runtime: {seed: 1}\n", encoding="utf-8")
-    words = ["evaluate", str(tmp_path / "made.csv"), "--federated", str(tmp_path / "run.yaml"), "--json"]
-    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
-    assert done.exit_code == 0, done.output
-    figures = json.loads((tmp_path / "out" / "federated_evaluation.json").read_text(encoding="utf-8"))["figures"]
-    assert figures["workload_error"]["low"] <= 0.1 and 0.7 < figures["column_score"]["low"] < 1.0
-    ledger = json.loads((tmp_path / "out" / "ledger.json").read_text(encoding="utf-8"))
-    assert [entry["name"] for entry in ledger["releases"]] == ["sizes", "evaluate"] and 2.5 < ledger["epsilon"] <= 3.0
-    again = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "out")])
-    assert again.exit_code != 0
-    unseeded = ["--set", "runtime.seed=null", "--set", "federation.clients=1", "--out", str(tmp_path / "shown")]
-    shown = CliRunner().invoke(app, [*words[:-1], *unseeded])
-    assert shown.exit_code == 0 and "Asked of 1 holder, with noise; 95% intervals" in shown.output
-    paid = json.loads((tmp_path / "shown" / "ledger.json").read_text(encoding="utf-8"))["epsilon"]
-    assert f"what it cost: epsilon {paid:.4g} at delta 1e-05" in shown.output

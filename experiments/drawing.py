@@ -1,31 +1,34 @@
-"""Figures of a sweep: a metric against the main axis, one panel a combination of the others, error bars over seeds."""
+"""Draws the figures of experiments: a metric against an axis, one panel a combination, error bars over the seeds.
+
+Also writes any Vega-Lite specification as a file, in the colours of fedsyn's pages.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any
 
-from fedsyn.evaluation.report.charts import chart_of
-from fedsyn.evaluation.report.figures import Figure, Panel, Swatch
-from fedsyn.evaluation.report.style import PALETTE
-from fedsyn.evaluation.report.tables import plus_minus
+from fedsyn.evaluation.report.style import PALETTE, chart_config
 
 # With seven colours, seven shapes and four kinds of lines no two of 196 lines look the same.
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")
 _DECADES = 100  # between the smallest and the largest mean, from which on the axis of a metric is logarithmic
 _DASHES = ([1, 0], [5, 3], [1, 2], [7, 2, 1, 2])
-_PATHS = {
-    "circle": "M12 2.5a3.5 3.5 0 1 0 .01 0z",
-    "square": "M8.5 2.5h7v7h-7z",
-    "triangle-up": "M12 2l4 7.5h-8z",
-    "diamond": "M12 1l4 5-4 5-4-5z",
-    "cross": "M10.5 1.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
-    "triangle-down": "M12 10l4-7.5h-8z",
-    "triangle-right": "M16 6l-7.5 4v-8z",
-}
+_WIDTH = 230
+
+
+def write_chart(spec: dict[str, Any], path: Path) -> None:
+    """Draws a Vega-Lite specification into an SVG or PNG file."""
+    import vl_convert
+
+    config = chart_config()
+    if path.suffix == ".svg":
+        path.write_text(vl_convert.vegalite_to_svg(spec, config=config, show_warnings=False), encoding="utf-8")
+    else:
+        path.write_bytes(vl_convert.vegalite_to_png(spec, config=config, scale=2, show_warnings=False))
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,12 @@ class _Scales:
     """The axes that all panels of a figure share; `floor`: where the bar of a logarithmic axis ends below."""
 
     numeric: bool
-    log_x: bool
     log_y: bool
     span: tuple[float, float]
     floor: float
 
     @classmethod
-    def of(cls, points: Sequence[Point], numeric: bool, log_x: bool, log_y: bool) -> _Scales:
+    def of(cls, points: Sequence[Point], numeric: bool, log_y: bool) -> _Scales:
         means = [point.mean for point in points]
         log_y = min(means) > 0 and (log_y or max(means) / min(means) >= _DECADES)
         floor = min(means) / 2 if log_y else -math.inf
@@ -58,64 +60,29 @@ class _Scales:
         high = max(point.mean + _sd(point) for point in points)
         if high <= low:
             low, high = low - 0.5 * abs(low or 1), high + 0.5 * abs(high or 1)
-        return cls(numeric, log_x, log_y, (low, high), floor)
+        return cls(numeric, log_y, (low, high), floor)
 
 
 def against(
-    metric: str,
-    what: str,
-    points: Sequence[Point],
-    axis: str,
-    *,
-    lines: Sequence[str],
-    numeric: bool,
-    log: bool,
-    log_y: bool = False,
-) -> Figure:
-    """One figure of a metric.
+    metric: str, points: Sequence[Point], axis: str, *, lines: Sequence[str], numeric: bool, log_y: bool = False
+) -> list[Any]:
+    """Returns the charts of a metric, one a panel.
 
     Args:
         metric: its name.
-        what: its direction, and what it is.
         points: all of them.
         axis: name of the main axis.
-        lines: all lines of the sweep, so that a line looks the same in every figure.
+        lines: all lines, so that a line looks the same in every panel.
         numeric: the axis has numbers; points of other axes are not joined, as categories have no order.
-        log: a logarithmic axis.
-        log_y: the metric's axis, too; otherwise where the means span two decades.
+        log_y: a logarithmic axis of the metric; otherwise where the means span two decades.
     """
     points = [point for point in points if math.isfinite(point.mean)]
-    panels = list(dict.fromkeys(point.panel for point in points))
-    scales, said = _Scales.of(points, numeric, log, log_y), f"{metric}: {what}" if what else metric
-
-    def build(panel: str) -> Any:
-        return _panel([p for p in points if p.panel == panel], axis, metric, lines, scales)
-
-    return Figure(
-        name=metric,
-        caption=f"{said}. Points: means over the seeds; bars: one standard deviation.",
-        panels=[Panel(name, _says(points, name, metric), partial(build, name)) for name in panels],
-        head=["line", *(["panel"] if len(panels) > 1 else []), axis, metric],
-        rows=[
-            [p.line or "all", *([p.panel] if len(panels) > 1 else []), str(p.x), plus_minus(p.mean, p.sd)]
-            for p in points
-        ],
-        legend=[(_key(index), name) for index, name in enumerate(lines)] if len(lines) > 1 else (),
-        columns=2 if len(panels) in (2, 4) else 3,
-    )
+    scales = _Scales.of(points, numeric, log_y)
+    panels = dict.fromkeys(point.panel for point in points)
+    return [_panel(name, [p for p in points if p.panel == name], axis, metric, lines, scales) for name in panels]
 
 
-def _says(points: Sequence[Point], panel: str, metric: str) -> str:
-    own = [point for point in points if point.panel == panel]
-    low, high = min(own, key=lambda p: p.mean), max(own, key=lambda p: p.mean)
-    where = f"{panel}: " if panel else ""
-    return (
-        f"{where}{metric} from {low.mean:.4g} ({low.line or 'all'} at {low.x}) to {high.mean:.4g} "
-        f"({high.line or 'all'} at {high.x})."
-    )
-
-
-def _panel(points: Sequence[Point], axis: str, metric: str, lines: Sequence[str], scales: _Scales) -> Any:
+def _panel(title: str, points: Sequence[Point], axis: str, metric: str, lines: Sequence[str], scales: _Scales) -> Any:
     import altair as alt
 
     rows = [
@@ -129,7 +96,7 @@ def _panel(points: Sequence[Point], axis: str, metric: str, lines: Sequence[str]
         x = alt.X(
             "x:Q",
             axis=ticks,
-            scale=alt.Scale(type="log" if scales.log_x else "linear", zero=False, nice=False, padding=14),
+            scale=alt.Scale(zero=False, nice=False, padding=14),
         )
     else:
         x = alt.X("x:N", sort=None, axis=alt.Axis(title=axis, labelAngle=-25, labelLimit=110))
@@ -154,7 +121,7 @@ def _panel(points: Sequence[Point], axis: str, metric: str, lines: Sequence[str]
         alt.Tooltip("x:Q" if numeric else "x:N", title=axis),
         *(alt.Tooltip(f"{k}:Q", format=".4~g") for k in ("mean", "sd")),
     ]
-    chart = chart_of(rows)
+    chart = alt.Chart(alt.InlineData(values=rows))
     drawn = []
     if numeric:
         keys = {key: look[key] for key in ("color", "strokeDash") if key in look}
@@ -164,18 +131,12 @@ def _panel(points: Sequence[Point], axis: str, metric: str, lines: Sequence[str]
     marks = {key: look[key] for key in ("color", "shape") if key in look}
     point = chart.mark_point(filled=True, size=45, opacity=1)
     drawn.append(point.encode(x=x, y=alt.Y("mean:Q", scale=y, axis=y_axis), tooltip=tooltip, **marks, **apart))
-    return alt.layer(*drawn).properties(width="container", height=190)
+    return alt.layer(*drawn).properties(width=_WIDTH, height=190, title=title)
 
 
 def _shape(index: int) -> str:
     """One step further each time the colours start again."""
     return _SHAPES[(index + index // len(PALETTE)) % len(_SHAPES)]
-
-
-def _key(index: int) -> Swatch:
-    """The swatch of a line in the page's own legend, in the colours of its theme."""
-    dash = ",".join(str(n) for n in _DASHES[index // len(PALETTE) % len(_DASHES)])
-    return Swatch(f"var(--s{index % len(PALETTE)})", _PATHS[_shape(index)], "" if dash == "1,0" else dash)
 
 
 def _sd(point: Point) -> float:
