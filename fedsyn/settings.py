@@ -9,49 +9,18 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedsyn.capabilities import CAPABILITIES, PLAIN, Capabilities, Noise, ProtocolName, Threat
 from fedsyn.privacy.budget import PrivacyBudget
-
-#: Pydantic's context for the configuration of a run that is over: it is read, and never run.
-RELEASED = "released"
 
 
 class Node(BaseModel):
     """Base of all configuration nodes: frozen, strict about keys and numbers: `true` and infinity are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    #: Keys that were options once -> what holds in their place, and their values that say no more than that.
-    former: ClassVar[Mapping[str, str]] = {}
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    #: Former names of keys -> their present ones. A former name is accepted with the default alone.
-    renamed: ClassVar[Mapping[str, str]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former_keys(cls, given: Any, info: ValidationInfo) -> Any:
-        """Leaves former keys out where they say what holds anyway, or the run is over; refuses them elsewhere.
-
-        What a former name says of a run that is over stands under the present one.
-        """
-        if not (cls.former or cls.renamed) or not isinstance(given, Mapping):
-            return given
-        instead = {**cls.former, **{old: f"it is called {new}" for old, new in cls.renamed.items()}}
-        harmless = {**cls.still_so, **{old: (cls.model_fields[new].default,) for old, new in cls.renamed.items()}}
-        for key in instead:
-            if key in given and given[key] not in harmless.get(key, ()) and info.context != RELEASED:
-                raise ValueError(f"{key} is no longer an option: {instead[key]}")
-        kept = {key: value for key, value in given.items() if key not in instead}
-        return {new: given[old] for old, new in cls.renamed.items() if old in given} | kept
-
-    @classmethod
-    def under_first_names(cls, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a dumped node with each key under its first name: hashes are of these, and stay."""
-        first = {new: old for old, new in cls.renamed.items()}
-        return {first.get(key, key): value for key, value in document.items()}
 
     @model_validator(mode="before")
     @classmethod
@@ -113,8 +82,6 @@ class FederationNode(Node):
         columns: which attributes each client holds, where all of them hold the SAME people, in the same order (columns
             split over holders; `aggregation.protocol: fhe` with `compute: packed`); null: all of them.
     """
-
-    renamed: ClassVar[Mapping[str, str]] = {"participation": "sampling_rate", "participations": "max_participations"}
 
     clients: int = Field(default=10, ge=1)
     sampling_rate: float = Field(default=1.0, gt=0, le=1)
@@ -285,13 +252,6 @@ class FheNode(Node):
             holders need).
     """
 
-    #: Ciphertexts once could hold approximate reals, and simulations let out all scores of a choice, with more noise.
-    former: ClassVar[Mapping[str, str]] = {
-        "scheme": "leave it out; ciphertexts hold exact integers (BFV)",
-        "selector": "leave it out; of a choice the index alone leaves the crypto party",
-    }
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("bfv",), "selector": ("index",)}
-
     compute: Literal["client", "packed"] = "client"
 
     @property
@@ -328,13 +288,6 @@ class AggregationNode(Node):
         crypto: the card of the crypto party of a deployment with protocol 'fhe', likewise.
         fhe: how protocol 'fhe' computes; null: its defaults.
     """
-
-    #: Secure sums once could agree their keys one by one, over a graph of clients.
-    former: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("setup", "graph"), "leave it out; a run agrees its secure sums' keys once"
-    )
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"setup": ("run", None), "graph": ("auto",)}
-    renamed: ClassVar[Mapping[str, str]] = {"failure_bits": "statistical_security_bits"}
 
     protocol: ProtocolName = PLAIN.name
     noise: Noise = "server"
@@ -417,9 +370,6 @@ class PrivacyNode(Node):
             goes to the mechanism. Without such columns it means nothing.
     """
 
-    former: ClassVar[Mapping[str, str]] = dict.fromkeys(("largest_cap", "cap_share"), "rows_per_client is a number")
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"largest_cap": (1000,), "cap_share": (0.02,)}
-
     epsilon: float = Field(gt=0, le=1000)
     delta: float = Field(gt=0, lt=1)
     unit: Literal["row", "client"] = "row"
@@ -432,16 +382,6 @@ class PrivacyNode(Node):
     def budget(self) -> PrivacyBudget:
         """Return what the run may spend."""
         return PrivacyBudget(self.epsilon, self.delta)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _found_no_more(cls, given: Any, info: ValidationInfo) -> Any:
-        """Reads of a run that is over, which found its rows per client, the most that they could be."""
-        if not isinstance(given, Mapping) or given.get("rows_per_client") != "auto":
-            return given
-        if info.context != RELEASED:
-            raise ValueError("rows_per_client: auto is no longer an option: give a number; 1 to 4 serve best, mostly")
-        return {**given, "rows_per_client": given.get("largest_cap", 1000)}
 
     @model_validator(mode="after")
     def _rows_of_a_client(self) -> PrivacyNode:
@@ -476,16 +416,6 @@ class InferenceNode(Node):
         max_cells: largest model, in cells of the junction tree's cliques.
         max_message_passing_cost: largest cost of one message-passing sweep, in cells touched.
     """
-
-    former: ClassVar[Mapping[str, str]] = {
-        "engine": "leave it out; fits by Private-PGM are those of the mechanism experiments.mbi_engine:Aim",
-        "solver": "leave it out; fits are by accelerated proximal gradients",
-    }
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"engine": ("native",), "solver": ("accelerated",)}
-    renamed: ClassVar[Mapping[str, str]] = {
-        "until_noise": "stop_at_noise_level",
-        "max_pass_cost": "max_message_passing_cost",
-    }
 
     iterations: int | None = Field(default=None, ge=1)
     final_iterations: int | None = Field(default=None, ge=1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -38,7 +38,7 @@ class HolderCard(Node):
         identity: public signing key, 64 hex digits; null: the federation's sums need none.
     """
 
-    format: int = Field(default=1, ge=1, le=1)
+    format: Literal[1] = 1
     name: str = Field(pattern=NAME)
     node: str
     identity: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")

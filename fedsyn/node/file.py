@@ -7,9 +7,8 @@ happens while it runs can loosen it. Unknown keys are errors with the nearest va
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,8 +20,6 @@ from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.settings import HostPort, Node, all_hex, as_list
 
-#: Version of the file's format that this fedsyn writes; it reads this one and none later.
-FORMAT = 1
 _HASHES = all_hex("a configuration's hash has 64 lower-case hex digits ('fedsyn explain' prints it)")
 _KEYS = all_hex("an operator's public key has 64 lower-case hex digits ('fedsyn operator-key' prints it)")
 
@@ -84,10 +81,6 @@ class PolicyNode(Node):
         operators: public keys (`fedsyn operator-key`) of which one must have signed the run; null: any, also none.
     """
 
-    former: ClassVar[Mapping[str, str]] = {
-        "apps": "leave it out: a node runs no submitted app, and a server may run another; name policy.operators"
-    }
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"apps": (None,)}
     per_run: LimitNode | None = None
     per_period: PeriodNode | None = None
     lifetime: LifetimeNode
@@ -150,7 +143,7 @@ class NodeFile(Node):
         policy: see there.
     """
 
-    format: int = Field(default=FORMAT, ge=1, le=FORMAT)
+    format: Literal[1] = 1
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     superlink: HostPort
     root_certificates: str | None = None
