@@ -70,7 +70,7 @@ def test_a_failed_preparation_keeps_an_earlier_run(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_not_finite_is_null_in_the_file_and_infinite_in_python(tmp_path: Path) -> None:
-    (tmp_path / "metrics.json").write_text(json.dumps({"nll": None, "seconds": 1.5}), encoding="utf-8")
+    (tmp_path / "metrics.json").write_text(json.dumps({"format": 1, "nll": None, "seconds": 1.5}), encoding="utf-8")
     assert load_metrics(tmp_path) == {"nll": float("inf"), "seconds": 1.5}
 
 
