@@ -20,8 +20,7 @@ from fedsyn.deploy.federation import (
     SuperLinkNode,
     joined,
 )
-from fedsyn.deploy.plan import Approval, FederationPlan
-from fedsyn.deploy.texts import INSECURE, SEEN, yaml_text
+from fedsyn.deploy.plan import INSECURE, SEEN, Approval, FederationPlan, yaml_text
 from fedsyn.errors import ConfigError
 from fedsyn.files import write_new, write_text
 from fedsyn.keys.certificates import fingerprint, new_authority, new_link

@@ -583,7 +583,7 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
 
 
 def test_a_card_or_roster_of_others_is_read_within_bounds(tmp_path: Path) -> None:
-    from fedsyn.keys.identities import load_identities, new_identity
+    from fedsyn.keys.holder_keys import load_identities, new_identity
 
     new_identity(tmp_path / "key")
     (tmp_path / "roster.yaml").write_text(_merged(9), encoding="utf-8")

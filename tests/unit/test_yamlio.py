@@ -13,7 +13,7 @@ import yaml
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError
-from fedsyn.keys.identities import load_identities, new_identity
+from fedsyn.keys.holder_keys import load_identities, new_identity
 from fedsyn.loading import load_config
 from fedsyn.sweep import load_sweep
 from fedsyn.table.schema import Schema
