@@ -117,19 +117,16 @@ def digits_to_compare(public: bytes) -> str:
     return "-".join(re.findall("....", hashlib.sha256(public).hexdigest()[:20]))
 
 
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 65536
-
-
-def _host_and_port(address: str) -> str:
+def host_of(address: str) -> str:
+    """Return the host of an address, as it is written there. Raises ValueError if it is not HOST:PORT."""
     host, _, port = address.rpartition(":")
-    if not host or "/" in host or not _is_port(port):
+    if not host or "/" in host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError("expected HOST:PORT, with a port from 1 to 65535")
-    return address
+    return host
 
 
 #: An address to connect to, or to listen on.
-HostPort = Annotated[str, AfterValidator(_host_and_port)]
+HostPort = Annotated[str, AfterValidator(lambda address: host_of(address) and address)]
 
 
 def as_list(value: Any) -> Any:
@@ -183,9 +180,8 @@ class PartyCard(Node):
     @field_validator("address")
     @classmethod
     def _reachable(cls, address: str) -> str:
-        host, _, port = address.rpartition(":")
-        plain = re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]", host) is not None
-        if not plain or not _is_port(port):
+        host = host_of(address)
+        if re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]", host) is None:
             raise ValueError("expected HOST:PORT, a host name or an IP and a port from 1 to 65535")
         if host in ("0.0.0.0", "[::]"):
             raise ValueError(f"nobody can reach {host}: give the name that others use, and {address} as 'listen'")
@@ -230,9 +226,12 @@ class RayNode(Node):
     @field_validator("address")
     @classmethod
     def _a_cluster(cls, address: str | None) -> str | None:
-        host, _, port = (address or "").rpartition(":")
-        if address not in (None, "auto") and not (host and "/" not in host and port.isascii() and port.isdigit()):
-            raise ValueError("expected HOST:PORT of a Ray cluster, 'auto' to find the one of this machine, or null")
+        if address in (None, "auto"):
+            return address
+        try:
+            host_of(str(address))
+        except ValueError as error:
+            raise ValueError(f"{error}, of a Ray cluster; or 'auto' to find the one of this machine, or null") from None
         return address
 
     @field_validator("cpus")

@@ -96,7 +96,6 @@ def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None
             port=plan.port,
             listen=plan.listen,
             insecure=plan.insecure,
-            health=f"127.0.0.1:{plan.port + 1}",
             metrics=f"127.0.0.1:{plan.port + 2}",
         ),
         operator=signer.public.hex(),

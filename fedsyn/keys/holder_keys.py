@@ -13,7 +13,6 @@ of them into its own copy of the roster. Nobody takes a key from the server. An 
 from __future__ import annotations
 
 import hashlib
-import stat
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +27,7 @@ from fedsyn import yamlio
 from fedsyn.config import parse_options
 from fedsyn.crypto.primitives import Identity, Roster
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.files import PRIVATE, PUBLIC, replace_all, write_key
+from fedsyn.files import PRIVATE, PUBLIC, is_open_to_others, replace_all, write_key
 from fedsyn.settings import Node, digits_to_compare
 from fedsyn.table.data.sealed import key_of
 
@@ -175,7 +174,7 @@ def load_operator_key(path: Path | str) -> Identity:
     """
     path = Path(path)
     try:
-        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if is_open_to_others(path):
             raise ConfigError(f"operator key: {path} is readable by others than its owner; type: chmod 600 {path}")
         return Identity(key_of(path.read_text(encoding="utf-8")))
     except FileNotFoundError:

@@ -6,7 +6,6 @@ happens while it runs can loosen it. Unknown keys are errors with the nearest va
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from fedsyn.capabilities import CAPABILITIES, Noise, ProtocolName
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.files import described_by, is_open_to_others
 from fedsyn.ledgers.limits import LifetimeLimits
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import client_class, mechanisms
@@ -209,13 +209,10 @@ def load_node_file(path: Path | str) -> NodeFile:
     Raises:
         ConfigError: names every problem, with the nearest valid key.
     """
-    if not Path(path).is_file():
-        what = "is a folder" if Path(path).is_dir() else "does not exist"
-        raise ConfigError(
-            f"{path} {what}: a node is described by a file with its table, schema, SuperLink and policy, which "
-            "'fedsyn deploy init' or its holder writes (docs/deployment.md)"
-        )
-    loaded = load_options(NodeFile, path)
+    what = (
+        "a node is described by a file with its table, schema, SuperLink and policy, which 'fedsyn deploy init' or its "
+    )
+    loaded = load_options(NodeFile, described_by(path, f"{what}holder writes (docs/deployment.md)"))
     _check_policy(loaded.policy, path)
     return loaded.anchored(Path(path).resolve().parent)
 
@@ -230,7 +227,7 @@ def require_files(file: NodeFile) -> None:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "no such file"
             raise ConfigError(f"{key}: {what}: {path}; file names in a node's file are relative to that file")
-        if key in _SECRETS and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if key in _SECRETS and is_open_to_others(path):
             raise ConfigError(f"{key}: {path} is readable by others than its owner; type: chmod 600 {path}")
 
 
