@@ -38,7 +38,7 @@ FORMAT = 1
 
 
 def check_format(facts: Mapping[str, Any], what: str) -> None:
-    """Refuse a file of another format than `FORMAT`."""
+    """Refuses a file of another format than `FORMAT`; DataError."""
     version = facts.get("format")
     if type(version) is not int or version != FORMAT:
         raise DataError(f"{what}: expected format {FORMAT}, found {version!r}; read it with the fedsyn that wrote it")
@@ -150,8 +150,6 @@ class RuntimeNode(Node):
         engine: 'inprocess', 'ray' (tasks of a Ray cluster) or 'deployment' (real SuperNodes).
         seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
         client_cpus: CPUs that a task on Ray reserves, unless `ray` says.
-        error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
-            little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
         patience: seconds for which a deployment's SuperLink may not answer until `fedsyn run` stops watching the run.
         operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
@@ -167,7 +165,6 @@ class RuntimeNode(Node):
     engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
     seed: int | None = Field(default=None, ge=0)
     client_cpus: int = Field(default=1, ge=1)
-    error_by_round: bool = False
     superlink: str | None = None
     patience: float = Field(default=120.0, gt=0, allow_inf_nan=False)
     operator: str | None = None
@@ -240,7 +237,7 @@ class RunConfig(Node):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values of all keys, defaults included."""
+        """Returns JSON values of all keys, defaults included."""
         return self.model_dump(mode="json", by_alias=True)
 
     @property

@@ -60,12 +60,24 @@ def append_synced(file: int, line: bytes) -> None:
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Whether others than a file's owner may read, write or run it. Raises OSError if it cannot be looked at."""
+    """Tells whether others than its owner may use a file.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
     return bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
 
 
 def described_by(path: Path | str, what: str) -> Path:
-    """Return the path of a file that a person writes. Raises ConfigError, which says what it is, if there is none."""
+    """Returns the path of a file that a person writes.
+
+    Args:
+        path: of the file.
+        what: it is, as a clause.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
     if not Path(path).is_file():
         raise ConfigError(f"{path} {'is a folder' if Path(path).is_dir() else 'does not exist'}: {what}")
     return Path(path)

@@ -118,7 +118,11 @@ def digits_to_compare(public: bytes) -> str:
 
 
 def host_of(address: str) -> str:
-    """Return the host of an address, as it is written there. Raises ValueError if it is not HOST:PORT."""
+    """Returns the host of an address, as it is written there.
+
+    Raises:
+        ValueError: it is not HOST:PORT.
+    """
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError("expected HOST:PORT, with a port from 1 to 65535")

@@ -117,7 +117,7 @@ def synthetic_file(out: Path) -> Path:
 
 
 def reading_of(table: Path, schema: Schema) -> FileOptions | None:
-    """Return how a table is read: as the configuration beside it says if a run wrote it; None: as it shows."""
+    """Returns the layout of a run's own table, by its configuration; else None."""
     beside = table.with_name("config.yaml")
     if table.name != "synthetic.csv" or not beside.is_file() or not table.is_file():
         return None
@@ -253,7 +253,11 @@ def is_complete(out: Path) -> bool:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Read a JSON file of a run. Raises DataError if it is damaged, or of another format."""
+    """Reads a JSON file of a run.
+
+    Raises:
+        DataError: it is damaged, or of another format.
+    """
     return parse_facts(read_bytes(path), str(path))
 
 

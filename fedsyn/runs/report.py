@@ -87,7 +87,11 @@ def load_evaluation(out: Path, way: type[Found]) -> Found | None:
 
 
 def evaluation_of(way: type[Found], facts: Mapping[str, Any], damaged: str) -> Found:
-    """Return what a file says in one of the `WAYS`. Raises DataError with the sentence `damaged`."""
+    """Returns what a file says in one of the `WAYS`.
+
+    Raises:
+        DataError: with the sentence `damaged`.
+    """
     try:
         return way.of_document(facts)
     except (KeyError, TypeError, ValueError, AttributeError):

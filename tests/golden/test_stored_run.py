@@ -1,4 +1,4 @@
-"""Files of format 1, the first: whoever reads them later finds what is in them.
+"""Stored files of format 1, which every reader must read.
 
 `run_format_1` is what `fedsyn run` left of augflaim on 200 rows of synthfs (see its config.yaml), without its page;
 `party_format_1/ledger.jsonl` what a party left of two runs, the second without an end, as a kill leaves it. A change of
@@ -33,7 +33,7 @@ FIRST, SECOND = f"{1:064x}", f"{2:064x}"
 
 
 def test_its_configuration_runs_again(tmp_path: Path) -> None:
-    """Makes the same releases; compared as numbers, whose last digits may differ on another processor."""
+    """Compares numbers: the last digits may differ on another processor."""
     metrics = fedsyn.run(fedsyn.load_config(STORED / "config.yaml"), tmp_path)
     assert metrics["workload_error"] == pytest.approx(load_metrics(STORED)["workload_error"], rel=1e-6)
     written, stored = ((folder / "config.yaml").read_text("utf-8") for folder in (tmp_path, STORED))
@@ -68,7 +68,7 @@ def test_its_report_is_written_and_rows_are_sampled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("other", [0, FORMAT + 1, "1", None])
 def test_another_format_is_refused_in_one_sentence(tmp_path: Path, other: object) -> None:
-    """Also no format at all, but in a configuration, where nobody has to write it."""
+    """Refuses a missing format, too, except in a configuration that a person wrote."""
     out = tmp_path / "run"
     shutil.copytree(STORED, out)
     says = rf"expected format {FORMAT}, found {other!r}; read it with the fedsyn that wrote it$"

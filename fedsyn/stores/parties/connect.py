@@ -12,7 +12,7 @@ from fedsyn.stores.parties.local import LocalCryptoParty, LocalParties
 
 
 def connect(config: RunConfig, randomness: Randomness) -> ComputeParties:
-    """Return the three computing parties of a run.
+    """Returns the three computing parties of a run.
 
     Args:
         config: of the run.
@@ -31,7 +31,7 @@ def connect(config: RunConfig, randomness: Randomness) -> ComputeParties:
 
 
 def connect_crypto(config: RunConfig, randomness: Randomness) -> CryptoParty:
-    """Return the crypto party of a run, as `connect` the computing ones."""
+    """Returns the crypto party of a run, as `connect` the computing ones."""
     if config.runtime.engine != "deployment":
         return LocalCryptoParty(randomness)
     if config.aggregation.crypto is None:
