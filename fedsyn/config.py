@@ -149,7 +149,6 @@ class RuntimeNode(Node):
     Attributes:
         engine: 'inprocess', 'ray' (tasks of a Ray cluster) or 'deployment' (real SuperNodes).
         seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
-        client_cpus: CPUs that a task on Ray reserves, unless `ray` says.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
         patience: seconds for which a deployment's SuperLink may not answer until `fedsyn run` stops watching the run.
         operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
@@ -164,7 +163,6 @@ class RuntimeNode(Node):
 
     engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
     seed: int | None = Field(default=None, ge=0)
-    client_cpus: int = Field(default=1, ge=1)
     superlink: str | None = None
     patience: float = Field(default=120.0, gt=0, allow_inf_nan=False)
     operator: str | None = None

@@ -211,7 +211,7 @@ class RayNode(Node):
     Attributes:
         address: of a cluster that runs already and of which this machine is a node: HOST:PORT, or 'auto' to find it;
             null starts Ray on this machine for the run.
-        cpus: that a task reserves, of which it uses one; null: runtime.client_cpus.
+        cpus: that a task reserves, of which it uses one.
         memory: gigabytes that a task reserves; null: none, so that as many run at a time as there are CPUs.
         clients_per_task: clients whose messages one task answers; null: at most 256, and four tasks for each CPU.
         retries: how often a task may be lost, with its machine or its process, before the run fails.
@@ -220,7 +220,7 @@ class RayNode(Node):
     """
 
     address: str | None = None
-    cpus: float | None = Field(default=None, gt=0)
+    cpus: float = Field(default=1.0, gt=0)
     memory: float | None = Field(default=None, gt=0)
     clients_per_task: int | None = Field(default=None, ge=1)
     retries: int = Field(default=5, ge=0)
@@ -240,8 +240,8 @@ class RayNode(Node):
 
     @field_validator("cpus")
     @classmethod
-    def _as_ray_counts(cls, cpus: float | None) -> float | None:
-        if cpus is not None and cpus > 1 and cpus != int(cpus):
+    def _as_ray_counts(cls, cpus: float) -> float:
+        if cpus > 1 and cpus != int(cpus):
             raise ValueError("a task of Ray reserves a share of one CPU, or a whole number of CPUs")
         return cpus
 

@@ -189,7 +189,7 @@ def _ray_grid(
     from fedsyn.runs.holders import app, packed_store
 
     settings = config.runtime.ray or RayNode()
-    needs = Needs(settings.cpus or config.runtime.client_cpus, settings.memory, settings.retries, settings.wait)
+    needs = Needs(settings.cpus, settings.memory, settings.retries, settings.wait)
     cluster = Cluster(settings.address, "runtime.ray", settings.runtime_env)
     try:
         return RayGrid(
