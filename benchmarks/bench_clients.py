@@ -55,7 +55,7 @@ def configuration(clients: int, rounds: int, engine: str) -> RunConfig:
             "privacy": {"epsilon": 1.0, "delta": 1e-5},
             "aggregation": {"protocol": "plain", "noise": "server"},
             "evaluation": [],
-            "runtime": {"engine": engine, "seed": 0, "client_cpus": 1},
+            "runtime": {"engine": engine, "seed": 0},
         }
     )
 

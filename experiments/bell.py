@@ -36,12 +36,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Answering, ClientSum, Limits, Message, ServerSum
+from fedsyn.aggregation.base import Answering, ClientSum, Limits, Message, ServerSum, promised
 from fedsyn.aggregation.secagg import shamir, wire
 from fedsyn.aggregation.secagg.facts import SecureSumAborted
 from fedsyn.aggregation.secagg.size import hypergeometric_tail
 from fedsyn.aggregation.secure import SecureAggregation, read_cohort, read_place, write_cohort
-from fedsyn.aggregation.shares import promised
 from fedsyn.crypto.primitives import (
     KEY,
     SIGNATURE,

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -33,15 +33,15 @@ DEFAULT_CLIQUES = 1000
 #: Rows of a synthetic table: more would be a slip of the keyboard, noticed when the budget is spent.
 MOST_ROWS = 10**9
 
-#: Version of the files of a run. Each names it; a file without it is of the time before there were versions.
+#: Version of the files of a run. Each names it.
 FORMAT = 1
 
 
 def check_format(facts: Mapping[str, Any], what: str) -> None:
-    """Refuses a file of a version that is not known yet; older ones stay readable."""
-    version = facts.get("format", 0)
-    if type(version) is not int or version > FORMAT:
-        raise DataError(f"{what} has a format that this fedsyn does not know; it reads formats up to {FORMAT}")
+    """Refuses a file of another format than `FORMAT`; DataError."""
+    version = facts.get("format")
+    if type(version) is not int or version != FORMAT:
+        raise DataError(f"{what}: expected format {FORMAT}, found {version!r}; read it with the fedsyn that wrote it")
 
 
 class MechanismNode(NamedNode):
@@ -149,9 +149,6 @@ class RuntimeNode(Node):
     Attributes:
         engine: 'inprocess', 'ray' (tasks of a Ray cluster) or 'deployment' (real SuperNodes).
         seed: makes the run a reproducible simulation, which is then not private. Refused by a deployment.
-        client_cpus: CPUs that a task on Ray reserves, unless `ray` says.
-        error_by_round: a simulation also writes the workload error after every round into measured.jsonl, which is as
-            little for publication as metrics.json.
         superlink: Flower connection name of a deployment's SuperLink (from Flower's own configuration).
         patience: seconds for which a deployment's SuperLink may not answer until `fedsyn run` stops watching the run.
         operator: folder with the key by which the computing parties know this server (`fedsyn party keygen`).
@@ -164,12 +161,8 @@ class RuntimeNode(Node):
         holders: their names, by partition, for sentences; `fedsyn deploy run` writes them.
     """
 
-    former: ClassVar[Mapping[str, str]] = {"workers": "set engine: ray for clients in several processes"}
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"workers": (1,)}
     engine: Literal["inprocess", "ray", "deployment"] = "inprocess"
     seed: int | None = Field(default=None, ge=0)
-    client_cpus: int = Field(default=1, ge=1)
-    error_by_round: bool = False
     superlink: str | None = None
     patience: float = Field(default=120.0, gt=0, allow_inf_nan=False)
     operator: str | None = None
@@ -242,26 +235,8 @@ class RunConfig(Node):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values. Keys younger than the first format are left out where they say no more than their absence does.
-
-        So an older run keeps its hash, and the last version reads what this one writes.
-        """
-        document = self.model_dump(mode="json", by_alias=True)
-        younger = {
-            "data": ("holders",),
-            "aggregation": ("parties", "crypto", "fhe"),
-            "federation": ("columns", "max_participations", "patience", "on_loss"),
-            "privacy": ("schema_share", "unit", "rows_per_client"),
-            "runtime": ("operator", "operator_key", "patience", "ray", "run", "nodes", "holders"),
-            "inference": ("stop_at_noise_level", "shrinkage", "smoothing"),
-            "synthesis": ("format",),
-        }
-        for node, key in ((node, key) for node, keys in younger.items() for key in keys):
-            if document[node][key] == type(getattr(self, node)).model_fields[key].default:
-                del document[node][key]
-        if not self.evaluation.federated:
-            document["evaluation"] = document["evaluation"]["metrics"]
-        return document
+        """Returns JSON values of all keys, defaults included."""
+        return self.model_dump(mode="json", by_alias=True)
 
     @property
     def fhe(self) -> FheNode:
@@ -275,23 +250,14 @@ class RunConfig(Node):
         That leaves out the runtime, the metrics, of the data all but what changes the schema, and what the server does
         where answers are missing: it may be resumed with another patience.
         """
-        agreed = ("mechanism", "privacy", "workload", "aggregation", "federation", "inference")
         document = self.to_dict()
+        agreed = ("mechanism", "privacy", "workload", "aggregation", "federation", "inference")
         shared = {key: document[key] for key in agreed}
-        shared["aggregation"]["graph"] = "auto"  # as when there were others: hashes stay, but for a given `setup: run`
-        if "fhe" in shared["aggregation"]:
-            shared["aggregation"]["fhe"] |= {"scheme": "bfv", "selector": "index"}  # likewise
-        shared["federation"] = FederationNode.under_first_names(shared["federation"])
-        shared["aggregation"] = AggregationNode.under_first_names(shared["aggregation"])
-        only = {"engine": "native", "solver": "accelerated"}
-        shared["inference"] = {**InferenceNode.under_first_names(shared["inference"]), **only}  # likewise
-        for own in ("partition", "patience", "on_loss"):
-            shared["federation"].pop(own, None)
+        for key in ("partition", "patience", "on_loss"):
+            del shared["federation"][key]
         shared["data"] = {key: document["data"][key] for key in ("bins", "label")}
         if self.evaluation.federated:
-            shared["evaluation"] = self.evaluation.share
-            if self.evaluation.held_out:
-                shared["held_out"] = self.evaluation.held_out
+            shared["evaluation"] = {key: document["evaluation"][key] for key in ("share", "held_out")}
         return hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest()
 
     def save(self, path: Path) -> None:
@@ -367,8 +333,5 @@ def load_options(model: type[M], path: Path | str) -> M:
     document = yamlio.read_mapping(path)
     if not all(isinstance(key, str) for key in document):
         raise ConfigError(f"{path}: every key must be a string")
-    known, asked = model.model_fields.get("format"), document.get("format")
-    if known is not None and type(asked) is int and asked > known.default:
-        raise ConfigError(f"{path}: format {asked} is of a later fedsyn; this one reads formats up to {known.default}")
     loaded: M = parse_options(model, document, str(path))
     return loaded

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -56,6 +57,30 @@ def append_synced(file: int, line: bytes) -> None:
             os.ftruncate(file, before)
             os.fsync(file)
         raise
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Tells whether others than its owner may use a file.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    return bool(path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO))
+
+
+def described_by(path: Path | str, what: str) -> Path:
+    """Returns the path of a file that a person writes.
+
+    Args:
+        path: of the file.
+        what: it is, as a clause.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    if not Path(path).is_file():
+        raise ConfigError(f"{path} {'is a folder' if Path(path).is_dir() else 'does not exist'}: {what}")
+    return Path(path)
 
 
 def write_key(path: Path, secret: bytes, what: str) -> None:

@@ -9,10 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedsyn import yamlio
-from fedsyn.config import DEFAULT_MECHANISM, DataNode, RunConfig, check_format, explain, is_node
+from fedsyn.config import DEFAULT_MECHANISM, FORMAT, DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
 from fedsyn.registry import contract_class, metric, partitioner
-from fedsyn.settings import RELEASED
 
 #: Keys of `privacy` that may stand at the top.
 BUDGET = ("epsilon", "delta")
@@ -60,7 +59,7 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
     # A node without keys (`federation:`, all of its keys commented out) is YAML's null and means the defaults.
     nodes = {key for key, field in RunConfig.model_fields.items() if is_node(field.annotation)}
     document = {key: value for key, value in document.items() if value is not None or key not in nodes}
-    check_format(document, where)
+    check_format({"format": FORMAT, **document}, where)  # nobody has to write it
     document.pop("format", None)
     document = written_out(document, where)
     anchor_files(document, folder)
@@ -86,7 +85,7 @@ def released_config(document: Any, where: str) -> RunConfig:
         raise ConfigError(f"{where}: expected a mapping of keys")
     check_format(document, where)
     try:
-        return RunConfig.model_validate({k: value for k, value in document.items() if k != "format"}, context=RELEASED)
+        return RunConfig.model_validate({key: value for key, value in document.items() if key != "format"})
     except ValidationError as error:
         raise ConfigError(explain(error, RunConfig, where)) from None
 

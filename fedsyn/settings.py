@@ -9,49 +9,18 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from fedsyn.capabilities import CAPABILITIES, PLAIN, Capabilities, Noise, ProtocolName, Threat
 from fedsyn.privacy.budget import PrivacyBudget
-
-#: Pydantic's context for the configuration of a run that is over: it is read, and never run.
-RELEASED = "released"
 
 
 class Node(BaseModel):
     """Base of all configuration nodes: frozen, strict about keys and numbers: `true` and infinity are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    #: Keys that were options once -> what holds in their place, and their values that say no more than that.
-    former: ClassVar[Mapping[str, str]] = {}
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
-    #: Former names of keys -> their present ones. A former name is accepted with the default alone.
-    renamed: ClassVar[Mapping[str, str]] = {}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _former_keys(cls, given: Any, info: ValidationInfo) -> Any:
-        """Leaves former keys out where they say what holds anyway, or the run is over; refuses them elsewhere.
-
-        What a former name says of a run that is over stands under the present one.
-        """
-        if not (cls.former or cls.renamed) or not isinstance(given, Mapping):
-            return given
-        instead = {**cls.former, **{old: f"it is called {new}" for old, new in cls.renamed.items()}}
-        harmless = {**cls.still_so, **{old: (cls.model_fields[new].default,) for old, new in cls.renamed.items()}}
-        for key in instead:
-            if key in given and given[key] not in harmless.get(key, ()) and info.context != RELEASED:
-                raise ValueError(f"{key} is no longer an option: {instead[key]}")
-        kept = {key: value for key, value in given.items() if key not in instead}
-        return {new: given[old] for old, new in cls.renamed.items() if old in given} | kept
-
-    @classmethod
-    def under_first_names(cls, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a dumped node with each key under its first name: hashes are of these, and stay."""
-        first = {new: old for old, new in cls.renamed.items()}
-        return {first.get(key, key): value for key, value in document.items()}
 
     @model_validator(mode="before")
     @classmethod
@@ -114,8 +83,6 @@ class FederationNode(Node):
             split over holders; `aggregation.protocol: fhe` with `compute: packed`); null: all of them.
     """
 
-    renamed: ClassVar[Mapping[str, str]] = {"participation": "sampling_rate", "participations": "max_participations"}
-
     clients: int = Field(default=10, ge=1)
     sampling_rate: float = Field(default=1.0, gt=0, le=1)
     max_participations: int | None = Field(default=None, ge=1)
@@ -150,19 +117,20 @@ def digits_to_compare(public: bytes) -> str:
     return "-".join(re.findall("....", hashlib.sha256(public).hexdigest()[:20]))
 
 
-def _is_port(text: str) -> bool:
-    return text.isascii() and text.isdigit() and 0 < int(text) < 65536
+def host_of(address: str) -> str:
+    """Returns the host of an address, as it is written there.
 
-
-def _host_and_port(address: str) -> str:
+    Raises:
+        ValueError: it is not HOST:PORT.
+    """
     host, _, port = address.rpartition(":")
-    if not host or "/" in host or not _is_port(port):
+    if not host or "/" in host or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError("expected HOST:PORT, with a port from 1 to 65535")
-    return address
+    return host
 
 
 #: An address to connect to, or to listen on.
-HostPort = Annotated[str, AfterValidator(_host_and_port)]
+HostPort = Annotated[str, AfterValidator(lambda address: host_of(address) and address)]
 
 
 def as_list(value: Any) -> Any:
@@ -216,9 +184,8 @@ class PartyCard(Node):
     @field_validator("address")
     @classmethod
     def _reachable(cls, address: str) -> str:
-        host, _, port = address.rpartition(":")
-        plain = re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]", host) is not None
-        if not plain or not _is_port(port):
+        host = host_of(address)
+        if re.fullmatch(r"[A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]", host) is None:
             raise ValueError("expected HOST:PORT, a host name or an IP and a port from 1 to 65535")
         if host in ("0.0.0.0", "[::]"):
             raise ValueError(f"nobody can reach {host}: give the name that others use, and {address} as 'listen'")
@@ -244,7 +211,7 @@ class RayNode(Node):
     Attributes:
         address: of a cluster that runs already and of which this machine is a node: HOST:PORT, or 'auto' to find it;
             null starts Ray on this machine for the run.
-        cpus: that a task reserves, of which it uses one; null: runtime.client_cpus.
+        cpus: that a task reserves, of which it uses one.
         memory: gigabytes that a task reserves; null: none, so that as many run at a time as there are CPUs.
         clients_per_task: clients whose messages one task answers; null: at most 256, and four tasks for each CPU.
         retries: how often a task may be lost, with its machine or its process, before the run fails.
@@ -253,7 +220,7 @@ class RayNode(Node):
     """
 
     address: str | None = None
-    cpus: float | None = Field(default=None, gt=0)
+    cpus: float = Field(default=1.0, gt=0)
     memory: float | None = Field(default=None, gt=0)
     clients_per_task: int | None = Field(default=None, ge=1)
     retries: int = Field(default=5, ge=0)
@@ -263,15 +230,18 @@ class RayNode(Node):
     @field_validator("address")
     @classmethod
     def _a_cluster(cls, address: str | None) -> str | None:
-        host, _, port = (address or "").rpartition(":")
-        if address not in (None, "auto") and not (host and "/" not in host and port.isascii() and port.isdigit()):
-            raise ValueError("expected HOST:PORT of a Ray cluster, 'auto' to find the one of this machine, or null")
+        if address in (None, "auto"):
+            return address
+        try:
+            host_of(str(address))
+        except ValueError as error:
+            raise ValueError(f"{error}, of a Ray cluster; or 'auto' to find the one of this machine, or null") from None
         return address
 
     @field_validator("cpus")
     @classmethod
-    def _as_ray_counts(cls, cpus: float | None) -> float | None:
-        if cpus is not None and cpus > 1 and cpus != int(cpus):
+    def _as_ray_counts(cls, cpus: float) -> float:
+        if cpus > 1 and cpus != int(cpus):
             raise ValueError("a task of Ray reserves a share of one CPU, or a whole number of CPUs")
         return cpus
 
@@ -284,13 +254,6 @@ class FheNode(Node):
             one-hot columns, and the server multiplies them, many cells at a time (what columns that are split over
             holders need).
     """
-
-    #: Ciphertexts once could hold approximate reals, and simulations let out all scores of a choice, with more noise.
-    former: ClassVar[Mapping[str, str]] = {
-        "scheme": "leave it out; ciphertexts hold exact integers (BFV)",
-        "selector": "leave it out; of a choice the index alone leaves the crypto party",
-    }
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"scheme": ("bfv",), "selector": ("index",)}
 
     compute: Literal["client", "packed"] = "client"
 
@@ -328,13 +291,6 @@ class AggregationNode(Node):
         crypto: the card of the crypto party of a deployment with protocol 'fhe', likewise.
         fhe: how protocol 'fhe' computes; null: its defaults.
     """
-
-    #: Secure sums once could agree their keys one by one, over a graph of clients.
-    former: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("setup", "graph"), "leave it out; a run agrees its secure sums' keys once"
-    )
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"setup": ("run", None), "graph": ("auto",)}
-    renamed: ClassVar[Mapping[str, str]] = {"failure_bits": "statistical_security_bits"}
 
     protocol: ProtocolName = PLAIN.name
     noise: Noise = "server"
@@ -417,9 +373,6 @@ class PrivacyNode(Node):
             goes to the mechanism. Without such columns it means nothing.
     """
 
-    former: ClassVar[Mapping[str, str]] = dict.fromkeys(("largest_cap", "cap_share"), "rows_per_client is a number")
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"largest_cap": (1000,), "cap_share": (0.02,)}
-
     epsilon: float = Field(gt=0, le=1000)
     delta: float = Field(gt=0, lt=1)
     unit: Literal["row", "client"] = "row"
@@ -432,16 +385,6 @@ class PrivacyNode(Node):
     def budget(self) -> PrivacyBudget:
         """Return what the run may spend."""
         return PrivacyBudget(self.epsilon, self.delta)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _found_no_more(cls, given: Any, info: ValidationInfo) -> Any:
-        """Reads of a run that is over, which found its rows per client, the most that they could be."""
-        if not isinstance(given, Mapping) or given.get("rows_per_client") != "auto":
-            return given
-        if info.context != RELEASED:
-            raise ValueError("rows_per_client: auto is no longer an option: give a number; 1 to 4 serve best, mostly")
-        return {**given, "rows_per_client": given.get("largest_cap", 1000)}
 
     @model_validator(mode="after")
     def _rows_of_a_client(self) -> PrivacyNode:
@@ -476,16 +419,6 @@ class InferenceNode(Node):
         max_cells: largest model, in cells of the junction tree's cliques.
         max_message_passing_cost: largest cost of one message-passing sweep, in cells touched.
     """
-
-    former: ClassVar[Mapping[str, str]] = {
-        "engine": "leave it out; fits by Private-PGM are those of the mechanism experiments.mbi_engine:Aim",
-        "solver": "leave it out; fits are by accelerated proximal gradients",
-    }
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"engine": ("native",), "solver": ("accelerated",)}
-    renamed: ClassVar[Mapping[str, str]] = {
-        "until_noise": "stop_at_noise_level",
-        "max_pass_cost": "max_message_passing_cost",
-    }
 
     iterations: int | None = Field(default=None, ge=1)
     final_iterations: int | None = Field(default=None, ge=1)

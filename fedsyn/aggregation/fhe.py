@@ -21,8 +21,18 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contributors, Forming, ServerSum
-from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
+from fedsyn.aggregation.base import (
+    Aggregation,
+    Answering,
+    ClientSum,
+    Contributors,
+    Forming,
+    ServerSum,
+    noise_of,
+    noisy_vector,
+    opened,
+    promised,
+)
 from fedsyn.capabilities import FHE
 from fedsyn.crypto.primitives import apply_masks
 from fedsyn.errors import ConfigError, ProtocolError, refuse

@@ -16,8 +16,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Aggregation, Answering, ClientSum, Contribution, Forming, Message, ServerSum
-from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
+from fedsyn.aggregation.base import (
+    Aggregation,
+    Answering,
+    ClientSum,
+    Contribution,
+    Forming,
+    Message,
+    ServerSum,
+    noise_of,
+    noisy_vector,
+    opened,
+    promised,
+)
 from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError, refuse
 from fedsyn.privacy import DistributedNoise

@@ -36,6 +36,10 @@ from fedsyn.aggregation.base import (
     Limits,
     Message,
     ServerSum,
+    noise_of,
+    noisy_vector,
+    opened,
+    promised,
 )
 from fedsyn.aggregation.plain import PlainAggregation
 from fedsyn.aggregation.secagg import wire
@@ -53,7 +57,6 @@ from fedsyn.aggregation.secagg.facts import (
     committee_of,
 )
 from fedsyn.aggregation.secagg.server import CommitteeSumServer, Established, SetupServer, Step
-from fedsyn.aggregation.shares import noise_of, noisy_vector, opened, promised
 from fedsyn.capabilities import SECAGG
 from fedsyn.errors import ConfigError, ProtocolError, RunError, refuse
 from fedsyn.privacy import DistributedNoise

@@ -33,18 +33,14 @@ class SuperLinkNode(Node):
         port: of Flower's API, for nodes.
         listen: address to listen on.
         insecure: no TLS and no authentication of nodes: for trials only.
-        health: HOST:PORT of Flower's own health service (gRPC, without TLS); null: none.
         metrics: HOST:PORT of /healthz, /readyz and /metrics; null: none.
-        keep_logs: days to keep the SuperLink's log.
     """
 
     hosts: tuple[str, ...] = Field(min_length=1)
     port: int = Field(default=8000, ge=1, le=65535)
     listen: str = "0.0.0.0"
     insecure: bool = False
-    health: str | None = None
     metrics: str | None = None
-    keep_logs: int = Field(default=14, ge=1, le=3650)
 
     @property
     def address(self) -> str:

@@ -20,8 +20,7 @@ from fedsyn.deploy.federation import (
     SuperLinkNode,
     joined,
 )
-from fedsyn.deploy.plan import Approval, FederationPlan
-from fedsyn.deploy.texts import INSECURE, SEEN, yaml_text
+from fedsyn.deploy.plan import INSECURE, SEEN, Approval, FederationPlan, yaml_text
 from fedsyn.errors import ConfigError
 from fedsyn.files import write_new, write_text
 from fedsyn.keys.certificates import fingerprint, new_authority, new_link
@@ -97,7 +96,6 @@ def _write(plan: FederationPlan, root: Path) -> tuple[FederationFile, str | None
             port=plan.port,
             listen=plan.listen,
             insecure=plan.insecure,
-            health=f"127.0.0.1:{plan.port + 1}",
             metrics=f"127.0.0.1:{plan.port + 2}",
         ),
         operator=signer.public.hex(),

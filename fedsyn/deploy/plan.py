@@ -11,12 +11,13 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+from fedsyn import yamlio
 from fedsyn.capabilities import CAPABILITIES, Capabilities
 from fedsyn.config import DEFAULT_MECHANISM
-from fedsyn.deploy.texts import yaml_text
 from fedsyn.errors import ConfigError
 from fedsyn.keys.certificates import require_host, split_address
 from fedsyn.keys.holder_keys import NAME
@@ -24,6 +25,9 @@ from fedsyn.ledgers.limits import epsilon_of, rho_of
 from fedsyn.privacy import PrivacyBudget, zcdp_epsilon
 from fedsyn.registry import contract_class
 from fedsyn.settings import AggregationNode
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Approval = Literal["by person", "by hash", "always"]
 APPROVALS: tuple[Approval, ...] = ("by person", "by hash", "always")
@@ -240,3 +244,40 @@ def _check_names(option: str, names: Sequence[str]) -> None:
             )
     if len({name.lower() for name in names}) < len(names):
         raise ConfigError(f"{option}: a name stands twice")
+
+
+# What the people who receive a folder are warned of, and its YAML files -----------------------------------------------
+
+SEEN = """\
+WHOEVER MADE THIS FOLDER HAS SEEN EVERY PRIVATE KEY IN IT, those of the holders too. Until each holder has made its own
+('fedsyn node new-keys node.yaml' there, 'fedsyn deploy rotate-keys NAME --card FILE' here), the maker could pass for
+any of them, and secure sums protect nobody from the maker.
+"""
+
+INSECURE = """\
+INSECURE, AS YOU ASKED: no encryption and no authentication of nodes. Anyone who reaches the port can read what nodes
+send, change it, and pass for a node or for the SuperLink. For trials with made-up rows only.
+"""
+
+
+def yaml_text(template: str, /, **values: Any) -> str:
+    """Return a file of `templates`, in which each value is written as YAML, on one line."""
+    return str(_templates().get_template(f"{template}.md").render(values))
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("fedsyn", "deploy/templates"),
+        finalize=_on_one_line,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+
+
+def _on_one_line(value: object) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_on_one_line, value)) + "]"
+    return yamlio.dumps(value).splitlines()[0]

@@ -49,6 +49,7 @@ ASK = 20.0
 #: How often the SuperLink's helper looks for a ServerApp to start, in seconds; Flower's default is 1. Each look costs
 #: the SuperLink some milliseconds, and a run starts once.
 _TASK_POLL = "5"
+_KEPT_DAYS = "14"  # of the SuperLink's log
 Say = Callable[[str], None]
 
 
@@ -183,10 +184,7 @@ def _command(place: OperatorFolder, federation: FederationFile, parent: int) -> 
         made += ["--ssl-keyfile", str(place.operator / "link.key"), "--enable-supernode-auth"]
     made += ["--host", facts.listen, "--port", str(facts.port), "--database", str(place.state / "superlink.db")]
     made += ["--log-file", str(place.state / "superlink.log"), "--log-rotation-interval-hours", "24"]
-    made += ["--log-rotation-backup-count", str(facts.keep_logs), "--disable-runtime-dependency-installation"]
-    if facts.health is not None:
-        made += ["--health-server-address", facts.health]
-    return made
+    return [*made, "--log-rotation-backup-count", _KEPT_DAYS, "--disable-runtime-dependency-installation"]
 
 
 class SuperLinkService:

@@ -26,14 +26,12 @@ from fedsyn.inference import AnyModel, Evidence
 from fedsyn.loading import released_config
 from fedsyn.runs.directory import (
     MOST_MODEL_BYTES,
-    OLD_NAMES,
     parse_facts,
     read_evidence,
     read_released_model,
     save_evidence,
     save_model,
 )
-from fedsyn.runs.prepare import public_schema
 from fedsyn.runs.report import evaluation_of, facts_of
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.schema import Schema
@@ -48,7 +46,6 @@ LIMITS = {
     "config.yaml": 1 << 24,
     "rounds.jsonl": MOST_ROUND_BYTES,
     PREDICTED_FILE: 1 << 24,
-    OLD_NAMES[PREDICTED_FILE]: 1 << 24,
     "README.md": 1 << 20,
     "fedsyn.json": 1 << 16,
 }
@@ -62,7 +59,7 @@ _LEDGER: dict[str, Any] = {
     "budget": dict,
     "releases": list,
 }
-_OPTIONAL = ("rounds.jsonl", "measurements.npz", PREDICTED_FILE, OLD_NAMES[PREDICTED_FILE], "README.md")
+_OPTIONAL = ("rounds.jsonl", "measurements.npz", PREDICTED_FILE, "README.md")
 # Every file has this time, so that the same model makes the same file.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
@@ -128,7 +125,7 @@ def read_release(path: str | Path) -> ReleasedRun:
     """What `save_release` wrote, or what a run left in its directory.
 
     Raises:
-        DataError: there is no such file, or it is damaged, of a later format, too large, or something else; one
+        DataError: there is no such file, or it is damaged, of another format, too large, or something else; one
             sentence. Nothing that the file holds is executed or imported.
     """
     path = Path(path)
@@ -160,7 +157,7 @@ def _members_of_folder(folder: Path) -> dict[str, bytes]:
 
 
 def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
-    needed = [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json", "schema.yaml")]
+    needed = [name for name in LIMITS if name not in (*_OPTIONAL, "fedsyn.json")]
     if absent := [name for name in needed if name not in members]:
         raise DataError(f"{where} is incomplete: it lacks {absent[0]}")
     if "fedsyn.json" in members:
@@ -174,12 +171,7 @@ def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
         check_format(line, f"{where}: rounds.jsonl")
         line.pop("format", None)
     config = released_config(_yaml(members["config.yaml"], "config.yaml", where), f"{where}: config.yaml")
-    if "schema.yaml" in members:
-        schema = Schema.from_dict(_yaml(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
-    elif "fedsyn.json" in members or config.data.schema_file is not None:  # no file outside is opened
-        raise DataError(f"{where} is incomplete: it lacks schema.yaml")
-    else:
-        schema = public_schema(config)  # of a table that has one itself: a run of before its directory had one
+    schema = Schema.from_dict(_yaml(members["schema.yaml"], "schema.yaml", where), f"{where}: schema.yaml")
     model = read_released_model(io.BytesIO(members["model.npz"]), f"{where}: model.npz", schema.domain)
     evidence = None
     if "measurements.npz" in members:
@@ -189,11 +181,10 @@ def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
 
 def _predicted(members: Mapping[str, bytes], where: str) -> PredictedQuality | None:
     """Return what is predicted of the table, if anything is."""
-    name = next((name for name in (PREDICTED_FILE, OLD_NAMES[PREDICTED_FILE]) if name in members), None)
-    if name is None:
+    if PREDICTED_FILE not in members:
         return None
-    facts = parse_facts(members[name], f"{where}: {name}")
-    return evaluation_of(PredictedQuality, facts, f"{where}: {name} is damaged")
+    facts = parse_facts(members[PREDICTED_FILE], f"{where}: {PREDICTED_FILE}")
+    return evaluation_of(PredictedQuality, facts, f"{where}: {PREDICTED_FILE} is damaged")
 
 
 def _yaml(content: bytes, name: str, where: str) -> Any:

@@ -48,8 +48,7 @@ class PosteriorTables:
     def __init__(self, release: ReleasedRun, rows: int | None, where: Mapping[str, Any]) -> None:
         if release.evidence is None:
             raise InputError(
-                "several tables need the run's measurements.npz, which runs before this version and mechanisms without "
-                "measured marginals do not have"
+                "several tables need the run's measurements.npz, which a mechanism without marginals does not write"
             )
         self._posterior, self._schema, self._where = Posterior(release.model, release.evidence), release.schema, where
         self.real = restrict(release.schema, self._posterior.centre, where)[1].total

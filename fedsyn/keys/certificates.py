@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsyn.errors import ConfigError
-from fedsyn.settings import digits_to_compare
+from fedsyn.settings import digits_to_compare, host_of
 
 CA_YEARS, LINK_DAYS, PINNED_YEARS = 20, 825, 10
 #: Names under which the SuperLink's own machine calls it.
@@ -160,11 +160,11 @@ def is_signed(certificate: str, signature: bytes, message: bytes) -> bool:
 
 def split_address(address: str) -> tuple[str, int]:
     """Split HOST:PORT. Raises ConfigError if a text is not of that form."""
-    host, colon, port = address.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"address: expected HOST:PORT with a port from 1 to 65535, found '{address}'")
-    return host, int(port)
+    try:
+        host = host_of(address)
+    except ValueError as error:
+        raise ConfigError(f"address: {error}, found '{address}'") from None
+    return host.removeprefix("[").removesuffix("]"), int(address.rpartition(":")[2])
 
 
 def require_host(host: str) -> None:

@@ -3,13 +3,20 @@
 The *node key* (ECDSA, P-384, in OpenSSH's format) is how the SuperLink knows a node; the *identity* (Ed25519) is how
 other holders know whose message they read in a secure sum. Whoever made the keys has them: a holder who did not make
 its own makes new ones (`fedsyn node new-keys`), and gives the card to the operator and to the other holders.
+
+Secure sums under the malicious threat model need an identity and a roster. A holder makes its key once (`fedsyn
+identity FILE`), gives the public half to the others over a channel that the operator does not control, and writes all
+of them into its own copy of the roster. Nobody takes a key from the server. An operator signs its runs with such a key
+(`fedsyn operator-key FILE`, `fedsyn.wire.orders`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
@@ -18,10 +25,11 @@ from pydantic import Field, field_validator
 
 from fedsyn import yamlio
 from fedsyn.config import parse_options
-from fedsyn.errors import ConfigError
-from fedsyn.files import PRIVATE, PUBLIC, replace_all
-from fedsyn.keys.identities import load_roster
+from fedsyn.crypto.primitives import Identity, Roster
+from fedsyn.errors import ConfigError, NodeError
+from fedsyn.files import PRIVATE, PUBLIC, is_open_to_others, replace_all, write_key
 from fedsyn.settings import Node, digits_to_compare
+from fedsyn.table.data.sealed import key_of
 
 #: What a node, a holder or a party may be called: a folder's name, too.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
@@ -38,7 +46,7 @@ class HolderCard(Node):
         identity: public signing key, 64 hex digits; null: the federation's sums need none.
     """
 
-    format: int = Field(default=1, ge=1, le=1)
+    format: Literal[1] = 1
     name: str = Field(pattern=NAME)
     node: str
     identity: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
@@ -92,8 +100,6 @@ def new_keys(name: str, *, identity: bool = True) -> NewKeys:
 
     Raises ConfigError if the name cannot be a folder's name.
     """
-    from fedsyn.crypto.primitives import Identity
-
     key, raw = ec.generate_private_key(ec.SECP384R1()), serialization.NoEncryption()
     secret = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, raw)
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
@@ -138,3 +144,94 @@ def roster_text(identities: Mapping[int, str]) -> str:
     """Write a roster as a file's text: partition id, public signing key."""
     head = "# Everybody's public signing keys by partition id, as this holder knows them. Compare them by telephone.\n"
     return head + "".join(f"{partition}: {key}\n" for partition, key in sorted(identities.items()))
+
+
+# Who signs, and the roster of public keys that a holder pinned --------------------------------------------------------
+
+
+def new_identity(path: Path, what: str = "identity") -> str:
+    """Writes a new private key, readable by its owner alone.
+
+    Returns the public key as 64 hex digits.
+
+    Args:
+        path: of the new file.
+        what: the key is called in an error.
+
+    Raises:
+        ConfigError: if the file exists already or cannot be written.
+    """
+    identity = Identity.generate()
+    write_key(path, identity.to_bytes(), what)
+    return identity.public.hex()
+
+
+def load_operator_key(path: Path | str) -> Identity:
+    """Read the private key of an operator.
+
+    Raises:
+        ConfigError: if there is no such file, others may read it, or `fedsyn operator-key` did not write it.
+    """
+    path = Path(path)
+    try:
+        if is_open_to_others(path):
+            raise ConfigError(f"operator key: {path} is readable by others than its owner; type: chmod 600 {path}")
+        return Identity(key_of(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise ConfigError(f"operator key: no such file: {path}; make one: fedsyn operator-key {path}") from None
+    except OSError as error:
+        raise ConfigError(f"operator key: cannot read {path} ({error.strerror})") from None
+    except ValueError:
+        raise ConfigError(f"operator key: {path} is not what 'fedsyn operator-key' wrote") from None
+
+
+@lru_cache(maxsize=2)
+def load_identities(identity: str, roster: str) -> tuple[Identity, Roster]:
+    """Reads a holder's private key, and all public keys.
+
+    The public keys stand in a file of their own (YAML, id: hex).
+
+    Raises:
+        NodeError: if one of them is not such a file.
+    """
+    try:
+        own = Identity(key_of(Path(identity).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        raise NodeError("identity: expected the file that 'fedsyn identity' wrote") from None
+    return own, load_roster(Path(roster))
+
+
+def load_roster(path: Path) -> dict[int, bytes]:
+    """Reads the public keys that a holder pinned, by partition id.
+
+    Raises NodeError if the file is not a roster.
+    """
+    try:
+        document = yamlio.read_mapping(path)
+        keys = {int(str(partition)): key_of(str(key)) for partition, key in document.items()}
+        if len(keys) < len(document):
+            raise ValueError("a partition id stands twice, spelled in two ways")
+    except (ConfigError, ValueError, TypeError):
+        raise NodeError(  # not that error's own text, which quotes the file
+            "roster: expected a YAML file with one line for each data holder, partition id: public key (64 hex digits)"
+        ) from None
+    if len(set(keys.values())) != len(keys):
+        raise NodeError("roster: two data holders have the same public key")
+    return keys
+
+
+@lru_cache(maxsize=2)
+def _simulated(clients: int) -> tuple[tuple[Identity, ...], Roster]:
+    identities = tuple(
+        Identity.derived(hashlib.sha256(f"fedsyn simulated identity {k}".encode()).digest()) for k in range(clients)
+    )
+    return identities, {k: identity.public for k, identity in enumerate(identities)}
+
+
+def simulated_identities(partition: int, clients: int) -> tuple[Identity, Roster]:
+    """Returns a simulation's identities, which authenticate nobody.
+
+    They follow from the partition id: all parties of a simulation are one machine anyway.
+    """
+    identities, roster = _simulated(clients)
+    return identities[partition], roster

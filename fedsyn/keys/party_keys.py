@@ -15,14 +15,13 @@ the others have the new card they refuse the party, and from then on they refuse
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 from fedsyn import yamlio
 from fedsyn.config import load_options, parse_options
 from fedsyn.crypto.primitives import KeyPair
 from fedsyn.errors import ConfigError
-from fedsyn.files import PRIVATE, PUBLIC, replace_all, sync_folder, write_new
+from fedsyn.files import PRIVATE, PUBLIC, is_open_to_others, replace_all, sync_folder, write_new
 from fedsyn.keys.certificates import Credentials, is_certificate, name_of, new_pinned, split_address
 from fedsyn.settings import PartyCard
 from fedsyn.table.data.sealed import key_of
@@ -200,6 +199,6 @@ def _read(path: Path) -> str:
 
 def _read_secret(path: Path) -> str:
     text = _read(path)
-    if stat.S_IMODE(path.stat().st_mode) & 0o077:
+    if is_open_to_others(path):
         raise ConfigError(f"{path} can be read by others: chmod 600 {path}")
     return text

@@ -6,23 +6,20 @@ happens while it runs can loosen it. Unknown keys are errors with the nearest va
 
 from __future__ import annotations
 
-import stat
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from fedsyn.capabilities import CAPABILITIES, Noise, ProtocolName
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.files import described_by, is_open_to_others
 from fedsyn.ledgers.limits import LifetimeLimits
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.settings import HostPort, Node, all_hex, as_list
 
-#: Version of the file's format that this fedsyn writes; it reads this one and none later.
-FORMAT = 1
 _HASHES = all_hex("a configuration's hash has 64 lower-case hex digits ('fedsyn explain' prints it)")
 _KEYS = all_hex("an operator's public key has 64 lower-case hex digits ('fedsyn operator-key' prints it)")
 
@@ -84,10 +81,6 @@ class PolicyNode(Node):
         operators: public keys (`fedsyn operator-key`) of which one must have signed the run; null: any, also none.
     """
 
-    former: ClassVar[Mapping[str, str]] = {
-        "apps": "leave it out: a node runs no submitted app, and a server may run another; name policy.operators"
-    }
-    still_so: ClassVar[Mapping[str, tuple[Any, ...]]] = {"apps": (None,)}
     per_run: LimitNode | None = None
     per_period: PeriodNode | None = None
     lifetime: LifetimeNode
@@ -150,7 +143,7 @@ class NodeFile(Node):
         policy: see there.
     """
 
-    format: int = Field(default=FORMAT, ge=1, le=FORMAT)
+    format: Literal[1] = 1
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
     superlink: HostPort
     root_certificates: str | None = None
@@ -216,13 +209,10 @@ def load_node_file(path: Path | str) -> NodeFile:
     Raises:
         ConfigError: names every problem, with the nearest valid key.
     """
-    if not Path(path).is_file():
-        what = "is a folder" if Path(path).is_dir() else "does not exist"
-        raise ConfigError(
-            f"{path} {what}: a node is described by a file with its table, schema, SuperLink and policy, which "
-            "'fedsyn deploy init' or its holder writes (docs/deployment.md)"
-        )
-    loaded = load_options(NodeFile, path)
+    what = (
+        "a node is described by a file with its table, schema, SuperLink and policy, which 'fedsyn deploy init' or its "
+    )
+    loaded = load_options(NodeFile, described_by(path, f"{what}holder writes (docs/deployment.md)"))
     _check_policy(loaded.policy, path)
     return loaded.anchored(Path(path).resolve().parent)
 
@@ -237,7 +227,7 @@ def require_files(file: NodeFile) -> None:
         if not path.is_file():
             what = "is a folder" if path.is_dir() else "no such file"
             raise ConfigError(f"{key}: {what}: {path}; file names in a node's file are relative to that file")
-        if key in _SECRETS and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        if key in _SECRETS and is_open_to_others(path):
             raise ConfigError(f"{key}: {path} is readable by others than its owner; type: chmod 600 {path}")
 
 

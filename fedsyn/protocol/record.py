@@ -82,9 +82,8 @@ class RoundRecord:
 class RoundCosts:
     """What a round cost; one line of measured.jsonl. Not public.
 
-    The bytes of a reply count the non-empty cells of an exact vector, and times follow them. `workload_error` is
-    measured against the real rows, where a simulation asks for it. `parties` is what each computing party of a store
-    has spent: bytes_sent to the other two, rounds of their messages, cpu seconds.
+    The bytes of a reply count the non-empty cells of an exact vector, and times follow them. `parties` is
+    what each computing party of a store has spent: bytes_sent to the other two, rounds of their messages, cpu seconds.
     """
 
     round: int
@@ -92,7 +91,6 @@ class RoundCosts:
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
-    workload_error: float | None = None
     parties: list[dict[str, float]] = field(default_factory=list)
 
     def add_seconds(self, phase: str, seconds: float) -> None:

@@ -19,10 +19,7 @@ from fedsyn.runs.directory import load_metrics, read_facts
 from fedsyn.runs.report import load_evaluation
 
 # Settings that say where a run happened, and not what it was.
-_PLACES = (
-    *("format", "data.schema", "runtime.client_cpus", "runtime.ray", "runtime.operator"),
-    "runtime.operator_key",
-)
+_PLACES = ("format", "data.schema", "runtime.ray", "runtime.operator", "runtime.operator_key")
 Rows = list[tuple[str, list[str]]]
 
 

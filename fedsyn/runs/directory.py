@@ -26,14 +26,11 @@ from fedsyn.inference.model import hidden_of
 from fedsyn.loading import released_config
 from fedsyn.protocol.record import Waiting
 from fedsyn.table.data.options import FileOptions, written_as
-from fedsyn.table.data.writers import starts_as
 from fedsyn.table.schema import Schema
 from fedsyn.wire.refusals import Kind, Refusal
 
 # What may be published about the table.
 README_FILE = "README.md"
-# What earlier versions called these two. They are still read; a new run removes them.
-OLD_NAMES = {PREDICTED_FILE: "quality.json", FEDERATED_FILE: "evaluation.json"}
 # What a run waits for, as long as it does.
 WAITING_FILE = "waiting.json"
 # Why a run has ended without a result.
@@ -58,7 +55,6 @@ RESULTS = (
     COMPARISON_FILE,
     PREDICTED_FILE,
     FEDERATED_FILE,
-    *OLD_NAMES.values(),
     WAITING_FILE,
     README_FILE,
 )
@@ -78,16 +74,7 @@ _OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "measured.jsonl
 def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]:
     """Lists the files of a run directory that must not leave with the table, except those just published."""
     files = [out / name for name in _OF_REAL_ROWS]
-    old = out / OLD_NAMES[PREDICTED_FILE]  # before that, it held what is in comparison.json now
-    if old.is_file() and "private" in read_facts(old):
-        files.append(old)
     return [file for file in files if file.is_file() and file not in published]
-
-
-def evaluation_file(out: Path, name: str) -> Path:
-    """The file of a run directory, under its old name where only that exists."""
-    old = out / OLD_NAMES.get(name, name)
-    return old if old.is_file() and not (out / name).is_file() else out / name
 
 
 def keep_ledger(out: Path) -> None:
@@ -124,15 +111,11 @@ def synthetic_file(out: Path) -> Path:
 
 
 def reading_of(table: Path, schema: Schema) -> FileOptions | None:
-    """How a table is read: one that a run wrote as the configuration beside it says, any other as it shows.
-
-    Tables of runs before this version have commas and UTF-8, whatever their input had: their first line tells.
-    """
+    """Returns the layout of a run's own table, by its configuration; else None."""
     beside = table.with_name("config.yaml")
     if table.name != "synthetic.csv" or not beside.is_file() or not table.is_file():
         return None
-    layout = written_as(released_config(yamlio.read_mapping(beside), str(beside)).data.options, schema)
-    return layout if starts_as(table, schema, layout) else None
+    return written_as(released_config(yamlio.read_mapping(beside), str(beside)).data.options, schema)
 
 
 def drop_tables(out: Path) -> None:
@@ -264,7 +247,11 @@ def is_complete(out: Path) -> bool:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """A JSON file of a run. Raises DataError if it is damaged, or of a later format."""
+    """Reads a JSON file of a run.
+
+    Raises:
+        DataError: it is damaged, or of another format.
+    """
     return parse_facts(read_bytes(path), str(path))
 
 

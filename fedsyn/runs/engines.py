@@ -22,7 +22,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
 from fedsyn.files import try_lock
 from fedsyn.flower.grid import InProcessGrid
-from fedsyn.keys.identities import load_operator_key
+from fedsyn.keys.holder_keys import load_operator_key
 from fedsyn.protocol.record import RoundRecord
 from fedsyn.registry import contract_class
 from fedsyn.runs.deployment import brought_to_its_end, run_elsewhere, superlink_of
@@ -185,7 +185,7 @@ def _ray_grid(
     from fedsyn.runs.holders import app, packed_store
 
     settings = config.runtime.ray or RayNode()
-    needs = Needs(settings.cpus or config.runtime.client_cpus, settings.memory, settings.retries, settings.wait)
+    needs = Needs(settings.cpus, settings.memory, settings.retries, settings.wait)
     cluster = Cluster(settings.address, "runtime.ray", settings.runtime_env)
     try:
         return RayGrid(

@@ -112,7 +112,7 @@ def evaluation_input(
     prepared: Prepared,
     strategy: MechanismStrategy,
     model: AnyModel,
-    synthetic: npt.NDArray[np.integer] | None,
+    synthetic: npt.NDArray[np.integer],
 ) -> EvaluationInput:
     """A simulation's real rows beside its model and synthetic rows."""
     from fedsyn.table.data import EncodedTable

@@ -39,7 +39,7 @@ from fedsyn.errors import CellError, ConfigError, DataError, NodeError
 from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
-from fedsyn.keys.identities import load_identities, simulated_identities
+from fedsyn.keys.holder_keys import load_identities, simulated_identities
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.protocol.finding import FOUND, FindingClient

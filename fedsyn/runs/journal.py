@@ -24,7 +24,6 @@ its place never serve the same run together.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
@@ -41,7 +40,7 @@ from typing import IO, Any
 import numpy as np
 
 from fedsyn.errors import ConfigError, RunError
-from fedsyn.files import sync_folder, try_lock
+from fedsyn.files import append_synced, sync_folder, try_lock
 from fedsyn.privacy import Ledger
 from fedsyn.version import __version__
 
@@ -258,15 +257,9 @@ def _private(path: Path) -> IO[bytes]:
 def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
     payload = encode(entry)
     head = struct.pack("<Q32s", len(payload), hashlib.sha256(payload).digest())
-    record = memoryview(head + struct.pack("<I", zlib.crc32(head)) + payload)
-    before = os.fstat(file.fileno()).st_size
     try:
-        while record:
-            record = record[os.write(file.fileno(), record) :]
-        os.fsync(file.fileno())
+        append_synced(file.fileno(), head + struct.pack("<I", zlib.crc32(head)) + payload)
     except OSError as error:
-        with contextlib.suppress(OSError):  # a part of a record may stand at the end alone
-            os.ftruncate(file.fileno(), before)
         raise RunError(
             f"the run's journal cannot be written: {error.strerror}; make room, and resume the run with --resume"
         ) from None
@@ -349,6 +342,3 @@ def decode(payload: bytes) -> dict[str, Any]:
 
     result: dict[str, Any] = filled(value)
     return result
-
-
-__all__ = ["FOLDER", "RunJournal", "decode", "encode", "held", "remove", "spent", "unfinished"]

@@ -38,7 +38,6 @@ from fedsyn.registry import installed_only, reported
 from fedsyn.runs.directory import (
     LOOKS_FILE,
     README_FILE,
-    evaluation_file,
     load_evidence,
     load_model,
     read_facts,
@@ -48,7 +47,7 @@ from fedsyn.runs.directory import (
     write_json,
 )
 from fedsyn.runs.federated_evaluation import table_rows
-from fedsyn.runs.prepare import public_schema, split_tables
+from fedsyn.runs.prepare import split_tables
 from fedsyn.runs.run_config import published_config
 from fedsyn.table.counting.candidates import strangers_workload
 from fedsyn.table.counting.groups import group_of_cells, sums_of_groups
@@ -80,23 +79,18 @@ def load_evaluation(out: Path, way: type[Found]) -> Found | None:
     Raises:
         DataError: the file is damaged.
     """
-    file = evaluation_file(out, way.FILE)
+    file = out / way.FILE
     if not file.is_file():
         return None
     return evaluation_of(way, read_facts(file), f"{file} is damaged: remove it, or evaluate the table again")
 
 
-def evaluation_of(way: type[Found], facts: Mapping[str, Any], damaged: str) -> Found | None:
-    """Return what a file says in one of the `WAYS`; None of an old one: quality.json with scores of real rows, or a
-    comparison without a verdict.
+def evaluation_of(way: type[Found], facts: Mapping[str, Any], damaged: str) -> Found:
+    """Returns what a file says in one of the `WAYS`.
 
     Raises:
         DataError: with the sentence `damaged`.
     """
-    if way.PUBLIC and "private" in facts:
-        return None
-    if way is TableComparison and "verdict" not in (facts.get("quality") or {"verdict": ""}):
-        return None
     try:
         return way.of_document(facts)
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -169,7 +163,7 @@ def write_run_page(
     notes = [note] if note else []
     found = load_evaluations(out, public=public)
     try:
-        schema = _schema(config, out)
+        schema = _schema(out)
     except InputError as error:
         schema = None
         why = "the schema is not at hand" if public else str(error)
@@ -264,7 +258,7 @@ def _predict(config: RunConfig, out: Path) -> str:
     file = out / "measurements.npz"
     try:
         facts = read_facts(out / LOOKS_FILE)
-        model, schema = load_model(out / "model.npz"), _schema(config, out)
+        model, schema = load_model(out / "model.npz"), _schema(out)
         looks = []
         for one in facts["looks"]:
             groups = None if one["groups"] is None else tuple(map(np.array, one["groups"]))
@@ -301,7 +295,7 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
     if compared and not missing:
         return ""
     try:
-        schema, source = _schema(config, out), _data_of(config.data, out, named)
+        schema, source = _schema(out), _data_of(config.data, out, named)
         table = split_tables(config.model_copy(update={"data": source}), schema=schema)
         data = EvaluationInput.of(
             schema,
@@ -360,13 +354,10 @@ def _config(out: Path) -> RunConfig:
     return released_config(yamlio.read_mapping(out / "config.yaml"), str(out / "config.yaml"))
 
 
-def _schema(config: RunConfig, out: Path) -> Schema:
-    kept, named = out / "schema.yaml", config.data.schema_file
-    if kept.is_file():
-        return Schema.load(kept)
-    if named is not None and not _lies_in(named, out):
+def _schema(out: Path) -> Schema:
+    if not (out / "schema.yaml").is_file():
         raise DataError("the run's directory has no schema.yaml")
-    return public_schema(config)
+    return Schema.load(out / "schema.yaml")
 
 
 def _shown_config(config: RunConfig, out: Path, public: bool) -> str:

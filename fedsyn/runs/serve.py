@@ -10,7 +10,6 @@ from typing import Any
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import InputError, Lost, RunError
-from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.flower import Grid
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.driving import Driver
@@ -21,7 +20,6 @@ from fedsyn.protocol.waiting import log_waiting
 from fedsyn.registry import contract_class, strategy_class
 from fedsyn.runs.directory import append_line, write_json, write_waiting
 from fedsyn.runs.federated_evaluation import FederatedEvaluation
-from fedsyn.runs.finish import evaluation_input
 from fedsyn.runs.journal import RunJournal
 from fedsyn.runs.prepare import Prepared, randomness_of
 
@@ -49,9 +47,6 @@ def serve(
         path.write_text("", encoding="utf-8")
 
     def observe(record: RoundRecord, costs: RoundCosts) -> None:
-        if config.runtime.error_by_round and prepared.simulated and strategy and strategy.model is not None:
-            data = evaluation_input(prepared, strategy, strategy.model, None)
-            costs.workload_error = evaluate(["workload_error"], data)["workload_error"]
         append_line(rounds, asdict(record))
         append_line(measured, vars(costs))
         if progress is not None:

@@ -30,8 +30,7 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.parameters import LARGEST, Parameters
-from fedsyn.crypto.fhe.plan import columns_of, holders_of, message_of, parameters_of
-from fedsyn.crypto.fhe.products import ColumnLayout
+from fedsyn.crypto.fhe.products import ColumnLayout, columns_of, holders_of, message_of, parameters_of
 from fedsyn.crypto.fhe.seal import encryptor_of, sealapi
 from fedsyn.crypto.fhe.slots import SlotLayout, planes_of
 from fedsyn.domain import Domain

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Limits
-from fedsyn.aggregation.shares import opened
+from fedsyn.aggregation.base import Limits, opened
 from fedsyn.crypto.fhe.bfv import BfvComputation, plus_modulo
-from fedsyn.crypto.fhe.plan import columns_of, message_of, parameters_of
-from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products
+from fedsyn.crypto.fhe.products import ColumnLayout, Columns, Products, columns_of, message_of, parameters_of
 from fedsyn.crypto.fhe.seal import added
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.errors import ConfigError, ProtocolError, RunError

@@ -12,7 +12,7 @@ from dataclasses import asdict
 
 import numpy as np
 
-from fedsyn.aggregation.shares import opened
+from fedsyn.aggregation.base import opened
 from fedsyn.capabilities import MPC
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import SelectionNoise

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.shares import opened
+from fedsyn.aggregation.base import opened
 from fedsyn.capabilities import PLAIN
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, DistributedNoise, Release, SelectionNoise

@@ -186,11 +186,9 @@ def _on_ray(tasks: Sequence[CellTask], address: str) -> Ended:
 
 
 def _needs(task: CellTask) -> Needs:
-    """What a machine must have free: `runtime.ray` of the configuration; else the CPUs of a client."""
-    runtime = task.cell.config.runtime
-    settings = runtime.ray or RayNode()
-    cpus = settings.cpus or runtime.client_cpus
-    return Needs(cpus, settings.memory, settings.retries, settings.wait)
+    """Returns what a machine must have free, by `runtime.ray` of the configuration."""
+    settings = task.cell.config.runtime.ray or RayNode()
+    return Needs(settings.cpus, settings.memory, settings.retries, settings.wait)
 
 
 def _record_death(task: CellTask, message: str) -> Facts:

@@ -256,13 +256,9 @@ def check_source(config: RunConfig) -> None:
 def cell_id(config: RunConfig, folder: Path) -> str:
     """MECHANISM-SOURCE-sSEED-HASH; the hash is that of what the resolved configuration changes of the defaults.
 
-    Defaults are left out so that an option that a later version adds does not rename the cells of an earlier sweep.
-
     Files count by their place relative to the sweep's folder, so that a sweep keeps its ids where it is moved.
     """
     facts = config.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    for key in {"federation", "aggregation", "inference"} & facts.keys():
-        facts[key] = getattr(config, key).under_first_names(facts[key])
     for key in ("source", "schema"):
         value = facts["data"].get(key)
         if isinstance(value, str) and Path(value).is_absolute():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from fedsyn.errors import ConfigError, NodeError
-from fedsyn.keys.identities import load_operator_key
+from fedsyn.keys.holder_keys import load_operator_key
 
 if TYPE_CHECKING:
     from fedsyn.config import RunConfig

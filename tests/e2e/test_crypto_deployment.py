@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedsyn.errors import ConfigError
-from fedsyn.keys.identities import new_identity
+from fedsyn.keys.holder_keys import new_identity
 from fedsyn.loading import load_config
 from support.crypto_services import CryptoServices
 from support.loopback import Federation

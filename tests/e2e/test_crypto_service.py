@@ -27,7 +27,7 @@ from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig, RuntimeNode, load_options
 from fedsyn.crypto.fhe.bfv import BfvComputation, DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import Parameters
-from fedsyn.crypto.fhe.plan import parameters_of
+from fedsyn.crypto.fhe.products import parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys, added, ring_of, sealapi
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.crypto.primitives import KeyPair, apply_masks
@@ -35,7 +35,7 @@ from fedsyn.domain import Clique
 from fedsyn.errors import ProtocolError, RunError
 from fedsyn.front.testing.bench import equal_arrays
 from fedsyn.front.testing.harness import Federation, Outcome, execute, finished
-from fedsyn.keys.identities import simulated_identities
+from fedsyn.keys.holder_keys import simulated_identities
 from fedsyn.keys.party_keys import load_credentials
 from fedsyn.keys.tls import channel_to
 from fedsyn.privacy import DistributedNoise, PrivacyBudget

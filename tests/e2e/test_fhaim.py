@@ -345,7 +345,6 @@ def test_ray_gives_the_serial_result(tmp_path: Path) -> None:
         ({"mechanism": {"name": "fhaim", "score": "l1"}}, "'l1' needs a comparison"),
         ({"aggregation": {**FHE, "noise": "server"}}, "allowed: distributed"),
         ({"aggregation": {**FHE, "threat": "malicious"}}, "allowed"),
-        ({"aggregation": {**FHE, "fhe": {"scheme": "ckks"}}}, "scheme is no longer an option"),
         ({"privacy": {"epsilon": 1.0, "delta": 1e-5}}, "client_sizes: public"),
         ({"mechanism": "sketch_aim", "aggregation": {**FHE, "fhe": {"compute": "packed"}}}, "sums are exact"),
         ({"federation": {"clients": 2, "columns": [["a"], ["b"]]}}, "columns split over holders need"),

@@ -19,7 +19,7 @@ from fedsyn.front.testing.bench import equal_arrays
 from fedsyn.front.testing.faults import Fault, garble, vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import AwkwardTable
-from fedsyn.keys.identities import new_identity
+from fedsyn.keys.holder_keys import new_identity
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
 from fedsyn.table.schema import CategoricalColumn, Column, Schema

@@ -14,7 +14,7 @@ from fedsyn import yamlio
 from fedsyn.config import RunConfig, load_options
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.keys.identities import simulated_identities
+from fedsyn.keys.holder_keys import simulated_identities
 from fedsyn.ledgers.party_ledger import PartyLines, read_party_lines
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.settings import PartyCard

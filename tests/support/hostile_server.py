@@ -20,7 +20,7 @@ from fedsyn.config import RunConfig
 from fedsyn.flower import Context, Message
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.flower.messages import array_record, pack, read_reply
-from fedsyn.keys.identities import load_operator_key, new_identity
+from fedsyn.keys.holder_keys import load_operator_key, new_identity
 from fedsyn.ledgers.node_ledger import NodeLedger, init_ledger
 from fedsyn.loading import parse_config
 from fedsyn.node.answering import Answering

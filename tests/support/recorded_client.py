@@ -7,7 +7,7 @@ from typing import Any
 
 from fedsyn.front.testing.harness import Outcome
 from fedsyn.front.testing.tape import TapedExchange
-from fedsyn.keys.identities import simulated_identities
+from fedsyn.keys.holder_keys import simulated_identities
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, to_json

@@ -8,7 +8,6 @@ from fedsyn.aggregation import PROTOCOLS
 from fedsyn.capabilities import CAPABILITIES, Capabilities
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.front.testing.harness import config_of
 from fedsyn.loading import parse_config
 from fedsyn.registry import contract_class
 from fedsyn.selection.terms import NORMS
@@ -65,14 +64,3 @@ def test_other_noises_and_threats_are_refused_with_what_is_allowed(one: Capabili
             checked(configured(one, store, threat=threat))
         allowed = str(refused.value).rpartition("allowed: ")[2].split(", ")
         assert allowed == (["mpc"] if store else ["secagg"])
-
-
-@pytest.mark.parametrize("former", [{}, {"scheme": "bfv"}, {"scheme": "bfv", "selector": "index"}])
-def test_a_configuration_keeps_the_hash_that_it_had_when_ciphertexts_had_two_schemes(former: dict[str, str]) -> None:
-    packed = {"compute": "packed", **former}
-    config = config_of("fhaim", 4, {}, aggregation={"protocol": "fhe", "noise": "distributed", "fhe": packed})
-    assert config.sha256 == "6508faee7dbe4d0217d030c2760a9e24bbcbdb494461470a515ad99e8545334c"
-    with pytest.raises(ConfigError, match="scheme is no longer an option: leave it out"):
-        config_of("fhaim", 4, {}, aggregation={"protocol": "fhe", "noise": "distributed", "fhe": {"scheme": "ckks"}})
-    with pytest.raises(ConfigError, match="selector is no longer an option: leave it out; of a choice the index alone"):
-        config_of("fhaim", 4, {}, aggregation={"protocol": "fhe", "fhe": {"selector": "gaussian"}})

@@ -10,8 +10,7 @@ import yaml
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError
-from fedsyn.loading import load_config, parse_config, released_config
-from fedsyn.sweep.spec import cell_id
+from fedsyn.loading import load_config, parse_config
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -424,42 +423,3 @@ def test_rows_are_held_out_of_a_table_that_is_not_for_release_only() -> None:
     assert parse_config(explicit).data.test_fraction == 0.3
     with pytest.raises(ConfigError, match="'nll' needs held-out rows"):
         parse_config(nodes | {"evaluation": ["nll"]})
-
-
-RENAMED = [
-    ("aggregation", "failure_bits", "statistical_security_bits", 40, 50),
-    ("federation", "participation", "sampling_rate", 1.0, 0.5),
-    ("federation", "participations", "max_participations", None, 10),
-]
-
-
-@pytest.mark.parametrize(("node", "old", "new", "default", "other"), RENAMED)
-def test_a_former_name_of_a_key_is_refused_with_the_present_one(
-    node: str, old: str, new: str, default: Any, other: Any
-) -> None:
-    """Its default, as the configuration of each stored run has it, says no more than its absence does."""
-    with pytest.raises(ConfigError, match=f"{old} is no longer an option: it is called {new}"):
-        parse_config(document(**{node: {old: other}}))
-    assert parse_config(document(**{node: {old: default}})) == parse_config(document())
-    over = released_config(document(**{node: {old: other}}), "a run that is over")
-    assert getattr(getattr(over, node), new) == other and old not in over.to_dict()[node]
-
-
-def test_rows_of_a_client_that_a_run_was_to_find_are_refused_and_read_as_the_most_that_they_could_be() -> None:
-    found = {"unit": "client", "client_sizes": "private", "rows_per_client": "auto", "largest_cap": 64}
-    privacy = {**document()["privacy"], **found}
-    with pytest.raises(ConfigError, match="rows_per_client: auto is no longer an option: give a number"):
-        parse_config(document() | {"privacy": privacy})
-    with pytest.raises(ConfigError, match="largest_cap is no longer an option: rows_per_client is a number"):
-        parse_config(document() | {"privacy": {**privacy, "rows_per_client": 3}})
-    assert released_config(document() | {"privacy": privacy}, "a run that is over").privacy.rows_per_client == 64
-
-
-def test_hashes_are_those_of_the_first_names() -> None:
-    """What holders pinned, and the cells of earlier sweeps, keep their names: of commit b89f8d1."""
-    federation = {"clients": 12, "sampling_rate": 0.5, "max_participations": 1}
-    aggregation = {"protocol": "secagg", "noise": "distributed", "statistical_security_bits": 50}
-    nodes = {"mechanism": {"name": "distributed_aim", "rounds": 2}, "data": "synthfs", "epsilon": 1, "delta": 1e-5}
-    config = parse_config(nodes | {"federation": federation, "aggregation": aggregation})
-    assert config.sha256 == "7c2c2b0152686f006eba1b870a03cc50761768fbdf7d0769446c4a55a48af03d"
-    assert cell_id(config, Path("/")) == "distributed_aim-synthfs-c19037ac07"

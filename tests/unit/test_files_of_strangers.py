@@ -308,7 +308,7 @@ def test_the_workload_of_a_run_directory_is_bounded(
         candidates.strangers_workload(eight, Domain(tuple(map(str, range(60))), (2,) * 60))
     assert len(candidates.strangers_workload(eight, Domain(tuple("abcdefghi"), (2,) * 9))) == 9
     folder = _copied(run_directory, tmp_path)
-    (folder / "looks.json").write_text('{"looks": [], "shrunk": false}', encoding="utf-8")
+    (folder / "looks.json").write_text('{"format": 1, "looks": [], "shrunk": false}', encoding="utf-8")
     (folder / "comparison.json").unlink(missing_ok=True)
     monkeypatch.setattr(candidates, "MOST_CLIQUES", 1)
     page = report_folder(folder, real=False)[0].read_text(encoding="utf-8")
@@ -436,7 +436,7 @@ REPORTED = ("README.md", "report.html", "metrics.csv", "predicted_quality.json")
 
 def test_a_report_of_a_run_follows_no_link(run_directory: Path, tmp_path: Path) -> None:
     folder = _copied(run_directory, tmp_path)
-    (folder / "looks.json").write_text('{"looks": [], "shrunk": false}', encoding="utf-8")
+    (folder / "looks.json").write_text('{"format": 1, "looks": [], "shrunk": false}', encoding="utf-8")
     victim = _links(folder, REPORTED)
     report_folder(folder)
     assert victim.read_text(encoding="utf-8") == "mine"
@@ -457,7 +457,7 @@ def test_no_text_in_a_table_of_a_report_is_a_formula(run_directory: Path, tmp_pa
     (folder / "cells" / "c4" / "cell.json").write_text(json.dumps(failed), encoding="utf-8")
     paths = report_folder(folder)
     copy = _copied(run_directory, tmp_path)
-    (copy / "metrics.json").write_text('{"-2+3": -0.5}', encoding="utf-8")
+    (copy / "metrics.json").write_text('{"format": 1, "-2+3": -0.5}', encoding="utf-8")
     texts = [path.read_text(encoding="utf-8") for path in (paths[1], paths[2], report_folder(copy)[1])]
     assert "'=1+1" in texts[0] and "'@SUM(A1)" in texts[0] and "'+cmd|" in texts[0] and "'=1+1_mean" in texts[1]
     assert texts[2].splitlines()[1] == "'-2+3,-0.5"
@@ -567,7 +567,7 @@ def test_no_reading_command_imports_what_a_file_names(run_directory: Path, saved
 
 
 def test_a_card_or_roster_of_others_is_read_within_bounds(tmp_path: Path) -> None:
-    from fedsyn.keys.identities import load_identities, new_identity
+    from fedsyn.keys.holder_keys import load_identities, new_identity
 
     new_identity(tmp_path / "key")
     (tmp_path / "roster.yaml").write_text(_merged(9), encoding="utf-8")

@@ -13,7 +13,7 @@ import yaml
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError
-from fedsyn.keys.identities import load_identities, new_identity
+from fedsyn.keys.holder_keys import load_identities, new_identity
 from fedsyn.loading import load_config
 from fedsyn.sweep import load_sweep
 from fedsyn.table.schema import Schema
@@ -153,10 +153,10 @@ def test_the_readers_differ_where_people_stumble() -> None:
 
 def test_numbers_and_switches_keep_their_meaning_in_a_configuration(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(CONFIG + "workload: {size: null}\n", encoding="utf-8")
-    sets = ["privacy.epsilon=5e-1", "runtime.error_by_round=yes", "mechanism.measure_fraction=8e-1"]
+    sets = ["privacy.epsilon=5e-1", "evaluation.federated=yes", "mechanism.measure_fraction=8e-1"]
     config = load_config(tmp_path / "run.yaml", sets)
     assert (config.privacy.epsilon, config.privacy.delta) == (0.5, 1e-5) and config.workload.size is None
-    assert config.runtime.error_by_round is True
+    assert config.evaluation.federated is True
     same = load_config(tmp_path / "run.yaml", [*sets, "mechanism.measure_fraction=0.8"])
     assert config.sha256 == same.sha256  # the same number, however it is written
 

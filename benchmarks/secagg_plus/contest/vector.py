@@ -20,7 +20,7 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.flower import ConfigRecord, Context
 from fedsyn.inference import Measurement
-from fedsyn.keys.identities import simulated_identities
+from fedsyn.keys.holder_keys import simulated_identities
 from fedsyn.loading import parse_config
 from fedsyn.privacy import PrivacyStatement
 from fedsyn.protocol.client import TableClient, answers

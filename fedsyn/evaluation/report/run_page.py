@@ -336,7 +336,6 @@ def release_row(release: Mapping[str, Any]) -> Sequence[str]:
 
 
 _BY_ROUND = {
-    "workload_error": "workload error",
     "sigma": "least noise of a count (sigma, in rows)",
     "epsilon": "epsilon of a selection",
     "bytes_up": "bytes from clients",

@@ -298,7 +298,7 @@ def _rotate_party(place: OperatorFolder, name: str, card: Path, yes: bool) -> No
 
 def _say_made(plan: FederationPlan, made: NewFederation, out: Path) -> None:
     from fedsyn.deploy.init import digest_of
-    from fedsyn.deploy.texts import INSECURE, SEEN
+    from fedsyn.deploy.plan import INSECURE, SEEN
 
     federation = made.federation
     say(f"wrote the federation '{plan.name}' to {out}:")

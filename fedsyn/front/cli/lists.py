@@ -14,14 +14,14 @@ from fedsyn.output import say
 
 def identity(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
     """Create a data holder's signing key and print its public key, which goes into every holder's roster."""
-    from fedsyn.keys.identities import new_identity
+    from fedsyn.keys.holder_keys import new_identity
 
     say(new_identity(file))
 
 
 def operator_key(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
     """Create an operator's signing key and print its public key, which goes into each holder's policy.operators."""
-    from fedsyn.keys.identities import new_identity
+    from fedsyn.keys.holder_keys import new_identity
 
     say(new_identity(file, "operator key"))
 

@@ -30,7 +30,7 @@ from fedsyn.front.testing.failures import ProvokedError, described, errors_kept
 from fedsyn.front.testing.faults import Fault, ScriptedGrid
 from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.front.testing.tape import SERVER, Tape, TapedExchange, TapedLedger, TapedRelease
-from fedsyn.keys.identities import simulated_identities
+from fedsyn.keys.holder_keys import simulated_identities
 from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger
 from fedsyn.protocol.client import TableClient

@@ -12,7 +12,7 @@ from fedsyn.stores.parties.local import LocalCryptoParty, LocalParties
 
 
 def connect(config: RunConfig, randomness: Randomness) -> ComputeParties:
-    """The three parties of a run.
+    """Returns the three computing parties of a run.
 
     Args:
         config: of the run.
@@ -31,15 +31,7 @@ def connect(config: RunConfig, randomness: Randomness) -> ComputeParties:
 
 
 def connect_crypto(config: RunConfig, randomness: Randomness) -> CryptoParty:
-    """The crypto party of a run with protocol 'fhe': a service, or a state of a simulation.
-
-    Args:
-        config: of the run.
-        randomness: of a simulation's party; a service draws from its own operating system.
-
-    Raises:
-        ConfigError: a deployment that names no crypto party, or no key by which it knows its server.
-    """
+    """Returns the crypto party of a run, as `connect` the computing ones."""
     if config.runtime.engine != "deployment":
         return LocalCryptoParty(randomness)
     if config.aggregation.crypto is None:

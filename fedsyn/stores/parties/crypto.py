@@ -50,13 +50,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.aggregation.base import Limits
-from fedsyn.aggregation.shares import noise_of
+from fedsyn.aggregation.base import Limits, noise_of
 from fedsyn.capabilities import FHE
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvReader, DecryptionQuery, Sums
 from fedsyn.crypto.fhe.parameters import LARGEST, MOST_ANSWERS, MOST_FACTOR
-from fedsyn.crypto.fhe.plan import holders_of, parameters_of
+from fedsyn.crypto.fhe.products import holders_of, parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout, placed
 from fedsyn.crypto.primitives import KeyPair, apply_masks

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from fedsyn.config import load_options
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.files import described_by
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class, mechanisms
 from fedsyn.settings import HostPort, Node, all_hex, as_list
@@ -125,13 +126,11 @@ class PartyFile(Node):
 
 def load_party_file(path: Path | str) -> PartyFile:
     """Reads `party.yaml`; ConfigError names every problem, with the nearest valid key."""
-    if not Path(path).is_file():
-        what = "is a folder" if Path(path).is_dir() else "does not exist"
-        raise ConfigError(
-            f"{path} {what}: a party is described by a file with its role, operators and policy, which its "
-            "administrator writes (docs/parties.md)"
-        )
-    loaded = load_options(PartyFile, path)
+    what = (
+        "a party is described by a file with its role, operators and policy, which its administrator writes "
+        "(docs/parties.md)"
+    )
+    loaded = load_options(PartyFile, described_by(path, what))
     policy = loaded.policy
     if policy.run_budget.rho > policy.total_budget.rho:
         raise ConfigError(

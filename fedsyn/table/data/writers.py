@@ -68,13 +68,6 @@ def table_writer(path: Path | BinaryIO, schema: Schema, layout: FileOptions | No
     return CsvTable(path, schema, layout or FileOptions())
 
 
-def starts_as(path: Path, schema: Schema, layout: FileOptions) -> bool:
-    """Whether a file begins with the names of the columns as they are written in this layout."""
-    names = _line(schema.order, layout.separator or ",").encode(layout.encoding or "utf-8", "replace")
-    with path.open("rb") as file:
-        return file.read(len(names)) == names
-
-
 class CsvTable(TableWriter):
     """A CSV file with a header row. A file that was given open stays open."""
 

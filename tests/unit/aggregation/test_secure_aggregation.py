@@ -15,9 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedsyn import registry
-from fedsyn.aggregation.base import Contribution, Forming, Limits, ServerSum
+from fedsyn.aggregation.base import Contribution, Forming, Limits, ServerSum, noise_of
 from fedsyn.aggregation.secure import SecureAggregation, read_cohort, write_cohort
-from fedsyn.aggregation.shares import noise_of
 from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.flower import Message
@@ -25,7 +24,7 @@ from fedsyn.flower.messages import array_record, pack
 from fedsyn.front.testing.faults import Fault, vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.keys.identities import load_identities, new_identity
+from fedsyn.keys.holder_keys import load_identities, new_identity
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.contract import Contract
 from fedsyn.protocol.record import Missing

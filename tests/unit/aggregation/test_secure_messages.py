@@ -16,7 +16,7 @@ from fedsyn.front.testing.faults import Fault, vanish
 from fedsyn.front.testing.harness import Federation, Outcome, config_of, execute, finished
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.front.testing.tape import TapedExchange
-from fedsyn.keys.identities import simulated_identities
+from fedsyn.keys.holder_keys import simulated_identities
 from fedsyn.settings import AggregationNode
 from support.recorded_client import Client, changed
 
@@ -49,21 +49,6 @@ def model(outcome: Outcome) -> dict[str, bytes]:
 
 
 # Configuration -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("node", [{"setup": "sum"}, {"graph": "full"}, {"setup": "run", "graph": "sparse"}])
-def test_a_sum_that_agrees_its_own_keys_is_refused_in_a_sentence(node: dict[str, str]) -> None:
-    with pytest.raises(ConfigError, match="no longer an option: leave it out"):
-        config_of(MECHANISM, 6, {"rounds": 1}, aggregation={**SECURE, **node})
-
-
-def test_former_keys_that_say_what_is_always_so_are_left_out() -> None:
-    """As the configuration of each stored run has them; it keeps its hash."""
-    now = config_of(MECHANISM, 6, {"rounds": 1}, aggregation=SECURE)
-    for node in ({"graph": "auto"}, {"setup": "run"}, {"setup": None, "graph": "auto"}):
-        former = config_of(MECHANISM, 6, {"rounds": 1}, aggregation={**SECURE, **node})
-        assert former == now and former.sha256 == now.sha256
-    assert not {"setup", "graph"} & set(now.to_dict()["aggregation"])
 
 
 def test_configurations_that_protect_nobody_are_refused() -> None:

@@ -29,8 +29,7 @@ from fedsyn.deploy.plan import FederationPlan
 from fedsyn.deploy.superlink import _require_pair
 from fedsyn.errors import BudgetExceeded, ConfigError, InputError, NodeError, SchemaError
 from fedsyn.keys.certificates import new_authority, new_link
-from fedsyn.keys.holder_keys import HolderCard, new_keys, replace_keys
-from fedsyn.keys.identities import load_identities, load_operator_key
+from fedsyn.keys.holder_keys import HolderCard, load_identities, load_operator_key, new_keys, replace_keys
 from fedsyn.keys.party_keys import load_party
 from fedsyn.keys.party_keys import rotate_party as renew_party
 from fedsyn.ledgers.limits import rho_of

@@ -194,7 +194,6 @@ STORE = r"need a mechanism with a store \(fhaim\), aggregation.protocol: fhe wit
         ({"mechanism": "sketch_aim", "aggregation": {"protocol": "fhe", "noise": "distributed"}}, STORE),
         ({"privacy": {"client_sizes": "private"}}, "privacy.client_sizes: public"),
         ({"federation": {"sampling_rate": 0.5}}, "federation.sampling_rate: 2 clients|everybody in every round"),
-        ({"aggregation": {**PACKED, "fhe": {"compute": "packed", "scheme": "ckks"}}}, "scheme is no longer an option"),
         ({"aggregation": {**PACKED, "corrupted": 0.0}}, "0 counts on nobody"),
     ],
 )

@@ -106,8 +106,8 @@ def test_a_machine_with_another_fedsyn_is_told_so(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("address", "ray://host:10001", "HOST:PORT of a Ray cluster, 'auto'"),
-        ("address", "host", "HOST:PORT of a Ray cluster, 'auto'"),
+        ("address", "ray://host:10001", "HOST:PORT, .*of a Ray cluster; or 'auto'"),
+        ("address", "host", "HOST:PORT, .*of a Ray cluster; or 'auto'"),
         ("cpus", 1.5, "a whole number of CPUs"),
         ("retries", -1, "greater than or equal to 0"),
     ],

@@ -103,7 +103,6 @@ def test_what_is_not_said_is_the_safe_way(tmp_path: Path) -> None:
         (changed(WHOLE, policy_configurations=["AB"]), "64 lower-case hex digits"),
         (changed(WHOLE, policy_operators=["x"]), "an operator's public key has 64"),
         (changed(WHOLE, policy_operators=[]), "policy.operators: must"),
-        (changed(WHOLE, policy_apps={}), "apps is no longer an option: leave it out"),
         (changed(WHOLE, policy_per_run={"epsilon": 9}), "policy.per_run is more than policy.lifetime"),
         (changed(WHOLE, policy_per_period={"epsilon": 9, "days": 1}), "policy.per_period is more than policy.lifetime"),
         (changed(WHOLE, policy_minimum_cohort=True), "minimum_cohort must be a number"),
@@ -114,7 +113,7 @@ def test_what_is_not_said_is_the_safe_way(tmp_path: Path) -> None:
         (changed(WHOLE, superlink="nowhere"), "superlink: expected HOST:PORT"),
         (changed(WHOLE, listen="http://x:80"), "listen: expected HOST:PORT"),
         (changed(WHOLE, name="../north"), "name:"),
-        (changed(WHOLE, format=2), "format 2 is of a later fedsyn"),
+        (changed(WHOLE, format=2), "format: must be 1"),
         (changed(WHOLE, partition=-1), "partition:"),
     ],
 )

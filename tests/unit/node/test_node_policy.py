@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from fedsyn.errors import ConfigError, NodeError, RunError, WaitsForHolder
-from fedsyn.keys.identities import load_operator_key, new_identity
+from fedsyn.keys.holder_keys import load_operator_key, new_identity
 from fedsyn.node.approvals import MOST_WAITING, STALE, Approvals
 from fedsyn.node.audit import MOST_LINES, Audit
 from fedsyn.output import plain

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsyn.aggregation.base import Limits
-from fedsyn.aggregation.shares import noise_of
+from fedsyn.aggregation.base import Limits, noise_of
 from fedsyn.config import InferenceNode, RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, ProtocolError

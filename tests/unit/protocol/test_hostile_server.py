@@ -156,7 +156,7 @@ def a_run_named_like_a_path(hospital: Hospital, task: Task) -> Task:
 
 def hospital_run(hospital: Hospital, name: str) -> dict[str, Any]:
     """Signed by hand: `signed_order` would not."""
-    from fedsyn.keys.identities import load_operator_key
+    from fedsyn.keys.holder_keys import load_operator_key
     from fedsyn.wire.orders import Subject
 
     key = load_operator_key(hospital.folder / "operator.key")

@@ -146,7 +146,6 @@ def test_a_bound_that_binds_nobody_changes_only_the_words() -> None:
     assert [r.to_dict() for r in finished(free).strategy.ledger.releases] == [
         r.to_dict() for r in finished(bound).strategy.ledger.releases
     ]
-    assert "max_participations" not in json.dumps(config("augflaim", 2, None, 1.0).to_dict())
 
 
 # Budget --------------------------------------------------------------------------------------------------------------

@@ -123,7 +123,7 @@ def test_the_last_sentence_says_what_it_cost_and_what_helps(
         if spent:
             ledger.reenter([Release("measure", 1, GAUSSIAN, 1.0, sigma=40.0, noise_by="server")])
         if error is not None:
-            (out / "ledger.json").write_text(json.dumps(ledger.report()), encoding="utf-8")
+            (out / "ledger.json").write_text(json.dumps({"format": 1, **ledger.report()}), encoding="utf-8")
         record_error(out, error or RunError("lost"))
         return RunState("finished", "failed")
 

@@ -13,11 +13,9 @@ import fedsyn
 from fedsyn.errors import ConfigError
 from fedsyn.front.archive import read_release
 from fedsyn.loading import parse_config
-from fedsyn.randomness import Randomness
-from fedsyn.runs.directory import load_model, reading_of
+from fedsyn.runs.directory import reading_of
 from fedsyn.runs.prepare import deployed, with_layout
 from fedsyn.runs.report import write_full_report
-from fedsyn.runs.synthesis import write_synthetic
 from fedsyn.table.data import encode_file
 from fedsyn.table.data.options import shown_layout, written_as
 from fedsyn.table.schema import Schema
@@ -82,12 +80,6 @@ def test_a_run_and_a_sample_write_what_was_read(
     # What reads the table later finds the same: evaluation, page, further rows.
     assert len(encode_file(made, SCHEMA, reading_of(made, SCHEMA))) == len(shown)
     write_full_report(out)
-    before = tmp_path / "before" / "synthetic.csv"  # as versions before this one wrote it
-    before.parent.mkdir()
-    (out / "config.yaml").rename(before.with_name("config.yaml"))
-    write_synthetic(before, SCHEMA, load_model(out / "model.npz"), 50, Randomness(0), keep=False)
-    assert len(encode_file(before, SCHEMA, reading_of(before, SCHEMA))) == 50
-    before.with_name("config.yaml").rename(out / "config.yaml")
     named = {"|": "'|'", ";": "';'", "\t": "tab"}[separator]
     assert f"with {named} between the cells" in (out / "README.md").read_text(encoding="utf-8").replace("\\|", "|")
     assert "decimal commas" in (out / "README.md").read_text(encoding="utf-8")

@@ -70,29 +70,17 @@ def test_a_failed_preparation_keeps_an_earlier_run(tmp_path: Path) -> None:
 
 
 def test_a_metric_that_is_not_finite_is_null_in_the_file_and_infinite_in_python(tmp_path: Path) -> None:
-    (tmp_path / "metrics.json").write_text(json.dumps({"nll": None, "seconds": 1.5}), encoding="utf-8")
+    (tmp_path / "metrics.json").write_text(json.dumps({"format": 1, "nll": None, "seconds": 1.5}), encoding="utf-8")
     assert load_metrics(tmp_path) == {"nll": float("inf"), "seconds": 1.5}
 
 
-@pytest.mark.slow
-def test_the_error_by_round_ends_at_the_run_s_own(tmp_path: Path) -> None:
-    mechanism = {"name": "augflaim", "rounds": 3}
-    traced = config(tmp_path, mechanism=mechanism, runtime={"error_by_round": True})
-    metrics = run(traced, tmp_path / "out", table=table())
-    errors = [line["workload_error"] for line in lines(tmp_path / "out" / "measured.jsonl")]
-    assert errors[0] is None  # round 0 only connects
-    assert errors[-1] == metrics["workload_error"]
-    run(config(tmp_path, mechanism=mechanism), tmp_path / "plain", table=table())
-    assert {line["workload_error"] for line in lines(tmp_path / "plain" / "measured.jsonl")} == {None}
-
-
 def test_the_public_file_of_rounds_holds_nothing_that_was_measured(tmp_path: Path) -> None:
-    """Bytes follow exact counts, times follow bytes, and the error is that of the real rows: not for publication."""
-    run(config(tmp_path, runtime={"error_by_round": True}), tmp_path / "out", table=table())
+    """Keeps apart bytes, which follow exact counts, and times, which follow bytes."""
+    run(config(tmp_path), tmp_path / "out", table=table())
     rounds, costs = (lines(tmp_path / "out" / name) for name in ("rounds.jsonl", "measured.jsonl"))
     assert [line["round"] for line in rounds] == [line["round"] for line in costs] == [0, 1]
     assert set(costs[1]) & set(rounds[1]) == {"format", "round"}
-    assert {"bytes_up", "bytes_down", "seconds", "workload_error"} <= set(costs[1])
+    assert {"bytes_up", "bytes_down", "seconds"} <= set(costs[1])
     public = {"round", "cohort", "dropped", "not_joined", "selected", "sigma", "epsilon", "notes"}
     assert set(rounds[1]) == {"format", *public}
 

@@ -194,7 +194,6 @@ def test_triples_are_sketched_where_eight_entries_show_something() -> None:
     ("options", "says"),
     [
         ({"one_way_share": 0.3, "sketch_share": 0.4}, "less than 0.7 together"),
-        ({"even": True, "ablation": {}}, "ablation"),
         ({"sketch": "gaussian"}, "groups"),
         ({"width": 3}, "width"),
         ({"widht": 8}, "width"),

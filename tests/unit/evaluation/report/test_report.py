@@ -34,7 +34,7 @@ from fedsyn.evaluation.report.tables import plus_minus
 from fedsyn.front.archive import read_release, save_release
 from fedsyn.front.cli import app
 from fedsyn.loading import load_config
-from fedsyn.runs.directory import LOOKS_FILE, OLD_NAMES, load_metrics, not_for_publication
+from fedsyn.runs.directory import LOOKS_FILE, load_metrics
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.report import load_evaluation, load_evaluations, write_run_page
@@ -208,7 +208,7 @@ def test_neither_page_nor_saved_model_say_where_the_run_was(copy: Path, tmp_path
     config = load_config(copy / "config.yaml").to_dict()
     files = ["/srv/Dr Meier/secret/a.csv", "~/Meier/secret/b.csv", "C:\\Dr Meier\\secret\\c.csv", "secret Meier/d.csv"]
     data = {**config["data"], "source": files[0], "holders": files, "schema": "../Dr Meier/secret/s.yaml"}
-    data["options"] = {"key_file": "/srv/meier/own.key", "separator": ";"}
+    data["options"] = {"key_file": "/srv/meier/own.key"}
     places = {"operator": "/keys of/Meier", "superlink": "Meier", "ray": {"address": "ray.meier.example:6379"}}
     mechanism = {**config["mechanism"], "name": "meine.klasse:Strategie"}
     changed = {**config, "data": data, "runtime": {**config["runtime"], **places}, "mechanism": mechanism}
@@ -232,7 +232,7 @@ def test_what_must_not_leave_with_the_page_is_listed(copy: Path) -> None:
     assert last == ("not for publication: comparison.json, metrics.json, metrics.csv, measured.jsonl (of real rows)")
 
 
-@pytest.mark.parametrize("looks", ["{}", '{"looks": [{"clique": ["age"]}], "shrunk": true}'])
+@pytest.mark.parametrize("looks", ['{"format": 1}', '{"format": 1, "looks": [{"clique": ["age"]}], "shrunk": true}'])
 def test_a_prediction_that_fails_again_takes_no_page_with_it(copy: Path, looks: str) -> None:
     (copy / PREDICTED_FILE).unlink()
     (copy / LOOKS_FILE).write_text(looks, encoding="utf-8")
@@ -240,23 +240,11 @@ def test_a_prediction_that_fails_again_takes_no_page_with_it(copy: Path, looks: 
     assert "The quality could not be predicted from looks.json (KeyError)." in page
 
 
-def test_what_an_older_version_called_quality_stays_private(copy: Path) -> None:
-    """There `quality.json` held scores beside the real rows: it predicts nothing, and is listed."""
-    old = copy / OLD_NAMES[PREDICTED_FILE]
-    (copy / PREDICTED_FILE).unlink()
-    old.write_text((copy / COMPARISON_FILE).read_text(encoding="utf-8"), encoding="utf-8")
-    assert load_evaluation(copy, PredictedQuality) is None and read_release(copy).predicted is None
-    assert old in not_for_publication(copy)
-    page = read(report_folder(copy, real=False)[0])
-    assert "How good it is, from what was released" not in page
-
-
-def test_files_of_before_are_read_under_their_old_names(copy: Path) -> None:
-    said = load_evaluation(copy, PredictedQuality)
-    (copy / PREDICTED_FILE).rename(copy / OLD_NAMES[PREDICTED_FILE])
-    assert said is not None and load_evaluation(copy, PredictedQuality) == said == read_release(copy).predicted
+def test_each_way_is_read_from_its_file(copy: Path) -> None:
+    predicted = load_evaluation(copy, PredictedQuality)
+    assert predicted is not None and predicted == read_release(copy).predicted
     asked = {"holders": 3, "confidence": 0.95, "figures": {}, "notes": []}
-    (copy / OLD_NAMES[FEDERATED_FILE]).write_text(json.dumps({"format": 1, **asked}), encoding="utf-8")
+    (copy / FEDERATED_FILE).write_text(json.dumps({"format": 1, **asked}), encoding="utf-8")
     found = load_evaluation(copy, FederatedQuality)
     assert found is not None and found.document() == {"rows": "training", **asked}
     assert [type(one) for one in load_evaluations(copy)] == [TableComparison, FederatedQuality, PredictedQuality]

@@ -23,7 +23,7 @@ import scipy.stats
 from fedsyn.aggregation.base import Limits
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.bfv import BfvComputation, residues
-from fedsyn.crypto.fhe.plan import parameters_of
+from fedsyn.crypto.fhe.products import parameters_of
 from fedsyn.crypto.fhe.seal import Encryptor, added
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.crypto.primitives import KEY, Identity, KeyPair, apply_masks, key_stream
@@ -31,7 +31,7 @@ from fedsyn.errors import FedsynError, ProtocolError
 from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.keys.certificates import signer
-from fedsyn.keys.identities import simulated_identities
+from fedsyn.keys.holder_keys import simulated_identities
 from fedsyn.keys.party_keys import load_party, new_party
 from fedsyn.ledgers.party_ledger import PartyLedger
 from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget
