@@ -44,7 +44,7 @@ LEVELS: Levels = (
     ("fedsyn.capabilities", "fedsyn.privacy", "fedsyn.yamlio"),
     ("fedsyn.randomness", "fedsyn.files", "fedsyn.health", "fedsyn.bounded", "fedsyn.notebook"),
     ("fedsyn.errors",),
-    ("fedsyn.output", "fedsyn.version", "fedsyn.domain", "fedsyn.plugins"),
+    ("fedsyn.output", "fedsyn.version", "fedsyn.domain", "fedsyn.lazy", "fedsyn.plugins"),
 )
 
 # The floors inside of `evaluation`: what real rows, holders and released values have in common is the ground, its own

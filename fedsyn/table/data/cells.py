@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedsyn.errors import DataError
+from fedsyn.lazy import pa, pd, pq
 from fedsyn.table.data.layout import TextLayout, layout_of, require_names
 from fedsyn.table.data.opening import is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
@@ -20,9 +21,6 @@ from fedsyn.table.data.readers import (
 )
 from fedsyn.table.schema.frames import frame_of_arrow
 from fedsyn.table.schema.values import parse_number
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Cells that are read of a file: 280,000 rows of 60 columns. What a schema says of a table shows in so many.
 MOST_CELLS = 1 << 24
@@ -128,9 +126,6 @@ def _left_out(unnamed: list[int], columns: int) -> str:
 
 
 def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(source_of(path, chosen)) as file:
         names, nested = _plain_names(path, file.schema_arrow)
         rows = -(-most // max(1, len(names)))
@@ -155,8 +150,6 @@ def _plain_names(path: Path, schema: Any) -> tuple[list[str], list[str]]:
     Raises:
         DataError: a column is there twice, or all hold lists, records or bytes.
     """
-    import pyarrow as pa
-
     kinds = (pa.types.is_nested, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
     plain: list[str] = []
     nested: list[str] = []

@@ -16,18 +16,16 @@ import tempfile
 import zipfile
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 from urllib.error import URLError
 from urllib.parse import urlparse
 from urllib.request import urlopen
 
 from fedsyn.errors import DataError
+from fedsyn.lazy import pd
 from fedsyn.table.data.readers import exact_floats
 from fedsyn.table.data.registry import Origin
 from fedsyn.version import installing
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def cache_dir() -> Path:
@@ -85,8 +83,6 @@ def _module(name: str, needed: str, extra: str) -> Any:
 
 
 def _fetch_url(origin: Origin, name: str) -> pd.DataFrame:
-    import pandas as pd
-
     assert origin.url is not None
     suffix = "".join(Path(urlparse(origin.url).path).suffixes[-2:]).lower()
     cached = cache_dir() / f"{name}{suffix}"

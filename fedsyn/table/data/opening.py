@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from fedsyn.errors import ConfigError, DataError
+from fedsyn.lazy import pa
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.sealed import SEALED, is_sealed, open_sealed, plain_name, read_key
 
@@ -184,8 +185,6 @@ def _zip(source: Path | BinaryIO) -> IO[bytes]:
 
 
 def _zst(source: Path | BinaryIO) -> BinaryIO:
-    import pyarrow as pa
-
     packed = pa.OSFile(str(source), "rb") if isinstance(source, Path) else pa.PythonFile(source, "r")
     raw: Any = pa.CompressedInputStream(packed, "zstd")
     return io.BufferedReader(raw)

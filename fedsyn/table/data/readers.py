@@ -15,9 +15,10 @@ import zlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.lazy import pa, pd
 from fedsyn.table.data.layout import TextLayout, layout_of
 from fedsyn.table.data.opening import SHEETS, SUFFIXES, TEXTS, is_parquet
 from fedsyn.table.data.options import FileOptions
@@ -25,9 +26,6 @@ from fedsyn.table.data.sealed import is_sealed, plain_name
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import MISSING_TEXT
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 # Names of tables, in a message.
@@ -58,8 +56,6 @@ ALL_ROWS = 1 << 48
 
 def read_guessed(path: Path) -> pd.DataFrame:
     """Reads a table as pandas guesses its types. Raises DataError as `read_table`."""
-    import pandas as pd
-
     with readable(path):
         if is_parquet(path):
             return pd.read_parquet(path)
@@ -117,9 +113,6 @@ def options_for(path: Path, options: Options) -> FileOptions:
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
     """Turns what pandas and pyarrow raise about a file into a DataError without the file's content."""
-    import pandas as pd
-    import pyarrow as pa
-
     try:
         yield
     except pd.errors.EmptyDataError:
@@ -191,8 +184,6 @@ def exact_floats() -> dict[str, Any]:
 
     pandas 3 always does, and warns about the option that older ones need.
     """
-    import pandas as pd
-
     return {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
 
 
@@ -202,8 +193,6 @@ def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Gen
     Raises:
         ParserError: a row has more cells than the header, so that its values may belong to other columns.
     """
-    import pandas as pd
-
     options = {"sep": layout.separator, "keep_default_na": False, "low_memory": False, **options}
     # In a table of one column a blank line is a missing value.
     options |= {"index_col": False, "chunksize": rows, "skip_blank_lines": len(layout.header) > 1}
@@ -228,7 +217,5 @@ def csv_blocks(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> Gen
 
 def first_rows(layout: TextLayout, rows: int, options: Mapping[str, Any]) -> pd.DataFrame:
     """The first rows of a text file; raises what `csv_blocks` raises."""
-    import pandas as pd
-
     with closing(csv_blocks(layout, rows, options)) as blocks:
         return next(blocks, pd.DataFrame(columns=layout.header))

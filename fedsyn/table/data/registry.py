@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, nearest
+from fedsyn.lazy import pd
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.values import MISSING_TEXT, written
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FOLDER = Path(__file__).resolve().parent / "registry"
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
+from fedsyn.lazy import pd
 from fedsyn.table.data.cells import Cells, read_cells
 from fedsyn.table.data.layout import header_options
 from fedsyn.table.data.opening import SUFFIXES
@@ -32,8 +33,6 @@ from fedsyn.table.schema import Schema
 from fedsyn.table.schema.frames import as_frame
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedsyn.table.schema.frames import AnyFrame
 
 # Names under which scikit-learn's tables are registered, where its own name is taken by another table.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import CellError, DataError, FedsynError
+from fedsyn.lazy import pa, pd, pq
 from fedsyn.table.data.layout import layout_of
 from fedsyn.table.data.opening import is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
@@ -33,11 +33,6 @@ from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.encoding import Block, Encoder, OwnRows
 from fedsyn.table.schema.frames import series_of
 from fedsyn.table.schema.model import Schema
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 # Rows of a block: a few megabytes of a table of fifteen columns. Changes no result.
 ROWS = 1 << 17
@@ -83,8 +78,6 @@ def read_table(path: str | Path, schema: Schema, options: Options = None) -> pd.
         DataError: no such file, an unknown format, a damaged or empty file, no rows, or columns of the schema
             are missing. The message never quotes a cell.
     """
-    import pandas as pd
-
     path = require_table(path)
     frames = list(_frames(path, schema, options_for(path, options), ALL_ROWS))
     if not sum(map(len, frames)):
@@ -137,16 +130,12 @@ def row_count(path: Path, options: Options = None) -> int | None:
     """
     if not is_parquet(path):
         return None
-    import pyarrow.parquet as pq
-
     with readable(path):
         return int(pq.read_metadata(source_of(path, options_for(path, options))).num_rows)
 
 
 def _next_block(path: Path, frames: Iterator[pd.DataFrame], encoder: Encoder) -> Block | None:
     """The next block, encoded; what a library says of a cell that it cannot convert may quote it, and is left out."""
-    import pyarrow as pa
-
     try:
         frame = next(frames, None)
         return None if frame is None else encoder.block(frame)
@@ -173,10 +162,6 @@ def _text_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) ->
 
 def _parquet_blocks(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iterator[pd.DataFrame]:
     """The rows of a Parquet file; text, which often repeats, as pandas' categories."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with readable(path):
         fields, source = pq.read_schema(source_of(path, options)), source_of(path, options)
         schema.require_columns(fields.names, where=str(path))
@@ -199,8 +184,6 @@ def _parquet_blocks(path: Path, schema: Schema, options: FileOptions, rows: int)
 
 def _batches(path: Path, file: pq.ParquetFile, group: int, columns: list[str], rows: int) -> Iterator[pa.RecordBatch]:
     """One row group, batch by batch; whatever is wrong with it is said of it."""
-    import pyarrow as pa
-
     try:
         yield from file.iter_batches(rows, row_groups=[group], columns=columns)
     except (pa.ArrowException, OSError, EOFError, ValueError):

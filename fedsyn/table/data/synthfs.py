@@ -5,15 +5,11 @@ Source: Maddock et al. 2024 (FLAIM), appendix B.1.1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from fedsyn.lazy import pd
 from fedsyn.table.schema import NumericColumn, Schema
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Values beyond this many standard deviations from the outermost means are clipped into the outermost bins.
 # The bounds are constants of the generator, so they are public.
@@ -66,8 +62,6 @@ def synthfs(options: SynthFSOptions) -> tuple[pd.DataFrame, np.ndarray]:
         each
         row: the native partition.
     """
-    import pandas as pd
-
     rng = np.random.default_rng(options.seed)
     ranks = np.arange(1, options.n_zipf + 1)
     mass = ranks ** -float(options.beta)

@@ -14,20 +14,17 @@ import io
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.lazy import pa, pc, pd, pq
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import reads_numbers
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.values import written
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 Format = Literal["csv", "parquet"]
 
@@ -112,9 +109,6 @@ def _lines(frame: pd.DataFrame, separator: str, commas: Collection[str]) -> pa.B
 
     `commas`: columns with decimal commas.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     nothing, comma, end = (pa.scalar(mark, pa.large_string()) for mark in ("", separator, "\n"))
     alone = len(frame.columns) == 1
     cells = [_texts(frame[name], separator, "," if name in commas else ".", alone) for name in frame]
@@ -126,9 +120,6 @@ def _lines(frame: pd.DataFrame, separator: str, commas: Collection[str]) -> pa.B
 
 def _texts(series: pd.Series, separator: str, mark: str, alone: bool) -> pa.Array:
     """Arrow text of the cells of a column; `alone`: the table has no other, and a row that is empty needs quotes."""
-    import pandas as pd
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     def cell(value: Any) -> str:
         return _line([value], separator)[:-1] if alone else _line([value, 0], separator)[:-3]
@@ -155,8 +146,6 @@ class ArrowRows:
     """
 
     def __init__(self, schema: Schema) -> None:
-        import pyarrow as pa
-
         self.schema = schema
         row = self._plain(schema.decode(np.zeros((1, len(schema.columns)), schema.dtype), np.random.default_rng(0)))
         self.fields = pa.schema([pa.field(name, self._type(name, row[name])) for name in schema.order])
@@ -166,8 +155,6 @@ class ArrowRows:
             self.fields = self.fields.with_metadata({b"pandas": self.pandas})
 
     def _type(self, name: str, values: pd.Series) -> pa.DataType:
-        import pyarrow as pa
-
         column = self.schema.every_column[name]
         if (column.stored or "").startswith("decimal"):
             return pa.decimal128(38, getattr(column, "decimals", 0))
@@ -186,8 +173,6 @@ class ArrowRows:
 
     def batch(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
         """Return the rows of (n, d) codes; arguments as `Schema.decode`."""
-        import pyarrow as pa
-
         frame = self._plain(self.schema.decode(codes, rng, start))
         return pa.RecordBatch.from_pandas(frame, schema=self.fields, preserve_index=False)
 
@@ -196,8 +181,6 @@ class ParquetTable(TableWriter):
     """A Parquet file; every block becomes a row group."""
 
     def __init__(self, path: Path, schema: Schema) -> None:
-        import pyarrow.parquet as pq
-
         super().__init__(schema)
         rows = ArrowRows(schema)
         self._rows = rows

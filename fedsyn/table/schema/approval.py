@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedsyn.errors import DataError, SchemaError, nearest
+from fedsyn.lazy import pd
 from fedsyn.output import counted
 from fedsyn.table.schema.base import ASIDE, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
@@ -17,9 +18,6 @@ from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import written
 from fedsyn.table.schema.vocabulary import FEW_ROWS, FOR_ONE_ROW
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: What stands above a draft.
 DRAFT_NOTE = """\

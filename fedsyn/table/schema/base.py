@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
+from fedsyn.lazy import pd
 from fedsyn.table.schema.values import text_dtype
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedsyn.table.schema.profile import Profile
 
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
@@ -114,8 +113,6 @@ class IdentifierColumn(AsideColumn):
 
     def fresh(self, start: int, rows: int, rng: np.random.Generator) -> pd.Series:
         """(rows,) new values, for the rows from number `start` on; draws from `rng` for UUIDs only."""
-        import pandas as pd
-
         if self.make == "uuid":
             drawn = rng.bytes(16 * rows)
             values = [str(uuid.UUID(bytes=drawn[16 * i : 16 * i + 16], version=4)) for i in range(rows)]

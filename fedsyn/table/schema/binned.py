@@ -15,19 +15,16 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
+from fedsyn.lazy import pd
 from fedsyn.table.schema.base import ColumnBase
 from fedsyn.table.schema.inside import Codes, Inside, Odds
 from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 Floats = npt.NDArray[np.float64]
 
@@ -397,8 +394,6 @@ class BinnedColumn(ColumnBase):
 
     def cells(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
         """(n,) numbers as they are written to a CSV file, None where missing."""
-        import pandas as pd
-
         index, distinct = pd.factorize(numbers)
         table = pd.Series([*self.texts(distinct), None], dtype=text_dtype())
         return table.take(np.where(absent, len(distinct), index)).reset_index(drop=True)
@@ -474,8 +469,6 @@ def restored_numbers(
     numbers: np.ndarray, absent: np.ndarray, whole: bool, missing: bool, stored: str | None
 ) -> pd.Series:
     """Plain numbers as a Series: int64, Int64 where the column may be missing, float64; or in the dtype as it came."""
-    import pandas as pd
-
     if not whole:
         values = numbers.astype(np.float64)
         values[absent] = np.nan

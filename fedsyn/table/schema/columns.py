@@ -29,6 +29,7 @@ import numpy as np
 from pydantic import Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
+from fedsyn.lazy import pc, pd
 from fedsyn.table.schema.base import ASIDE, REMARKS, ColumnBase, Reading, Value
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
 from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
@@ -47,8 +48,6 @@ from fedsyn.table.schema.values import (
 from fedsyn.table.schema.vocabulary import known_words, reading_in_order, vocabulary, words_of
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedsyn.table.schema.profile import Profile
 
 
@@ -197,8 +196,6 @@ class CategoricalColumn(ColumnBase):
 
     def cells(self, codes: np.ndarray) -> pd.Series:
         """The values of (n,) codes, in the dtype of the categories (nullable where there is a missing category)."""
-        import pandas as pd
-
         table: list[Any] = [*self.values, None] if self.missing else list(self.values)
         dtype = "float64"
         if self.mixed:
@@ -214,8 +211,6 @@ class CategoricalColumn(ColumnBase):
 
     def decode(self, codes: np.ndarray) -> pd.Series:
         """The values of (n,) codes in the dtype as it came, or that of `cells`."""
-        import pandas as pd
-
         if self.stored == "category":
             return self.cells(codes).astype(pd.CategoricalDtype(list(self.values), ordered=self.ordered))
         return as_stored(self.cells(codes), self.stored)
@@ -289,8 +284,6 @@ class CodeColumn(CategoricalColumn):
 
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:
-        import pyarrow.compute as pc
-
         if not profile.all_match(r"^\d{1,18}$"):
             return None
         if profile.any_matches(r"^0\d"):

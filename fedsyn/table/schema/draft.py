@@ -10,12 +10,13 @@ import datetime as dt
 import decimal
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest
+from fedsyn.lazy import pa, pd
 from fedsyn.output import counted
 from fedsyn.table.schema.base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
@@ -45,9 +46,6 @@ from fedsyn.table.schema.vocabulary import (
     vocabulary,
 )
 from fedsyn.table.schema.written import Written, outward, outward_days, places_of, span_of, written_numbers
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # A column lists at most so many values; of a longer list, those that enough rows hold.
 MOST_CATEGORIES = 500
@@ -279,8 +277,6 @@ def quantity(profile: Profile, numbers: Written, asked: GuessOptions, keys: Mapp
 
 def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
     """A guess from a dtype, or from the types of Python's objects; None for what has to be looked at like text."""
-    import pandas as pd
-
     dtype, present = series.dtype, series.dropna()
     objects = dtype.kind == "O" or (isinstance(dtype, pd.ArrowDtype) and dtype.type in (dt.date, dt.time))
     types = {type(value) for value in present.iloc[:1000].tolist()} if objects else set()
@@ -321,8 +317,6 @@ def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
 
 def _counted(series: pd.Series) -> Profile:
     """A profile without texts: of values that no pattern has to be tried on."""
-    import pyarrow as pa
-
     counts = series.value_counts(dropna=True).to_numpy()
     texts = pa.nulls(len(counts), pa.string())
     return Profile(str(series.name), len(series), int(series.isna().sum()), texts, counts)
@@ -349,8 +343,6 @@ def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> G
 
 
 def _numbers(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Guess:
-    import pandas as pd
-
     numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
     present = numbers[np.isfinite(numbers)]
     integers = pd.api.types.is_integer_dtype(series.dtype)
@@ -463,8 +455,6 @@ def draft_columns(
 
 def _in_thousands(guesses: Mapping[str, Guess], frame: pd.DataFrame, asked: GuessOptions) -> dict[str, Guess]:
     """Guesses for text of three decimals each, such as 7.192, where all other decimals of a table have commas."""
-    import pandas as pd
-
     decimals = {n: g.column for n, g in guesses.items() if isinstance(g.column, DecimalColumn)}
     if {column.mark for column in decimals.values() if column.places != 3} != {","}:
         return {}
@@ -486,8 +476,6 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
 
 
 def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
-    import pandas as pd
-
     stored = str(series.dtype) if asked.stored else None
     found = typed_guess(series, asked) or text_guess(Profile.of(series), asked, stored)
     modelled = not isinstance(found.column, AsideColumn)

@@ -26,17 +26,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 from math import floor, log10, pi, sqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsyn.errors import DataError
+from fedsyn.lazy import pd
 from fedsyn.table.schema.base import AsideColumn, ColumnBase
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, Floats
 from fedsyn.table.schema.encoding import Encoder
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Most bins, those of a column that says nothing; and smaller numbers to compare, a root of 2 apart.
 FINEST, _FEWER = 32, (4, 6, 8, 11, 16, 23)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn, Column
 from fedsyn.table.schema.values import dates_in_numbers, is_missing, text_in_column
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Codes of text that are remembered for a column.
 _REMEMBERED = 1 << 16
@@ -241,16 +239,12 @@ def _plain_numbers(series: pd.Series) -> npt.NDArray[np.float64] | None:
 
 
 def _holds_dates(series: pd.Series) -> bool:
-    import pandas as pd
-
     dtype = series.cat.categories.dtype if isinstance(series.dtype, pd.CategoricalDtype) else series.dtype
     return pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype)
 
 
 def _factorised(series: pd.Series) -> tuple[list[Any], npt.NDArray[np.integer]]:
     """(different values, (m,) index of each row's value or -1 for missing)."""
-    import pandas as pd
-
     if isinstance(series.dtype, pd.CategoricalDtype):
         return series.cat.categories.tolist(), series.cat.codes.to_numpy()
     inverse, uniques = pd.factorize(series, use_na_sentinel=True)

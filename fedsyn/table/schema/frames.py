@@ -11,11 +11,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from fedsyn.errors import DataError
+from fedsyn.lazy import pa, pd
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
     #: A table of pandas, Polars, Arrow or DuckDB.
     AnyFrame: TypeAlias = pd.DataFrame | "ArrowStream"
 
@@ -31,8 +29,6 @@ class ArrowStream(Protocol):
 
 def is_table(given: Any) -> bool:
     """Whether `as_frame` can try to read it."""
-    import pandas as pd
-
     return isinstance(given, pd.DataFrame) or (not isinstance(given, type) and hasattr(given, "__arrow_c_stream__"))
 
 
@@ -42,9 +38,6 @@ def as_frame(given: AnyFrame) -> pd.DataFrame:
     Raises:
         DataError: not a table.
     """
-    import pandas as pd
-    import pyarrow as pa
-
     if isinstance(given, pd.DataFrame):
         return given
     expected = "expected a DataFrame (pandas, Polars, Arrow, a DuckDB relation)"
@@ -62,8 +55,6 @@ def kind_of(given: Any) -> Kind:
     if isinstance(given, list | tuple):
         kinds = {kind_of(one) for one in given}
         return kinds.pop() if len(kinds) == 1 else "pandas"
-    import pandas as pd
-
     if type(given).__module__.partition(".")[0] == "polars":
         return "polars"
     return "pandas" if isinstance(given, pd.DataFrame) or not is_table(given) else "arrow"
@@ -96,13 +87,9 @@ def series_of(column: pa.Array | pa.ChunkedArray) -> pd.Series:
 
 def is_whole(kind: pa.DataType) -> bool:
     """Whether values are whole numbers or booleans, which pandas makes floats or objects of where some are missing."""
-    import pyarrow as pa
-
     return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind))
 
 
 def _nullable(kind: pa.DataType) -> Any:
-    import pandas as pd
-
     names = {"bool": "boolean"}
     return pd.api.types.pandas_dtype(names.get(str(kind), str(kind).replace("uint", "UInt").replace("int", "Int")))

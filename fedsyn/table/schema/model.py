@@ -17,6 +17,7 @@ from fedsyn import yamlio
 from fedsyn.bounded import read_bytes
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest, plainly
+from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
 from fedsyn.output import plain
 from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_columns, findings, not_approved
@@ -33,8 +34,6 @@ from fedsyn.table.schema.shown import described, view_of
 from fedsyn.table.schema.values import MISSING_TEXT, written
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedsyn.table.schema.frames import AnyFrame
 
 
@@ -519,8 +518,6 @@ class Schema(BaseModel, Shown):
         return self._table(codes, rng, start, dtypes=False)
 
     def _table(self, codes: np.ndarray, rng: np.random.Generator, start: int, *, dtypes: bool) -> pd.DataFrame:
-        import pandas as pd
-
         rows, table = self.compiled.drawn(codes, rng, self._odds), {}
         for name in self.order:
             column: Any = self.every_column[name]

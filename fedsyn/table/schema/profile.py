@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.lazy import pa, pc, pd
 from fedsyn.table.schema.values import MISSING_TEXT, written
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
 
 # Different texts that are tried against a pattern before all of them are.
 _TRIED = 200
@@ -61,8 +58,6 @@ class Profile:
 
     def all_match(self, pattern: str) -> bool:
         """Whether every text matches a regular expression (of RE2), tried on some first."""
-        import pyarrow.compute as pc
-
         for texts in (self.tried, self.texts):
             if not len(texts) or not pc.all(pc.match_substring_regex(texts, pattern)).as_py():
                 return False
@@ -70,33 +65,22 @@ class Profile:
 
     def without(self, words: Collection[str]) -> Profile:
         """The same column with some texts standing for a missing value."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         kept = ~pc.is_in(self.texts, pa.array(sorted(words), self.texts.type)).to_numpy(zero_copy_only=False)
         missing = self.missing + int(self.counts[~kept].sum())
         return replace(self, missing=missing, texts=self.texts.filter(pa.array(kept)), counts=self.counts[kept])
 
     def replaced(self, pattern: str, by: str) -> Profile:
         """The same column with what its texts have of a pattern (of RE2) replaced; equal texts count together."""
-        import pandas as pd
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         texts = pc.replace_substring_regex(self.texts, pattern, by).to_pylist()
         rows = pd.Series(self.counts).groupby(texts).sum().sort_index().sort_values(ascending=False, kind="stable")
         return replace(self, texts=pa.array(rows.index.tolist(), self.texts.type), counts=rows.to_numpy())
 
     def any_matches(self, pattern: str) -> bool:
         """Whether any text matches a regular expression."""
-        import pyarrow.compute as pc
-
         return bool(len(self.texts)) and bool(pc.any(pc.match_substring_regex(self.texts, pattern)).as_py())
 
     def share_matching(self, pattern: str) -> float:
         """Share of some of the texts that match a regular expression."""
-        import pyarrow.compute as pc
-
         if not len(self.tried):
             return 0.0
         return float(pc.sum(pc.match_substring_regex(self.tried, pattern)).as_py() or 0) / len(self.tried)
@@ -104,9 +88,6 @@ class Profile:
     @classmethod
     def of(cls, series: pd.Series, missing_text: frozenset[str] = MISSING_TEXT) -> Profile:
         """Profiles a column of text, or of anything else as text."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         cells = pa.chunked_array([_as_text(series)]) if len(series) else pa.chunked_array([pa.array([], pa.string())])
         cells = pc.utf8_trim_whitespace(cells)
         found = pc.value_counts(cells.combine_chunks() if hasattr(cells, "combine_chunks") else cells)
@@ -125,9 +106,6 @@ class Profile:
 
 def _as_text(series: pd.Series) -> Any:
     """Arrow strings of a column, null where it has no value."""
-    import pandas as pd
-    import pyarrow as pa
-
     if isinstance(series.dtype, pd.CategoricalDtype):
         table = pa.array([written(value) for value in series.cat.categories.tolist()], pa.large_string())
         codes = series.cat.codes.to_numpy()

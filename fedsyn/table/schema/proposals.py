@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import DataError, SchemaError
+from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.conditions import DrawnRows
@@ -27,9 +28,6 @@ from fedsyn.table.schema.model import Schema
 from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, SumRule
 from fedsyn.table.schema.temporal import DateColumn
 from fedsyn.table.schema.vocabulary import FEW_ROWS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 Found = Iterator[tuple[AnyRule, list[str]]]

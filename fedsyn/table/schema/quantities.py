@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, StrictInt, model_validator
 
+from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, as_stored, numbers_of, restored_numbers
 from fedsyn.table.schema.values import parse_number
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _MOST_PLACES = 12
 
@@ -119,8 +117,6 @@ class WrittenNumber(BinnedColumn):
 
         if self.stored is not None and self.stored.startswith("decimal"):
             import decimal
-
-            import pandas as pd
 
             exact = [decimal.Decimal(int(number)).scaleb(-self.decimals) for number in numbers.tolist()]
             return pd.Series(exact, dtype=object).mask(absent, None)

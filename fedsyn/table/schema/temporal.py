@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
+from fedsyn.lazy import pd
 from fedsyn.table.schema.base import Reading
 from fedsyn.table.schema.binned import MOMENTS, SPANS, BinnedColumn, as_stored
 from fedsyn.table.schema.values import is_missing
 from fedsyn.table.schema.written import dates, datetimes, spans, times
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedsyn.table.schema.profile import Profile
 
 Step = Literal["day", "hour", "minute", "second", "millisecond", "microsecond"]
@@ -105,8 +104,6 @@ class TemporalColumn(BinnedColumn):
         self, values: Sequence[Any], missing_text: frozenset[str], written: str | None
     ) -> tuple[np.ndarray, np.ndarray]:
         """(m,) timedelta64[us] since the kind's zero, NaT where missing or not of this kind; (m,) which are not."""
-        import pandas as pd
-
         absent = np.array([is_missing(value, missing_text) for value in values], dtype=bool)
         given = pd.Series(
             [None if missing else value for value, missing in zip(values, absent, strict=True)], dtype=object
@@ -170,8 +167,6 @@ class CalendarColumn(TemporalColumn):
         return float(first * day // self.microseconds), float(last * day // self.microseconds)
 
     def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
-        import pandas as pd
-
         # With mixed offsets pandas wants UTC; a moment without a zone is one of the column's zone.
         parsed = [_moment(value) for value in given.tolist()]
         if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
@@ -235,8 +230,6 @@ class DatetimeColumn(CalendarColumn):
         return self.zone
 
     def _values(self, moments: np.ndarray) -> pd.Series:
-        import pandas as pd
-
         series = pd.Series(np.datetime64(0, "us") + moments)
         return series if self.zone is None else series.dt.tz_localize("UTC").dt.tz_convert(self.zone)
 
@@ -255,8 +248,6 @@ class DateColumn(CalendarColumn):
         return dates(profile)
 
     def _values(self, moments: np.ndarray) -> pd.Series:
-        import pandas as pd
-
         days = pd.Series(np.datetime64(0, "us") + moments)
         return days.dt.date if self.stored is not None and self.stored.startswith("date32") else days
 
@@ -288,8 +279,6 @@ class TimeColumn(TemporalColumn):
         return np.array([_time_of_day(value, written) for value in given.tolist()], dtype="timedelta64[us]")
 
     def _values(self, moments: np.ndarray) -> pd.Series:
-        import pandas as pd
-
         whole = (np.datetime64(0, "us") + moments).astype("datetime64[us]").tolist()
         return pd.Series([moment.time() for moment in whole], dtype=object)
 
@@ -314,16 +303,12 @@ class DurationColumn(TemporalColumn):
         return spans(profile)
 
     def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
-        import pandas as pd
-
         if any(isinstance(value, int | float) for value in given.tolist() if value is not None):
             raise ValueError("a plain number is not a span of time")
         moments: np.ndarray = pd.to_timedelta(given, errors="coerce").to_numpy().astype("timedelta64[us]")
         return moments
 
     def _values(self, moments: np.ndarray) -> pd.Series:
-        import pandas as pd
-
         return pd.Series(moments)
 
     def _text(self, value: Any) -> str:
@@ -337,8 +322,6 @@ def _since_epoch(moments: np.ndarray) -> np.ndarray:
 
 def _moment(value: Any) -> Any:
     """A Timestamp of what is a date or a datetime already; None for a missing value; text and others as they are."""
-    import pandas as pd
-
     if value is None:
         return None
     return pd.Timestamp(value) if isinstance(value, dt.date | np.datetime64) else value

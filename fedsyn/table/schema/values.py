@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fedsyn.errors import CellError
+from fedsyn.lazy import pd
 
 # Text that stands for a missing value, unless it is one of the column's own categories.
 MISSING_TEXT = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "<NA>", "#N/A"})
@@ -65,8 +66,6 @@ def is_missing(value: Any, missing_text: frozenset[str] = frozenset()) -> bool:
 
 def text_dtype() -> str:
     """pandas' dtype of text."""
-    import pandas as pd
-
     return "str" if int(pd.__version__.split(".")[0]) >= 3 else "object"
 
 

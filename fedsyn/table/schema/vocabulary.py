@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn import yamlio
+from fedsyn.lazy import pc
 from fedsyn.table.schema.base import Reading
 from fedsyn.table.schema.profile import Profile
 
@@ -134,8 +135,6 @@ def personal_by_values(profile: Profile) -> str | None:
 
 def is_free_text(profile: Profile) -> bool:
     """Whether a column holds sentences: long, and mostly different from each other."""
-    import pyarrow.compute as pc
-
     if profile.values <= _FEW or profile.unlike < 0.2:
         return False
     words = pc.mean(pc.add(pc.count_substring(profile.tried, " "), 1)).as_py()
@@ -154,8 +153,6 @@ def numbers_the_rows(profile: Profile) -> str | None:
     n independent numbers of R would have n (n - 1) / 2 R equal pairs or more on average; where that is ten, none at all
     has a chance below e^-10, so they are not independent: some of a register's numbers.
     """
-    import pyarrow.compute as pc
-
     if profile.present < ENOUGH or profile.values != profile.present or not profile.all_match(r"^\d{1,15}$"):
         return None
     ends = pc.min_max(profile.texts.cast("int64"))

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from fedsyn.lazy import pa, pc, pd
 from fedsyn.table.schema.base import Reading
 from fedsyn.table.schema.profile import Profile
 
@@ -109,8 +110,6 @@ def times(profile: Profile) -> Reading | None:
 
 def spans(profile: Profile) -> Reading | None:
     """Return how a column writes spans of time; None if it does not."""
-    import pandas as pd
-
     clock = profile.all_match(_LONG_CLOCK)
     if not clock and not profile.all_match(_DAYS):
         return None
@@ -120,8 +119,6 @@ def spans(profile: Profile) -> Reading | None:
 
 def span_of(found: Any, keys: dict[str, Any]) -> Reading:
     """Return bounds of a column that enclose these spans (a Series of timedeltas, none missing)."""
-    import pandas as pd
-
     lower, upper = outward_seconds(found.min().total_seconds(), found.max().total_seconds())
     bounds = {"lower": str(pd.Timedelta(seconds=lower)), "upper": str(pd.Timedelta(seconds=upper))}
     return Reading({**bounds, **keys}, "spans of time")
@@ -129,8 +126,6 @@ def span_of(found: Any, keys: dict[str, Any]) -> Reading:
 
 def _ends(profile: Profile, written: str) -> tuple[dt.datetime, dt.datetime] | None:
     """The first and the last moment; None if a text is not written so."""
-    import pandas as pd
-
     texts = pd.Series(profile.texts.to_pylist(), dtype=object)
     if "%b" in written:
         written = _spelled(profile, written)
@@ -254,9 +249,6 @@ def _styles(sample: list[str], decimal: str | None) -> list[tuple[str, str]]:
 
 def _measured(profile: Profile, found: Written) -> Written | None:
     """Places and range."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     texts = profile.texts
     for key in ("prefix", "suffix"):
         if found.keys.get(key):

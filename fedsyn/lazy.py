@@ -1,0 +1,29 @@
+"""pandas and pyarrow, imported when one of their names is first used.
+
+A node, a SuperNode and `fedsyn --help` start without them (tests/unit/test_startup.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+else:
+    from importlib import import_module
+
+    class _Lazy:
+        """A module that is imported when somebody asks for a name of it."""
+
+        def __init__(self, name):
+            self._name = name
+
+        def __getattr__(self, name):
+            return getattr(import_module(self._name), name)
+
+    pd, pa, pc, pq = map(_Lazy, ("pandas", "pyarrow", "pyarrow.compute", "pyarrow.parquet"))
+
+__all__ = ["pa", "pc", "pd", "pq"]
