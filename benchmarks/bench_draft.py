@@ -42,7 +42,7 @@ def _moments(first: str, steps: np.ndarray, unit: str) -> pd.DatetimeIndex:
 
 
 def draft(path: str) -> None:
-    from fedsyn.table.data.cells import read_cells
+    from fedsyn.table.data.sources import read_cells
     from fedsyn.table.schema.draft import draft_columns
 
     start = time.process_time()

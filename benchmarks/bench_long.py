@@ -44,7 +44,7 @@ from fedsyn.runs.synthesis import write_synthetic
 from fedsyn.table.counting.marginals import count, count_blocks
 from fedsyn.table.counting.workload import random_kway
 from fedsyn.table.data import encoded_blocks
-from fedsyn.table.data.spool import RowSpool
+from fedsyn.table.data.encoded import RowSpool
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 ROW_GROUP = 1_000_000

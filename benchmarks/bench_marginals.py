@@ -24,7 +24,7 @@ from fedsyn.errors import DataError
 from fedsyn.table.counting.marginals import count, count_one_way, count_sparse_many
 from fedsyn.table.counting.workload import downward_closure, random_kway
 from fedsyn.table.data import load_dataset, write_encoded
-from fedsyn.table.data.row_files import RowFiles
+from fedsyn.table.data.encoded import RowFiles
 
 ROWS = 50_000
 ADULT_32 = (32, 9, 32, 16, 16, 7, 15, 6, 5, 2, 32, 32, 32, 42, 2)

@@ -16,8 +16,7 @@ import numpy as np
 from fedsyn.domain import Domain
 from fedsyn.inference import calibrate
 from fedsyn.inference.calibrate import Calibrator, inner_first
-from fedsyn.inference.junction_tree import build_tree
-from fedsyn.inference.triangulation import axes_of
+from fedsyn.inference.junction_tree import axes_of, build_tree
 
 # Sizes of the columns, columns of a clique.
 _CASES = (((2,) * 24, 14), ((2, 3, 4) * 6, 9), ((4,) * 12, 8), ((7,) * 8, 6), ((16,) * 6, 4), ((32,) * 6, 3))

@@ -22,10 +22,9 @@ from experiments.sketch_aim_ablation.variant import CountSketch, Signs
 from fedsyn.domain import Domain
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
-from fedsyn.selection.groups import grouping_of
+from fedsyn.selection.coarse import grouping_of
 from fedsyn.selection.sketches import Sketcher
-from fedsyn.table.counting.candidates import Candidates
-from fedsyn.table.counting.workload import random_kway
+from fedsyn.table.counting.workload import Candidates, random_kway
 from fedsyn.table.data import load_dataset
 from fedsyn.wire.sparse import encode_sparse
 

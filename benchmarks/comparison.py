@@ -32,7 +32,7 @@ from fedsyn.evaluation.inputs import EvaluationInput  # noqa: E402
 from fedsyn.evaluation.real.metrics import evaluate  # noqa: E402
 from fedsyn.flower.grid import InProcessGrid  # noqa: E402
 from fedsyn.registry import contract_class, mechanisms  # noqa: E402
-from fedsyn.table.counting.candidates import build_workload  # noqa: E402
+from fedsyn.table.counting.workload import build_workload  # noqa: E402
 
 #: The real tables of the judging side with 500 training rows or more, one of each family.
 TABLES = ("adult", "magic", "shoppers", "compas", "diabetes", "abalone", "insurance", "randhie")

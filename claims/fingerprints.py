@@ -122,7 +122,7 @@ def ran(mechanism: str, **nodes: Any) -> Iterator[tuple[dict[str, Any], Path]]:
 
 def quality(mechanism: str, **nodes: Any) -> str:
     """What a run measured and left, in a line."""
-    from fedsyn.table.data.stream import encode_file
+    from fedsyn.table.data.readers import encode_file
     from fedsyn.table.schema import Schema
 
     with ran(mechanism, **nodes) as (metrics, out):

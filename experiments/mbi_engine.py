@@ -20,13 +20,13 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference import Measurement
 from fedsyn.inference.estimation import completed, start_potentials
+from fedsyn.inference.junction_tree import axes_of, maximal
 from fedsyn.inference.measurements import Merged, least_variance_total, merge
 from fedsyn.inference.model import FitInfo, Model, from_rank_order, to_rank_order
-from fedsyn.inference.triangulation import axes_of, maximal
 from fedsyn.plugins.strategies.aim import Aim as NativeAim
 from fedsyn.plugins.strategies.distributed_aim import DistributedAim as NativeDistributedAim
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.table.counting.groups import sums_of_groups
+from fedsyn.table.counting.sums import sums_of_groups
 
 
 @contextmanager

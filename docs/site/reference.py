@@ -305,7 +305,7 @@ def schema() -> str:
     """Every key of a schema."""
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema import rules as constraints
-    from fedsyn.table.schema.base import ASIDE, ColumnBase
+    from fedsyn.table.schema.column_base import ASIDE, ColumnBase
     from fedsyn.table.schema.columns import KINDS
 
     own = ("aside", "derived", "table", "open", "columns", "constraints")
@@ -351,8 +351,8 @@ def schema() -> str:
 
 def _kinds(kinds: dict[str, Any]) -> list[str]:
     """A section of each kind of column; what a family shares stands once."""
-    from fedsyn.table.schema.base import ColumnBase
     from fedsyn.table.schema.binned import BinnedColumn
+    from fedsyn.table.schema.column_base import ColumnBase
     from fedsyn.table.schema.columns import CategoricalColumn
 
     lines = [

@@ -36,8 +36,8 @@ from fedsyn.randomness import Randomness
 from fedsyn.runs.prepare import split_tables
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView
-from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import Candidates, build_workload
 
 Array = npt.NDArray[np.float64]
 Result = dict[tuple[str, str, float, int], float]  # scores, mechanism, epsilon, k -> mean overlap

@@ -23,7 +23,7 @@ from experiments.held_out.held_tables import side_of
 from fedsyn.domain import Domain
 from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.counting.workload import build_workload
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.drafted_bins import FINEST
 

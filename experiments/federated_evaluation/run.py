@@ -37,7 +37,7 @@ from fedsyn.loading import parse_config
 from fedsyn.runs.directory import read_facts
 from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import split_tables
-from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.counting.workload import build_workload
 from fedsyn.table.data import encode_file
 from fedsyn.table.schema import Schema
 

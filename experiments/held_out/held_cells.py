@@ -38,8 +38,8 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class, strategy_class
 from fedsyn.selection.views import pooled_view
-from fedsyn.table.counting.candidates import build_workload
 from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import build_workload
 from fedsyn.wire.holder import Holder
 
 #: What every mechanism is judged by, whatever workload it was given: 64 random triples.

@@ -28,7 +28,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.selection.planning import Errors, Plan, Planner
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.residuals import cost, residual
+from fedsyn.table.counting.sums import cost, residual
 
 #: How much of the workload's cliques an oracle sees, and how bold it is: with a boldness of 4 it reckons with a quarter
 #: of the noise's variance, so it takes more marginals than the planner would. Four settings; AIM has six.

@@ -18,7 +18,7 @@ from experiments.honest_intervals.honest_populations import Floats, Population, 
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.posterior import Posterior
 from fedsyn.protocol.strategy import MechanismStrategy
-from fedsyn.table.counting.residuals import residual
+from fedsyn.table.counting.sums import residual
 
 # Rows of the pool that stands for the model when rows are drawn from it independently.
 _POOL = 10

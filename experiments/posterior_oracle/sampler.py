@@ -32,13 +32,11 @@ import numpy.typing as npt
 
 from fedsyn.domain import Domain
 from fedsyn.errors import InputError
-from fedsyn.inference.effects import Grid
-from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.measurements import merge
+from fedsyn.inference.junction_tree import axes_of
+from fedsyn.inference.measurements import Evidence, Grid, merge
 from fedsyn.inference.model import Model
-from fedsyn.inference.triangulation import axes_of
 from fedsyn.randomness import RandomSource
-from fedsyn.table.counting.residuals import residual
+from fedsyn.table.counting.sums import residual
 
 Floats = npt.NDArray[np.float64]
 #: Cells of the whole table, at most: every step of the sampler looks at all of them.

@@ -28,8 +28,8 @@ from fedsyn import yamlio
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality, predict_quality
 from fedsyn.evaluation.predicted.quality import QUANTILE, SPREADS
 from fedsyn.inference import Evidence
-from fedsyn.table.counting.candidates import build_workload
 from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import build_workload
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,12 @@
 """Estimation of a distribution from noisy marginals: a NumPy junction-tree engine, and GUM's rows."""
 
 from fedsyn.inference.consistency import consistent
-from fedsyn.inference.empirical import AnyModel, EmpiricalModel, read_model
 from fedsyn.inference.estimation import EstimateConfig, estimate
-from fedsyn.inference.evidence import Evidence
 from fedsyn.inference.gum import GumConfig, synthesize
 from fedsyn.inference.junction_tree import model_size, pass_cost
-from fedsyn.inference.measurements import Measurement
-from fedsyn.inference.mixture import MixtureModel
+from fedsyn.inference.measurements import Evidence, Measurement
 from fedsyn.inference.model import FitInfo, Model
+from fedsyn.inference.other_models import AnyModel, EmpiricalModel, MixtureModel, read_model
 from fedsyn.inference.posterior import Posterior
 from fedsyn.table.counting.hierarchy import HierarchicalMeasurement, Hierarchy, least_squares
 

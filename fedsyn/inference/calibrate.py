@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.inference.junction_tree import JunctionTree
-from fedsyn.inference.triangulation import Axes, bits
+from fedsyn.inference.junction_tree import Axes, JunctionTree, bits
 
 # Rows are short, and turned, up to this width. Sums of more are pairwise in a row, but not down a column.
 _WIDEST: dict[np.ufunc, int] = {np.maximum: 63, np.add: 7}

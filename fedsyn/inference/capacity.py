@@ -12,8 +12,7 @@ from fedsyn.config import InferenceNode
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.inference.growth import Growth
-from fedsyn.inference.junction_tree import model_size, pass_cost
-from fedsyn.inference.triangulation import axes_of, maximal
+from fedsyn.inference.junction_tree import axes_of, maximal, model_size, pass_cost
 
 
 def require_room(domain: Domain, node: InferenceNode) -> None:

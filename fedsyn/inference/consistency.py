@@ -29,11 +29,11 @@ from itertools import combinations
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
+from fedsyn.inference.junction_tree import axes_of
 from fedsyn.inference.measurements import Measurement, least_variance_total, merge
 from fedsyn.inference.model import from_rank_order
-from fedsyn.inference.triangulation import axes_of
 from fedsyn.table.counting.hierarchy import HierarchicalMeasurement, NormalEquations
-from fedsyn.table.counting.reductions import dot
+from fedsyn.table.counting.sums import dot
 
 Tables = dict[Clique, np.ndarray]
 

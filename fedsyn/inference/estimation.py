@@ -21,11 +21,9 @@ from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
 from fedsyn.inference import solvers
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.effects import Effects, Grid
-from fedsyn.inference.junction_tree import build_tree
-from fedsyn.inference.measurements import Measurement, Merged, impossible, least_variance_total, merge
+from fedsyn.inference.junction_tree import Axes, axes_of, bits, build_tree
+from fedsyn.inference.measurements import Effects, Grid, Measurement, Merged, impossible, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
-from fedsyn.inference.triangulation import Axes, axes_of, bits
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,18 +1,33 @@
-"""Noisy marginals as estimation sees them: merged per clique, with the least-variance total."""
+"""Noisy marginals: merged for a fit, their least squares, a run's evidence.
+
+Least squares without any sign are unbiased, exact, and quick. A marginal over a clique q is the sum of its effects: for
+each subset S of q the part that varies with every attribute of S and sums to zero along each. With independent noise of
+one sigma in every cell the effects of one measurement are independent, and those of S in two measurements estimate the
+same numbers. So the least squares over all tables (which need not be positive) are, effect by effect, the
+inverse-variance means (Xiao et al. 2024, ResidualPlanner, sec. 4).
+
+Residuals (`fedsyn.table.counting.sums`) have the effects of two attributes and more, with the same noise. Where groups
+of values were counted it is the same on the grid of the groups. One-way marginals of values and of groups are put
+together by least squares; effects of more attributes only where their groups are the same.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique
-from fedsyn.inference.triangulation import Axes
-from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
-from fedsyn.table.counting.residuals import dimensions, residual
+from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ProtocolError
+from fedsyn.inference.junction_tree import Axes, axes_of, bits
+from fedsyn.table.counting.sums import Groups, dimensions, group_of_cells, residual, sums_of_groups
+from fedsyn.table.counting.workload import subsets
 
 # What is measured: a clique, its groups, whether the values are residuals.
 _Key = tuple[int, bytes, bool]
@@ -32,7 +47,7 @@ class Measurement:
             the counts of groups, in the groups' shape. None: each value is its own.
         share: of the federation's rows, those that were counted; the values stand for all of them. A fit ignores it.
         beyond: `values` are what the counts have beyond their one-way marginals and total
-            (`fedsyn.table.counting.residuals`), up to noise that says nothing of them. Of two attributes or more.
+            (`fedsyn.table.counting.sums`), up to noise that says nothing of them. Of two attributes or more.
     """
 
     clique: Clique
@@ -189,3 +204,292 @@ def least_variance_total(merged: Iterable[Merged]) -> float:
     weights = [least / variance if variance > 0 else 1.0 for variance in variances]
     mean = math.fsum(w * s for w, s in zip(weights, sums, strict=True)) / math.fsum(weights)
     return max(1.0, mean)
+
+
+# Effects: least squares without any sign ------------------------------------------------------------------------------
+
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A clique by rank with the groups of its attributes' values.
+
+    Attributes:
+        axes: of the domain.
+        mask: the clique.
+        groups: of each rank of the mask, the group of each of its values.
+        is_fine: whether every value is its own group.
+        sigma: of the noise in each group.
+        beyond: the values are residuals: they tell nothing of one attribute.
+    """
+
+    axes: Axes
+    mask: int
+    groups: tuple[npt.NDArray[np.int64], ...]
+    is_fine: bool
+    sigma: float
+    beyond: bool = False
+
+    @classmethod
+    def of(cls, axes: Axes, one: Merged) -> Grid:
+        """Merges measurements whose groups are a product of groups of values."""
+        shape = axes.shape(one.mask)
+        if one.index is None:
+            return cls(axes, one.mask, tuple(np.arange(size) for size in shape), True, one.sigma, one.beyond)
+        cells = np.unravel_index(one.index.reshape(shape), one.values.shape)
+        own = (np.moveaxis(part, axis, 0).reshape(shape[axis], -1)[:, 0] for axis, part in enumerate(cells))
+        return cls(axes, one.mask, tuple(part.astype(np.int64) for part in own), False, one.sigma, one.beyond)
+
+    @cached_property
+    def ranks(self) -> tuple[int, ...]:
+        return bits(self.mask)
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(int(own.max()) + 1 for own in self.groups)
+
+    @cached_property
+    def clique(self) -> Clique:
+        """The attributes, by rank."""
+        return self.axes.by_rank(self.mask)
+
+    def axis_of(self, rank: int) -> int:
+        return self.ranks.index(rank)
+
+    def across(self, values: Floats, ranks: Sequence[int]) -> Floats:
+        """A table over some of the ranks, in their order, with axes of length one for the others."""
+        wanted = set(ranks)
+        lengths = iter(values.shape)
+        return values.reshape([next(lengths) if rank in wanted else 1 for rank in self.ranks])
+
+    def margin(self, table: Floats, ranks: Sequence[int]) -> Floats:
+        """Sums over all axes but those of some ranks."""
+        wanted = set(ranks)
+        out: Floats = np.add.reduce(table, tuple(i for i, rank in enumerate(self.ranks) if rank not in wanted))
+        return out
+
+    def of_values(self, rank: int, values: Floats) -> Floats:
+        """Sums of one attribute's values in this grid's groups."""
+        own = self.groups[self.axis_of(rank)]
+        return np.bincount(own, values, int(own.max()) + 1).astype(np.float64)
+
+    def counted(self, codes: npt.NDArray[np.integer]) -> Floats:
+        """Counts of rows, (n, d) codes in domain order."""
+        columns = [own[codes[:, self.axes.order[rank]]] for rank, own in zip(self.ranks, self.groups, strict=True)]
+        cells = np.ravel_multi_index(columns, self.shape)
+        return np.bincount(cells, minlength=math.prod(self.shape)).astype(np.float64).reshape(self.shape)
+
+    def projected(self, table: Floats) -> Floats:
+        """A marginal of the clique, axes by rank, on this grid."""
+        if not self.is_fine:
+            for axis, own in enumerate(self.groups):
+                sums = np.zeros((self.shape[axis], *np.delete(table.shape, axis)))
+                np.add.at(sums, own, np.moveaxis(table, axis, 0))
+                table = np.moveaxis(sums, 0, axis)
+        return table
+
+    def measurement(self, values: Floats) -> Measurement:
+        """These values as a measurement."""
+        return Measurement(self.clique, values, self.sigma, groups=None if self.is_fine else self.groups)
+
+
+def varying(table: Floats) -> Floats:
+    """The part of a table that sums to zero along every axis."""
+    for axis in range(table.ndim):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table
+
+
+class Effects:
+    """Which effects some grids have, and how much each measurement tells of them.
+
+    Args:
+        grids: of the measurements; the noise of one is taken as independent in all of its groups.
+    """
+
+    def __init__(self, grids: Sequence[Grid]) -> None:
+        self.grids = grids
+        self._weights: dict[tuple[bytes, ...], list[tuple[int, float]]] = {}
+        self._one_way: dict[int, list[tuple[int, float]]] = {}
+        for i, grid in enumerate(grids):
+            for part in subsets(grid.ranks, 2 if grid.beyond else 1):
+                cells = np.prod([grid.shape[grid.axis_of(rank)] for rank in part], dtype=np.float64)
+                weight = float(cells / (np.prod(grid.shape, dtype=np.float64) * grid.sigma**2))
+                if len(part) == 1:
+                    self._one_way.setdefault(part[0], []).append((i, weight))
+                else:
+                    self._weights.setdefault(_key(grid, part), []).append((i, weight))
+        if any(rank not in self._one_way for grid in grids for rank in grid.ranks):
+            raise ValueError("residuals were measured of an attribute whose own counts were not")
+        self._solved = {rank: self._solver(rank) for rank in self._one_way}
+
+    def one_way(self, values: Sequence[Floats], total: float) -> dict[int, Floats]:
+        """Rank -> least-squares counts of its values; they sum to `total`, and may be negative."""
+        out = {}
+        for rank, given in self._one_way.items():
+            right = np.zeros(self.grids[given[0][0]].axes.sizes[rank])
+            for i, weight in given:
+                grid = self.grids[i]
+                right += weight * grid.margin(values[i], (rank,))[grid.groups[grid.axis_of(rank)]]
+            solved = self._solved[rank]
+            if solved.ndim == 1:  # values alone: a diagonal
+                counts = right / solved
+                out[rank] = counts + (total - counts.sum()) / len(counts)
+            else:
+                out[rank] = solved @ np.append(right, total)
+        return out
+
+    def tables(self, values: Sequence[Floats], total: float) -> tuple[list[Floats], dict[int, Floats]]:
+        """Least-squares tables on every grid, which agree with each other and with `total`, and `one_way`.
+
+        Args:
+            values: as measured, on each grid.
+            total: records; known.
+        """
+        ones = self.one_way(values, total)
+        means = {
+            key: sum(
+                (weight * varying(self.grids[i].margin(values[i], self._part(key, i))) for i, weight in given),
+                np.zeros(()),
+            )
+            / sum(weight for _, weight in given)
+            for key, given in self._weights.items()
+        }
+        out = []
+        for grid in self.grids:
+            table = np.full(grid.shape, total / np.prod(grid.shape, dtype=np.float64))
+            for part in subsets(grid.ranks):
+                own = varying(grid.of_values(part[0], ones[part[0]])) if len(part) == 1 else means[_key(grid, part)]
+                table = table + grid.across(own, part) * (own.size / table.size)
+            out.append(table)
+        return out, ones
+
+    def _part(self, key: tuple[bytes, ...], i: int) -> tuple[int, ...]:
+        return next(part for part in subsets(self.grids[i].ranks, 2) if _key(self.grids[i], part) == key)
+
+    def _solver(self, rank: int) -> Floats:
+        """The diagonal of the normal equations; where groups were counted, the inverse with the total's constraint."""
+        given = self._one_way[rank]
+        size = self.grids[given[0][0]].axes.sizes[rank]
+        groups = [(self.grids[i].groups[self.grids[i].axis_of(rank)], weight) for i, weight in given]
+        if all(len(own) == int(own.max()) + 1 for own, _ in groups):
+            return np.full(size, sum(weight for _, weight in groups))
+        system = np.zeros((size + 1, size + 1))
+        for own, weight in groups:
+            system[:size, :size] += weight * (own[:, None] == own[None, :])
+        scale = system[:size, :size].diagonal().max()
+        system[:size, size] = system[size, :size] = scale
+        inverse = np.asarray(np.linalg.pinv(system, hermitian=True)[:size], np.float64)
+        inverse[:, size] *= scale
+        return inverse
+
+
+def _key(grid: Grid, part: tuple[int, ...]) -> tuple[bytes, ...]:
+    """An effect on its groups."""
+    groups = (grid.groups[grid.axis_of(rank)].tobytes() for rank in part)
+    return (repr(part).encode(), *groups)
+
+
+# Evidence: what a run keeps of them -----------------------------------------------------------------------------------
+
+
+_FORMAT = 1
+_MOST_CELLS = 1 << 27  # of a measured clique
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Noisy sums as released, and what is known of their noise.
+
+    Attributes:
+        measurements: noisy marginals in counts of the whole federation.
+        total: records, as released.
+    """
+
+    measurements: tuple[Measurement, ...]
+    total: float
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Arrays for an npz file: `evidence` (uint8, JSON), and one after the other `values` and `groups` (uint32)."""
+        head = {
+            "format": _FORMAT,
+            "total": float(self.total).hex(),
+            "measurements": [
+                {
+                    "clique": list(m.clique),
+                    "sigma": float(m.sigma).hex(),
+                    "noises": m.noises,
+                    "share": float(m.share).hex(),
+                    "groups": m.groups is not None,
+                    "beyond": m.beyond,
+                }
+                for m in self.measurements
+            ],
+        }
+        values = [np.asarray(m.values, np.float64).ravel() for m in self.measurements]
+        groups = [np.asarray(own, np.uint32) for m in self.measurements for own in m.groups or ()]
+        return {
+            "evidence": np.frombuffer(json.dumps(head).encode(), np.uint8).copy(),
+            "values": np.concatenate([np.zeros(0), *values]),
+            "groups": np.concatenate([np.zeros(0, np.uint32), *groups]),
+        }
+
+    @classmethod
+    def from_arrays(cls, domain: Domain, arrays: Mapping[str, npt.NDArray[Any]]) -> Evidence:
+        """What `to_arrays` described, bit for bit.
+
+        Raises:
+            ProtocolError: the arrays are malformed or belong to another domain.
+        """
+        try:
+            head = json.loads(np.asarray(arrays["evidence"], np.uint8).tobytes())
+            if head["format"] != _FORMAT:
+                raise ProtocolError(f"unknown format {head['format']!r} of measurements; this version reads {_FORMAT}")
+            values, groups = _Pieces(arrays["values"]), _Pieces(arrays["groups"])
+            found = tuple(_measurement(domain, one, values, groups) for one in head["measurements"])
+            merge(axes_of(domain), found)  # refuses what no fit could take
+            total = float.fromhex(head["total"])
+            if not (values.is_done and groups.is_done and 0 < total < float("inf")):
+                raise ValueError("other sizes than the head says, or no total")
+            return cls(found, total)
+        except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise ProtocolError("the stored measurements are malformed") from error
+
+
+class _Pieces:
+    """A flat array, taken piece by piece."""
+
+    def __init__(self, flat: npt.NDArray[Any]) -> None:
+        self._flat, self._at = np.asarray(flat).ravel(), 0
+
+    def take(self, size: int) -> npt.NDArray[Any]:
+        self._at += size
+        if self._at > len(self._flat):
+            raise ValueError("too short")
+        return self._flat[self._at - size : self._at]
+
+    @property
+    def is_done(self) -> bool:
+        return self._at == len(self._flat)
+
+
+def _measurement(domain: Domain, head: Mapping[str, Any], values: _Pieces, groups: _Pieces) -> Measurement:
+    clique = tuple(map(str, head["clique"]))
+    shape, noises, share = domain.shape_of(clique), head["noises"], float.fromhex(head["share"])
+    if not 0 < share <= 1 or not (noises is None or (type(noises) is int and noises > 0)):
+        raise ValueError("a share or a number of noises that cannot be")
+    if domain.size(clique) > _MOST_CELLS:
+        raise ValueError("a clique that no fit can take")
+    own = None
+    if head["groups"]:
+        own = tuple(groups.take(size).astype(np.int64) for size in shape)
+        if any(len(part) and int(part.max()) >= len(part) for part in own):
+            raise ValueError("more groups than values")
+        shape = tuple(int(part.max()) + 1 for part in own)
+    taken = np.asarray(values.take(int(np.prod(shape, dtype=np.int64))), np.float64).reshape(shape)
+    beyond = head.get("beyond", False)  # runs of before do not say
+    if type(beyond) is not bool:
+        raise ValueError("residuals or not")
+    return Measurement(clique, taken, float.fromhex(head["sigma"]), noises, own, share, beyond)

@@ -14,10 +14,9 @@ import numpy.typing as npt
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.junction_tree import JunctionTree, build_tree
+from fedsyn.inference.junction_tree import JunctionTree, axes_of, bits, build_tree
 from fedsyn.inference.project import TreeProjector
 from fedsyn.inference.sampling import deal_independently, sample_rows
-from fedsyn.inference.triangulation import axes_of, bits
 from fedsyn.randomness import RandomSource
 
 _FORMAT, _CONDITIONED_FORMAT, _HIDDEN_FORMAT = 1, 2, 3

@@ -36,14 +36,12 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique
 from fedsyn.errors import InputError
-from fedsyn.inference.effects import Effects, Grid, on_grids
-from fedsyn.inference.empirical import AnyModel
 from fedsyn.inference.estimation import Compiled
-from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.measurements import Measurement, impossible, merge
+from fedsyn.inference.junction_tree import axes_of
+from fedsyn.inference.measurements import Effects, Evidence, Grid, Measurement, impossible, merge
 from fedsyn.inference.model import Model
+from fedsyn.inference.other_models import AnyModel
 from fedsyn.inference.solvers import Descent, Problem
-from fedsyn.inference.triangulation import axes_of
 from fedsyn.randomness import RandomSource
 
 Floats = npt.NDArray[np.float64]
@@ -107,6 +105,12 @@ def nearest_counts(counts: Floats) -> Floats:
     over = (np.cumsum(ordered) - total) / np.arange(1, len(counts) + 1)
     shift = over[np.flatnonzero(ordered > over)[-1]]
     return np.asarray(np.maximum(counts - shift, 0.0))
+
+
+def on_grids(model: Model, grids: Sequence[Grid]) -> list[Floats]:
+    """A model's counts on each grid, not negative."""
+    tables = model.project_many([grid.clique for grid in grids])
+    return [np.maximum(grid.projected(table), 0.0) for grid, table in zip(grids, tables, strict=True)]
 
 
 # Rows that stand for more: what they deviate is scaled.

@@ -25,8 +25,7 @@ from itertools import permutations
 import numpy as np
 
 from fedsyn.inference.calibrate import Calibrator, broadcast_shape, sum_out
-from fedsyn.inference.junction_tree import ELSEWHERE, JunctionTree
-from fedsyn.inference.triangulation import Axes, bits
+from fedsyn.inference.junction_tree import ELSEWHERE, Axes, JunctionTree, bits
 
 # A query that costs more multiplications than this is worth trying every node as its root.
 _SEARCH_FROM = 200_000

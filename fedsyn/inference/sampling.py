@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fedsyn.inference.junction_tree import bits
 from fedsyn.inference.project import TreeProjector
-from fedsyn.inference.triangulation import bits
 from fedsyn.randomness import RandomSource
 
 # Cells of the table of rounded counts that is formed at once; bounds memory, changes no result.

@@ -23,8 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.table.counting.groups import sums_of_groups
-from fedsyn.table.counting.reductions import dot
+from fedsyn.table.counting.sums import dot, sums_of_groups
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]

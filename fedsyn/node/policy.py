@@ -21,7 +21,7 @@ from fedsyn.node.file import NodeFile
 from fedsyn.registry import client_class, mechanisms
 from fedsyn.runs.holders import require_agreed, require_deployment, require_resolved
 from fedsyn.runs.run_config import config_of
-from fedsyn.table.counting.candidates import MOST_CLIQUES, bound_on_cliques
+from fedsyn.table.counting.workload import MOST_CLIQUES, bound_on_cliques
 from fedsyn.table.schema import Schema
 from fedsyn.wire.envelope import Envelope
 from fedsyn.wire.holder import MOST_PARTITIONS

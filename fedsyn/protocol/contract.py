@@ -34,9 +34,8 @@ from fedsyn.randomness import Randomness
 from fedsyn.selection.terms import Terms
 from fedsyn.settings import Node
 from fedsyn.stores import make_store
-from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
-from fedsyn.table.counting.workload import Workload
+from fedsyn.table.counting.workload import Candidates, Workload, build_workload
 from fedsyn.table.schema import Schema
 from fedsyn.wire.requests import Request
 

@@ -214,7 +214,7 @@ def run_store(out: Path) -> Iterator[Path]:
     """A folder for the rows of a run, in its run directory; removed in the end, also after Ctrl-C and SIGTERM.
 
     After SIGKILL, or a loss of power, the folder stays and the rows do not: they lie in files without a name
-    (`fedsyn.table.data.row_files`), where the system has such files. The next run in the same directory removes what is
+    (`fedsyn.table.data.encoded`), where the system has such files. The next run in the same directory removes what is
     left. A run that is still alive holds a lock on its folder, which the system lets go with its process.
     """
     _remove_stale(out)

@@ -322,7 +322,7 @@ def load_rows(
 
     `key`: file with the key of a sealed table; its rows are decrypted in memory only.
     """
-    from fedsyn.table.data.stream import encode_open_file
+    from fedsyn.table.data.readers import encode_open_file
 
     schema, options = Schema.load(schema_file), {"key_file": key} if key is not None else None
     schema.require_approved()

@@ -27,7 +27,7 @@ from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, OwnRows
 
 if TYPE_CHECKING:
-    from fedsyn.table.data.row_files import RowFiles
+    from fedsyn.table.data.encoded import RowFiles
 
 Codes = npt.NDArray[np.integer]
 

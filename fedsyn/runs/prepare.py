@@ -23,10 +23,8 @@ from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, metric, partitioner
 from fedsyn.runs import open_tables
-from fedsyn.table.data.encoded import write_encoded
+from fedsyn.table.data.encoded import RowFiles, RowSpool, forget, taken, write_encoded
 from fedsyn.table.data.options import written_as
-from fedsyn.table.data.row_files import RowFiles
-from fedsyn.table.data.spool import RowSpool, forget, taken
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.encoding import NOTHING_OWN, Block, OwnRows
 
@@ -258,7 +256,7 @@ class _Source(NamedTuple):
 
 def _encode(data: DataNode, table: Table | None = None, given: Schema | None = None) -> SplitTable:
     """Encodes a source block by block, so that a table larger than memory can be used."""
-    from fedsyn.table.data.stream import check_rows
+    from fedsyn.table.data.readers import check_rows
 
     source = _files(data, given) if table is None else None
     source = source or (_holders(data, table, given) if isinstance(table, Sequence) else _loaded(data, table, given))
@@ -296,9 +294,8 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
 
 def _files(data: DataNode, given: Schema | None) -> _Source | None:
     """A source that is a file, or one of each client; None for every other source."""
-    from fedsyn.table.data.readers import options_for, require_table
+    from fedsyn.table.data.readers import encoded_blocks, options_for, require_table, row_count
     from fedsyn.table.data.sources import is_path
-    from fedsyn.table.data.stream import encoded_blocks, row_count
 
     sources = data.holders or [data.source]
     if not all(map(is_path, sources)):
@@ -365,7 +362,7 @@ def randomness_of(config: RunConfig) -> Randomness:
 def public_schema(config: RunConfig) -> Schema:
     """The run's schema, without reading a row. Raises SchemaError if only the table could tell."""
     from fedsyn.table.data import dataset_names, describe
-    from fedsyn.table.data.synthfs import SynthFSOptions, synthfs_schema
+    from fedsyn.table.data.sources import SynthFSOptions, synthfs_schema
 
     data = config.data
     if data.schema_file is not None:

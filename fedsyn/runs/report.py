@@ -49,8 +49,8 @@ from fedsyn.runs.directory import (
 from fedsyn.runs.federated_evaluation import table_rows
 from fedsyn.runs.prepare import split_tables
 from fedsyn.runs.run_config import published_config
-from fedsyn.table.counting.candidates import strangers_workload
-from fedsyn.table.counting.groups import group_of_cells, sums_of_groups
+from fedsyn.table.counting.sums import group_of_cells, sums_of_groups
+from fedsyn.table.counting.workload import strangers_workload
 from fedsyn.table.data.options import shown_layout
 from fedsyn.table.data.sources import is_path
 from fedsyn.table.schema import Schema

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from fedsyn.errors import ConfigError
 from fedsyn.inference import AnyModel, EmpiricalModel, Model
 from fedsyn.randomness import Randomness
+from fedsyn.table.data.encoded import RowSpool
 from fedsyn.table.data.options import FileOptions
-from fedsyn.table.data.spool import RowSpool
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import BinnedColumn

@@ -21,8 +21,7 @@ import numpy.typing as npt
 from scipy.special import log_ndtr
 
 from fedsyn.selection.resolution import Ladder, missed
-from fedsyn.table.counting.candidates import Candidates
-from fedsyn.table.counting.workload import Workload, subsets
+from fedsyn.table.counting.workload import Candidates, Workload, subsets
 
 #: Share of a measurement's noise that the fit leaves in the model: positive cells, one total and the cliques beside it
 #: take the rest away. Chosen on the tuning side of experiments/held_out.
@@ -80,7 +79,7 @@ class Errors:
         ladder: candidate -> the groups of values in which it may be measured; None: all in cells.
         rows: n, of the table.
         costs: (m,) squared L2 norm of what one row adds to each candidate's measurement in cells, its price in mu^2 for
-            1/sigma^2 = 1: less than 1 of residuals (`fedsyn.table.counting.residuals`); None: 1 of all.
+            1/sigma^2 = 1: less than 1 of residuals (`fedsyn.table.counting.sums`); None: 1 of all.
         steps: where on its ladder each planned or measured candidate is that has fewer groups than values.
     """
 

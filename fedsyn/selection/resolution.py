@@ -24,10 +24,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.selection.groups import equal_groups
+from fedsyn.selection.coarse import equal_groups
 from fedsyn.selection.views import effective_cells
-from fedsyn.table.counting.groups import sums_of_groups
-from fedsyn.table.counting.residuals import cost
+from fedsyn.table.counting.sums import cost, sums_of_groups
 
 Floats = npt.NDArray[np.float64]
 Groups = npt.NDArray[np.int64]
@@ -106,7 +105,7 @@ class Resolutions:
     Args:
         domain: of the table.
         mass: each attribute's one-way distribution, from released values.
-        beyond: whether residuals are measured (`fedsyn.table.counting.residuals`); else counts.
+        beyond: whether residuals are measured (`fedsyn.table.counting.sums`); else counts.
     """
 
     def __init__(self, domain: Domain, mass: Mapping[str, npt.NDArray[np.floating]], *, beyond: bool = False) -> None:

@@ -1,4 +1,7 @@
-"""AIM's scores: distances of marginals from a model's, and what the noise of a measurement is expected to cost."""
+"""AIM's scores of candidates, and the annealing of its budget.
+
+A score is the distance of a marginal from the model's, less what the noise of measuring it is expected to cost.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
+from fedsyn.inference import Model
+from fedsyn.privacy import Scales, epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
 from fedsyn.selection import views
-from fedsyn.selection.views import ModelView, flat_cells
-from fedsyn.table.counting.candidates import Candidates
-from fedsyn.table.counting.distances import flat_counts, flat_layout, touched_distances
+from fedsyn.selection.views import ModelView, flat_cells, flat_counts, flat_layout, touched_distances
 from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import Candidates
 
 Penalty = Literal["cells", "effective"]
 
@@ -110,3 +114,47 @@ def penalised_cells(
     if penalty == "cells":
         return candidates.cells[list(which)]
     return view.effective_cells([candidates.cliques[i] for i in which])
+
+
+# Annealing ------------------------------------------------------------------------------------------------------------
+
+
+def annealed(scales: Scales, settled: bool, left: float, measure_fraction: float) -> tuple[Scales, bool]:
+    """The next round's scales, and whether that round is the last.
+
+    Lines 17-18: a settled round halves sigma and doubles epsilon. Lines 19-20: if what is left would not pay for two
+    rounds, one last round spends all of it. The scales depend on released values only; that their sum stays within the
+    budget is the ledger's business, which refuses a round that it does not.
+
+    Args:
+        scales: those of the last round; `gaussians` and `choices` say how many releases of each kind one row takes part
+            in per round.
+        settled: whether the last round changed the model by less than its noise (see `is_settled`).
+        left: zCDP budget that is left.
+        measure_fraction: share of the last round's budget for Gaussian noise.
+    """
+    g, c = scales.gaussians, scales.choices
+    sigma, epsilon = scales.sigma, scales.epsilon
+    if settled:
+        sigma, epsilon = sigma / 2.0, epsilon * 2.0
+    cost = g * gaussian_rho(sigma) + c * exponential_rho(epsilon)
+    if left > 2.0 * cost:
+        return Scales(sigma, epsilon, g, c), False
+    return Scales(
+        sigma_for_rho(measure_fraction * left / g), epsilon_for_rho((1.0 - measure_fraction) * left / c), g, c
+    ), True
+
+
+def is_settled(before: Model, after: Model, cliques: Sequence[Clique], sigmas: Sequence[float]) -> bool:
+    """Line 17: whether a measured marginal of the model moved by no more than the expected norm of its noise.
+
+    With several marginals in a round one of them is enough (appendix B.4).
+
+    Args:
+        before: the model before the round.
+        after: the model after it.
+        cliques: the round's chosen cliques.
+        sigmas: noise of each measurement, in records of the model's total.
+    """
+    pairs = zip(before.project_many(cliques), after.project_many(cliques), sigmas, strict=True)
+    return any(np.abs(new - old).sum() <= sqrt(2.0 / pi) * sigma * old.size for old, new, sigma in pairs)

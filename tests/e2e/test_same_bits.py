@@ -86,7 +86,7 @@ def model_digests() -> dict[str, str]:
     from fedsyn.inference import EstimateConfig, Measurement, estimate
     from fedsyn.selection.indif import Noisy, indif_squared
     from fedsyn.selection.sketches import squared_distance
-    from fedsyn.table.counting.reductions import norm
+    from fedsyn.table.counting.sums import norm
 
     rng = np.random.default_rng(0)
     domain = Domain(tuple("abcdefg"), (90, 40, 85, 15, 30, 70, 12))

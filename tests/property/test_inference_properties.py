@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from fedsyn.domain import Clique, Domain
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate, model_size, pass_cost
 from fedsyn.inference.calibrate import sum_out
+from fedsyn.inference.junction_tree import axes_of, bits
 from fedsyn.inference.project import matmul
 from fedsyn.inference.triangulation import axes_of, bits
 from support.inference_reference import CASES, BruteForce, all_cliques, domain_of

@@ -20,8 +20,8 @@ from fedsyn.front.testing.harness import config_of
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.plugins.clients.sketch_aim import FINEST, FirstLook, MeasureAll, Residuals, Sketches
 from fedsyn.randomness import Randomness
-from fedsyn.selection.groups import grouping_keys
-from fedsyn.table.counting.residuals import cost
+from fedsyn.selection.coarse import grouping_keys
+from fedsyn.table.counting.sums import cost
 from fedsyn.wire.holder import Call
 from fedsyn.wire.requests import Layout
 

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedsyn.selection.scores as scores
-import fedsyn.table.counting.distances as distances
+import fedsyn.selection.views as distances
 import fedsyn.table.counting.marginals as marginals
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
-from fedsyn.inference.component import Extension
-from fedsyn.inference.junction_tree import connect
-from fedsyn.inference.triangulation import (
+from fedsyn.inference.growth import Extension
+from fedsyn.inference.junction_tree import (
     Axes,
     adjacency_of,
     bits,
+    connect,
     eliminate_greedily,
     eliminate_simplicial,
     triangulate,

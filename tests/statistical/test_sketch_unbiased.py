@@ -15,7 +15,7 @@ import pytest
 
 from experiments.sketch_aim_ablation.variant import CountSketch, Signs
 from fedsyn.domain import Domain
-from fedsyn.selection.groups import grouping_of
+from fedsyn.selection.coarse import grouping_of
 from fedsyn.selection.sketches import Interactions, Sketcher, squared_distance
 from fedsyn.table.counting.marginals import count
 

@@ -37,7 +37,7 @@ from fedsyn.runs.prepare import Prepared
 from fedsyn.runs.run_config import run_config_of
 from fedsyn.runs.serve import serve
 from fedsyn.table.data import write_encoded
-from fedsyn.table.data.row_files import RowFiles
+from fedsyn.table.data.encoded import RowFiles
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Layout, Request

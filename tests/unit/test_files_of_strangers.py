@@ -35,7 +35,7 @@ from fedsyn.errors import ConfigError, DataError, InputError, SchemaError
 from fedsyn.node.rest import seal_table
 from fedsyn.sweep import load_sweep, run_sweep
 from fedsyn.sweep.report import report_folder
-from fedsyn.table.counting import candidates
+from fedsyn.table.counting import workload
 from fedsyn.table.schema import Schema
 
 MEGABYTES, SECONDS = 500, 20
@@ -305,12 +305,12 @@ def test_the_workload_of_a_run_directory_is_bounded(
 ) -> None:
     eight = WorkloadNode(degree=8, size=None)
     with pytest.raises(ConfigError, match="more cliques than are read of a run directory"):
-        candidates.strangers_workload(eight, Domain(tuple(map(str, range(60))), (2,) * 60))
-    assert len(candidates.strangers_workload(eight, Domain(tuple("abcdefghi"), (2,) * 9))) == 9
+        workload.strangers_workload(eight, Domain(tuple(map(str, range(60))), (2,) * 60))
+    assert len(workload.strangers_workload(eight, Domain(tuple("abcdefghi"), (2,) * 9))) == 9
     folder = _copied(run_directory, tmp_path)
     (folder / "looks.json").write_text('{"format": 1, "looks": [], "shrunk": false}', encoding="utf-8")
     (folder / "comparison.json").unlink(missing_ok=True)
-    monkeypatch.setattr(candidates, "MOST_CLIQUES", 1)
+    monkeypatch.setattr(workload, "MOST_CLIQUES", 1)
     page = report_folder(folder, real=False)[0].read_text(encoding="utf-8")
     assert "The quality could not be predicted from looks.json (ConfigError)." in page
     page = report_folder(folder)[0].read_text(encoding="utf-8")

@@ -25,7 +25,7 @@ _RUNS = ["flwr", "grpc", "cryptography", "scipy.stats", "pandas", "pyarrow", "ji
         ("import fedsyn; fedsyn.Synthesizer()", _RUNS),
         ("import fedsyn; fedsyn.Schema", [*_RUNS, "scipy", "fedsyn.config"]),
         (
-            "from fedsyn.table.data.cells import read_cells; read_cells('rows.csv', {'separator': ';'})",
+            "from fedsyn.table.data.sources import read_cells; read_cells('rows.csv', {'separator': ';'})",
             ["fedsyn.config", "scipy", "flwr"],
         ),
         (  # what a holder's node leaves out: tests/unit/flower/test_client_app.py

@@ -15,7 +15,7 @@ from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import NumericColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.frames import as_frame, is_table
-from fedsyn.table.schema.quantities import WrittenNumber
+from fedsyn.table.schema.ordered import WrittenNumber
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,9 +16,9 @@ from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK
 from fedsyn.output import counted
 from fedsyn.privacy.budget import PrivacyBudget
 from fedsyn.registry import contract_class
-from fedsyn.selection.rows import weakest_shown
-from fedsyn.table.schema.base import AsideColumn
+from fedsyn.selection.sketches import weakest_shown
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import AsideColumn
 from fedsyn.table.schema.draft import Guess
 from fedsyn.table.schema.drafted_bins import DELTA, EPSILON
 from fedsyn.table.schema.proposals import Proposal

@@ -121,7 +121,7 @@ def _described(config: RunConfig) -> dict[str, float | int | str]:
 
     from fedsyn.evaluation.real.marginals import client_heterogeneity
     from fedsyn.runs.prepare import split_tables
-    from fedsyn.table.counting.candidates import build_workload
+    from fedsyn.table.counting.workload import build_workload
 
     tables = split_tables(config)
     domain = tables.schema.domain

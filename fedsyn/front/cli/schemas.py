@@ -19,7 +19,7 @@ from fedsyn.output import counted, say
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fedsyn.table.data.cells import Cells
+    from fedsyn.table.data.sources import Cells
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import Finding
     from fedsyn.table.schema.draft import Guess
@@ -144,8 +144,7 @@ def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:
     """
     import pandas as pd
 
-    from fedsyn.table.data.cells import Cells
-    from fedsyn.table.data.sources import source_cells
+    from fedsyn.table.data.sources import Cells, source_cells
 
     parts = [source_cells(file, options) for file in files]
     names = list(parts[0].frame.columns)

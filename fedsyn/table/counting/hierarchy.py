@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.table.counting.reductions import dot
+from fedsyn.table.counting.sums import dot
 
 Floats = npt.NDArray[np.float64]
 

@@ -7,13 +7,19 @@ never shows as an error.
 """
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.table.schema.base import AsideColumn, DropColumn, IdentifierColumn, TextColumn
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
+from fedsyn.table.schema.column_base import AsideColumn, DropColumn, IdentifierColumn, TextColumn
 from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, CodeColumn, Column
 from fedsyn.table.schema.draft import draft_columns
 from fedsyn.table.schema.model import Schema
-from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
-from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
+from fedsyn.table.schema.ordered import (
+    DateColumn,
+    DatetimeColumn,
+    DecimalColumn,
+    DurationColumn,
+    IntegerColumn,
+    TimeColumn,
+)
 
 __all__ = [
     "AsideColumn",

@@ -11,8 +11,8 @@ import numpy as np
 from fedsyn.errors import DataError, SchemaError, nearest
 from fedsyn.lazy import pd
 from fedsyn.output import counted
-from fedsyn.table.schema.base import ASIDE, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import ASIDE, ColumnBase
 from fedsyn.table.schema.encoding import Encoder
 from fedsyn.table.schema.open import PRIVATE
 from fedsyn.table.schema.profile import Profile

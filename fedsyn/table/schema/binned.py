@@ -22,7 +22,7 @@ import numpy.typing as npt
 from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
 from fedsyn.lazy import pd
-from fedsyn.table.schema.base import ColumnBase
+from fedsyn.table.schema.column_base import ColumnBase
 from fedsyn.table.schema.inside import Codes, Inside, Odds
 from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype
 

@@ -30,10 +30,16 @@ from pydantic import Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import CoreSchema, core_schema
 
 from fedsyn.lazy import pc, pd
-from fedsyn.table.schema.base import ASIDE, REMARKS, ColumnBase, Reading, Value
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn, as_stored
-from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
-from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TimeColumn
+from fedsyn.table.schema.column_base import ASIDE, REMARKS, ColumnBase, Reading, Value
+from fedsyn.table.schema.ordered import (
+    DateColumn,
+    DatetimeColumn,
+    DecimalColumn,
+    DurationColumn,
+    IntegerColumn,
+    TimeColumn,
+)
 from fedsyn.table.schema.values import (
     MISSING_TEXT,
     is_missing,

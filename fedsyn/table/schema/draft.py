@@ -18,13 +18,20 @@ from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.lazy import pa, pd
 from fedsyn.output import counted
-from fedsyn.table.schema.base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
+from fedsyn.table.schema.column_base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn, column_dict
 from fedsyn.table.schema.drafted_bins import FINEST, resolved
+from fedsyn.table.schema.ordered import (
+    DateColumn,
+    DatetimeColumn,
+    DecimalColumn,
+    DurationColumn,
+    IntegerColumn,
+    TemporalColumn,
+    TimeColumn,
+)
 from fedsyn.table.schema.profile import Profile
-from fedsyn.table.schema.quantities import DecimalColumn, IntegerColumn
-from fedsyn.table.schema.temporal import DateColumn, DatetimeColumn, DurationColumn, TemporalColumn, TimeColumn
 from fedsyn.table.schema.values import MISSING_TEXT, mostly_numbers
 from fedsyn.table.schema.vocabulary import (
     ENOUGH,

@@ -31,8 +31,8 @@ import numpy as np
 
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
-from fedsyn.table.schema.base import AsideColumn, ColumnBase
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, Floats
+from fedsyn.table.schema.column_base import AsideColumn, ColumnBase
 from fedsyn.table.schema.encoding import Encoder
 
 #: Most bins, those of a column that says nothing; and smaller numbers to compare, a root of 2 apart.

@@ -25,8 +25,7 @@ from math import prod
 import numpy as np
 
 from fedsyn.errors import SchemaError
-from fedsyn.table.schema.conditions import DrawnRows, Literal
-from fedsyn.table.schema.grids import Flags, Floats, NumberGrid
+from fedsyn.table.schema.conditions import DrawnRows, Flags, Floats, Literal, NumberGrid
 
 # Ways to satisfy all clauses of a group that are tried, and cells of codes that are looked at together.
 MOST_WAYS, MOST_CELLS = 1024, 1 << 22
@@ -257,6 +256,25 @@ def groups_of(
             shared = set().union(*(names for _, names in left if shared & names))
         yield Group([constraint for constraint, names in left if shared & names], grids, sizes)
         left = [(constraint, names) for constraint, names in left if not shared & names]
+
+
+def refuse_circles(orders: Sequence[ColumnOrder]) -> None:
+    """Refuses comparisons that lead back to their first column. Raises SchemaError."""
+    after: dict[str, list[ColumnOrder]] = {}
+    for order in orders:
+        after.setdefault(order.first, []).append(order)
+    for start in after:
+        seen, front = set[str](), [start]
+        while front:
+            for order in after.get(front.pop(), ()):
+                if order.second == start:
+                    raise SchemaError(
+                        f"the comparisons of '{start}' lead back to itself (the last one is '{order.text}'); for equal "
+                        f"columns write '{start} = {order.first}', which computes one of them"
+                    )
+                if order.second not in seen:
+                    seen.add(order.second)
+                    front.append(order.second)
 
 
 def _too_wide(columns: Sequence[str], sizes: Mapping[str, int]) -> SchemaError:

@@ -21,8 +21,8 @@ from fedsyn.lazy import pd
 from fedsyn.notebook import Shown, View
 from fedsyn.output import plain
 from fedsyn.table.schema.approval import DRAFT_NOTE, REMARK, How, approved_columns, findings, not_approved
-from fedsyn.table.schema.base import ASIDE, REMARKS, Aside, ColumnBase
 from fedsyn.table.schema.binned import BinnedColumn
+from fedsyn.table.schema.column_base import ASIDE, REMARKS, Aside, ColumnBase
 from fedsyn.table.schema.columns import KINDS, CategoricalColumn, Column, column_dict
 from fedsyn.table.schema.compiled import CompiledRules, RowOdds, computed_columns
 from fedsyn.table.schema.conditions import DrawnRows

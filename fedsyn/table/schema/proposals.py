@@ -22,11 +22,10 @@ from fedsyn.errors import DataError, SchemaError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.conditions import DrawnRows
-from fedsyn.table.schema.grids import grid_of
+from fedsyn.table.schema.conditions import DrawnRows, grid_of
 from fedsyn.table.schema.model import Schema
+from fedsyn.table.schema.ordered import DateColumn
 from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, SumRule
-from fedsyn.table.schema.temporal import DateColumn
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
 Floats = npt.NDArray[np.float64]

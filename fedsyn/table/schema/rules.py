@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedsyn.errors import nearest
-from fedsyn.table.schema.base import Value
+from fedsyn.table.schema.column_base import Value
 
 Wanted = Value | None | tuple[Value | None, ...]
 _OPERATOR = re.compile(r"\s*(<=|>=|->|<|>|=)\s*")

@@ -19,7 +19,7 @@ import numpy as np
 
 from fedsyn import yamlio
 from fedsyn.lazy import pc
-from fedsyn.table.schema.base import Reading
+from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.profile import Profile
 
 # Rows that have to hold a value before it may be named.

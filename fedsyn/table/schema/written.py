@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedsyn.lazy import pa, pc, pd
-from fedsyn.table.schema.base import Reading
+from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.profile import Profile
 
 # Pattern of a date -> its format in strftime's codes; None: ISO 8601. Tried in this order.

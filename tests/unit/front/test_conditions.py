@@ -15,7 +15,7 @@ from fedsyn.domain import Domain
 from fedsyn.errors import InputError
 from fedsyn.front.conditions import Except, read_conditions, restrict
 from fedsyn.inference import EmpiricalModel, Model
-from fedsyn.inference.factor import Cuts, factor_model
+from fedsyn.selection.factors import Cuts, factor_model
 from fedsyn.table.schema import Schema
 from fedsyn.table.schema.binned import Within
 from fedsyn.table.schema.conditions import Between

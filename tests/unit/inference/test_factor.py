@@ -11,8 +11,8 @@ from fedsyn.config import InferenceNode
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, Model, estimate
-from fedsyn.inference.factor import LEVELS, Cuts, factor_model
-from fedsyn.inference.smoothing import smoothed
+from fedsyn.inference.shrinkage import smoothed
+from fedsyn.selection.factors import LEVELS, Cuts, factor_model
 from fedsyn.selection.views import pack_model, unpack_model
 
 DOMAIN = Domain(("a", "b", "c", "d"), (5, 3, 4, 2), {"a": 5})

@@ -14,17 +14,17 @@ import pytest
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate, model_size, pass_cost
-from fedsyn.inference.junction_tree import build_tree
-from fedsyn.inference.measurements import least_variance_total, merge
-from fedsyn.inference.solvers import _stalled
-from fedsyn.inference.triangulation import (
+from fedsyn.inference.junction_tree import (
     adjacency_of,
     axes_of,
+    build_tree,
     eliminate_greedily,
     eliminate_simplicial,
     maximal,
 )
 from support.inference_reference import CASES, all_cliques, domain_of
+from fedsyn.inference.measurements import least_variance_total, merge
+from fedsyn.inference.solvers import _stalled
 
 
 def random_model(name: str, scale: float = 1.5, total: float = 1000.0, seed: int = 0) -> Model:

@@ -50,7 +50,7 @@ def test_density_and_marginals_are_sums() -> None:
 def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = model(40)
     expected = whole.project(("a", "b", "c")), whole.log_likelihood(CELLS)
-    monkeypatch.setattr("fedsyn.inference.mixture._AT_ONCE", 7)
+    monkeypatch.setattr("fedsyn.inference.other_models._AT_ONCE", 7)
     assert whole.project(("a", "b", "c")) == pytest.approx(expected[0], rel=1e-12)
     assert whole.log_likelihood(CELLS) == pytest.approx(expected[1], rel=1e-12)
 

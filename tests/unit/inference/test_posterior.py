@@ -12,12 +12,11 @@ from fedsyn.domain import Domain, Zeros
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.front.several import held_of
 from fedsyn.inference import EmpiricalModel, EstimateConfig, Evidence, Measurement, Model, Posterior, estimate
-from fedsyn.inference.effects import Effects, Grid, on_grids
 from fedsyn.inference.estimation import Compiled
-from fedsyn.inference.measurements import merge
-from fedsyn.inference.posterior import Held, nearest_counts
+from fedsyn.inference.junction_tree import axes_of
+from fedsyn.inference.measurements import Effects, Grid, merge
+from fedsyn.inference.posterior import Held, nearest_counts, on_grids
 from fedsyn.inference.solvers import Descent, Problem
-from fedsyn.inference.triangulation import axes_of
 from fedsyn.table.schema import Schema
 
 DOMAIN = Domain(("a", "b", "c"), (4, 2, 3))

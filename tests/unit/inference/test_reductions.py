@@ -10,9 +10,8 @@ import pytest
 from fedsyn.domain import Domain
 from fedsyn.inference import calibrate
 from fedsyn.inference.calibrate import BLOCK_CELLS, Calibrator, inner_first, outer_first, reduce_rows, turns
-from fedsyn.inference.junction_tree import build_tree
+from fedsyn.inference.junction_tree import axes_of, build_tree
 from fedsyn.inference.sampling import shuffled_order
-from fedsyn.inference.triangulation import axes_of
 
 
 @pytest.mark.parametrize("width", range(2, 8))

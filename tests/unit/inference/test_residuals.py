@@ -9,13 +9,11 @@ import pytest
 
 from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
-from fedsyn.inference.effects import Effects, Grid
 from fedsyn.inference.estimation import completed
-from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.measurements import least_variance_total, merge
-from fedsyn.inference.smoothing import own_counts
-from fedsyn.inference.triangulation import axes_of
-from fedsyn.table.counting.residuals import cost, dimensions, residual, times_cells
+from fedsyn.inference.junction_tree import axes_of
+from fedsyn.inference.measurements import Effects, Evidence, Grid, least_variance_total, merge
+from fedsyn.inference.shrinkage import own_counts
+from fedsyn.table.counting.sums import cost, dimensions, residual, times_cells
 
 SHAPES = [(2,), (5,), (1, 3), (2, 2), (3, 4), (2, 2, 2), (2, 3, 4), (2, 2, 2, 3)]
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))

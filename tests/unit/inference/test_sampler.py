@@ -143,7 +143,7 @@ def test_the_librarys_draws_are_the_samplers_on_a_small_tree() -> None:
 def test_groups_and_residuals_are_measured_as_they_are() -> None:
     """The library's draws and the sampler's, where one pair is in groups and the other a residual; bounds as above."""
     pytest.importorskip("numpyro")
-    from fedsyn.table.counting.residuals import residual
+    from fedsyn.table.counting.sums import residual
 
     rng, groups = np.random.default_rng(2), (np.array([0, 0, 1, 1]), np.array([0, 1]))
     p = rng.dirichlet(np.ones(DOMAIN.size())).reshape(DOMAIN.shape) * 1000.0

@@ -11,8 +11,7 @@ from fedsyn.domain import Domain
 from fedsyn.front.testing.harness import Federation, config_of, execute
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
-from fedsyn.inference.shrinkage import Departure, released_shrinkage
-from fedsyn.inference.smoothing import least_channel, least_shares, own_counts, smoothed
+from fedsyn.inference.shrinkage import Departure, least_channel, least_shares, own_counts, released_shrinkage, smoothed
 
 VARIANT = "experiments.sketch_aim_ablation.variant:Variant"
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))

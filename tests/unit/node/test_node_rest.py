@@ -21,9 +21,9 @@ from fedsyn.errors import ConfigError, DataError
 from fedsyn.files import write_key
 from fedsyn.node.rest import seal_table
 from fedsyn.table.data import read_table, sealed
-from fedsyn.table.data.cells import read_cells
+from fedsyn.table.data.readers import encode_file, encode_open_file
 from fedsyn.table.data.sealed import KEY, SealedFile, open_sealed, plain_name, read_key, sealed_blocks
-from fedsyn.table.data.stream import encode_file, encode_open_file
+from fedsyn.table.data.sources import read_cells
 from fedsyn.table.schema import Schema
 
 SCHEMA = Schema.from_dict(

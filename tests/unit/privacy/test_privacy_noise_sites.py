@@ -40,7 +40,7 @@ NOISE_MODULE = "fedsyn/privacy/_noise.py"
 REACHED_BY = {"_noise": "fedsyn/privacy/ledger.py", "_discrete": NOISE_MODULE}
 # Draws that protect nobody's row, each with the reason.
 ALLOWED = {
-    "fedsyn/table/data/synthfs.py": "the SynthFS generator makes the table itself",
+    "fedsyn/table/data/sources.py": "the SynthFS generator makes the table itself",
     "strategies/ctgan_networks.py": "the noise that a generator makes rows of; it never meets a real one",
     "fedsyn/front/standin.py": "draws tables that stand in for real ones, which it never sees",
     "fedsyn/inference/posterior.py": "draws of what released sums leave uncertain; it sees no row",

@@ -31,7 +31,7 @@ from fedsyn.runs.open_tables import read_own
 from fedsyn.runs.prepare import deployed, prepare
 from fedsyn.runs.run_config import store_of
 from fedsyn.runs.serve import serve
-from fedsyn.table.data.row_files import RowFiles
+from fedsyn.table.data.encoded import RowFiles
 from fedsyn.table.schema import Schema
 
 SCHEMA = """
@@ -313,7 +313,7 @@ def test_more_files_of_rows_than_a_process_may_have_open_at_first(tmp_path: Path
 def test_where_there_are_no_such_links_files_of_rows_have_their_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsyn.table.data.row_files._leads_to", lambda *_: False)
+    monkeypatch.setattr("fedsyn.table.data.encoded._leads_to", lambda *_: False)
     RowFiles().save(tmp_path / "codes.npy", np.arange(3))
     assert np.load(tmp_path / "codes.npy").tolist() == [0, 1, 2] and not (tmp_path / "codes.npy").is_symlink()
     assert [stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()] == [0o600]

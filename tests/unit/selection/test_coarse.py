@@ -11,8 +11,8 @@ import pytest
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, estimate
+from fedsyn.inference.junction_tree import axes_of
 from fedsyn.inference.measurements import merge
-from fedsyn.inference.triangulation import axes_of
 from fedsyn.selection.coarse import Coarse, best_cells, resolution
 from fedsyn.table.counting.marginals import count
 

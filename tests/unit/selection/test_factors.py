@@ -10,9 +10,8 @@ import pytest
 from scipy.stats import norm
 
 from fedsyn.domain import Domain
-from fedsyn.inference.factor import Cuts
-from fedsyn.selection.factors import Correlations, correlations, factors, looks, one_factor, scores
-from fedsyn.selection.groups import grouping_of
+from fedsyn.selection.coarse import grouping_of
+from fedsyn.selection.factors import Correlations, Cuts, correlations, factors, looks, one_factor, scores
 from fedsyn.selection.sketches import Interactions
 
 Codes = npt.NDArray[np.int64]

@@ -12,8 +12,7 @@ from scipy.integrate import quad
 
 from fedsyn.domain import Domain
 from fedsyn.selection.planning import SURVIVING, Errors, OneByOne, Plan, Planner, above_floors, shrunk
-from fedsyn.table.counting.candidates import Candidates
-from fedsyn.table.counting.workload import Workload, random_kway
+from fedsyn.table.counting.workload import Candidates, Workload, random_kway
 
 DOMAIN = Domain(tuple("abcdef"), (2, 3, 4, 5, 6, 7))
 TRIPLES = random_kway(DOMAIN, 3, 7, np.random.default_rng(3))

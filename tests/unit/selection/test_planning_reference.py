@@ -14,8 +14,7 @@ from fedsyn.domain import Domain
 from fedsyn.selection.planning import SURVIVING, Errors, OneByOne, Plan, Planner
 from fedsyn.selection.resolution import Resolutions
 from fedsyn.selection.views import effective_cells
-from fedsyn.table.counting.candidates import Candidates
-from fedsyn.table.counting.workload import Workload, all_kway
+from fedsyn.table.counting.workload import Candidates, Workload, all_kway
 
 Floats = npt.NDArray[np.float64]
 

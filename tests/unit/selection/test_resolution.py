@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fedsyn.domain import Domain
 from fedsyn.selection.planning import Errors, OneByOne, Planner
 from fedsyn.selection.resolution import Resolutions, Rung
-from fedsyn.table.counting.candidates import Candidates
-from fedsyn.table.counting.workload import Workload
+from fedsyn.table.counting.workload import Candidates, Workload
 
 DOMAIN = Domain(("age", "job", "sex", "bmi"), (24, 30, 2, 41), ordered={"age": 24, "bmi": 40})
 RNG = np.random.default_rng(0)

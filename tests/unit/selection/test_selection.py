@@ -25,9 +25,8 @@ from fedsyn.selection.views import ModelView, pack_model, unpack_model
 from fedsyn.stores import make_store
 from fedsyn.stores.base import ServedRun
 from fedsyn.stores.plain import PlainServer
-from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.workload import Workload, all_kway
+from fedsyn.table.counting.workload import Candidates, Workload, all_kway, build_workload
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Choose
 

@@ -11,7 +11,7 @@ import pytest
 from experiments.sketch_aim_ablation.variant import CountSketch, Signs
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.selection.groups import (
+from fedsyn.selection.coarse import (
     equal_groups,
     group_counts,
     grouping_keys,

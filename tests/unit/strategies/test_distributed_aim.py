@@ -31,8 +31,8 @@ from fedsyn.protocol.client import Marginals
 from fedsyn.randomness import Randomness
 from fedsyn.selection.scores import l1_distances
 from fedsyn.selection.views import ModelView, pack_model
-from fedsyn.table.counting.candidates import Candidates, build_workload
 from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import Candidates, build_workload
 from fedsyn.testing import check_mechanism
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Summed

@@ -22,6 +22,7 @@ from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
 from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import Candidates
 from fedsyn.wire.envelope import Reply
 from fedsyn.wire.requests import Ask, Sum, Summed
 

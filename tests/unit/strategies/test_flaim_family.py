@@ -22,8 +22,8 @@ from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class, strategy_class
 from fedsyn.selection.views import ModelView, pooled_view
-from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.marginals import count
+from fedsyn.table.counting.workload import Candidates
 from fedsyn.wire.holder import Holder
 
 TABLE = awkward_table("missing_values")

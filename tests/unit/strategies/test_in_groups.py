@@ -19,20 +19,18 @@ from fedsyn.front.testing.harness import Federation, config_of, execute, finishe
 from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.inference import EstimateConfig, Hierarchy, Measurement, Model, estimate
 from fedsyn.inference.calibrate import Calibrator
-from fedsyn.inference.junction_tree import build_tree
+from fedsyn.inference.junction_tree import axes_of, build_tree
 from fedsyn.inference.measurements import merge
 from fedsyn.inference.shrinkage import of_measurements
 from fedsyn.inference.solvers import Problem, Seen
-from fedsyn.inference.triangulation import axes_of
 from fedsyn.plugins.clients.sketch_aim import Residuals
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
 from fedsyn.selection.coarse import Coarse
-from fedsyn.table.counting.groups import group_of_cells
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.residuals import cost
+from fedsyn.table.counting.sums import cost, group_of_cells
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import Summed
 from support.halves import asked

@@ -20,7 +20,7 @@ from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class
-from fedsyn.selection.groups import grouping_of, pack_grouping
+from fedsyn.selection.coarse import grouping_of, pack_grouping
 from fedsyn.selection.scores import expected_noise
 from fedsyn.selection.views import effective_cells, pack_model
 from fedsyn.table.counting.marginals import count

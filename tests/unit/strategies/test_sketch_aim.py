@@ -31,10 +31,9 @@ from fedsyn.privacy import PrivacyBudget
 from fedsyn.privacy.conversion import gaussian_epsilon
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
-from fedsyn.selection.groups import group_counts, pack_grouping
+from fedsyn.selection.coarse import group_counts, pack_grouping
 from fedsyn.selection.planning import shrunk
-from fedsyn.selection.rows import shows_nothing, sketched_sizes, weakest_shown, width_of
-from fedsyn.selection.sketches import Sketcher
+from fedsyn.selection.sketches import Sketcher, shows_nothing, sketched_sizes, weakest_shown, width_of
 from fedsyn.selection.views import ModelView, effective_cells
 from fedsyn.table.counting.marginals import count
 from fedsyn.wire.holder import Holder

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
-import fedsyn.table.counting.distances as distances_module
+import fedsyn.selection.views as distances_module
 from fedsyn.domain import Clique, Domain
-from fedsyn.table.counting.distances import touched_distances
+from fedsyn.selection.views import touched_distances
 from fedsyn.table.counting.marginals import count
 from support.small_tables import DOMAIN, a_model, table
 

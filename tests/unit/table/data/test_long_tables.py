@@ -28,9 +28,8 @@ from fedsyn.runs.engines import run
 from fedsyn.sweep.report import report_folder
 from fedsyn.table.counting import marginals
 from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, partition, read_table, write_encoded
+from fedsyn.table.data.encoded import RowFiles, RowSpool, taken
 from fedsyn.table.data.partition import draw_test_rows
-from fedsyn.table.data.row_files import RowFiles
-from fedsyn.table.data.spool import RowSpool, taken
 from fedsyn.table.data.writers import table_writer
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
@@ -277,7 +276,7 @@ def test_a_run_from_a_file_has_the_rows_of_a_run_from_its_data_frame(suffix, sha
     )
     whole = prepare.split_tables(config, frame)
     for in_memory in (1 << 20, 100):
-        monkeypatch.setattr("fedsyn.table.data.spool._IN_MEMORY", in_memory)
+        monkeypatch.setattr("fedsyn.table.data.encoded._IN_MEMORY", in_memory)
         prepare._encoded.cache_clear()
         streamed = prepare.split_tables(config)
         assert streamed.schema.to_dict() == whole.schema.to_dict()
@@ -541,7 +540,7 @@ def test_a_file_that_does_not_hold_the_rows_of_its_end_is_refused(
     pd.DataFrame({"a": [1.0, 2.0]}).to_parquet(tmp_path / "two.parquet")
     schema = Schema(columns={"a": NumericColumn(lower=0, upper=3, bins=3)})
     assert encode_file(tmp_path / "two.parquet", schema).shape == (2, 1)
-    monkeypatch.setattr("fedsyn.table.data.stream.row_count", lambda path, options: claimed)
+    monkeypatch.setattr("fedsyn.table.data.readers.row_count", lambda path, options: claimed)
     with pytest.raises(DataError, match="was replaced while it was read"):
         encode_file(tmp_path / "two.parquet", schema)
 

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedsyn.errors import ConfigError, DataError
-from fedsyn.table.data.cells import read_cells
 from fedsyn.table.data.layout import header_options
 from fedsyn.table.data.options import FileOptions
-from fedsyn.table.data.stream import encode_file, read_table
+from fedsyn.table.data.readers import encode_file, read_table
+from fedsyn.table.data.sources import read_cells
 from fedsyn.table.schema import Schema
 
 SECRET = "4711-diagnosis"

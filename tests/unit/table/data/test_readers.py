@@ -20,9 +20,9 @@ import pytest
 from fedsyn.errors import ConfigError, DataError
 from fedsyn.loading import names_file
 from fedsyn.table.data import encode_file, encoded_blocks, load_dataset, opening, read_table
-from fedsyn.table.data.cells import read_cells
 from fedsyn.table.data.opening import TextStream
 from fedsyn.table.data.options import FileOptions
+from fedsyn.table.data.sources import read_cells
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 SECRET = "4711-diagnosis"  # stands for a cell: no message may quote it

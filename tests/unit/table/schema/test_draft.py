@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, SchemaError
-from fedsyn.table.data.cells import read_cells
-from fedsyn.table.data.stream import encode_file
+from fedsyn.table.data.readers import encode_file
+from fedsyn.table.data.sources import read_cells
 from fedsyn.table.schema import Schema
-from fedsyn.table.schema.base import ASIDE
+from fedsyn.table.schema.column_base import ASIDE
 from fedsyn.table.schema.columns import KINDS
 from fedsyn.table.schema.draft import Guess, draft_columns, drafted_schema
 from fedsyn.table.schema.drafted_bins import FINEST

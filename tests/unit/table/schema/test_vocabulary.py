@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from fedsyn.table.schema import CategoricalColumn
-from fedsyn.table.schema.grids import grid_of
+from fedsyn.table.schema.conditions import grid_of
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.vocabulary import (
     codes_apart,

@@ -1,4 +1,4 @@
-"""What a marginal has beyond its parts: its counts without what its one-way marginals and its total say of them.
+"""Sums over tables: residuals of marginals, groups of values, and inner products.
 
 Of a marginal of k >= 2 attributes with g_1 x ... x g_k cells, G in all, the residual is R M = M - sum_a M_a g_a/G +
 (k - 1) n/G: the orthogonal projection onto the tables whose one-way marginals are all 0, the sum of the residual spaces
@@ -61,4 +61,42 @@ def residual(table: Floats) -> Floats:
     return np.asarray(out)
 
 
-__all__ = ["cost", "dimensions", "residual", "times_cells"]
+# Groups ---------------------------------------------------------------------------------------------------------------
+
+
+#: Of each attribute of a clique, the group of each value, 0 to its number of groups.
+Groups = tuple[npt.NDArray[np.integer], ...]
+
+
+def group_of_cells(groups: Sequence[npt.NDArray[np.integer]]) -> tuple[npt.NDArray[np.int64], int]:
+    """(cells,) group of each cell of a marginal, both in C order, from those of the attributes' values; how many.
+
+    >>> index, length = group_of_cells([np.array([0, 0, 1]), np.array([0, 1])])
+    >>> index.tolist(), length
+    ([0, 1, 0, 1, 2, 3], 4)
+    """
+    index, length = np.zeros(1, np.int64), 1
+    for own in groups:
+        count = int(np.max(own)) + 1
+        index, length = (index[:, None] * count + np.asarray(own, np.int64)).ravel(), length * count
+    return index, length
+
+
+def sums_of_groups(
+    index: npt.NDArray[np.integer], values: npt.NDArray[np.number], length: int = 0
+) -> npt.NDArray[np.float64]:
+    """(groups,) sum of the values in each group, at least `length` of them."""
+    return np.bincount(index, values, length).astype(np.float64, copy=False)
+
+
+# Reductions -----------------------------------------------------------------------------------------------------------
+
+
+def dot(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+    """Inner product of two vectors: einsum and not BLAS, whose order of summation depends on kernel and threads."""
+    return float(np.einsum("i,i->", a, b))
+
+
+def norm(a: npt.NDArray[np.float64]) -> float:
+    """Euclidean norm of a vector: `np.linalg.norm` takes it from BLAS."""
+    return math.sqrt(dot(a, a))
