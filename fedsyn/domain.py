@@ -16,7 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 Clique = tuple[str, ...]
-Cells = npt.NDArray[np.bool_]
+#: Arrays of any shape, by what they hold: numbers, counts and positions, truth values, values of attributes.
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.integer]
 
 
 class Zeros:
@@ -37,7 +41,7 @@ class Zeros:
 
     def __init__(self, clique: Iterable[str], cells: npt.ArrayLike) -> None:
         self.clique: Clique = tuple(clique)
-        self.cells: Cells = np.array(cells, dtype=bool, order="C")
+        self.cells: Flags = np.array(cells, dtype=bool, order="C")
         self.cells.flags.writeable = False
         self._hash = hash((self.clique, self.cells.shape, np.packbits(self.cells).tobytes()))
 
@@ -163,7 +167,7 @@ class Domain:
         ordered = {name: n for name, n in self.ordered.items() if name in names}
         return Domain(names, self.shape_of(names), ordered, tuple(z for z in self.zeros if set(z.clique) <= set(names)))
 
-    def impossible(self, clique: Iterable[str]) -> Cells | None:
+    def impossible(self, clique: Iterable[str]) -> Flags | None:
         """Returns the cells of a clique that its zeros make impossible.
 
         None if there is no such cell.
@@ -175,7 +179,7 @@ class Domain:
             Boolean, axes in the clique's order.
         """
         names = tuple(clique)
-        out: Cells | None = None
+        out: Flags | None = None
         for own, cells in self.zeros:
             if not set(own) & set(names):
                 continue
@@ -189,7 +193,7 @@ class Domain:
             out |= table
         return out
 
-    def conditions(self, masks: Mapping[str, npt.ArrayLike]) -> dict[str, Cells]:
+    def conditions(self, masks: Mapping[str, npt.ArrayLike]) -> dict[str, Flags]:
         """Returns allowed values by attribute.
 
         Raises ValueError for an unknown attribute or a wrong number of values.
@@ -199,7 +203,7 @@ class Domain:
             raise ValueError("a condition needs an attribute of the domain and one boolean for each of its values")
         return out
 
-    def violated(self, codes: npt.NDArray[np.integer]) -> Cells:
+    def violated(self, codes: Codes) -> Flags:
         """Returns whether each row lies in an impossible cell, (n,) bool.
 
         Rows are (n, d) codes.

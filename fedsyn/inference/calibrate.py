@@ -29,8 +29,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedsyn.domain import Flags
 from fedsyn.inference.junction_tree import Axes, JunctionTree, bits
 
 # Rows are short, and turned, up to this width. Sums of more are pairwise in a row, but not down a column.
@@ -127,9 +127,7 @@ class Calibrator:
         log_partition: natural log of Z after `run`.
     """
 
-    def __init__(
-        self, tree: JunctionTree, factors: Sequence[int], zeros: Mapping[int, npt.NDArray[np.bool_]] | None = None
-    ) -> None:
+    def __init__(self, tree: JunctionTree, factors: Sequence[int], zeros: Mapping[int, Flags] | None = None) -> None:
         self.tree = tree
         self.factors = tuple(factors)
         self._zeros = {mask: np.where(cells, LOWEST, 0.0) for mask, cells in (zeros or {}).items()}

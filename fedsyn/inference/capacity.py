@@ -6,10 +6,9 @@ import copy
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from fedsyn.config import InferenceNode
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Domain, Flags, Integers
 from fedsyn.errors import ConfigError
 from fedsyn.inference.growth import Growth
 from fedsyn.inference.junction_tree import axes_of, maximal, model_size, pass_cost
@@ -141,12 +140,12 @@ class Capacity:
         )
         return lambda clique: growth.fits(mask(clique), cells, cost, most)
 
-    def pairs(self, cliques: Sequence[Clique]) -> npt.NDArray[np.int64]:
+    def pairs(self, cliques: Sequence[Clique]) -> Integers:
         """(m, 2) ranks of each clique of two attributes, the lower first; -1 of the others."""
         rank = self._axes.rank
         return np.array([sorted(map(rank.__getitem__, q)) if len(q) == 2 else (-1, -1) for q in cliques], np.int64)
 
-    def lacking(self, pairs: npt.NDArray[np.int64], share: float = 1.0) -> npt.NDArray[np.bool_]:
+    def lacking(self, pairs: Integers, share: float = 1.0) -> Flags:
         """(m,) which of these have no room, of those that `PLANNED_ATTRIBUTES` leaves to arithmetic (`pairs`)."""
         return self.growth.lacking(
             pairs, share * self.max_cells, share * self.max_message_passing_cost, PLANNED_ATTRIBUTES
@@ -172,15 +171,13 @@ class Planned:
         share: of both bounds.
     """
 
-    def __init__(
-        self, capacity: Capacity, cliques: Sequence[Clique], pairs: npt.NDArray[np.int64], share: float
-    ) -> None:
+    def __init__(self, capacity: Capacity, cliques: Sequence[Clique], pairs: Integers, share: float) -> None:
         self._tree, self._cliques, self._pairs, self._share = capacity.copy(), cliques, pairs, share
 
     def take(self, i: int) -> bool:
         """See `Capacity.take`."""
         return self._tree.take(self._cliques[i], self._share)
 
-    def lacking(self, which: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def lacking(self, which: Integers) -> Flags:
         """Which of some candidates it has no room for, as far as that is told at once."""
         return self._tree.lacking(self._pairs[which], self._share)

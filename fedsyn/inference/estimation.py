@@ -15,17 +15,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from fedsyn.config import InferenceNode
-from fedsyn.domain import Domain
+from fedsyn.domain import Domain, Floats
 from fedsyn.inference import solvers
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.junction_tree import Axes, axes_of, bits, build_tree
 from fedsyn.inference.measurements import Effects, Grid, Measurement, Merged, impossible, least_variance_total, merge
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedsyn.domain import Codes, Flags, Floats
 from fedsyn.inference.junction_tree import (
     FIXED_PASSES,
     Axes,
@@ -41,8 +41,6 @@ from fedsyn.inference.junction_tree import (
     table_counts,
     tree_cost,
 )
-
-Floats = npt.NDArray[np.float64]
 
 
 class Extension:
@@ -241,9 +239,6 @@ def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:
 # A component ----------------------------------------------------------------------------------------------------------
 
 
-Flags = npt.NDArray[np.bool_]
-
-
 @dataclass
 class TreeChange:
     """The cliques of the components that a new clique touches, when it is there.
@@ -378,7 +373,7 @@ class Growth:
         answer = None if change is None else self._within(mask, touched, change, max_cells, max_pass, not tangled)
         return self._extended_fits(mask, touched, max_cells, max_pass) if answer is None else answer
 
-    def lacking(self, pairs: npt.NDArray[np.integer], max_cells: float, max_pass: float, most: int) -> Flags:
+    def lacking(self, pairs: Codes, max_cells: float, max_pass: float, most: int) -> Flags:
         """Which of some pairs `fits` refuses, as far as arithmetic tells: inside a component with a larger core.
 
         Args:

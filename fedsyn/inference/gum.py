@@ -32,7 +32,7 @@ from itertools import combinations
 import numpy as np
 
 from fedsyn.config import InferenceNode
-from fedsyn.domain import Cells, Clique, Domain
+from fedsyn.domain import Clique, Domain, Flags
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.consistency import consistent
 from fedsyn.inference.estimation import estimate
@@ -42,7 +42,7 @@ from fedsyn.inference.sampling import deal
 from fedsyn.table.counting.hierarchy import HierarchicalMeasurement
 
 Axes = tuple[int, ...]
-Zeros = tuple[tuple[Axes, Cells], ...]
+Zeros = tuple[tuple[Axes, Flags], ...]
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ def without_zeros(domain: Domain, clique: Clique, table: np.ndarray) -> np.ndarr
     return table if impossible is None else np.where(impossible, 0.0, table)
 
 
-def impossible_of(zeros: Sequence[tuple[Axes, Cells]], wanted: Axes, shape: tuple[int, ...], axes: Axes) -> np.ndarray:
+def impossible_of(zeros: Sequence[tuple[Axes, Flags]], wanted: Axes, shape: tuple[int, ...], axes: Axes) -> np.ndarray:
     """The cells over `wanted` that zeros on subsets of it rule out.
 
     Args:
@@ -442,11 +442,7 @@ def stays_possible(
 
 
 def _allowed(
-    domain: Domain,
-    core: Mapping[Axes, np.ndarray],
-    ones: Sequence[np.ndarray],
-    rng: np.random.Generator,
-    rows: int,
+    domain: Domain, core: Mapping[Axes, np.ndarray], ones: Sequence[np.ndarray], rng: np.random.Generator, rows: int
 ) -> np.ndarray:
     """(rows, d) rows of a model of the one-way marginals, and of the forest's pairs as far as they fit beside zeros."""
     names = domain.attributes

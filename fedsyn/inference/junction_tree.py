@@ -17,9 +17,8 @@ from functools import cached_property, lru_cache
 from heapq import heappop, heappush
 
 import numpy as np
-import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Domain, Flags
 
 # Cliques whose bits and cells are kept: the neighbours of an attribute are looked at again and again.
 _KEPT = 1 << 15
@@ -59,9 +58,9 @@ class Axes:
         return tuple(self.domain.sizes[column] for column in self.order)
 
     @cached_property
-    def zeros(self) -> dict[int, npt.NDArray[np.bool_]]:
+    def zeros(self) -> dict[int, Flags]:
         """The domain's structural zeros by mask, those of one clique together, axes by rank."""
-        out: dict[int, npt.NDArray[np.bool_]] = {}
+        out: dict[int, Flags] = {}
         for clique, cells in self.domain.zeros:
             order = sorted(range(len(clique)), key=lambda axis: self.rank[clique[axis]])
             table = np.ascontiguousarray(cells.transpose(order))
@@ -69,7 +68,7 @@ class Axes:
             out[mask] = out[mask] | table if mask in out else table
         return out
 
-    def impossible(self, mask: int) -> npt.NDArray[np.bool_] | None:
+    def impossible(self, mask: int) -> Flags | None:
         """`Domain.impossible` of a clique, axes by rank."""
         if not self.domain.zeros or not mask:
             return None

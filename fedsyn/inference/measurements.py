@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Codes, Domain, Flags, Floats, Integers
 from fedsyn.errors import ProtocolError
 from fedsyn.inference.junction_tree import Axes, axes_of, bits
 from fedsyn.table.counting.sums import Groups, dimensions, group_of_cells, residual, sums_of_groups
@@ -65,7 +65,7 @@ class Measurement:
             return self.noises
         return dimensions(np.shape(self.values)) if self.beyond else int(np.size(self.values))
 
-    def of_cells(self, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def of_cells(self, table: Floats) -> Floats:
         """(k,) what a marginal of the clique, in its shape or flat, has where this measures."""
         flat = np.asarray(table, np.float64).ravel()
         if self.groups is not None:
@@ -94,7 +94,7 @@ class Merged:
     sigma: float
     disagreement: float
     noisy: int
-    index: npt.NDArray[np.int64] | None = None
+    index: Integers | None = None
     beyond: bool = False
 
 
@@ -111,7 +111,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     """
     found: dict[_Key, list[tuple[float, np.ndarray]]] = {}
     noises: dict[_Key, int] = {}
-    indices: dict[_Key, tuple[npt.NDArray[np.int64], int]] = {}
+    indices: dict[_Key, tuple[Integers, int]] = {}
     for measurement in measurements:
         sigma = float(measurement.sigma)
         if not (math.isfinite(sigma) and sigma > 0):
@@ -138,9 +138,7 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
     return merged
 
 
-def impossible(
-    axes: Axes, mask: int, index: npt.NDArray[np.int64] | None, shape: tuple[int, ...]
-) -> npt.NDArray[np.bool_] | None:
+def impossible(axes: Axes, mask: int, index: Integers | None, shape: tuple[int, ...]) -> Flags | None:
     """Which values structural zeros rule out: a group where all of its cells are; None: of no cell of the clique."""
     cells = axes.impossible(mask)
     if cells is None or index is None:
@@ -148,7 +146,7 @@ def impossible(
     return np.asarray(np.bincount(index, ~cells.ravel(), math.prod(shape)) == 0).reshape(shape)
 
 
-def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[npt.NDArray[np.integer]] | None]:
+def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[Codes] | None]:
     """Values and groups with axes by rank; no groups where each value is its own."""
     clique = tuple(measurement.clique)
     if measurement.beyond and len(clique) < 2:
@@ -209,9 +207,6 @@ def least_variance_total(merged: Iterable[Merged]) -> float:
 # Effects: least squares without any sign ------------------------------------------------------------------------------
 
 
-Floats = npt.NDArray[np.float64]
-
-
 @dataclass(frozen=True, eq=False)
 class Grid:
     """A clique by rank with the groups of its attributes' values.
@@ -227,7 +222,7 @@ class Grid:
 
     axes: Axes
     mask: int
-    groups: tuple[npt.NDArray[np.int64], ...]
+    groups: tuple[Integers, ...]
     is_fine: bool
     sigma: float
     beyond: bool = False
@@ -275,7 +270,7 @@ class Grid:
         own = self.groups[self.axis_of(rank)]
         return np.bincount(own, values, int(own.max()) + 1).astype(np.float64)
 
-    def counted(self, codes: npt.NDArray[np.integer]) -> Floats:
+    def counted(self, codes: Codes) -> Floats:
         """Counts of rows, (n, d) codes in domain order."""
         columns = [own[codes[:, self.axes.order[rank]]] for rank, own in zip(self.ranks, self.groups, strict=True)]
         cells = np.ravel_multi_index(columns, self.shape)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Domain, Flags
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.junction_tree import JunctionTree, axes_of, bits, build_tree
@@ -25,7 +25,6 @@ _CELLS_AT_ONCE = 1 << 22
 #: Hidden attributes of a model.
 MOST_FACTORS = 3
 NO_ROW = "the domain's structural zeros leave no possible row"
-Cells = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -96,14 +95,7 @@ class Model:
         self._projector: TreeProjector | None = None
 
     @classmethod
-    def calibrated(
-        cls,
-        domain: Domain,
-        calibrator: Calibrator,
-        total: float,
-        *,
-        info: FitInfo | None = None,
-    ) -> Model:
+    def calibrated(cls, domain: Domain, calibrator: Calibrator, total: float, *, info: FitInfo | None = None) -> Model:
         """The model of a calibrator that has run on its tree; the calibrator belongs to the model from now on."""
         model = cls(domain, {}, total, info=info)
         views = calibrator.views(calibrator.theta.copy())
@@ -118,7 +110,7 @@ class Model:
         return build_tree(axes_of(self.domain), [*self._tables, *self._structural, *self._zeros])
 
     @property
-    def _zeros(self) -> dict[int, Cells]:
+    def _zeros(self) -> dict[int, Flags]:
         """Impossible cells by mask: the domain's, and those outside the conditions."""
         axes = axes_of(self.domain)
         out = dict(axes.zeros)
@@ -370,10 +362,7 @@ class Model:
         if self.domain.hidden:
             head["hidden"], format_ = list(self.domain.hidden), _HIDDEN_FORMAT
         tables = [np.zeros(0), *(table.ravel() for table in self._tables.values())]
-        return {
-            "model": packed_head(self.domain, self.total, format_, **head),
-            "potentials": np.concatenate(tables),
-        }
+        return {"model": packed_head(self.domain, self.total, format_, **head), "potentials": np.concatenate(tables)}
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> Model:

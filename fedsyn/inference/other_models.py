@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Domain, Floats
 from fedsyn.errors import InputError, ProtocolError
 from fedsyn.inference.model import Model, checked_cells, checked_codes, checked_total, packed_head, read_head
 from fedsyn.randomness import RandomSource
@@ -23,7 +23,6 @@ from fedsyn.table.counting.marginals import count
 _MIXTURE_FORMAT = "mixture 1"
 _AT_ONCE = 1 << 22  # numbers of an intermediate array
 _FEWEST_ROWS = 1 << 16  # drawn at once
-Floats = npt.NDArray[np.float64]
 
 
 class MixtureModel:
@@ -167,7 +166,7 @@ class MixtureModel:
         """
         return self.weighted({name: allowed.astype(float) for name, allowed in self.domain.conditions(masks).items()})
 
-    def weighted(self, factors: Mapping[str, npt.NDArray[np.float64]]) -> MixtureModel:
+    def weighted(self, factors: Mapping[str, Floats]) -> MixtureModel:
         """The distribution with each value of the named attributes as much likelier as its factor, at most 1, says."""
         weights, probabilities = self.weights.copy(), self.probabilities.copy()
         for name, factor in factors.items():

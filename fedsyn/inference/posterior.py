@@ -32,9 +32,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
-import numpy.typing as npt
 
-from fedsyn.domain import Clique
+from fedsyn.domain import Clique, Flags, Floats
 from fedsyn.errors import InputError
 from fedsyn.inference.estimation import Compiled
 from fedsyn.inference.junction_tree import axes_of
@@ -43,8 +42,6 @@ from fedsyn.inference.model import Model
 from fedsyn.inference.other_models import AnyModel
 from fedsyn.inference.solvers import Descent, Problem
 from fedsyn.randomness import RandomSource
-
-Floats = npt.NDArray[np.float64]
 
 
 class Held:
@@ -186,7 +183,7 @@ class Posterior:
         return self._nearest([sum(each[1:], each[0]) for each in parts], self._start)
 
     @staticmethod
-    def _noise(grid: Grid, barred: npt.NDArray[np.bool_] | None, rng: RandomSource) -> Floats:
+    def _noise(grid: Grid, barred: Flags | None, rng: RandomSource) -> Floats:
         """Fresh noise of one measurement; counts of impossible cells are known to be 0, their residuals are not."""
         noise: Floats = grid.sigma * np.asarray(rng.standard_normal(grid.shape))
         return noise if barred is None or grid.beyond else np.where(barred, 0.0, noise)

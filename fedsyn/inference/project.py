@@ -123,12 +123,7 @@ class QueryPlanner:
         return min(options, key=lambda a: (a.cost, a.peak))
 
     def _follow(
-        self,
-        order: tuple[tuple[int, int, int], ...],
-        have: int,
-        needed: int,
-        below: tuple[float, float],
-        query: int,
+        self, order: tuple[tuple[int, int, int], ...], have: int, needed: int, below: tuple[float, float], query: int
     ) -> Assembly:
         cells = self.tree.axes.cells
         table, after, peak = have, [], 0

@@ -37,9 +37,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from fedsyn.domain import Domain
+from fedsyn.domain import Domain, Floats
 from fedsyn.inference.measurements import Measurement
 from fedsyn.inference.model import Model
 from fedsyn.table.counting.sums import cost
@@ -57,8 +56,8 @@ class Departure:
         noises: independent ones in the values; None: one each.
     """
 
-    independent: npt.NDArray[np.float64]
-    values: npt.NDArray[np.float64]
+    independent: Floats
+    values: Floats
     sigma: float
     spread: float = 1.0
     noises: int | None = None
@@ -100,7 +99,6 @@ def of_measurements(measurements: Iterable[Measurement], prior: Model) -> float:
 # Smoothing ------------------------------------------------------------------------------------------------------------
 
 
-Floats = npt.NDArray[np.float64]
 #: In impossible cells, and of values of which nothing is known: potentials have to be finite.
 _TINY = 1e-300
 

@@ -20,13 +20,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from fedsyn.domain import Floats, Integers
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.table.counting.sums import dot, sums_of_groups
-
-Floats = npt.NDArray[np.float64]
-Groups = npt.NDArray[np.int64]
 
 # Iterations over which the relative decrease of the loss is compared with the tolerance.
 _WINDOW = 10
@@ -72,9 +69,9 @@ class Seen:
             own), and how many groups there are.
     """
 
-    def __init__(self, offsets: Sequence[int], parts: Sequence[tuple[int, Groups | None, int]]) -> None:
+    def __init__(self, offsets: Sequence[int], parts: Sequence[tuple[int, Integers | None, int]]) -> None:
         self.cells = int(offsets[-1])
-        self._parts: list[tuple[slice, slice, Groups | None]] = []
+        self._parts: list[tuple[slice, slice, Integers | None]] = []
         start = 0
         for factor, groups, length in parts:
             own = slice(start, start + length)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from fedsyn.domain import Floats
 from fedsyn.private_bins.prefixes import FOLLOWED, is_word
-from fedsyn.private_bins.ranges import Floats, allot, divisible, grid, tree, universe
+from fedsyn.private_bins.ranges import allot, divisible, grid, tree, universe
 from fedsyn.table.counting.hierarchy import Hierarchy
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.open import OpenCategories, OpenRange

@@ -11,11 +11,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from fedsyn.domain import Codes, Floats, Integers
 from fedsyn.private_bins.ranges import threshold
-
-Floats = npt.NDArray[np.float64]
 
 #: What may follow a prefix: one of 256 bytes, or nothing.
 SYMBOLS = 257
@@ -36,9 +34,7 @@ def is_word(text: str, missing_text: Collection[str] = ()) -> bool:
     return not any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text)
 
 
-def level_counts(
-    words: Sequence[str], rows: npt.NDArray[np.integer], prefixes: Sequence[bytes]
-) -> npt.NDArray[np.int64]:
+def level_counts(words: Sequence[str], rows: Codes, prefixes: Sequence[bytes]) -> Integers:
     """(prefixes * 257,) rows that begin with each prefix, by what follows; one row is in at most one cell.
 
     Args:

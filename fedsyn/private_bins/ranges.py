@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.domain import Floats, Integers
 from fedsyn.table.counting.hierarchy import Hierarchy
-
-Floats = npt.NDArray[np.float64]
 
 #: The probability with which noise alone lets any empty cell of a step stand out. Stated, not tuned: one run in a
 #: hundred may get a range, or a prefix, that no row is in.
@@ -75,14 +74,14 @@ def universe(whole: bool, lower: float | None, upper: float | None, middle: floa
     return (low, *(edge for edge in edges if low < edge < high), high)
 
 
-def places(edges: Floats, numbers: Floats) -> npt.NDArray[np.int64]:
+def places(edges: Floats, numbers: Floats) -> Integers:
     """(m,) the cell of each number, the nearest one for what lies beyond; numbers that are missing are left out."""
     known = numbers[~np.isnan(numbers)]
     found: npt.NDArray[Any] = np.searchsorted(edges[1:-1], known, side="right")
     return found.astype(np.int64, copy=False)
 
 
-def histogram(edges: Floats, numbers: Floats) -> npt.NDArray[np.int64]:
+def histogram(edges: Floats, numbers: Floats) -> Integers:
     """(cells,) rows in each cell; one row is in at most one of them."""
     return np.bincount(places(edges, numbers), minlength=len(edges) - 1)
 

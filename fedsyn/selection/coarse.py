@@ -21,12 +21,12 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement
 from fedsyn.inference.shrinkage import Departure
 
-Grouping = Mapping[tuple[str, int], npt.NDArray[np.integer]]
+Grouping = Mapping[tuple[str, int], Codes]
 #: An array of a message as a key of a cache: dtype, shape and bytes.
 Packed = tuple[str, tuple[int, ...], bytes]
 
@@ -50,7 +50,7 @@ def _group_counts(sizes: tuple[int, ...], width: int) -> tuple[int, ...]:
         groups[min(options)[1]] += 1
 
 
-def equal_groups(mass: npt.NDArray[np.floating], groups: int) -> npt.NDArray[np.int64]:
+def equal_groups(mass: npt.NDArray[np.floating], groups: int) -> Integers:
     """Cuts neighbouring values into groups of nearly equal mass: minimises the sum of the groups' squared masses.
 
     Args:
@@ -90,7 +90,7 @@ def grouping_of(
     width: int,
     mass: Mapping[str, npt.NDArray[np.floating]],
     scores: Mapping[str, npt.NDArray[np.floating]] | None = None,
-) -> dict[tuple[str, int], npt.NDArray[np.int64]]:
+) -> dict[tuple[str, int], Integers]:
     """The groups that sketches of these cliques need: (attribute, number of groups) -> group of each value.
 
     Groups are of neighbours: by their codes where these have an order, else by their scores or, without any, from the
@@ -130,7 +130,7 @@ def pack_grouping(grouping: Grouping) -> npt.NDArray[np.uint16]:
 
 def unpack_grouping(
     packed: npt.NDArray[np.generic], domain: Domain, cliques: Sequence[Clique], width: int
-) -> dict[tuple[str, int], npt.NDArray[np.int64]]:
+) -> dict[tuple[str, int], Integers]:
     """Inverse of `pack_grouping` for a client, which does not trust it.
 
     Whatever groups a server sends, one row falls into one bucket of each sketch: only their range is checked.
@@ -155,9 +155,7 @@ def array_of(key: Packed) -> npt.NDArray[np.generic]:
     return np.frombuffer(content, np.dtype(dtype)).reshape(shape)
 
 
-def unpacked(
-    packed: npt.NDArray[np.generic], sizes: Sequence[tuple[int, int]], what: str
-) -> list[npt.NDArray[np.int64]]:
+def unpacked(packed: npt.NDArray[np.generic], sizes: Sequence[tuple[int, int]], what: str) -> list[Integers]:
     """Return the group of each value of some attributes, one after the other in a server's array.
 
     Args:
@@ -181,8 +179,7 @@ def unpacked(
 # Groups ---------------------------------------------------------------------------------------------------------------
 
 
-Floats = npt.NDArray[np.float64]
-Groups = tuple[npt.NDArray[np.integer], ...]
+Groups = tuple[Codes, ...]
 Number = TypeVar("Number", np.int64, np.float64)
 
 
@@ -262,11 +259,7 @@ class Coarse:
 
     @classmethod
     def unpack(
-        cls,
-        domain: Domain,
-        cliques: Sequence[Clique],
-        shapes: Sequence[Sequence[int]],
-        packed: npt.NDArray[np.generic],
+        cls, domain: Domain, cliques: Sequence[Clique], shapes: Sequence[Sequence[int]], packed: npt.NDArray[np.generic]
     ) -> Coarse:
         """Inverse of `pack` for a client, which does not trust it.
 
@@ -289,7 +282,7 @@ class Coarse:
         """Cells of each coarse marginal."""
         return [math.prod(shape) for shape in self.shapes]
 
-    def positions(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def positions(self, codes: Codes) -> Integers:
         """(m, n) where each row of a table, (n, d) codes, counts in each coarse marginal, all of them one vector."""
         out, start = np.empty((len(self.cliques), len(codes)), np.int64), 0
         for i, (clique, groups, shape) in enumerate(zip(self.cliques, self.groups, self.shapes, strict=True)):
@@ -300,7 +293,7 @@ class Coarse:
             start += math.prod(shape)
         return out
 
-    def of_rows(self, codes: npt.NDArray[np.integer]) -> list[npt.NDArray[np.int64]]:
+    def of_rows(self, codes: Codes) -> list[Integers]:
         """Exact coarse marginals of a table, (n, d) codes."""
         whole = np.bincount(self.positions(codes).ravel(), minlength=sum(self.lengths))
         return self.split(whole)
@@ -346,12 +339,7 @@ class Coarse:
 
 
 @lru_cache(maxsize=4)
-def _shared(
-    domain: Domain,
-    cliques: tuple[Clique, ...],
-    shapes: tuple[tuple[int, ...], ...],
-    packed: Packed,
-) -> Coarse:
+def _shared(domain: Domain, cliques: tuple[Clique, ...], shapes: tuple[tuple[int, ...], ...], packed: Packed) -> Coarse:
     if len(shapes) != len(cliques) or any(len(s) != len(q) for s, q in zip(shapes, cliques, strict=False)):
         raise ProtocolError("parameter 'shapes' must hold the groups of each attribute of each clique")
     names, counts = list(itertools.chain(*cliques)), list(itertools.chain(*shapes))
@@ -370,7 +358,7 @@ def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:
     return tuple(counts.get(name, domain[name]) for name in clique)
 
 
-def _groups(domain: Domain, name: str, count: int, mass: Floats) -> npt.NDArray[np.int64]:
+def _groups(domain: Domain, name: str, count: int, mass: Floats) -> Integers:
     """(size,) group of each value; those without a place in the order (a missing value) keep one of their own."""
     if count >= domain[name]:
         return np.arange(domain[name])

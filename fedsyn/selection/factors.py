@@ -31,11 +31,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.inference.model import MOST_FACTORS, Model
 from fedsyn.selection.sketches import Sketcher
-
-Places = npt.NDArray[np.int64]
 
 #: Values of the factor. Between intervals of equal mass lies all but 1.2% of a normal variance.
 LEVELS = 16
@@ -53,7 +51,7 @@ class Cuts:
     """
 
     mass: Floats
-    places: Places
+    places: Integers
 
     @classmethod
     def of(cls, mass: npt.ArrayLike, places: npt.ArrayLike) -> Cuts:
@@ -140,8 +138,6 @@ def factor_model(
 # The model of factors -------------------------------------------------------------------------------------------------
 
 
-Floats = npt.NDArray[np.float64]
-
 # Terms of Mehler's series; at a correlation of 0.97 the rest is below one part in a hundred.
 _TERMS = 30
 _LARGEST = 0.97  # of a loading
@@ -163,7 +159,7 @@ class Look:
     """
 
     pair: Clique
-    groups: tuple[npt.NDArray[np.integer], ...]
+    groups: tuple[Codes, ...]
     beyond: Floats
     sigma: float
 
@@ -256,14 +252,14 @@ class _Whole:
             self.matrix[at[::-1]] = self.matrix[at].T
 
 
-def _shared(mass: Floats, groups: npt.NDArray[np.integer], finest: npt.NDArray[np.integer]) -> Floats:
+def _shared(mass: Floats, groups: Codes, finest: Codes) -> Floats:
     """(groups, finest groups) what divides the counts of groups among the finest ones, by their mass."""
     both = np.zeros((int(groups.max()) + 1, int(finest.max()) + 1))
     np.add.at(both, (groups, finest), mass)
     return np.asarray(both / both.sum(axis=1, keepdims=True))
 
 
-def _direction(cuts: Cuts, groups: npt.NDArray[np.integer], size: int) -> Floats:
+def _direction(cuts: Cuts, groups: Codes, size: int) -> Floats:
     """(size,) unit vector along which groups' counts beyond independence show a weak correlation."""
     first = np.bincount(groups, cuts.moments(1)[:, 0], size)
     return np.asarray(first / max(float(np.linalg.norm(first)), 1e-12))
@@ -303,7 +299,7 @@ def correlations(found: Sequence[Look], cuts: Mapping[str, Cuts], rows: float) -
     place = {name: i for i, name in enumerate(names)}
     read: dict[tuple[str, bytes], tuple[Floats, Floats]] = {}
 
-    def of(name: str, groups: npt.NDArray[np.integer], size: int) -> tuple[Floats, Floats]:
+    def of(name: str, groups: Codes, size: int) -> tuple[Floats, Floats]:
         key = name, groups.tobytes()
         if key not in read:
             moments = np.zeros((size, _TERMS))

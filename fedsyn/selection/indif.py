@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.errors import ConfigError
 from fedsyn.selection.sketches import squared_distance
 from fedsyn.table.counting.marginals import count_sparse_many
@@ -77,7 +77,7 @@ class Projection:
         """(cells, k) integers of one pair, cells in C order."""
         return _matrix(self, pair, domain.shape_of(pair))
 
-    def rows(self, pair: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.signedinteger]:
+    def rows(self, pair: Clique, cells: Codes) -> npt.NDArray[np.signedinteger]:
         """(m, k) rows of a pair's matrix, +-1 from public bits: the same on every machine and NumPy version.
 
         Bits come from a counter-based function (splitmix64 of Steele, Lea & Flood 2014, keyed by SHA-256 of seed and
@@ -99,9 +99,7 @@ class Projection:
         """The most that one row adds to one integer, up or down."""
         return 1.0
 
-    def apply(
-        self, codes: npt.NDArray[np.integer], domain: Domain, pairs: Sequence[Clique]
-    ) -> list[npt.NDArray[np.int64]]:
+    def apply(self, codes: Codes, domain: Domain, pairs: Sequence[Clique]) -> list[Integers]:
         """Exact integers of a table: M_ab G_ab of every pair (Algorithm 1, lines 2 and 4, before the noise)."""
         marginals = count_sparse_many(codes, domain, pairs)
         return [
@@ -109,15 +107,15 @@ class Projection:
             for pair, marginal in zip(pairs, marginals, strict=True)
         ]
 
-    def of_table(self, domain: Domain, pair: Clique, table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def of_table(self, domain: Domain, pair: Clique, table: Floats) -> Floats:
         """(k,) projection of a known table."""
         known = table.ravel()
         cells = np.flatnonzero(known)
         return np.asarray(np.einsum("i,ik->k", known[cells], self.matrix(domain, pair)[cells]) / self.unit)
 
     def of_product(
-        self, domain: Domain, pair: Clique, a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]
-    ) -> tuple[npt.NDArray[np.float64], tuple[float, float, float]]:
+        self, domain: Domain, pair: Clique, a: Floats, b: Floats
+    ) -> tuple[Floats, tuple[float, float, float]]:
         """(k,) (a x b) P, and the squares that its noise goes with: sum_j ||a P_j||^2, sum_j ||P_j b||^2, ||P||_F^2."""
         table = self.matrix(domain, pair).astype(np.float64).reshape(*domain.shape_of(pair), -1) / self.unit
         by_a, by_b = np.einsum("i,ijk->jk", a, table), np.einsum("j,ijk->ik", b, table)
@@ -163,7 +161,7 @@ class Noisy:
         sigma: standard deviation of the noise on each entry, in the same unit.
     """
 
-    values: npt.NDArray[np.float64]
+    values: Floats
     sigma: float
 
 
@@ -189,24 +187,22 @@ def indif_squared(domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: N
     return square(difference) - bias
 
 
-def square(values: npt.NDArray[np.float64]) -> float:
+def square(values: Floats) -> float:
     """||values||_2^2."""
     return dot(values.ravel(), values.ravel())
 
 
-def distance_squared(
-    domain: Domain, pair: Clique, projected: Noisy, table: npt.NDArray[np.float64], projection: Projection
-) -> float:
+def distance_squared(domain: Domain, pair: Clique, projected: Noisy, table: Floats, projection: Projection) -> float:
     """An unbiased estimate of ||M_ab - table||_2^2 for a fixed table of proportions (Algorithm 4, line 3, debiased)."""
     return squared_distance(projected.values - projection.of_table(domain, pair, table), projected.sigma)
 
 
-def root(squared: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def root(squared: Floats) -> Floats:
     """The distances of estimated squares: a negative estimate counts as 0, and is clipped nowhere else."""
     return np.sqrt(np.maximum(squared, 0.0))
 
 
-def indif(joint: npt.NDArray[np.integer]) -> float:
+def indif(joint: Codes) -> float:
     """PrivSyn's InDif of one pair: ||M_ab - M_a x M_b / n||_1, in records.
 
     Sensitivity 4 (Zhang et al. 2021): with p, r the proportions of the two attributes, a row (x, y) added to n others
@@ -224,11 +220,11 @@ def indif(joint: npt.NDArray[np.integer]) -> float:
 # Selection -----------------------------------------------------------------------------------------------------------
 
 
-def expected_l2(cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def expected_l2(cells: Floats) -> Floats:
     """E||g||_2 of standard normal vectors of these lengths: sqrt(2) Gamma((m+1)/2) / Gamma(m/2), about sqrt(m)."""
     return np.asarray(np.sqrt(2.0) * np.exp(gammaln((cells + 1.0) / 2.0) - gammaln(cells / 2.0)))
 
 
-def expected_l1(cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def expected_l1(cells: Floats) -> Floats:
     """E||g||_1 of standard normal vectors of these lengths: sqrt(2/pi) m."""
     return math.sqrt(2.0 / math.pi) * cells

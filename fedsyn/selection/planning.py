@@ -17,18 +17,15 @@ from math import pi, sqrt
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import log_ndtr
 
+from fedsyn.domain import Flags, Floats, Integers
 from fedsyn.selection.resolution import Ladder, missed
 from fedsyn.table.counting.workload import Candidates, Workload, subsets
 
 #: Share of a measurement's noise that the fit leaves in the model: positive cells, one total and the cliques beside it
 #: take the rest away. Chosen on the tuning side of experiments/held_out.
 SURVIVING = 0.25
-
-Floats = npt.NDArray[np.float64]
-Indices = npt.NDArray[np.int64]
 
 
 def shrunk(squared: Floats, spread: Floats) -> Floats:
@@ -133,7 +130,7 @@ class Room(Protocol):
     def take(self, i: int) -> bool:
         """Takes candidate i beside those that it took before, or refuses it."""
 
-    def lacking(self, which: Indices) -> npt.NDArray[np.bool_]:
+    def lacking(self, which: Integers) -> Flags:
         """Which of some candidates it would refuse, as far as it tells at once."""
 
 
@@ -147,7 +144,7 @@ class OneByOne:
     def __init__(self, take: Callable[[int], bool] = lambda i: True) -> None:
         self.take = take
 
-    def lacking(self, which: Indices) -> npt.NDArray[np.bool_]:
+    def lacking(self, which: Integers) -> Flags:
         """None that it knows of."""
         return np.zeros(len(which), np.bool_)
 
@@ -177,7 +174,7 @@ class Planner:
         self._terms: Terms | None = None
 
     @cached_property
-    def single(self) -> npt.NDArray[np.bool_]:
+    def single(self) -> Flags:
         return np.array([len(q) == 1 for q in self.candidates.cliques])
 
     @cached_property
@@ -217,8 +214,8 @@ class Planner:
         return np.asarray(noise ** (2.0 / 3.0))
 
     def offers(
-        self, which: Indices, gains: Floats, distances: Floats, total: float, most: float, budget: float, errors: Errors
-    ) -> tuple[Floats, Indices, Floats]:
+        self, which: Integers, gains: Floats, distances: Floats, total: float, most: float, mu2: float, errors: Errors
+    ) -> tuple[Floats, Integers, Floats]:
         """What measuring each of some candidates takes away beyond what its noise adds, at the best step of its ladder.
 
         Args:
@@ -227,7 +224,7 @@ class Planner:
             distances: (k,) L1 norms of what the model misses there, in records.
             total: shares of all that is measured beside one of them.
             most: a larger total.
-            budget: mu^2 that they share.
+            mu2: budget, as mu^2, that they share.
             errors: before the round.
 
         Returns:
@@ -237,11 +234,11 @@ class Planner:
         share, price = terms.whole[which], terms.price[which]
 
         def left(total: float) -> Floats:
-            variance = price * (total + share) / (budget * share)
+            variance = price * (total + share) / (mu2 * share)
             cells, hidden = terms.cells[which, None], terms.hidden[which]
             return missed(distances[:, None], errors.rows, cells, variance[:, None], terms.unseen[which], hidden)
 
-        added = ((total + terms.shares[which]) ** 1.5 - total**1.5) / sqrt(budget)
+        added = ((total + terms.shares[which]) ** 1.5 - total**1.5) / sqrt(mu2)
         now = left(total)
         net = np.where(terms.steps[which], gains[:, None] * (1.0 - now) - added, -np.inf)
         # The noise of all others grows with the total, and what is missed falls or rises with it on the whole way.
@@ -249,7 +246,7 @@ class Planner:
         step = net.argmax(axis=1)
         return net[np.arange(len(which)), step], step, bound.max(axis=1)
 
-    def _terms_of(self, errors: Errors, which: Indices) -> Terms:
+    def _terms_of(self, errors: Errors, which: Integers) -> Terms:
         """The terms of one round's offers, with those of these candidates."""
         if self._terms is None or not self._terms.are_of(errors):
             self._terms = Terms(self, errors)
@@ -257,12 +254,7 @@ class Planner:
         return self._terms
 
     def best(
-        self,
-        errors: Errors,
-        eligible: Iterable[int],
-        room: Room,
-        budget: float,
-        cells: Floats | None = None,
+        self, errors: Errors, eligible: Iterable[int], room: Room, budget: float, cells: Floats | None = None
     ) -> Plan:
         """The most useful cliques first, as long as they gain; none where noise would do more harm than good.
 
@@ -327,11 +319,11 @@ class Positions:
         m: ids that there are.
     """
 
-    def __init__(self, ids: Indices, m: int) -> None:
+    def __init__(self, ids: Integers, m: int) -> None:
         self._order = np.argsort(ids, kind="stable")
         self._ends = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=m))])
 
-    def of(self, which: Iterable[int]) -> Indices:
+    def of(self, which: Iterable[int]) -> Integers:
         """The positions of some ids, one id after the other."""
         found = [self._order[self._ends[i] : self._ends[i + 1]] for i in which]
         return np.concatenate(found) if found else np.zeros(0, np.int64)
@@ -361,7 +353,7 @@ class Terms:
         own = self._errors
         return own.support is errors.support and own.ladder is errors.ladder and own.costs is errors.costs
 
-    def add(self, which: Indices) -> None:
+    def add(self, which: Integers) -> None:
         """Computes the rows of these candidates that are not there yet."""
         new = which[~self._known[which]]
         if not len(new):
@@ -406,7 +398,7 @@ _SORTED = 512
 _ROUNDING = 1e-12
 
 
-def _largest_first(values: Floats) -> Iterator[Indices]:
+def _largest_first(values: Floats) -> Iterator[Integers]:
     """Positions of values, the largest first, in two pieces: few are reached, as a rule, and the others not sorted."""
     split = np.argpartition(-values, _SORTED) if len(values) > _SORTED else np.arange(len(values))
     for piece in (split[:_SORTED], split[_SORTED:]):
@@ -430,7 +422,7 @@ class _Search:
     """
 
     def __init__(
-        self, planner: Planner, errors: Errors, parts: Floats, open_: npt.NDArray[np.bool_], room: Floats, budget: float
+        self, planner: Planner, errors: Errors, parts: Floats, open_: Flags, room: Floats, budget: float
     ) -> None:
         self.planner, self.errors, self.parts, self.open, self.room = planner, errors, parts, open_, room
         self.budget, self.total, self.most = budget, np.nan, -np.inf
@@ -466,13 +458,13 @@ class _Search:
         clique = -self.queue.pop()[2]
         return clique, int(self.steps[clique])
 
-    def close(self, which: Indices) -> None:
+    def close(self, which: Integers) -> None:
         """Leaves out some candidates from now on."""
         self.open[which] = False
         self.queue = [one for one in self.queue if self.open[-one[2]]]
         self._keep(self.left[self.asked :], self.reach[self.asked :])
 
-    def _keep(self, left: Indices, reach: Floats) -> None:
+    def _keep(self, left: Integers, reach: Floats) -> None:
         """Those of these that are open are to be asked next."""
         open_ = self.open[left]
         self.left, self.reach, self.asked = left[open_], reach[open_], 0
@@ -496,7 +488,7 @@ class _Search:
         found = zip((offers / room).tolist(), (self.gains[which] / room).tolist(), (-which).tolist(), strict=True)
         self.queue = sorted([*self.queue, *(one for one in found if one[0] > 0.0)])
 
-    def changed(self, parts: Indices) -> None:
+    def changed(self, parts: Integers) -> None:
         """Takes note that these parts of queries were changed: gains and distances of what shares a query with them."""
         planner = self.planner
         wholes = np.unique(planner._whole[planner._wholes_of.of(parts)])

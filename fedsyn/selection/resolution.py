@@ -23,13 +23,10 @@ from math import log, pi, prod, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Domain, Floats, Integers
 from fedsyn.selection.coarse import equal_groups
 from fedsyn.selection.views import effective_cells
 from fedsyn.table.counting.sums import cost, sums_of_groups
-
-Floats = npt.NDArray[np.float64]
-Groups = npt.NDArray[np.int64]
 
 # Numbers of groups that are looked at: a factor of about the root of 2 from one to the next, and all values at last.
 _COUNTS = (2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64)
@@ -46,7 +43,7 @@ class Rung:
         carried: groups that carry the attribute's mass, (sum of sqrt(P))^2.
     """
 
-    groups: Groups
+    groups: Integers
     count: int
     kept: float
     carried: float
@@ -63,7 +60,7 @@ class Ladder:
         costs: (k,) squared L2 norm of what one row adds to what is measured: 1 of counts, less of residuals.
     """
 
-    counts: npt.NDArray[np.int64]
+    counts: Integers
     carried: Floats
     unseen: Floats
     costs: Floats
@@ -132,7 +129,7 @@ class Resolutions:
             self._steepness[name] = [_steepness(rung, finer) for rung, finer in pairwise(self.rungs(name))]
         return self._steepness[name]
 
-    def _rung(self, name: str, groups: Groups) -> Rung:
+    def _rung(self, name: str, groups: Integers) -> Rung:
         p, ordered = self._mass[name], self.domain.ordered.get(name, 0)
         masses = sums_of_groups(groups, p)
         kept = [_kept_of_effects(p, groups, np.array(own)) for own in self.domain.coarser.get(name, ())]
@@ -160,7 +157,7 @@ class Resolutions:
             self._ladders[clique] = Ladder(np.array(counts), np.array(carried_), np.array(unseen), np.array(costs))
         return self._ladders[clique]
 
-    def groups(self, clique: Clique, step: int) -> tuple[Groups, ...]:
+    def groups(self, clique: Clique, step: int) -> tuple[Integers, ...]:
         """Returns the group of each value of each attribute, at one step of the clique's ladder."""
         counts = self.ladder(clique).counts[step]
         return tuple(
@@ -178,7 +175,7 @@ def _distribution(values: npt.NDArray[np.floating]) -> Floats:
     return np.asarray(positive / positive.sum())
 
 
-def _groupings(p: Floats, ordered: int) -> list[Groups]:
+def _groupings(p: Floats, ordered: int) -> list[Integers]:
     """Groups of about equal mass, of fewer groups than values: neighbours where there is an order, else by mass.
 
     Values without a place in the order (a missing value) keep a group of their own.
@@ -196,7 +193,7 @@ def _groupings(p: Floats, ordered: int) -> list[Groups]:
     return found
 
 
-def _kept_of_ranks(p: Floats, groups: Groups) -> float:
+def _kept_of_ranks(p: Floats, groups: Integers) -> float:
     """Share of the variance of the rank that lies between groups."""
     masses = sums_of_groups(groups, p)
     ranks = np.cumsum(p) - 0.5 * p
@@ -206,7 +203,7 @@ def _kept_of_ranks(p: Floats, groups: Groups) -> float:
     return float(np.sum(masses * (means - centre) ** 2)) / whole if whole > 0 else 1.0
 
 
-def _kept_of_effects(p: Floats, groups: Groups, effects: Groups) -> float:
+def _kept_of_effects(p: Floats, groups: Integers, effects: Integers) -> float:
     """Share of the variance of independent effects, which values may share, that lies between groups, on average."""
     both = np.zeros((int(groups.max()) + 1, int(effects.max()) + 1))
     np.add.at(both, (groups, effects), p)

@@ -11,9 +11,8 @@ from math import pi, sqrt
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.inference import Model
 from fedsyn.privacy import Scales, epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
 from fedsyn.selection import views
@@ -32,9 +31,7 @@ _MOST_CELLS = 1 << 24
 _LARGEST_PENALTY = 2.0**32
 
 
-def l1_distances(
-    codes: npt.NDArray[np.integer], domain: Domain, cliques: Sequence[Clique], view: ModelView, size: float
-) -> npt.NDArray[np.float64]:
+def l1_distances(codes: Codes, domain: Domain, cliques: Sequence[Clique], view: ModelView, size: float) -> Floats:
     """||M_q(D_k) - size * p_q||_1 for each clique q, in records.
 
     Only the cells that the rows touch are read: the model's mass elsewhere is one minus what was touched. `size` is a
@@ -66,7 +63,7 @@ def l1_distances(
         single = sorted(set(range(len(cliques))) - set(dense))
     for i, counts in zip(dense, count(codes, domain, [cliques[i] for i in dense]), strict=True):
         distances[i] = np.abs(counts.ravel() - size * marginals[i]).sum()
-    columns: dict[str, npt.NDArray[np.int64]] = {}
+    columns: dict[str, Integers] = {}
     for i in single:
         flat = flat_cells(codes, domain, cliques[i], columns)
         cells, counts = np.unique(flat, return_counts=True)
@@ -86,7 +83,7 @@ def _small(domain: Domain, cliques: tuple[Clique, ...], most: int) -> list[int]:
     return [i for i, q in enumerate(cliques) if domain.size(q) <= most]
 
 
-def expected_noise(sigma: float, cells: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def expected_noise(sigma: float, cells: Floats) -> Floats:
     """AIM's penalty sqrt(2/pi) * sigma * n_q: the expected L1 norm of Gaussian noise on a marginal, in records.
 
     Cut off at 2^32 records: a hostile server names sigma, and subtracting 1e18 would round a distance to multiples of
@@ -104,9 +101,7 @@ def contained_in(cliques: Iterable[Clique]) -> Callable[[Clique], bool]:
     return lambda clique: any(other.issuperset(clique) for other in holding.get(clique[0], ()))
 
 
-def penalised_cells(
-    penalty: Penalty, candidates: Candidates, which: Sequence[int], view: ModelView
-) -> npt.NDArray[np.float64]:
+def penalised_cells(penalty: Penalty, candidates: Candidates, which: Sequence[int], view: ModelView) -> Floats:
     """(m,) cells for `expected_noise` of some candidates: all of them, or the effective ones in the current model.
 
     Both depend on public and released values only, so neither moves a score's sensitivity.

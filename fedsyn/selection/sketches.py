@@ -28,12 +28,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtri
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.selection.coarse import Grouping, Packed, array_of, group_counts, key_of, unpack_grouping
 from fedsyn.table.counting.marginals import Counter
 from fedsyn.table.counting.sums import dot
-
-Floats = npt.NDArray[np.float64]
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -76,7 +74,7 @@ class Sketcher:
         return sum(self.lengths)
 
     @cached_property
-    def offsets(self) -> npt.NDArray[np.int64]:
+    def offsets(self) -> Integers:
         """(m + 1,) where each sketch starts in the concatenated vector."""
         return np.cumsum([0, *self.lengths], dtype=np.int64)
 
@@ -107,7 +105,7 @@ class Sketcher:
         """Entries of the vector for one record of the sketch of clique i."""
         return 1.0
 
-    def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def of_rows(self, codes: Codes) -> Integers:
         """(length,) exact integer sketches of a table, (n, d) codes."""
         out = np.zeros(self.length, np.int64)
         tables, domain, counter = self._grouped
@@ -120,23 +118,21 @@ class Sketcher:
             out += counter.joined(groups)
         return out
 
-    def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
         """(k_q,) the sketch of a whole marginal of clique i, in the unit of `values`."""
         return self._of_coarse(i, self.coarse(i, values))
 
-    def split(self, vector: npt.NDArray[np.floating]) -> list[npt.NDArray[np.float64]]:
+    def split(self, vector: npt.NDArray[np.floating]) -> list[Floats]:
         """The sketches inside a concatenated (noisy) vector, in the unit of `of_marginal`."""
         parts = np.split(np.asarray(vector, np.float64), self.offsets[1:-1])
         return [part / self.unit(i) for i, part in enumerate(parts)]
 
-    def coarse(self, i: int, values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
+    def coarse(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
         """(k_q,) the coarse marginal of clique i."""
         flat = np.asarray(values, np.float64).ravel()
         return np.bincount(self._buckets[i], flat, self.lengths[i]).astype(np.float64, copy=False)
 
-    def together(
-        self, tables: Sequence[npt.NDArray[np.float64]]
-    ) -> Iterator[tuple[npt.NDArray[np.int64], Floats, Floats]]:
+    def together(self, tables: Sequence[Floats]) -> Iterator[tuple[Integers, Floats, Floats]]:
         """Which sketches have one shape, their coarse marginals (b, k) and, in the unit of `tables`, sketches (b, k).
 
         Args:
@@ -151,7 +147,7 @@ class Sketcher:
         return coarse
 
     @cached_property
-    def _alike(self) -> list[npt.NDArray[np.int64]]:
+    def _alike(self) -> list[Integers]:
         """The sketches of cliques of one shape that have one shape themselves."""
         found: dict[Any, list[int]] = {}
         for i, (clique, shape) in enumerate(zip(self.cliques, self.shapes, strict=True)):
@@ -165,7 +161,7 @@ class Sketcher:
     # ---------------------------------------------------------------------------------------------- kernels
 
     @cached_property
-    def _buckets(self) -> list[npt.NDArray[np.int64]]:
+    def _buckets(self) -> list[Integers]:
         """Per clique: the bucket of each cell, flat in C order; of groups without values, too."""
         found = []
         for clique, counts in zip(self.cliques, self.shapes, strict=True):
@@ -176,7 +172,7 @@ class Sketcher:
         return found
 
     @cached_property
-    def _grouped(self) -> tuple[list[tuple[int, npt.NDArray[np.int64]]], Domain, Counter]:
+    def _grouped(self) -> tuple[list[tuple[int, Integers]], Domain, Counter]:
         """Column and groups of each grouping that occurs, attributes of a table in groups; domain and counter of it."""
         names: dict[tuple[str, int], str] = {}
         cliques = [
@@ -234,20 +230,20 @@ class Interactions(Sketcher):
     def _of_coarse(self, i: int, coarse: Floats) -> Floats:
         return np.asarray(self._centred(i, coarse) / self.lengths[i])
 
-    def split(self, vector: npt.NDArray[np.floating]) -> list[npt.NDArray[np.float64]]:
+    def split(self, vector: npt.NDArray[np.floating]) -> list[Floats]:
         out = np.array(vector, np.float64)
         for i, places in self._places:
             out[places] = self._centred(i, out[places] / self.unit(i)) / self.lengths[i]
         return np.split(out, self.offsets[1:-1])
 
-    def of_rows(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def of_rows(self, codes: Codes) -> Integers:
         out = super().of_rows(codes)
         for i, places in self._places:
             out[places] = self._centred(i, out[places]) * (self.factors[i] // self.lengths[i])
         return out
 
     @property
-    def _places(self) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    def _places(self) -> Iterator[tuple[int, Integers]]:
         """A sketch of each shape, and where all of its shape are in the concatenated vector: (b, k)."""
         for which in self._alike:
             i = int(which[0])
@@ -281,11 +277,7 @@ def make_sketcher(
 
 @lru_cache(maxsize=4)
 def _shared_sketcher(
-    kind: Callable[..., Sketcher],
-    domain: Domain,
-    cliques: tuple[Clique, ...],
-    width: int,
-    packed: Packed,
+    kind: Callable[..., Sketcher], domain: Domain, cliques: tuple[Clique, ...], width: int, packed: Packed
 ) -> Sketcher:
     return kind(domain, cliques, width, unpack_grouping(array_of(packed), domain, cliques, width))
 
@@ -364,7 +356,7 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
     return rows * rows < sqrt(2.0) * sketches / mu2
 
 
-def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> npt.NDArray[np.float64]:
+def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> Floats:
     """(pairs,) the weakest association (Cramér's V) that stands out of the sketches' noise, of 1, 2, ... pairs.
 
     Of k pairs, each in halves of equal mass (`shows_nothing`), one has a squared distance of (n V)^2 / 4 and noise of

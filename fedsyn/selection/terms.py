@@ -19,12 +19,10 @@ from math import pi, sqrt
 from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from fedsyn.domain import Clique
+from fedsyn.domain import Clique, Floats, Integers
 from fedsyn.errors import ConfigError
 
-Integers = npt.NDArray[np.int64]
 #: Scores, with any counts whatever and all noise, stay below this in absolute value: they are compared in 64 bits.
 LARGEST_SCORE = 2**62
 #: Scores of honest tables below this are exact as doubles.
@@ -47,7 +45,7 @@ class L1:
         """γ, a power of two, for the noise of a measurement, in records, and the largest weight."""
         return _power_of_two(max(_STEPS_OF_SIGMA / sigma, FINEST / weight))
 
-    def penalty(self, sigma: float, cells: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.float64]:
+    def penalty(self, sigma: float, cells: Floats, scale: int) -> Floats:
         """(m,) what a measurement's noise adds to the norm of a marginal of each size in cells, in units of γ or γ²."""
         return scale * sqrt(2.0 / pi) * sigma * cells
 
@@ -88,7 +86,7 @@ class SquaredL2:
     def scale(self, sigma: float, weight: int) -> int:
         return _power_of_two(_STEPS_OF_SIGMA / sigma)
 
-    def penalty(self, sigma: float, cells: npt.NDArray[np.float64], scale: int) -> npt.NDArray[np.float64]:
+    def penalty(self, sigma: float, cells: Floats, scale: int) -> Floats:
         return scale**2 * sigma**2 * cells
 
     def moved(self, scale: int, rows: int) -> int:
@@ -143,9 +141,9 @@ class Terms:
         cls,
         norm: str,
         cliques: Sequence[Clique],
-        probabilities: Sequence[npt.NDArray[np.float64]],
-        weights: npt.NDArray[np.float64],
-        cells: npt.NDArray[np.float64],
+        probabilities: Sequence[Floats],
+        weights: Floats,
+        cells: Floats,
         *,
         sigma: float,
         size: float,
@@ -239,7 +237,7 @@ class Terms:
         """Δ in units of the weighted norm, as a ledger names it."""
         return self.moved / self.unit
 
-    def scores(self, marginals: Sequence[npt.NDArray[np.int64]]) -> Integers:
+    def scores(self, marginals: Sequence[Integers]) -> Integers:
         """(m,) from exact counts, for who may see them: what every other store computes without."""
         differences = self.scale * np.concatenate([marginal.ravel() for marginal in marginals]) - self.model
         return self.weights * (NORMS[self.norm].measure(differences, self) - self.penalties)
@@ -250,7 +248,7 @@ def _segments(values: Integers, starts: Integers) -> Integers:
     return sums
 
 
-def _steps(weights: npt.NDArray[np.float64]) -> float:
+def _steps(weights: Floats) -> float:
     """What brings weights to integers: 1 where they are integers, as AIM's are; else within 2^-12 of the largest."""
     return 1.0 if np.array_equal(weights, np.rint(weights)) else 2.0**12 / float(weights.max())
 

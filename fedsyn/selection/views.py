@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import InferenceNode
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.errors import ProtocolError
 from fedsyn.inference import EmpiricalModel, Model, model_size, pass_cost
 from fedsyn.table.counting.marginals import cell_strides, count, runs_of
@@ -51,9 +51,9 @@ class ModelView:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._marginals: dict[Clique, npt.NDArray[np.float64]] = {}
+        self._marginals: dict[Clique, Floats] = {}
         self._effective: dict[Clique, float] = {}
-        self._flat: tuple[FlatLayout, npt.NDArray[np.float64]] | None = None
+        self._flat: tuple[FlatLayout, Floats] | None = None
 
     @classmethod
     def of(cls, domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node: InferenceNode) -> ModelView:
@@ -80,14 +80,14 @@ class ModelView:
                 cls._views.popitem(last=False)
         return view
 
-    def probabilities(self, cliques: Sequence[Clique]) -> list[npt.NDArray[np.float64]]:
+    def probabilities(self, cliques: Sequence[Clique]) -> list[Floats]:
         """Flat marginal distributions of the cliques, in order."""
         missing = [q for q in dict.fromkeys(cliques) if q not in self._marginals]
         for clique, marginal in zip(missing, self.model.project_many(missing), strict=True):
             self._marginals[clique] = marginal.ravel() / self.model.total
         return [self._marginals[q] for q in cliques]
 
-    def flat(self, layout: FlatLayout) -> npt.NDArray[np.float64]:
+    def flat(self, layout: FlatLayout) -> Floats:
         """Marginal distributions of many cliques as one vector, in order; the last ones are kept for the next client.
 
         Nothing else of them is kept: a wide table has hundreds of thousands.
@@ -97,11 +97,11 @@ class ModelView:
             self._flat = (layout, np.concatenate([m.ravel() for m in marginals]) / self.model.total)
         return self._flat[1]
 
-    def probability_at(self, clique: Clique, cells: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
+    def probability_at(self, clique: Clique, cells: Codes) -> Floats:
         """(m,) probabilities of single cells, (m, |q|) codes, of a marginal that is too large to form."""
         return self.model.probability_at(clique, cells)
 
-    def effective_cells(self, cliques: Sequence[Clique]) -> npt.NDArray[np.float64]:
+    def effective_cells(self, cliques: Sequence[Clique]) -> Floats:
         """(m,) effective support of each marginal, see `effective_cells`; each computed once.
 
         A marginal that is too large to form takes the product of its attributes' supports, which is exact where they
@@ -119,7 +119,7 @@ class ModelView:
         return np.array([self._effective[q] for q in cliques])
 
 
-def pooled_view(codes: npt.NDArray[np.integer], domain: Domain) -> ModelView:
+def pooled_view(codes: Codes, domain: Domain) -> ModelView:
     """Return the exact marginals of a simulation's pooled table behind the interface of a model's. For oracles only."""
     return ModelView(EmpiricalModel(domain, codes))  # type: ignore[arg-type]
 
@@ -206,7 +206,7 @@ def _announced(
     return named, measured + structural
 
 
-def effective_cells(probabilities: npt.NDArray[np.float64]) -> float:
+def effective_cells(probabilities: Floats) -> float:
     """(sum over cells of sqrt(p))^2: how many cells carry a distribution; 1 for one cell, n_q for the uniform one.
 
     The exponential of its Renyi entropy of order 1/2. A fit knows the total and that no cell is negative, so the noise
@@ -216,14 +216,12 @@ def effective_cells(probabilities: npt.NDArray[np.float64]) -> float:
     return float(np.sqrt(np.maximum(probabilities, 0.0)).sum()) ** 2
 
 
-def effective_cells_of_each(tables: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def effective_cells_of_each(tables: Floats) -> Floats:
     """(m,) effective cells of (m, cells) distributions."""
     return np.array([float(root) ** 2 for root in np.sqrt(np.maximum(tables, 0.0)).sum(axis=1)])
 
 
-def flat_cells(
-    codes: npt.NDArray[np.integer], domain: Domain, clique: Clique, columns: dict[str, npt.NDArray[np.int64]]
-) -> npt.NDArray[np.int64]:
+def flat_cells(codes: Codes, domain: Domain, clique: Clique, columns: dict[str, Integers]) -> Integers:
     """(n,) flat cell of each row in the clique's marginal; `columns` keeps the columns already widened."""
     flat = np.zeros(len(codes), np.int64)
     for name, axis in zip(clique, domain.axes(clique), strict=True):
@@ -242,12 +240,8 @@ _AT_ONCE = 1 << 20
 
 
 def touched_distances(
-    codes: npt.NDArray[np.integer],
-    domain: Domain,
-    cliques: Sequence[Clique],
-    marginals: Sequence[npt.NDArray[np.float64]],
-    size: float,
-) -> npt.NDArray[np.float64]:
+    codes: Codes, domain: Domain, cliques: Sequence[Clique], marginals: Sequence[Floats], size: float
+) -> Floats:
     """||M_q(D) - size * p_q||_1 of each clique q, in records; p_q has outside of the touched cells what is left to 1.
 
     Args:
@@ -274,9 +268,7 @@ def touched_distances(
     return distances
 
 
-def _of_cells(
-    cells: npt.NDArray[np.int64], marginals: Sequence[npt.NDArray[np.float64]], size: float
-) -> npt.NDArray[np.float64]:
+def _of_cells(cells: Integers, marginals: Sequence[Floats], size: float) -> Floats:
     """Distances from (m, n) flat cells, those of each row of the table in each of m marginals."""
     distinct, counts, bounds = runs_of(cells)
     starts = bounds[:-1]
@@ -304,19 +296,19 @@ class FlatLayout:
         self.bounds = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
     @cached_property
-    def groups(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    def groups(self) -> list[tuple[Integers, Integers]]:
         """(positions, (k, cells) places of their cells) of the k marginals of each number of cells."""
         which = [np.flatnonzero(self.sizes == cells) for cells in np.unique(self.sizes)]
         return [(some, self.bounds[some][:, None] + np.arange(self.sizes[some[0]])) for some in which]
 
     @cached_property
-    def by_length(self) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    def by_length(self) -> list[tuple[Integers, Integers]]:
         """(positions, (k, length) domain columns) of the k cliques of each number of attributes."""
         lengths = np.array([len(q) for q in self.cliques], np.int64)
         which = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
         return [(some, np.array([self.domain.axes(self.cliques[i]) for i in some])) for some in which]
 
-    def sums(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def sums(self, values: Floats) -> Floats:
         """(m,) sum of each marginal's cells: to the bit what summing each by itself gives."""
         out = np.empty(len(self.sizes))
         for which, places in self.groups:
@@ -345,7 +337,7 @@ _KEPT_BYTES = 1 << 28
 _kept: OrderedDict[tuple[bytes, Domain], dict[Clique, npt.NDArray[np.int32]]] = OrderedDict()
 
 
-def flat_counts(codes: npt.NDArray[np.integer], layout: FlatLayout) -> npt.NDArray[np.int32]:
+def flat_counts(codes: Codes, layout: FlatLayout) -> npt.NDArray[np.int32]:
     """Counts of many marginals of a table as one vector; kept for the next time.
 
     A table does not change in a run, but is asked for the same counts, or most of them, in every round. They are found

@@ -14,11 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from fedsyn.domain import Codes, Floats, Integers
 from fedsyn.table.counting.sums import dot
-
-Floats = npt.NDArray[np.float64]
 
 #: With fewer ordered cells, sums of neighbours cost more accuracy in the cells than they gain in the ranges.
 FEWEST_CELLS = 12
@@ -97,7 +95,7 @@ class Hierarchy:
         weights = tuple(float(max(1, round(weight * factor))) for weight in self.weights)
         return Hierarchy(self.size, self.ordered, self.widths, weights)
 
-    def apply(self, counts: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    def apply(self, counts: Codes) -> Integers:
         """(length,) weighted sums of (size,) counts, resolution after resolution.
 
         Raises:

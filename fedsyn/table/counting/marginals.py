@@ -27,7 +27,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Domain
+from fedsyn.domain import Codes, Domain, Integers
 
 # Index arrays are built for this many rows at a time: an index of 2 bytes and its 8-byte copy inside bincount
 # stay in a level-2 cache of 1 MB together with the columns. Measured flat between 2**15 and 2**17.
@@ -163,7 +163,7 @@ class Products:
         pairs: (m, 2) attributes.
     """
 
-    def __init__(self, shape: Sequence[int], pairs: npt.NDArray[np.integer]) -> None:
+    def __init__(self, shape: Sequence[int], pairs: Codes) -> None:
         used, place = np.unique(pairs, return_inverse=True)
         order = np.argsort(np.array(shape)[used], kind="stable")
         self.used = used[order]
@@ -184,7 +184,7 @@ class Products:
         return int(((bottom - top) * (right - left)).sum())
 
     @cached_property
-    def _blocks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def _blocks(self) -> tuple[Integers, Integers]:
         """(b, 4) rows and columns of X^T X, from and to, of each block that is made; (m,) the block of each pair."""
         edges = np.append(self.starts, self.columns)[[*range(0, len(self.used), _STRIP), len(self.used)]]
         strips = len(edges) - 1
@@ -199,7 +199,7 @@ class Products:
         return np.array(blocks), of[low, high]
 
     @cached_property
-    def _at(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def _at(self) -> tuple[Integers, npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """(b + 1,) where each block's cells begin; (sum of `cells`,) where each is in its block, and in the result."""
         blocks, own = self._blocks
         order = np.argsort(own, kind="stable")
@@ -416,9 +416,7 @@ def cell_strides(domain: Domain, axes: tuple[Axes, ...]) -> np.ndarray:
     return strides if largest > 2**53 else strides.astype(np.float64)
 
 
-def runs_of(
-    cells: npt.NDArray[np.int64],
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], list[int]]:
+def runs_of(cells: Integers) -> tuple[Integers, Integers, list[int]]:
     """Distinct cells of each row of a (cliques, n) array, how often each stands, and where each row's begin and end.
 
     Sorts the array in place.

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 import numpy as np
-import numpy.typing as npt
 
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Domain, Integers
 
 
 def stored_cliques(cliques: Sequence[Clique], domain: Domain) -> tuple[Clique, ...]:
@@ -127,10 +126,10 @@ class StoredLayout:
             self._found[clique] = StoredPlace(self._starts[i], self.domain.shape_of(self.cliques[i]), over)
         return self._found[clique]
 
-    def marginal(self, vector: npt.NDArray[np.int64], clique: Clique) -> npt.NDArray[np.int64]:
+    def marginal(self, vector: Integers, clique: Clique) -> Integers:
         """A marginal in its own shape, from a stored vector (L,) int64 or its share (modulo 2^64)."""
         place = self.place(clique)
-        summed: npt.NDArray[np.int64] = (
+        summed: Integers = (
             vector[place.start : place.stop].reshape(place.shape).sum(axis=place.over, dtype=vector.dtype)
         )
         return summed

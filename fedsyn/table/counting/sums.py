@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
+from fedsyn.domain import Codes, Floats, Integers
 
 
 def dimensions(shape: Sequence[int]) -> int:
@@ -65,10 +65,10 @@ def residual(table: Floats) -> Floats:
 
 
 #: Of each attribute of a clique, the group of each value, 0 to its number of groups.
-Groups = tuple[npt.NDArray[np.integer], ...]
+Groups = tuple[Codes, ...]
 
 
-def group_of_cells(groups: Sequence[npt.NDArray[np.integer]]) -> tuple[npt.NDArray[np.int64], int]:
+def group_of_cells(groups: Sequence[Codes]) -> tuple[Integers, int]:
     """(cells,) group of each cell of a marginal, both in C order, from those of the attributes' values; how many.
 
     >>> index, length = group_of_cells([np.array([0, 0, 1]), np.array([0, 1])])
@@ -82,9 +82,7 @@ def group_of_cells(groups: Sequence[npt.NDArray[np.integer]]) -> tuple[npt.NDArr
     return index, length
 
 
-def sums_of_groups(
-    index: npt.NDArray[np.integer], values: npt.NDArray[np.number], length: int = 0
-) -> npt.NDArray[np.float64]:
+def sums_of_groups(index: Codes, values: npt.NDArray[np.number], length: int = 0) -> Floats:
     """(groups,) sum of the values in each group, at least `length` of them."""
     return np.bincount(index, values, length).astype(np.float64, copy=False)
 
@@ -92,11 +90,11 @@ def sums_of_groups(
 # Reductions -----------------------------------------------------------------------------------------------------------
 
 
-def dot(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+def dot(a: Floats, b: Floats) -> float:
     """Inner product of two vectors: einsum and not BLAS, whose order of summation depends on kernel and threads."""
     return float(np.einsum("i,i->", a, b))
 
 
-def norm(a: npt.NDArray[np.float64]) -> float:
+def norm(a: Floats) -> float:
     """Euclidean norm of a vector: `np.linalg.norm` takes it from BLAS."""
     return math.sqrt(dot(a, a))

@@ -14,10 +14,9 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from fedsyn.config import WorkloadNode
-from fedsyn.domain import Clique, Domain
+from fedsyn.domain import Clique, Domain, Floats
 from fedsyn.errors import ConfigError, nearest
 
 T = TypeVar("T")
@@ -206,8 +205,8 @@ class Candidates:
     """
 
     cliques: tuple[Clique, ...]
-    weights: npt.NDArray[np.float64]
-    cells: npt.NDArray[np.float64]
+    weights: Floats
+    cells: Floats
 
     @classmethod
     def of(cls, workload: Workload, domain: Domain) -> Candidates:
@@ -222,7 +221,5 @@ def _candidates(workload: Workload, domain: Domain) -> Candidates:
     cliques = tuple(downward_closure(workload.cliques, domain))
     weights = candidate_weights(workload, cliques)
     return Candidates(
-        cliques,
-        np.array([weights[q] for q in cliques]),
-        np.array([float(domain.size(q)) for q in cliques]),
+        cliques, np.array([weights[q] for q in cliques]), np.array([float(domain.size(q)) for q in cliques])
     )

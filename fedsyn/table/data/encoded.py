@@ -36,7 +36,7 @@ from typing import IO, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.domain import Domain
+from fedsyn.domain import Domain, Flags
 from fedsyn.errors import DataError
 
 
@@ -195,11 +195,7 @@ class EncodedTable:
 
 
 def write_encoded(
-    folder: str | Path,
-    codes: np.ndarray,
-    domain: Domain,
-    partition: Sequence[np.ndarray],
-    files: RowFiles,
+    folder: str | Path, codes: np.ndarray, domain: Domain, partition: Sequence[np.ndarray], files: RowFiles
 ) -> EncodedTable:
     """Writes a table once for all clients.
 
@@ -321,7 +317,7 @@ class RowSpool:
         self._blocks, self._held = [], 0
 
 
-def taken(rows: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], block: int = 1 << 18) -> npt.NDArray[Any]:
+def taken(rows: npt.NDArray[Any], wanted: Flags, block: int = 1 << 18) -> npt.NDArray[Any]:
     """The rows that a (n,) mask names, in their order, read-only and copied block by block."""
     spool = RowSpool(rows.shape[1], rows.dtype)
     for start in range(0, len(rows), block):

@@ -107,15 +107,7 @@ def _fetch_url(origin: Origin, name: str) -> pd.DataFrame:
             for content in _unpack(cached.read_bytes(), origin.members)
         ]
         return pd.concat(parts, ignore_index=True)
-    except (
-        zipfile.BadZipFile,
-        tarfile.TarError,
-        zlib.error,
-        KeyError,
-        ValueError,
-        OSError,
-        EOFError,
-    ) as error:
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, KeyError, ValueError, OSError, EOFError) as error:
         raise DataError(
             f"what {origin.url} gave is not the expected table ({type(error).__name__}); "
             f"delete {cached} to fetch it again"

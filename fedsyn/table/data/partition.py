@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from fedsyn.domain import Domain
+from fedsyn.domain import Domain, Flags
 from fedsyn.errors import ConfigError, DataError, nearest
 
 
@@ -187,7 +186,7 @@ _BLOCK = 1 << 18
 _SLOTS = 1 << 16
 
 
-def draw_test_rows(n: int, fraction: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+def draw_test_rows(n: int, fraction: float, rng: np.random.Generator) -> Flags:
     """Draw a uniform random test set, in one byte a row and little more.
 
     The rows whose random numbers are the smallest; of equal numbers the earlier row. The numbers are drawn twice, block

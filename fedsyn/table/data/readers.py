@@ -22,9 +22,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from fedsyn.domain import Codes
 from fedsyn.errors import CellError, ConfigError, DataError, FedsynError, nearest
 from fedsyn.lazy import pa, pd, pq
 from fedsyn.table.data.encoded import RowSpool
@@ -295,14 +293,12 @@ def _frames(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iter
     return (_parquet_blocks if is_parquet(path) else _text_blocks)(path, schema, options, rows)
 
 
-def encode_file(path: str | Path, schema: Schema, options: Options = None) -> npt.NDArray[np.integer]:
+def encode_file(path: str | Path, schema: Schema, options: Options = None) -> Codes:
     """Return the (n, d) read-only codes of a file. Raises DataError as `encode_open_file`."""
     return encode_open_file(path, schema, options)[0]
 
 
-def encode_open_file(
-    path: str | Path, schema: Schema, options: Options = None
-) -> tuple[npt.NDArray[np.integer], OwnRows]:
+def encode_open_file(path: str | Path, schema: Schema, options: Options = None) -> tuple[Codes, OwnRows]:
     """Return a file's codes and its rows' own values in open columns, read block by block and kept in memory only.
 
     Raises:

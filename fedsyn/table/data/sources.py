@@ -255,10 +255,7 @@ class Cells:
 
 
 def read_cells(
-    path: str | Path,
-    options: Options = None,
-    most: int = MOST_CELLS,
-    columns: Sequence[str] | None = None,
+    path: str | Path, options: Options = None, most: int = MOST_CELLS, columns: Sequence[str] | None = None
 ) -> Cells:
     """Reads a file, or its first rows if it has more than `most` cells. Columns without a name are left out, and said.
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from fedsyn.domain import Codes
 from fedsyn.lazy import pa, pc, pd, pq
 from fedsyn.table.data.options import FileOptions
 from fedsyn.table.data.readers import reads_numbers
@@ -39,7 +39,7 @@ class TableWriter(ABC):
         self.schema = schema
 
     @abstractmethod
-    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> Any:
+    def render(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> Any:
         """What `write` takes of (n, d) codes, before which `start` rows stand; draws from `rng` what `decode` draws."""
 
     @abstractmethod
@@ -81,7 +81,7 @@ class CsvTable(TableWriter):
         self._file = path.open("wb") if isinstance(path, Path) else path
         self.write([_line(schema.order, self._separator).encode()])
 
-    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> list[pa.Buffer]:
+    def render(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> list[pa.Buffer]:
         cells = self.schema.cells(codes, rng, start)
         blocks = [cells.iloc[at : at + _LINES] for at in range(0, len(codes), _LINES)]
         return [_lines(block, self._separator, self._commas) for block in blocks]
@@ -171,7 +171,7 @@ class ArrowRows:
                 frame[name] = frame[name].map(written, na_action="ignore")
         return frame
 
-    def batch(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+    def batch(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
         """Return the rows of (n, d) codes; arguments as `Schema.decode`."""
         frame = self._plain(self.schema.decode(codes, rng, start))
         return pa.RecordBatch.from_pandas(frame, schema=self.fields, preserve_index=False)
@@ -189,7 +189,7 @@ class ParquetTable(TableWriter):
         if not rows.typed and hasattr(self._file, "add_key_value_metadata"):  # not in the oldest pyarrow
             self._file.add_key_value_metadata({"pandas": rows.pandas.decode()})
 
-    def render(self, codes: npt.NDArray[np.integer], rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
+    def render(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
         return self._rows.batch(codes, rng, start)
 
     def write(self, rendered: pa.RecordBatch) -> None:

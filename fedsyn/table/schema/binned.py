@@ -21,12 +21,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import PrivateAttr, StrictInt, field_validator, model_validator
 
+from fedsyn.domain import Codes, Flags, Floats
 from fedsyn.lazy import pd
 from fedsyn.table.schema.column_base import ColumnBase
-from fedsyn.table.schema.inside import Codes, Inside, Odds
+from fedsyn.table.schema.inside import Inside, Odds
 from fedsyn.table.schema.values import MISSING_TEXT, parse_number, text_dtype
-
-Floats = npt.NDArray[np.float64]
 
 
 class Within:
@@ -108,7 +107,7 @@ class Within:
         high[met] = np.minimum(high[met], self._start[last] + self._spans[last] - (1 if self._whole else 0))
         return low, high
 
-    def draw(self, codes: npt.NDArray[np.integer], uniform: Floats) -> npt.NDArray[Any]:
+    def draw(self, codes: Codes, uniform: Floats) -> npt.NDArray[Any]:
         """(n,) numbers of (n,) bins, int64 where they are whole, from a number of 0 to 1 each.
 
         A bin that no piece meets, which a model that heeds `weights` never gives, is drawn from as a whole.
@@ -211,7 +210,7 @@ class BinnedColumn(ColumnBase):
             (m,) float64 numbers, NaN where missing or not of this kind; (m,) bool, which are not of this kind.
         """
 
-    def of_plain(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    def of_plain(self, numbers: Floats) -> Floats | None:
         """Numbers of a column that holds plain numbers, NaN where missing; None if these are not of this kind."""
         return None
 
@@ -445,7 +444,7 @@ class NumericColumn(BinnedColumn):
             for value in values
         )
 
-    def of_plain(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    def of_plain(self, numbers: Floats) -> Floats | None:
         return numbers
 
     def restored(self, numbers: np.ndarray, absent: np.ndarray) -> pd.Series:
@@ -458,7 +457,7 @@ class NumericColumn(BinnedColumn):
         return restored_numbers(numbers, absent, self.whole, self.missing, None)
 
 
-def numbers_of(parsed: Iterable[float | None]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
+def numbers_of(parsed: Iterable[float | None]) -> tuple[Floats, Flags]:
     """What `parse_all` gives, of values that were read one by one: None where one is not of the kind."""
     read = list(parsed)
     bad = np.array([number is None for number in read], dtype=bool)

@@ -19,11 +19,11 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from fedsyn.domain import Zeros
+from fedsyn.domain import Flags, Zeros
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
-from fedsyn.table.schema.conditions import Condition, DrawnRows, Flags, Literal, NumberGrid, grid_of, united
+from fedsyn.table.schema.conditions import Condition, DrawnRows, Literal, NumberGrid, grid_of, united
 from fedsyn.table.schema.feasible import (
     MOST_CELLS,
     Clause,

@@ -20,13 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.domain import Flags, Floats
 from fedsyn.errors import SchemaError, nearest
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.values import is_missing, parse_number
-
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)

@@ -29,9 +29,10 @@ from math import floor, log10, pi, sqrt
 
 import numpy as np
 
+from fedsyn.domain import Floats
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
-from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, Floats
+from fedsyn.table.schema.binned import NUMBERS, BinnedColumn
 from fedsyn.table.schema.column_base import AsideColumn, ColumnBase
 from fedsyn.table.schema.encoding import Encoder
 

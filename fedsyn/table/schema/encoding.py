@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.domain import Codes, Flags, Floats, Integers
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import BinnedColumn
 from fedsyn.table.schema.columns import CategoricalColumn, Column
@@ -33,15 +34,15 @@ class OwnRows:
         index: column -> (n,) place of each row's text in `words`, -1 where missing.
     """
 
-    numbers: Mapping[str, npt.NDArray[np.float64]]
+    numbers: Mapping[str, Floats]
     words: Mapping[str, Sequence[str]]
-    index: Mapping[str, npt.NDArray[np.integer]]
+    index: Mapping[str, Codes]
 
-    def word_counts(self, name: str) -> npt.NDArray[np.int64]:
+    def word_counts(self, name: str) -> Integers:
         """(words,) rows of each text of a column."""
         return np.bincount(self.index[name] + 1, minlength=len(self.words[name]) + 1)[1:]
 
-    def taken(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_] | slice) -> OwnRows:
+    def taken(self, rows: Codes | Flags | slice) -> OwnRows:
         """Some of the rows."""
         numbers = {name: values[rows] for name, values in self.numbers.items()}
         return OwnRows(numbers, self.words, {name: places[rows] for name, places in self.index.items()})
@@ -62,7 +63,7 @@ class OwnRows:
         if not parts:
             return NOTHING_OWN
         words: dict[str, dict[str, int]] = {name: {} for name in parts[0].words}
-        index: dict[str, list[npt.NDArray[np.integer]]] = {name: [] for name in words}
+        index: dict[str, list[Codes]] = {name: [] for name in words}
         for part in parts:
             for name, known in words.items():
                 places = [known.setdefault(word, len(known)) for word in part.words[name]]
@@ -141,8 +142,8 @@ class Encoder:
         size = len(source)
         codes = np.empty((size, len(self.columns)), dtype=self.dtype)
         numbers = np.empty((size, len(self.numeric)), dtype=np.float32)
-        own: dict[str, npt.NDArray[np.float64]] = {}
-        index: dict[str, npt.NDArray[np.integer]] = {}
+        own: dict[str, Floats] = {}
+        index: dict[str, Codes] = {}
         for j, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, CategoricalColumn):
                 values, places = _factorised(source[name])
@@ -176,7 +177,7 @@ class Encoder:
         """Return the number of rows so far that hold what a column's kind cannot read."""
         return self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
 
-    def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> npt.NDArray[np.integer]:
+    def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> Codes:
         """(m + 1,) the code of each value; the last entry is that of a missing value."""
         known = self._known[name]
         codes = []
@@ -200,7 +201,7 @@ class Encoder:
         found = [-1 if word in absent else known.setdefault(str(word), len(known)) for word in words]
         return np.array([*found, -1], np.int32)
 
-    def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> npt.NDArray[np.float64]:
+    def _values(self, name: str, column: BinnedColumn, source: pd.Series) -> Floats:
         """(m,) float64 numbers, NaN where missing; counts what is not of the column's kind."""
         plain = _plain_numbers(source)
         if plain is not None:
@@ -222,11 +223,11 @@ class Encoder:
         self._texts[name] += int(rows[bad].sum())
         self._flags[name] += int(rows[flags & ~bad].sum())
         self._numbers[name] += int(rows[~bad & ~flags & ~np.isnan(parsed)].sum())
-        found: npt.NDArray[np.float64] = np.append(parsed, np.nan)[index]
+        found: Floats = np.append(parsed, np.nan)[index]
         return found
 
 
-def _plain_numbers(series: pd.Series) -> npt.NDArray[np.float64] | None:
+def _plain_numbers(series: pd.Series) -> Floats | None:
     """The numbers of a column that holds nothing else, NaN where missing; None for any other column."""
     from pandas.api import types as kinds
 
@@ -234,7 +235,7 @@ def _plain_numbers(series: pd.Series) -> npt.NDArray[np.float64] | None:
     if not kinds.is_bool_dtype(dtype) and (not kinds.is_numeric_dtype(dtype) or kinds.is_complex_dtype(dtype)):
         return None
     missing = {} if isinstance(dtype, np.dtype) else {"na_value": np.nan}
-    numbers: npt.NDArray[np.float64] = series.to_numpy(dtype=np.float64, **missing)
+    numbers: Floats = series.to_numpy(dtype=np.float64, **missing)
     return numbers
 
 
@@ -243,7 +244,7 @@ def _holds_dates(series: pd.Series) -> bool:
     return pd.api.types.is_datetime64_any_dtype(dtype) or isinstance(dtype, pd.PeriodDtype)
 
 
-def _factorised(series: pd.Series) -> tuple[list[Any], npt.NDArray[np.integer]]:
+def _factorised(series: pd.Series) -> tuple[list[Any], Codes]:
     """(different values, (m,) index of each row's value or -1 for missing)."""
     if isinstance(series.dtype, pd.CategoricalDtype):
         return series.cat.categories.tolist(), series.cat.codes.to_numpy()

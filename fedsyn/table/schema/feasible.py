@@ -24,8 +24,9 @@ from math import prod
 
 import numpy as np
 
+from fedsyn.domain import Flags, Floats
 from fedsyn.errors import SchemaError
-from fedsyn.table.schema.conditions import DrawnRows, Flags, Floats, Literal, NumberGrid
+from fedsyn.table.schema.conditions import DrawnRows, Literal, NumberGrid
 
 # Ways to satisfy all clauses of a group that are tried, and cells of codes that are looked at together.
 MOST_WAYS, MOST_CELLS = 1024, 1 << 22

@@ -18,10 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.integer]
+from fedsyn.domain import Codes, Floats
+
 #: Two codes for each of n rows -> (n,) log of how much likelier the row is with the second than with the first.
 Odds = Callable[[Codes, Codes], Floats]
 

@@ -15,9 +15,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field, StrictInt, field_validator, model_validator
 
+from fedsyn.domain import Floats
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn, as_stored, numbers_of, restored_numbers
 from fedsyn.table.schema.column_base import Reading
@@ -90,7 +90,7 @@ class WrittenNumber(BinnedColumn):
     def bound(self, number: float) -> Any:
         return round(number / 10**self.decimals, self.decimals) if self.decimals else int(number)
 
-    def of_plain(self, numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:
+    def of_plain(self, numbers: Floats) -> Floats | None:
         # The nearest step; an integer column keeps what lies between two integers in the bin of the lower one.
         return np.rint(numbers * 10.0**self.decimals) if self.decimals else numbers
 

@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedsyn.domain import Integers
 from fedsyn.lazy import pa, pc, pd
 from fedsyn.table.schema.values import MISSING_TEXT, written
 
@@ -33,7 +33,7 @@ class Profile:
     rows: int
     missing: int
     texts: pa.Array
-    counts: npt.NDArray[np.int64]
+    counts: Integers
 
     @property
     def values(self) -> int:

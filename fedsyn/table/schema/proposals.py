@@ -16,8 +16,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fedsyn.domain import Flags, Floats
 from fedsyn.errors import DataError, SchemaError
 from fedsyn.lazy import pd
 from fedsyn.table.schema.binned import MOMENTS, NUMBERS, SPANS, BinnedColumn
@@ -28,7 +28,6 @@ from fedsyn.table.schema.ordered import DateColumn
 from fedsyn.table.schema.rules import AnyRule, Comparison, Determined, SumRule
 from fedsyn.table.schema.vocabulary import FEW_ROWS
 
-Floats = npt.NDArray[np.float64]
 Found = Iterator[tuple[AnyRule, list[str]]]
 # Rows that would have to break a constraint, were its columns independent, before it is proposed.
 _BREAKS = 20
@@ -104,7 +103,7 @@ class _Table:
         self.label, self.rows = schema.label, rows
         self.categories = [n for n, c in self.columns.items() if isinstance(c, CategoricalColumn)][:_MOST_COLUMNS]
 
-    def absent(self, name: str) -> npt.NDArray[np.bool_]:
+    def absent(self, name: str) -> Flags:
         """(n,) which rows have no value of a column."""
         if name in self.rows.drawn:
             return self.rows.drawn[name][1]
@@ -226,7 +225,7 @@ class _Table:
                     yield Determined(determines=a, column=b, map=entries), [a, b]
                     break
 
-    def _may_decide(self, a: str) -> npt.NDArray[np.bool_]:
+    def _may_decide(self, a: str) -> Flags:
         """(categories,) whether the first rows do not show that a column does not determine each of the categories."""
         own = (self.rows.codes[a] if a in self.rows.codes else self.rows.drawn[a][0])[:_FIRST_ROWS]
         order = np.argsort(own, kind="stable")
