@@ -11,13 +11,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fedsyn.config import WorkloadNode
 from fedsyn.domain import Clique, Domain, Floats
 from fedsyn.errors import ConfigError, nearest
+
+if TYPE_CHECKING:
+    from fedsyn.config import WorkloadNode
 
 T = TypeVar("T")
 
