@@ -33,7 +33,7 @@ from fedsyn.flower import Message
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
 from fedsyn.runs import engines
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.table.counting.marginals import count
 
 
@@ -67,7 +67,7 @@ def rounds(codes: np.ndarray, domain: Domain) -> tuple[float, float, float]:
     flat = [np.full(domain.size(clique), 1.0 / domain.size(clique)) for clique in facts.cliques]
     weights = np.array([float(len(clique)) for clique in facts.cliques])
     sizes = np.array([float(len(p)) for p in flat])
-    terms = Terms.of(
+    terms = ChoiceTerms.of(
         "squared_l2", facts.cliques, flat, weights, sizes, sigma=20.0, size=float(len(codes)), rows=len(codes)
     )
     nothing = np.zeros(len(facts.cliques), np.int64)

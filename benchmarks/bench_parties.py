@@ -38,7 +38,7 @@ from fedsyn.protocol.strategy import MechanismStrategy
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class, strategy_class
 from fedsyn.runs.prepare import SplitTable, split_tables
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.stores.parties.interface import Announcement, ChooseOrder, PartyCost, sealed_for
 from fedsyn.stores.parties.sealing import seal_deal
 from fedsyn.table.counting.marginals import count
@@ -126,7 +126,7 @@ def choice(started: Services, attributes: int, repeats: int, threat: str) -> Non
         f"{'a deal':>34}: {(sealed - begun) / 3:9.2f} s to count and seal, {(time.perf_counter() - sealed) / 3:.2f} s"
     )
     p = [np.full(1024, 1 / 1024) for _ in cliques]
-    terms = Terms.of("l1", cliques, p, np.ones(len(p)), np.full(len(p), 1024.0), sigma=20.0, size=6000, rows=6000)
+    terms = ChoiceTerms.of("l1", cliques, p, np.ones(len(p)), np.full(len(p), 1024.0), sigma=20.0, size=6000, rows=6000)
     wall, before, cpu = [], parties.costs, processor(started)
     for number in range(repeats):
         begun = time.perf_counter()

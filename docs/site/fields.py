@@ -208,7 +208,7 @@ _PARTIES: Mapping[str, tuple[Line, ...]] = {
         bounded("epsilon", "the run's ledger and the book, before anything is drawn"),
         bounded("terms", "below; scores and noise stay within 62 bits"),
     ),
-    "Terms": (
+    "ChoiceTerms": (
         derived("norm", "the run's `score`; of three parties l1 or squared_l2 alone"),
         bounded("cliques", "candidates, each once; cells within the policy"),
         derived("sizes", "of the domain"),

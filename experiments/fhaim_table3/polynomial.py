@@ -15,7 +15,7 @@ from fedsyn.config import RunConfig
 from fedsyn.plugins.clients.aim import FhAimClient, FhAimContract, FhAimOptions
 from fedsyn.plugins.strategies.aim import FhAim
 from fedsyn.protocol.contract import require
-from fedsyn.selection.terms import L1, NORMS, Integers, Terms
+from fedsyn.selection.terms import L1, NORMS, ChoiceTerms, Integers
 
 #: Of |x| on [-1, 1], in powers of x²: FHAIM's appendix C, equation 4.
 POLYNOMIAL = (0.0556, 3.6049, -11.9929, 24.4175, -23.6236, 8.5577)
@@ -48,7 +48,7 @@ class L1Polynomial(L1):
     def honest(self, scale: int, rows: int) -> int:
         return 4 * scale * rows
 
-    def measure(self, differences: Integers, terms: Terms) -> Integers:
+    def measure(self, differences: Integers, terms: ChoiceTerms) -> Integers:
         alpha = terms.scale * self.alpha(terms.rows)
         cells = alpha * np.polynomial.polynomial.polyval((differences / alpha) ** 2, POLYNOMIAL)
         return np.rint(np.add.reduceat(cells, terms.starts)).astype(np.int64)

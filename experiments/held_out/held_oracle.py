@@ -25,7 +25,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.inference import Measurement, Model
 from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.randomness import Randomness
-from fedsyn.selection.planning import Errors, Plan, Planner
+from fedsyn.selection.planning import MeasurementPlan, ModelErrors, Planner
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.sums import cost, residual
@@ -46,7 +46,7 @@ class Bold(Planner):
 
     boldness = 1.0
 
-    def best(self, errors: Errors, eligible: Any, room: Any, budget: float, cells: Any = None) -> Plan:
+    def best(self, errors: ModelErrors, eligible: Any, room: Any, budget: float, cells: Any = None) -> MeasurementPlan:
         return super().best(errors, eligible, room, self.boldness * budget, cells)
 
 

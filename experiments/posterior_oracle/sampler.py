@@ -33,7 +33,7 @@ import numpy.typing as npt
 from fedsyn.domain import Domain
 from fedsyn.errors import InputError
 from fedsyn.inference.junction_tree import axes_of
-from fedsyn.inference.measurements import Evidence, Grid, merge
+from fedsyn.inference.measurements import Evidence, MeasuredGrid, merge
 from fedsyn.inference.model import Model
 from fedsyn.randomness import RandomSource
 from fedsyn.table.counting.sums import residual
@@ -134,7 +134,7 @@ class Potentials:
         self.prior, self.total = prior or FlatMeans(), evidence.total
         self.cells = cells_of(model.domain)
         axes = axes_of(model.domain)
-        grids = [(Grid.of(axes, m), m.values) for m in merge(axes, evidence.measurements) if m.mask]
+        grids = [(MeasuredGrid.of(axes, m), m.values) for m in merge(axes, evidence.measurements) if m.mask]
         if not grids:
             raise InputError("a posterior needs the measurements of a run, and this one kept none")
         shares: dict[int, float] = {}
@@ -253,13 +253,13 @@ class Potentials:
         return self._made[warmup, count]
 
 
-def _matrix(grid: Grid, cells: npt.NDArray[np.int64]) -> Floats:
+def _matrix(grid: MeasuredGrid, cells: npt.NDArray[np.int64]) -> Floats:
     """(numbers, cells) what one row in each cell adds to a measurement."""
     rows = [grid.counted(cell[None, :]) for cell in cells]
     return np.stack([(residual(row) if grid.beyond else row).ravel() for row in rows], axis=1)
 
 
-def _basis(grids: list[Grid], cells: npt.NDArray[np.int64]) -> Floats:
+def _basis(grids: list[MeasuredGrid], cells: npt.NDArray[np.int64]) -> Floats:
     """(cells, K) orthonormal columns: what potentials on the measured grids can say beyond a constant."""
     told = np.concatenate([_matrix(grid, cells) for grid in grids]).T
     told = told - told.mean(axis=0)

@@ -41,8 +41,8 @@ from fedsyn.plugins.clients.sketch_aim import (
 )
 from fedsyn.plugins.strategies.sketch_aim import Part, SketchAim, Sketched, expanded, in_cells, integer_weights
 from fedsyn.selection.indif import clique_key, sign_bits, splitmix64
-from fedsyn.selection.planning import Errors, Plan
-from fedsyn.selection.resolution import Resolutions
+from fedsyn.selection.planning import MeasurementPlan, ModelErrors
+from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.sketches import Sketcher, make_sketcher
 from fedsyn.table.counting.marginals import count_sparse_many
 
@@ -289,14 +289,14 @@ class Variant(SketchAim):
             parts[place[clique]] = max(0.0, own)
         return parts
 
-    def divided(self, errors: Errors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
+    def divided(self, errors: ModelErrors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
         if not self.options.even:
             return super().divided(errors, new, left, t)
         new = new[: -(-_EVEN // self.options.rounds)]
         self.capacity.add([self.candidates.cliques[i] for i in new])
         return dict.fromkeys(new, left / (self.options.rounds - t + 1) / max(1, len(new)))
 
-    def best(self, errors: Errors, eligible: Sequence[int], share: float, budget: float) -> Plan:
+    def best(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> MeasurementPlan:
         if self.options.room:
             return super().best(errors, eligible, share, budget)
         return self.planner.best(errors, eligible, self.room(share), budget)
@@ -304,13 +304,13 @@ class Variant(SketchAim):
     # What is asked for ------------------------------------------------------------------------------------------------
 
     @cached_property
-    def resolutions(self) -> Resolutions:
+    def resolutions(self) -> Ladders:
         if self.options.residuals:
             return super().resolutions
         assert self.model is not None
-        return Resolutions(self.domain, {name: self.model.project((name,)) for name in self.domain})
+        return Ladders(self.domain, {name: self.model.project((name,)) for name in self.domain})
 
-    def graded(self, errors: Errors) -> Errors:
+    def graded(self, errors: ModelErrors) -> ModelErrors:
         found = super().graded(errors)
         if not self.options.residuals:
             found = replace(found, costs=errors.costs)

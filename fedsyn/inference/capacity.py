@@ -161,7 +161,7 @@ class Capacity:
         return added
 
 
-class Planned:
+class PlannedTree:
     """A tree that a plan takes candidates into, from the capacity's of now, which stays as it is.
 
     Args:

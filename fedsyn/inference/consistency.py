@@ -35,7 +35,7 @@ from fedsyn.inference.model import from_rank_order
 from fedsyn.table.counting.hierarchy import HierarchicalMeasurement, NormalEquations
 from fedsyn.table.counting.sums import dot
 
-Tables = dict[Clique, np.ndarray]
+Marginals = dict[Clique, np.ndarray]
 
 # Turns of `norm_sub` and projection of a marginal, which end when its projections miss theirs by this share of the
 # records in total.
@@ -48,7 +48,7 @@ def consistent(
     *,
     total: float | None = None,
     one_way: Sequence[HierarchicalMeasurement] = (),
-) -> Tables:
+) -> Marginals:
     """Non-negative marginals that agree, from noisy ones.
 
     Args:
@@ -73,7 +73,7 @@ def consistent(
         total = least_variance_total(merge(axes, [*measurements, *cells]))
     if not (math.isfinite(total) and total >= 0):
         raise ValueError("the total must be finite and not negative")
-    tables: Tables = {}
+    tables: Marginals = {}
     sigmas: dict[Clique, float] = {}
     for m in merged:
         if m.mask:
@@ -81,7 +81,7 @@ def consistent(
             tables[clique] = from_rank_order(domain, clique, m.values).copy(order="C")
             sigmas[clique] = m.sigma
     agree(tables, sigmas, total)
-    settled: Tables = {}
+    settled: Marginals = {}
     levels = _levels(tables)
     for name, equations in _equations(domain, tables, sigmas, one_way).items():
         settled[(name,)] = _nearest(equations, total)
@@ -94,7 +94,7 @@ def consistent(
 
 
 def _equations(
-    domain: Domain, tables: Tables, sigmas: Mapping[Clique, float], one_way: Sequence[HierarchicalMeasurement]
+    domain: Domain, tables: Marginals, sigmas: Mapping[Clique, float], one_way: Sequence[HierarchicalMeasurement]
 ) -> dict[str, NormalEquations]:
     """Everything known of each attribute of `one_way`; `tables` agree already, so any of them has the others' mean."""
     out: dict[str, NormalEquations] = {}
@@ -128,7 +128,7 @@ def _nearest(equations: NormalEquations, total: float, iterations: int = 500) ->
     return x
 
 
-def agree(tables: Tables, sigmas: Mapping[Clique, float], total: float) -> None:
+def agree(tables: Marginals, sigmas: Mapping[Clique, float], total: float) -> None:
     """Makes marginals agree on every shared subset of attributes and sum to `total`, in place; see the module's top.
 
     Each subset's projections are replaced by their precision-weighted average; what a marginal must change is spread
@@ -194,7 +194,7 @@ def _project(flat: np.ndarray, total: float, threshold: float) -> tuple[np.ndarr
     return out * (total / size), threshold
 
 
-def _subsets(cliques: Sequence[Clique] | Tables) -> dict[Clique, list[Clique]]:
+def _subsets(cliques: Sequence[Clique] | Marginals) -> dict[Clique, list[Clique]]:
     """The cliques that hold each subset of attributes, small subsets first; names in the order of the cliques."""
     holders: dict[Clique, list[Clique]] = {}
     for clique in cliques:
@@ -204,7 +204,7 @@ def _subsets(cliques: Sequence[Clique] | Tables) -> dict[Clique, list[Clique]]:
     return {names: holders[names] for names in sorted(holders, key=lambda q: (len(q), q))}
 
 
-def _levels(tables: Tables) -> Tables:
+def _levels(tables: Marginals) -> Marginals:
     """The marginals to settle, small ones first: each attribute, what several marginals share, and the marginals."""
     return {
         subset: _onto(subset, holders[0], tables[holders[0]]).copy()
@@ -225,7 +225,7 @@ def _along(subset: Clique, clique: Clique, values: np.ndarray) -> np.ndarray:
     return values.reshape([sizes.get(name, 1) for name in clique])
 
 
-def _settle(clique: Clique, values: np.ndarray, parts: Tables, total: float) -> np.ndarray:
+def _settle(clique: Clique, values: np.ndarray, parts: Marginals, total: float) -> np.ndarray:
     """A non-negative marginal near `values` whose projections are the settled `parts`."""
     table, threshold = _project(values.ravel(), total, 0.0)
     table = table.reshape(values.shape)

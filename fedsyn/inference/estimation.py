@@ -21,7 +21,15 @@ from fedsyn.domain import Domain, Floats
 from fedsyn.inference import solvers
 from fedsyn.inference.calibrate import Calibrator
 from fedsyn.inference.junction_tree import Axes, axes_of, bits, build_tree
-from fedsyn.inference.measurements import Effects, Grid, Measurement, Merged, impossible, least_variance_total, merge
+from fedsyn.inference.measurements import (
+    LeastSquares,
+    MeasuredGrid,
+    Measurement,
+    Merged,
+    impossible,
+    least_variance_total,
+    merge,
+)
 from fedsyn.inference.model import NO_ROW, FitInfo, Model
 
 
@@ -150,13 +158,13 @@ def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged
     if not any(m.beyond for m in merged):
         return list(merged)
     counted = [m for m in merged if m.mask and not m.beyond]
-    ones = Effects([Grid.of(axes, m) for m in counted]).one_way([m.values for m in counted], total)
+    ones = LeastSquares([MeasuredGrid.of(axes, m) for m in counted]).one_way([m.values for m in counted], total)
     return [_with_parts(axes, m, ones, total) if m.beyond else m for m in merged]
 
 
 def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: float) -> Merged:
     """The counts that have this residual and these one-way marginals; an attribute that has none is even."""
-    grid = Grid.of(axes, one)
+    grid = MeasuredGrid.of(axes, one)
     values = one.values + total / one.values.size
     for axis, rank in enumerate(grid.ranks):
         counts = ones.get(rank, np.full(axes.sizes[rank], total / axes.sizes[rank]))

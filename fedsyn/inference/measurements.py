@@ -208,7 +208,7 @@ def least_variance_total(merged: Iterable[Merged]) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Grid:
+class MeasuredGrid:
     """A clique by rank with the groups of its attributes' values.
 
     Attributes:
@@ -228,7 +228,7 @@ class Grid:
     beyond: bool = False
 
     @classmethod
-    def of(cls, axes: Axes, one: Merged) -> Grid:
+    def of(cls, axes: Axes, one: Merged) -> MeasuredGrid:
         """Merges measurements whose groups are a product of groups of values."""
         shape = axes.shape(one.mask)
         if one.index is None:
@@ -297,14 +297,14 @@ def varying(table: Floats) -> Floats:
     return table
 
 
-class Effects:
+class LeastSquares:
     """Which effects some grids have, and how much each measurement tells of them.
 
     Args:
         grids: of the measurements; the noise of one is taken as independent in all of its groups.
     """
 
-    def __init__(self, grids: Sequence[Grid]) -> None:
+    def __init__(self, grids: Sequence[MeasuredGrid]) -> None:
         self.grids = grids
         self._weights: dict[tuple[bytes, ...], list[tuple[int, float]]] = {}
         self._one_way: dict[int, list[tuple[int, float]]] = {}
@@ -381,7 +381,7 @@ class Effects:
         return inverse
 
 
-def _key(grid: Grid, part: tuple[int, ...]) -> tuple[bytes, ...]:
+def _key(grid: MeasuredGrid, part: tuple[int, ...]) -> tuple[bytes, ...]:
     """An effect on its groups."""
     groups = (grid.groups[grid.axis_of(rank)].tobytes() for rank in part)
     return (repr(part).encode(), *groups)

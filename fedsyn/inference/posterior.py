@@ -37,7 +37,7 @@ from fedsyn.domain import Clique, Flags, Floats
 from fedsyn.errors import InputError
 from fedsyn.inference.estimation import Compiled
 from fedsyn.inference.junction_tree import axes_of
-from fedsyn.inference.measurements import Effects, Evidence, Grid, Measurement, impossible, merge
+from fedsyn.inference.measurements import Evidence, LeastSquares, MeasuredGrid, Measurement, impossible, merge
 from fedsyn.inference.model import Model
 from fedsyn.inference.other_models import AnyModel
 from fedsyn.inference.solvers import Descent, Problem
@@ -53,7 +53,7 @@ class Held:
         one_way: rank -> the signed counts of its values.
     """
 
-    def __init__(self, grids: Sequence[Grid], aims: Sequence[Floats], one_way: Mapping[int, Floats]) -> None:
+    def __init__(self, grids: Sequence[MeasuredGrid], aims: Sequence[Floats], one_way: Mapping[int, Floats]) -> None:
         self.grids = grids
         self.aims = aims
         self._one_way = {rank: nearest_counts(counts) for rank, counts in one_way.items()}
@@ -70,7 +70,7 @@ class Held:
             for grid, table, aim, now in zip(self.grids, given, self.aims, fitted, strict=True)
         ]
 
-    def _missing(self, grid: Grid, aim: Floats, now: Floats) -> Iterator[Floats]:
+    def _missing(self, grid: MeasuredGrid, aim: Floats, now: Floats) -> Iterator[Floats]:
         """Tables, in the proportions of the fit where they can be, with what it misses of each sum."""
         for rank in grid.ranks:
             margin = grid.margin(now, (rank,))
@@ -85,7 +85,7 @@ class Held:
                 short = float(np.add.reduce((grid.margin(aim, pair) - joint) * moment, None))
                 yield now * grid.across(moment * (short / spread), pair)
 
-    def _scores(self, grid: Grid, rank: int) -> Floats:
+    def _scores(self, grid: MeasuredGrid, rank: int) -> Floats:
         """0, 1, ... for the values, of a group their mean."""
         counts = self._one_way[rank] + 1e-9  # an empty group has the mean of its values
         return grid.of_values(rank, counts * np.arange(len(counts))) / grid.of_values(rank, counts)
@@ -104,7 +104,7 @@ def nearest_counts(counts: Floats) -> Floats:
     return np.asarray(np.maximum(counts - shift, 0.0))
 
 
-def on_grids(model: Model, grids: Sequence[Grid]) -> list[Floats]:
+def on_grids(model: Model, grids: Sequence[MeasuredGrid]) -> list[Floats]:
     """A model's counts on each grid, not negative."""
     tables = model.project_many([grid.clique for grid in grids])
     return [np.maximum(grid.projected(table), 0.0) for grid, table in zip(grids, tables, strict=True)]
@@ -144,7 +144,7 @@ class Posterior:
             raise InputError("error bars need the measurements of a run, and this one kept none")
         self._values = [m.values for m in merged]
         self._barred = [impossible(axes, m.mask, m.index, m.values.shape) for m in merged]
-        self._grids = [Grid.of(axes, m) for m in merged]
+        self._grids = [MeasuredGrid.of(axes, m) for m in merged]
         self._compiled = Compiled(self._domain, merged, self.total, model)
         shares: dict[int, float] = {}
         for m in evidence.measurements:
@@ -152,7 +152,7 @@ class Posterior:
             shares[mask] = min(shares.get(mask, 1.0), m.share)
         self._shares = [shares[grid.mask] for grid in self._grids]
         try:
-            self._effects = Effects(self._grids)
+            self._effects = LeastSquares(self._grids)
         except ValueError as error:
             raise InputError(f"error bars need more measurements than this run kept: {error}") from None
         self.centre = self._nearest(self._values, self._compiled.potentials(model))
@@ -183,7 +183,7 @@ class Posterior:
         return self._nearest([sum(each[1:], each[0]) for each in parts], self._start)
 
     @staticmethod
-    def _noise(grid: Grid, barred: Flags | None, rng: RandomSource) -> Floats:
+    def _noise(grid: MeasuredGrid, barred: Flags | None, rng: RandomSource) -> Floats:
         """Fresh noise of one measurement; counts of impossible cells are known to be 0, their residuals are not."""
         noise: Floats = grid.sigma * np.asarray(rng.standard_normal(grid.shape))
         return noise if barred is None or grid.beyond else np.where(barred, 0.0, noise)

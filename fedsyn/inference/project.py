@@ -178,7 +178,7 @@ def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarra
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Conditionals:
     """Distributions of some attributes, each given the same others.
 
     Attributes:
@@ -190,7 +190,7 @@ class Given:
     table: np.ndarray
 
     @classmethod
-    def joined(cls, parts: list[Given]) -> Given:
+    def joined(cls, parts: list[Conditionals]) -> Conditionals:
         """Those of several, given the same."""
         ranks = tuple(rank for part in parts for rank in part.ranks)
         return cls(ranks, np.concatenate([part.table for part in parts]) if parts else np.zeros((0, 1)))
@@ -368,14 +368,14 @@ class TreeProjector:
         """
         tree = self.tree
         new = {node: tree.cliques[node] & ~tree.separators[node] for node in nodes}
-        below: dict[int, Given] = {}  # what a subtree has, given its separator
+        below: dict[int, Conditionals] = {}  # what a subtree has, given its separator
         for node in reversed(nodes):
             to = tree.separators[node]
             parts = [self._given(node, bits(new[node]), to)]
             parts += [self._carried(below[child], node, tree.separators[child], to) for child in tree.children[node]]
-            below[node] = Given.joined(parts)
+            below[node] = Conditionals.joined(parts)
         queue = [
-            (nodes[0], Given.joined([]), 0)
+            (nodes[0], Conditionals.joined([]), 0)
         ]  # with what was met before its parent, and the place among its children
         while queue:
             node, met, index = queue.pop()
@@ -387,28 +387,34 @@ class TreeProjector:
                     parts.append(self._carried(met, parent, over, link))
                 for other in tree.children[parent][:index]:
                     parts.append(self._carried(below[other], parent, tree.separators[other], link))
-                met = Given.joined(parts)
+                met = Conditionals.joined(parts)
                 self._found(node, met, bits(new[node]), link, wanted, found)
             queue += [(child, met, place) for place, child in enumerate(tree.children[node])]
 
-    def _given(self, node: int, ranks: tuple[int, ...], given: int) -> Given:
+    def _given(self, node: int, ranks: tuple[int, ...], given: int) -> Conditionals:
         """Attributes of a node given others of it."""
         rows = [
             _arranged(self.conditional(node, given | 1 << rank, given), given | 1 << rank, (rank, *bits(given)))
             for rank in ranks
         ]
         cells = self.axes.cells(given)
-        return Given(ranks, np.concatenate([np.zeros((0, cells)), *(row.reshape(-1, cells) for row in rows)]))
+        return Conditionals(ranks, np.concatenate([np.zeros((0, cells)), *(row.reshape(-1, cells) for row in rows)]))
 
-    def _carried(self, known: Given, node: int, given: int, to: int) -> Given:
+    def _carried(self, known: Conditionals, node: int, given: int, to: int) -> Conditionals:
         """Attributes of which the distribution given some of a node is known, given others of it."""
         axes, both = self.axes, given | to
         step = np.zeros((axes.cells(given), axes.cells(to)))
         step[_cells_in(axes, both, given), _cells_in(axes, both, to)] = self.conditional(node, both, to).ravel()
-        return Given(known.ranks, matmul(known.table[None], step[None])[0])
+        return Conditionals(known.ranks, matmul(known.table[None], step[None])[0])
 
     def _found(
-        self, node: int, met: Given, new: tuple[int, ...], link: int, wanted: set[int], found: dict[int, np.ndarray]
+        self,
+        node: int,
+        met: Conditionals,
+        new: tuple[int, ...],
+        link: int,
+        wanted: set[int],
+        found: dict[int, np.ndarray],
     ) -> None:
         """Puts the pairs of what was met and a node's new attributes into `found`, of those that are wanted."""
         sizes = self.axes.sizes

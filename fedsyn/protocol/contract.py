@@ -27,7 +27,7 @@ from fedsyn.privacy import (
 )
 from fedsyn.privacy.accountant import Accountant
 from fedsyn.privacy.unit import ROW, ClientUnit
-from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Step
 from fedsyn.randomness import Randomness

@@ -19,8 +19,8 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import RunError, SchemaError
 from fedsyn.flower import Grid
 from fedsyn.privacy import sigma_for_rho
-from fedsyn.private_bins.facts import PrivateRange
 from fedsyn.private_bins.prefixes import SYMBOLS, PrefixTree
+from fedsyn.private_bins.private_columns import PrivateRange
 from fedsyn.private_bins.ranges import (
     FALSE_ALARM,
     NoisyGrid,

@@ -41,7 +41,7 @@ from fedsyn.flower.bridge import read_state, write_state
 from fedsyn.flower.direct import TableApp
 from fedsyn.keys.holder_keys import load_identities, simulated_identities
 from fedsyn.privacy import PrivacyBudget
-from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.protocol.finding import FOUND, FindingClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class

@@ -19,7 +19,7 @@ from fedsyn.config import RunConfig
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, SchemaError
 from fedsyn.inference.capacity import require_room
-from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.protocol.contract import check_open
 from fedsyn.protocol.room import require_feasible
 from fedsyn.registry import contract_class

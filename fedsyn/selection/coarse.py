@@ -215,7 +215,7 @@ def resolution(distance: float, sigma: float, cells: float) -> tuple[float, floa
 
 
 @dataclass(frozen=True)
-class Coarse:
+class CoarseMarginals:
     """Some cliques with the groups of neighbouring values that each is counted in.
 
     Attributes:
@@ -231,7 +231,9 @@ class Coarse:
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, domain: Domain, cliques: Sequence[Clique], cells: Sequence[int], mass: Mapping[str, Floats]) -> Coarse:
+    def of(
+        cls, domain: Domain, cliques: Sequence[Clique], cells: Sequence[int], mass: Mapping[str, Floats]
+    ) -> CoarseMarginals:
         """Groups of about equal mass, about `cells` cells for each clique; single values where there is room.
 
         Only values that have an order are put together, in two groups of each attribute at least.
@@ -260,7 +262,7 @@ class Coarse:
     @classmethod
     def unpack(
         cls, domain: Domain, cliques: Sequence[Clique], shapes: Sequence[Sequence[int]], packed: npt.NDArray[np.generic]
-    ) -> Coarse:
+    ) -> CoarseMarginals:
         """Inverse of `pack` for a client, which does not trust it.
 
         Whatever groups a server sends, one row is in one cell of each coarse marginal: only their range is checked.
@@ -272,7 +274,7 @@ class Coarse:
         return _shared(domain, tuple(cliques), tuple(map(tuple, shapes)), key_of(packed))
 
     @classmethod
-    def in_groups(cls, domain: Domain, cliques: Sequence[Clique], groups: Sequence[Groups]) -> Coarse:
+    def in_groups(cls, domain: Domain, cliques: Sequence[Clique], groups: Sequence[Groups]) -> CoarseMarginals:
         """Cliques with the group of each value, 0 to the number of groups, all of them in use."""
         shapes = tuple(tuple(int(g.max()) + 1 for g in own) for own in groups)
         return cls(domain, tuple(cliques), tuple(groups), shapes)
@@ -339,7 +341,9 @@ class Coarse:
 
 
 @lru_cache(maxsize=4)
-def _shared(domain: Domain, cliques: tuple[Clique, ...], shapes: tuple[tuple[int, ...], ...], packed: Packed) -> Coarse:
+def _shared(
+    domain: Domain, cliques: tuple[Clique, ...], shapes: tuple[tuple[int, ...], ...], packed: Packed
+) -> CoarseMarginals:
     if len(shapes) != len(cliques) or any(len(s) != len(q) for s, q in zip(shapes, cliques, strict=False)):
         raise ProtocolError("parameter 'shapes' must hold the groups of each attribute of each clique")
     names, counts = list(itertools.chain(*cliques)), list(itertools.chain(*shapes))
@@ -347,7 +351,9 @@ def _shared(domain: Domain, cliques: tuple[Clique, ...], shapes: tuple[tuple[int
     if any(count > values for values, count in sizes):
         raise ProtocolError("the groups of the coarse marginals do not exist")
     own = iter(unpacked(array_of(packed), sizes, "coarse marginals"))
-    return Coarse(domain, cliques, tuple(tuple(itertools.islice(own, len(clique))) for clique in cliques), shapes)
+    return CoarseMarginals(
+        domain, cliques, tuple(tuple(itertools.islice(own, len(clique))) for clique in cliques), shapes
+    )
 
 
 def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:

@@ -148,7 +148,7 @@ _STEPS = 50
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class SketchedPair:
     """A sketched pair beside independent attributes.
 
     Attributes:
@@ -166,7 +166,7 @@ class Look:
 
 def looks(
     sketcher: Sketcher, values: Sequence[Floats], sigma: float, masses: Mapping[str, Floats], total: float
-) -> Iterator[Look]:
+) -> Iterator[SketchedPair]:
     """The sketched pairs.
 
     Args:
@@ -181,13 +181,15 @@ def looks(
             shape = sketcher.shapes[i]
             apart = sketcher.of_marginal(i, np.multiply.outer(masses[clique[0]], masses[clique[1]]).ravel())
             groups = tuple(sketcher.grouping[key] for key in zip(clique, shape, strict=True))
-            yield Look(clique, groups, (values[i] / total - apart).reshape(shape), sketcher.sigma_of(i, sigma) / total)
+            yield SketchedPair(
+                clique, groups, (values[i] / total - apart).reshape(shape), sketcher.sigma_of(i, sigma) / total
+            )
 
 
 # The order of unordered values ---------------------------------------------------------------------------------------
 
 
-def scores(found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> dict[str, Floats]:
+def scores(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> dict[str, Floats]:
     """Return (values,) scores of unordered attributes: where their values lie in the factor that links them to others.
 
     All pairs are one symmetric matrix, in units of their noise; a factor's part in it is the product of what its
@@ -226,7 +228,7 @@ class _Whole:
     values', in proportion to their mass.
     """
 
-    def __init__(self, found: Sequence[Look], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> None:
+    def __init__(self, found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> None:
         seen = {
             (name, size): groups
             for look in found
@@ -288,7 +290,7 @@ class Correlations:
         return Correlations(tuple(names), self.values[np.ix_(at, at)], self.precision[np.ix_(at, at)])
 
 
-def correlations(found: Sequence[Look], cuts: Mapping[str, Cuts], rows: float) -> Correlations:
+def correlations(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: float) -> Correlations:
     """Return the correlations with which normal scores would look, on average, as the pairs do.
 
     The counts beyond independence are read along one direction, that of a weak correlation: there a correlation r shows

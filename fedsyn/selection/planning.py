@@ -65,7 +65,7 @@ def above_floors(shares: Floats, floors: Floats, budget: float) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class Errors:
+class ModelErrors:
     """What is known of the model's errors before a round; L1 norms, in records.
 
     Attributes:
@@ -108,7 +108,7 @@ class Errors:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class MeasurementPlan:
     """What is to be measured in all.
 
     Attributes:
@@ -124,7 +124,7 @@ class Plan:
     full: bool = False
 
 
-class Room(Protocol):
+class TreeRoom(Protocol):
     """What a model can take (`fedsyn.inference.capacity.Planned`)."""
 
     def take(self, i: int) -> bool:
@@ -138,7 +138,7 @@ class OneByOne:
     """Room that tells of one candidate after the other.
 
     Args:
-        take: `Room.take`; by default there is room for all.
+        take: `TreeRoom.take`; by default there is room for all.
     """
 
     def __init__(self, take: Callable[[int], bool] = lambda i: True) -> None:
@@ -171,7 +171,7 @@ class Planner:
         self._parts_of, self._wholes_of = Positions(self._whole, m), Positions(self._part, m)
         self._held_in, self._held_by = Positions(self._candidate, m), Positions(self._query, len(self.queries))
         self._asks = Positions(self.queries, m)
-        self._terms: Terms | None = None
+        self._terms: OfferTerms | None = None
 
     @cached_property
     def single(self) -> Flags:
@@ -201,7 +201,7 @@ class Planner:
         left = np.sqrt(np.maximum(base[query] - own[candidate], 0.0))
         return np.asarray(self.weights[query] * (np.sqrt(base[query]) - left))
 
-    def share(self, i: int, errors: Errors) -> float:
+    def share(self, i: int, errors: ModelErrors) -> float:
         """What candidate i gets of a budget, before division by the sum: least noise in all (PrivSyn's exponent).
 
         At a cost of c, a budget buys 1/c of the precision, and noise is left in a share c of the dimensions: together
@@ -214,7 +214,14 @@ class Planner:
         return np.asarray(noise ** (2.0 / 3.0))
 
     def offers(
-        self, which: Integers, gains: Floats, distances: Floats, total: float, most: float, mu2: float, errors: Errors
+        self,
+        which: Integers,
+        gains: Floats,
+        distances: Floats,
+        total: float,
+        most: float,
+        mu2: float,
+        errors: ModelErrors,
     ) -> tuple[Floats, Integers, Floats]:
         """What measuring each of some candidates takes away beyond what its noise adds, at the best step of its ladder.
 
@@ -246,16 +253,16 @@ class Planner:
         step = net.argmax(axis=1)
         return net[np.arange(len(which)), step], step, bound.max(axis=1)
 
-    def _terms_of(self, errors: Errors, which: Integers) -> Terms:
+    def _terms_of(self, errors: ModelErrors, which: Integers) -> OfferTerms:
         """The terms of one round's offers, with those of these candidates."""
         if self._terms is None or not self._terms.are_of(errors):
-            self._terms = Terms(self, errors)
+            self._terms = OfferTerms(self, errors)
         self._terms.add(which)
         return self._terms
 
     def best(
-        self, errors: Errors, eligible: Iterable[int], room: Room, budget: float, cells: Floats | None = None
-    ) -> Plan:
+        self, errors: ModelErrors, eligible: Iterable[int], room: TreeRoom, budget: float, cells: Floats | None = None
+    ) -> MeasurementPlan:
         """The most useful cliques first, as long as they gain; none where noise would do more harm than good.
 
         The noise of all measurements together is (sum of shares)^(3/2) / sqrt(budget): a clique adds to it what it
@@ -299,9 +306,9 @@ class Planner:
             parts[inside] *= unseen
             search.changed(inside)
         overlooked = float(self.weights @ np.sqrt(self.inside(np.where(self.single, 0.0, parts))[self.queries]))
-        return Plan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, full)
+        return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, full)
 
-    def precisions(self, errors: Errors, chosen: Sequence[int], left: float) -> dict[int, float]:
+    def precisions(self, errors: ModelErrors, chosen: Sequence[int], left: float) -> dict[int, float]:
         """mu^2 for each new clique and each measured one, one-way marginals too: all that is left."""
         new = set(chosen)
         every = [*chosen, *(i for i in errors.noisy if i not in new)]
@@ -329,7 +336,7 @@ class Positions:
         return np.concatenate(found) if found else np.zeros(0, np.int64)
 
 
-class Terms:
+class OfferTerms:
     """What the offers of one round are made of, beside gain and distance: a row per candidate that was asked for.
 
     Attributes:
@@ -342,14 +349,14 @@ class Terms:
         price: (m,) mu^2 of a precision of 1 in cells.
     """
 
-    def __init__(self, planner: Planner, errors: Errors) -> None:
+    def __init__(self, planner: Planner, errors: ModelErrors) -> None:
         m = len(errors.parts)
         self._planner, self._errors, self._known = planner, errors, np.zeros(m, bool)
         self.cells, self.whole, self.price = np.ones((3, m))
         self.shares = self.unseen = self.hidden = np.zeros((m, 0))
         self.steps = np.zeros((m, 0), bool)
 
-    def are_of(self, errors: Errors) -> bool:
+    def are_of(self, errors: ModelErrors) -> bool:
         own = self._errors
         return own.support is errors.support and own.ladder is errors.ladder and own.costs is errors.costs
 
@@ -422,7 +429,7 @@ class _Search:
     """
 
     def __init__(
-        self, planner: Planner, errors: Errors, parts: Floats, open_: Flags, room: Floats, budget: float
+        self, planner: Planner, errors: ModelErrors, parts: Floats, open_: Flags, room: Floats, budget: float
     ) -> None:
         self.planner, self.errors, self.parts, self.open, self.room = planner, errors, parts, open_, room
         self.budget, self.total, self.most = budget, np.nan, -np.inf
@@ -506,6 +513,3 @@ class _Search:
             self.gains[near] = np.bincount(planner._candidate[entries], gain, len(self.parts))[near]
             self.bounds[near] = self.gains[near]
         self.total = np.nan
-
-
-__all__ = ["SURVIVING", "Errors", "Plan", "Planner", "above_floors", "shrunk"]

@@ -96,7 +96,7 @@ def missed(distance: Floats, rows: float, cells: Floats, variance: Floats, unsee
     return np.asarray(np.sqrt((unseen * squared + chance * hidden) / np.maximum(squared + chance, 1e-300)))
 
 
-class Resolutions:
+class Ladders:
     """Groupings of one table's attributes, from released values only.
 
     Args:
@@ -209,6 +209,3 @@ def _kept_of_effects(p: Floats, groups: Integers, effects: Integers) -> float:
     np.add.at(both, (groups, effects), p)
     alone, between = float(np.sum(both.sum(0) ** 2)), float(np.sum(both**2 / both.sum(1, keepdims=True)))
     return (between - alone) / (1.0 - alone) if alone < 1.0 else 1.0
-
-
-__all__ = ["Ladder", "Resolutions", "Rung", "missed"]

@@ -71,7 +71,7 @@ class L1:
         """The most that N can be between two tables of at most `rows` rows."""
         return 2 * scale * rows
 
-    def measure(self, differences: Integers, terms: Terms) -> Integers:
+    def measure(self, differences: Integers, terms: ChoiceTerms) -> Integers:
         """(m,) the norm of each clique's γ M - m; the plain store's, and the reference for the others."""
         half = np.int64(1 << (terms.bits - 1))
         centred = ((differences + half) & (2 * half - 1)) - half
@@ -105,7 +105,7 @@ class SquaredL2:
     def honest(self, scale: int, rows: int) -> int:
         return (2 * scale * rows) ** 2
 
-    def measure(self, differences: Integers, terms: Terms) -> Integers:
+    def measure(self, differences: Integers, terms: ChoiceTerms) -> Integers:
         return _segments(differences**2, terms.starts)
 
 
@@ -113,7 +113,7 @@ NORMS: dict[str, L1 | SquaredL2] = {L1.name: L1(), SquaredL2.name: SquaredL2()}
 
 
 @dataclass(frozen=True)
-class Terms:
+class ChoiceTerms:
     """What a store needs to know to choose; all of it public.
 
     Attributes:
@@ -148,7 +148,7 @@ class Terms:
         sigma: float,
         size: float,
         rows: int,
-    ) -> Terms:
+    ) -> ChoiceTerms:
         """Rounds the public numbers of one choice.
 
         Args:

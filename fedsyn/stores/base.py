@@ -21,7 +21,7 @@ from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, Release, Selec
 from fedsyn.privacy.against import Reads
 from fedsyn.privacy.release import COUNTS, PARTIES
 from fedsyn.randomness import Randomness
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts
 from fedsyn.wire.envelope import Arrays, Reply, check_message
 from fedsyn.wire.holder import Call, Holder
@@ -172,7 +172,7 @@ class Store(TrustModel):
         size, where = 8.0 * contract.stored.length, f"aggregation.protocol: {self.node.protocol}"
         check_message(size, where, simulated=self.simulated)
 
-    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
+    def room_of_choice(self, terms: ChoiceTerms, epsilon: float) -> SelectionNoise:
         """The noise of a choice by these terms. Raises ConfigError if it overflows what this store compares."""
         terms.check()
         noise = SelectionNoise(epsilon, terms.moved)
@@ -277,7 +277,7 @@ class StoreServer(ABC):
         self.orders += 1
         return self.orders - 1
 
-    def promised(self, asked: Choose) -> Terms:
+    def promised(self, asked: Choose) -> ChoiceTerms:
         """The terms of a choice, before anything is charged. Raises ConfigError for another norm than the run's.
 
         A norm's noise is for that norm alone: with the noise of one and the scores of another a choice would read rows.

@@ -38,7 +38,7 @@ from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import DistributedNoise, SelectionNoise
 from fedsyn.privacy.distributed import pool_share
 from fedsyn.privacy.release import CLIENTS, ROLES
-from fedsyn.selection.terms import NORMS, Terms
+from fedsyn.selection.terms import NORMS, ChoiceTerms
 from fedsyn.settings import FheNode
 from fedsyn.stores.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.stores.crypto import CryptoKey, pack
@@ -189,7 +189,7 @@ class FheStore(Store):
         check_message(size, "aggregation.protocol: fhe", simulated=self.simulated)
         return parameters, layout, planes, columns
 
-    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
+    def room_of_choice(self, terms: ChoiceTerms, epsilon: float) -> SelectionNoise:
         """Scores of honest clients, and their noise, stay below what ciphertexts hold.
 
         Clients deal no more than the rows that they published (every score of this store rests on that).

@@ -17,7 +17,7 @@ from fedsyn.capabilities import MPC
 from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import SelectionNoise
 from fedsyn.privacy.release import PARTIES
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.settings import AggregationNode
 from fedsyn.stores.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.stores.parties import connect
@@ -64,7 +64,7 @@ class MpcStore(Store):
     def serve(self, run: ServedRun) -> StoreServer:
         return MpcServer(run, self)
 
-    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
+    def room_of_choice(self, terms: ChoiceTerms, epsilon: float) -> SelectionNoise:
         """As each of the three parties plans it."""
         return room_of_scores(terms, epsilon, bounded=self.node.threat == "malicious").noise
 

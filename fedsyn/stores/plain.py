@@ -18,7 +18,7 @@ from fedsyn.errors import ConfigError, ProtocolError
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, DistributedNoise, Release, SelectionNoise
 from fedsyn.privacy.shared_choice import DRAWING
 from fedsyn.randomness import RandomSource
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.stores.base import ClientDeal, ServedRun, Store, StoreServer
 from fedsyn.wire.envelope import Arrays, Reply
 from fedsyn.wire.requests import Choose, Layout, Open, Summed
@@ -42,7 +42,7 @@ class PlainStore(Store):
     def serve(self, run: ServedRun) -> StoreServer:
         return PlainServer(run, self, self.node.noise == "distributed")
 
-    def room_of_choice(self, terms: Terms, epsilon: float) -> SelectionNoise:
+    def room_of_choice(self, terms: ChoiceTerms, epsilon: float) -> SelectionNoise:
         """As the parties that it plays compare, or in doubles, of which no step may be lost in rounding."""
         if self.node.noise == "distributed":
             return super().room_of_choice(terms, epsilon)

@@ -34,7 +34,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
 from fedsyn.privacy import EXPONENTIAL, GAUSSIAN, Release, sigma_for_rho
 from fedsyn.privacy.release import COUNTS, TWICE
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.wire.envelope import Arrays, SumSpec
 
 # Parameters ----------------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ class Choose:
     """
 
     request: ChooseRequest
-    terms: Terms
+    terms: ChoiceTerms
 
 
 @dataclass(frozen=True)

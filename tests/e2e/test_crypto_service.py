@@ -41,7 +41,7 @@ from fedsyn.keys.tls import channel_to
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.settings import PartyCard
 from fedsyn.stores.crypto import CryptoKey
 from fedsyn.stores.parties import connect, messages
@@ -128,7 +128,7 @@ class Driven:
         cliques = [q for q in self.contract.candidates.cliques if len(q) == 2]
         p = [np.full(DOMAIN.size(q), 1 / DOMAIN.size(q)) for q in cliques]
         cells, weights, n = np.array([float(len(x)) for x in p]), np.ones(len(p)), len(CODES)
-        terms = Terms.of("squared_l2", cliques, p, weights, cells, sigma=10.0, size=n, rows=n)
+        terms = ChoiceTerms.of("squared_l2", cliques, p, weights, cells, sigma=10.0, size=n, rows=n)
         penalties = np.full(len(p), 2**40)
         penalties[best] = 0
         terms = replace(terms, penalties=penalties)

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.private_bins.prefixes import PrefixTree, is_word, level_counts
+from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.private_bins.ranges import (
     NoisyGrid,
     allot,

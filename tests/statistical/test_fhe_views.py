@@ -17,7 +17,7 @@ from fedsyn.crypto.fhe.parameters import bfv_for_store
 from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, Piece, SlotLayout
 from fedsyn.domain import Domain
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 
 pytest.importorskip("tenseal")
 
@@ -63,10 +63,10 @@ class Run:
     def modulus(self) -> int:
         return self.reader.ring.modulus
 
-    def terms(self) -> Terms:
+    def terms(self) -> ChoiceTerms:
         sizes = [self.layout.domain.size(clique) for clique in self.layout.cliques]
         even, ones = [np.full(size, 1.0 / size) for size in sizes], np.ones(len(sizes))
-        return Terms.of("squared_l2", self.layout.cliques, even, ones, ones, sigma=5.0, size=1000.0, rows=1000)
+        return ChoiceTerms.of("squared_l2", self.layout.cliques, even, ones, ones, sigma=5.0, size=1000.0, rows=1000)
 
     def choice(self) -> DecryptionQuery:
         """Scores, always the same ones."""

@@ -17,7 +17,7 @@ from fedsyn.privacy import EXPONENTIAL, DistributedNoise, Ledger, PrivacyBudget,
 from fedsyn.privacy.shared_choice import DRAWING
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.stores.parties.checks import Host
 from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.stores.parties.local import LocalParties
@@ -105,14 +105,14 @@ class Bench:
     def exact(self, cliques: Iterable[tuple[str, ...]]) -> np.ndarray:
         return np.concatenate([table.ravel() for table in count(self.rows, DOMAIN, list(cliques))]).astype(np.int64)
 
-    def terms(self, norm: str = "l1", sigma: float = 4.0, seed: int = 0, rows: int | None = None) -> Terms:
+    def terms(self, norm: str = "l1", sigma: float = 4.0, seed: int = 0, rows: int | None = None) -> ChoiceTerms:
         cliques = [q for q in contract_class("distaim")(self.config, DOMAIN).candidates.cliques if len(q) == 2]
         rng = np.random.default_rng(seed)
         p = [rng.dirichlet(np.ones(DOMAIN.size(q))) for q in cliques]
         n = len(self.rows)
         cells = np.array([len(x) for x in p], float)
         weights = rng.integers(1, 4, len(cliques)).astype(float)
-        return Terms.of(norm, cliques, p, weights, cells, sigma=sigma, size=n, rows=n if rows is None else rows)
+        return ChoiceTerms.of(norm, cliques, p, weights, cells, sigma=sigma, size=n, rows=n if rows is None else rows)
 
     def choice(self, epsilon: float = 0.05, **terms: Any) -> ChooseOrder:
         number = next(self.numbers)

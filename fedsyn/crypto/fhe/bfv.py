@@ -22,7 +22,7 @@ from fedsyn.crypto.fhe.parameters import Parameters
 from fedsyn.crypto.fhe.seal import Encryptor, PublicKeys, SecretKeys, ring_of
 from fedsyn.crypto.fhe.slots import Piece, SlotLayout, placed
 from fedsyn.errors import ProtocolError
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 
 Integers = npt.NDArray[np.int64]
 Residues = npt.NDArray[np.uint64]
@@ -115,7 +115,7 @@ class BfvComputation:
         self.ring.evaluator.relinearize_inplace(product, self._relinearise)
         return product
 
-    def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: Terms, noise: Integers) -> DecryptionQuery:
+    def scores(self, stored: Sequence[Any], layout: SlotLayout, terms: ChoiceTerms, noise: Integers) -> DecryptionQuery:
         """Returns what the key holder needs to see noisy scores.
 
         It sees W_q (|γ M_q - m_q|² - P_q) + noise_q, and nothing of the summands.
@@ -193,7 +193,7 @@ class BfvReader:
         read = [self.keys.decrypted(self.ring.ciphertext(raw)) for raw in asked.ciphertexts]
         return np.concatenate([np.zeros(0, np.uint64), *read])
 
-    def scores(self, asked: DecryptionQuery, terms: Terms) -> Integers:
+    def scores(self, asked: DecryptionQuery, terms: ChoiceTerms) -> Integers:
         """(m,) noisy scores: sums of slots, times the weight, plus the offset."""
         if asked.sizes != terms.sizes or len(asked.offsets) != len(terms.sizes):
             raise ProtocolError("a question to the key holder does not fit the terms of the choice")

@@ -25,7 +25,7 @@ from fedsyn.privacy.accountant import GaussianAccountant, ZcdpAccountant
 from fedsyn.privacy.budget import affordable, require_budget
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
-from fedsyn.selection.terms import LARGEST_SCORE, NORMS, SquaredL2, Terms
+from fedsyn.selection.terms import LARGEST_SCORE, NORMS, ChoiceTerms, SquaredL2
 from fedsyn.settings import PartyCard
 from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyOrder, TotalOrder
 from fedsyn.stores.parties.policy import LimitsNode, PartyPolicy
@@ -307,7 +307,7 @@ def plan_choice(
     return checked(lambda: room_of_scores(terms, order.epsilon, bounded=bounded))
 
 
-def room_of_scores(terms: Terms, epsilon: float, *, bounded: bool) -> ChoicePlan:
+def room_of_scores(terms: ChoiceTerms, epsilon: float, *, bounded: bool) -> ChoicePlan:
     """How a choice is computed, if its numbers stay in 64 bits. Raises ConfigError if not.
 
     The server asks the same before its run charges anything. `bounded`: as for `plan_choice`.

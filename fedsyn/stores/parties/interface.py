@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fedsyn.config import RunConfig
 from fedsyn.crypto.fhe.seal import PublicKeys
 from fedsyn.domain import Clique, Domain
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.stores.parties.messages import STORE_VERSION, pack
 
 
@@ -85,7 +85,7 @@ class ChooseOrder(PartyOrder):
     """One index by the exponential mechanism; `terms.cliques` lie inside stored ones."""
 
     epsilon: float
-    terms: Terms
+    terms: ChoiceTerms
 
 
 @dataclass(frozen=True)

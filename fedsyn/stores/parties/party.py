@@ -33,6 +33,8 @@ from fedsyn.privacy import release as released
 from fedsyn.privacy.budget import ROUNDING_ROOM
 from fedsyn.privacy.shared_choice import DRAWING
 from fedsyn.selection.terms import L1, SquaredL2, Terms
+from fedsyn.privacy.selection import DRAWING
+from fedsyn.selection.terms import L1, ChoiceTerms, SquaredL2
 from fedsyn.stores.parties.checks import Host, check_announcement, ledger_of, plan_choice, plan_opening
 from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, PartyOrder, run_id
 from fedsyn.stores.parties.messages import digest_of, pack
@@ -160,7 +162,7 @@ class Party(RunHalf["_Run"]):
         return self._begun.name(index) if self._begun is not None else f"party {index}"
 
 
-def _norms(session: Session, terms: Terms, far: Shared) -> Shared:
+def _norms(session: Session, terms: ChoiceTerms, far: Shared) -> Shared:
     """Shares of the norm of each clique's γ M - m: of exactly the norm that the noise was sized for."""
     if terms.norm == L1.name:
         return session.l1(far, terms.starts, terms.bits)

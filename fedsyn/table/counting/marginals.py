@@ -144,13 +144,13 @@ class Counter:
         return [i for i, q in enumerate(self.axes) if len(q) == 2 and max(shape[q[0]], shape[q[1]]) <= _MOST_VALUES]
 
     @cached_property
-    def _products(self) -> Products | None:
+    def _products(self) -> PairProducts | None:
         if len(self._pairs) < _MANY_PAIRS:
             return None
-        return Products(self.domain.shape, np.array([self.axes[i] for i in self._pairs]))
+        return PairProducts(self.domain.shape, np.array([self.axes[i] for i in self._pairs]))
 
 
-class Products:
+class PairProducts:
     """Counts of very many pairs of attributes at once.
 
     With a 0/1 column for each value, a table X has all its two-way counts in X^T X. Sums of ones below 2^24 are exact

@@ -4,9 +4,9 @@
 on.
 """
 
+from fedsyn.table.data.datasets import dataset_names, describe
 from fedsyn.table.data.encoded import EncodedTable, write_encoded
 from fedsyn.table.data.readers import encode_file, encoded_blocks, read_table
-from fedsyn.table.data.registry import dataset_names, describe
 from fedsyn.table.data.sources import load_dataset
 
 __all__ = [

@@ -23,8 +23,8 @@ from urllib.request import urlopen
 
 from fedsyn.errors import DataError
 from fedsyn.lazy import pd
+from fedsyn.table.data.datasets import Origin
 from fedsyn.table.data.readers import exact_floats
-from fedsyn.table.data.registry import Origin
 from fedsyn.version import installing
 
 

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fedsyn.errors import ConfigError, DataError, SchemaError, nearest
 from fedsyn.lazy import pa, pd, pq
+from fedsyn.table.data.datasets import DatasetEntry, dataset_names, describe
 from fedsyn.table.data.layout import TextLayout, header_options, layout_of, require_names
 from fedsyn.table.data.opening import SUFFIXES, is_parquet, source_of
 from fedsyn.table.data.options import FileOptions
@@ -36,7 +37,6 @@ from fedsyn.table.data.readers import (
     readable,
     require_table,
 )
-from fedsyn.table.data.registry import DatasetEntry, dataset_names, describe
 from fedsyn.table.schema import NumericColumn, Schema
 from fedsyn.table.schema.frames import as_frame, frame_of_arrow
 from fedsyn.table.schema.values import parse_number

@@ -128,6 +128,3 @@ def _in_round_numbers(column: BinnedColumn) -> Iterator[BinnedColumn]:
         inner = sorted(own for own in found if low < own < high and (own.is_integer() or not column.whole))
         if len(inner) < FINEST:
             yield column.cut([column.bound(own) for own in (low, *inner, high)])
-
-
-__all__ = ["DELTA", "EPSILON", "FINEST", "resolved"]

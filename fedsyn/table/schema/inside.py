@@ -195,6 +195,3 @@ def _tail(counts: Floats, widths: Floats, lean: float) -> tuple[float, float]:
 def _grown(index: float, left: float) -> float:
     """How far, in scales, the tail goes until this much is left: (e^(index left) - 1) / index."""
     return float(np.expm1(index * left) / index) if abs(index) > 1e-9 else left
-
-
-__all__ = ["INDEX_OPEN", "Inside", "Odds"]

@@ -181,7 +181,7 @@ class DecimalColumn(WrittenNumber):
 # Dates and times ------------------------------------------------------------------------------------------------------
 
 
-Step = Literal["day", "hour", "minute", "second", "millisecond", "microsecond"]
+TimeStep = Literal["day", "hour", "minute", "second", "millisecond", "microsecond"]
 _MICROSECONDS: dict[str, int] = {
     "day": 86_400_000_000,
     "hour": 3_600_000_000,
@@ -211,7 +211,7 @@ class TemporalColumn(BinnedColumn):
     upper: str | None = None
     bins: int | tuple[str, ...] | Literal["values"] = 32
     format: str | None = None
-    step: Step = "second"
+    step: TimeStep = "second"
 
     @field_validator("lower", "upper", mode="before")
     @classmethod
@@ -453,7 +453,7 @@ class DurationColumn(TemporalColumn):
 
     kind: Literal["duration"] = "duration"
     format: Literal["clock"] | None = None
-    step: Step = Field(default="second")
+    step: TimeStep = Field(default="second")
 
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:

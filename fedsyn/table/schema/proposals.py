@@ -65,7 +65,7 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
         rows = schema.rows_of(frame)
     except DataError:  # a cell beyond those that were looked at is of another kind; `fedsyn schema check` says so
         return []
-    table, plain = _Table(schema, rows), schema.to_dict()
+    table, plain = _Columns(schema, rows), schema.to_dict()
     found: list[Proposal] = []
     for rule, names in itertools.chain(table.sums(), table.determined(), table.orders()):
         if len(found) == _MOST:
@@ -90,7 +90,7 @@ def _stated(plain: dict[str, Any], found: list[Proposal], rule: AnyRule) -> tupl
     return None, ""
 
 
-class _Table:
+class _Columns:
     """The columns of a table that constraints may be about.
 
     Args:

@@ -28,7 +28,7 @@ from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
 from fedsyn.front.testing.harness import config_of, execute, federation_of, finished
 from fedsyn.front.testing.schemas import awkward_table
-from fedsyn.selection.terms import NORMS, Terms
+from fedsyn.selection.terms import NORMS, ChoiceTerms
 from fedsyn.table.counting.marginals import count
 
 #: Each p-value is wrong under a true null once in 10^6; this file computes 2 of them.
@@ -46,10 +46,10 @@ def printed(x: Fraction) -> Fraction:
     return sum((Fraction(factor) * x**power for power, factor in EQUATION_4.items()), Fraction(0))
 
 
-def polynomial_terms(cells: int, rows: int, scale: int, model: np.ndarray) -> Terms:
+def polynomial_terms(cells: int, rows: int, scale: int, model: np.ndarray) -> ChoiceTerms:
     """Every cell a marginal of its own, with weight 1 and without penalty."""
     ones, cliques = np.ones(cells, np.int64), tuple((f"x{i}",) for i in range(cells))
-    return Terms(L1Polynomial.name, cliques, (1,) * cells, ones, 0 * ones, model, scale, rows)
+    return ChoiceTerms(L1Polynomial.name, cliques, (1,) * cells, ones, 0 * ones, model, scale, rows)
 
 
 @pytest.mark.parametrize(("rows", "scale"), [(300, 1), (300, 256), (20_000, 8)])
@@ -116,7 +116,7 @@ def test_one_row_moves_sums_over_many_cells_by_no_more() -> None:
     """All tables of three people in four cells, all neighbours with one row more; the sum's rounding included."""
     model = np.array([1, 0, 5, 2])
     tables = [t for t in np.ndindex(4, 4, 4, 4) if sum(t) == 3]
-    terms = Terms(L1Polynomial.name, (("x",),), (4,), np.array([3]), np.array([7]), 4 * model // 2, 4, 4)
+    terms = ChoiceTerms(L1Polynomial.name, (("x",),), (4,), np.array([3]), np.array([7]), 4 * model // 2, 4, 4)
     moved = [
         abs(int(terms.scores([np.array(t) + np.eye(4, dtype=np.int64)[cell]])[0] - terms.scores([np.array(t)])[0]))
         for t in tables

@@ -14,7 +14,7 @@ from fedsyn.front.several import held_of
 from fedsyn.inference import EmpiricalModel, EstimateConfig, Evidence, Measurement, Model, Posterior, estimate
 from fedsyn.inference.estimation import Compiled
 from fedsyn.inference.junction_tree import axes_of
-from fedsyn.inference.measurements import Effects, Grid, merge
+from fedsyn.inference.measurements import LeastSquares, MeasuredGrid, merge
 from fedsyn.inference.posterior import Held, nearest_counts, on_grids
 from fedsyn.inference.solvers import Descent, Problem
 from fedsyn.table.schema import Schema
@@ -33,13 +33,13 @@ def measured(rng: np.random.Generator, domain: Domain = DOMAIN, n: float = 1000.
     return [*out, Measurement(("a", "c"), grouped + rng.normal(0, 2, (2, 2)), 2.0, groups=GROUPS)]
 
 
-def grids_of(measurements: list[Measurement]) -> tuple[list[Grid], list[np.ndarray]]:
+def grids_of(measurements: list[Measurement]) -> tuple[list[MeasuredGrid], list[np.ndarray]]:
     axes = axes_of(DOMAIN)
     merged = merge(axes, measurements)
-    return [Grid.of(axes, one) for one in merged], [one.values for one in merged]
+    return [MeasuredGrid.of(axes, one) for one in merged], [one.values for one in merged]
 
 
-def rows_of(grid: Grid) -> np.ndarray:
+def rows_of(grid: MeasuredGrid) -> np.ndarray:
     """The 0/1 matrix that a grid's measurement is, on the cells of the whole table in domain order."""
     codes = np.array(list(product(*map(range, DOMAIN.shape))))
     return np.stack([grid.counted(code[None, :]).ravel() for code in codes], axis=1)
@@ -48,7 +48,7 @@ def rows_of(grid: Grid) -> np.ndarray:
 def test_effects_are_the_least_squares_of_all_tables_with_the_known_total() -> None:
     measurements = [m for m in measured(np.random.default_rng(0)) if m.groups is None]
     grids, values = grids_of(measurements)
-    tables, one_way = Effects(grids).tables(values, 1000.0)
+    tables, one_way = LeastSquares(grids).tables(values, 1000.0)
     design = np.concatenate([rows_of(grid) / grid.sigma for grid in grids])
     target = np.concatenate([v.ravel() / grid.sigma for v, grid in zip(values, grids, strict=True)])
     size, ones = DOMAIN.size(), np.ones((1, DOMAIN.size()))
@@ -63,7 +63,7 @@ def test_effects_are_the_least_squares_of_all_tables_with_the_known_total() -> N
 def test_groups_and_values_agree_on_their_one_way_marginals_and_lose_nothing_of_them() -> None:
     measurements = [m for m in measured(np.random.default_rng(1)) if set(m.clique) == {"a"} or m.groups is not None]
     grids, values = grids_of(measurements)
-    tables, one_way = Effects(grids).tables(values, 1000.0)
+    tables, one_way = LeastSquares(grids).tables(values, 1000.0)
     design = np.concatenate([rows_of(grid) / grid.sigma for grid in grids])
     target = np.concatenate([v.ravel() / grid.sigma for v, grid in zip(values, grids, strict=True)])
     ones = np.ones((1, DOMAIN.size()))
@@ -123,7 +123,7 @@ def test_what_a_projection_holds_beside_measurements_with_far_less_noise() -> No
 def test_a_correction_adds_what_a_fit_misses_of_means_and_moments() -> None:
     measurements = measured(np.random.default_rng(4))
     grids, values = grids_of(measurements)
-    aims, one_way = Effects(grids).tables(values, 1000.0)
+    aims, one_way = LeastSquares(grids).tables(values, 1000.0)
     now = on_grids(estimate(DOMAIN, [], total=1000.0), grids)
     after = Held(grids, aims, one_way).corrected(aims, now)
     for grid, aim, given, fitted in zip(grids, aims, after, now, strict=True):
@@ -343,12 +343,12 @@ def test_a_descent_that_is_aimed_elsewhere_ends_where_a_fit_of_its_own_does() ->
     for given in (first, other):
         descent.aim(compiled.target(m.values for m in given))
         descent.descend(400)
-        measurements = [Grid.of(axes_of(DOMAIN), m).measurement(m.values) for m in given]
+        measurements = [MeasuredGrid.of(axes_of(DOMAIN), m).measurement(m.values) for m in given]
         config = EstimateConfig(iterations=400, tolerance=0.0)
         alone = estimate(DOMAIN, measurements, total=1000.0, config=config)
         model = compiled.model(descent.z)
         for clique in (("a", "b"), ("a", "c"), ("b", "c")):
             np.testing.assert_allclose(model.project(clique), alone.project(clique), atol=0.05)
-        held = on_grids(model, [Grid.of(axes_of(DOMAIN), m) for m in given])
+        held = on_grids(model, [MeasuredGrid.of(axes_of(DOMAIN), m) for m in given])
         left = compiled.seen.of(compiled.calibrator.marginals) * 1000.0
         np.testing.assert_allclose(left, np.concatenate([table.ravel() for table in held]), atol=1e-9)

@@ -11,7 +11,7 @@ from fedsyn.domain import Domain
 from fedsyn.inference import EstimateConfig, Measurement, estimate
 from fedsyn.inference.estimation import completed
 from fedsyn.inference.junction_tree import axes_of
-from fedsyn.inference.measurements import Effects, Evidence, Grid, least_variance_total, merge
+from fedsyn.inference.measurements import Evidence, LeastSquares, MeasuredGrid, least_variance_total, merge
 from fedsyn.inference.shrinkage import own_counts
 from fedsyn.table.counting.sums import cost, dimensions, residual, times_cells
 
@@ -131,7 +131,7 @@ def test_least_squares_of_effects_agree_with_those_of_a_matrix() -> None:
             values = residual(np.asarray(m.values)) if m.beyond else m.values
             right.append(np.array([unit @ values.ravel() / m.sigma]))
     solved = np.linalg.lstsq(np.concatenate(rows), np.concatenate(right), rcond=None)[0].reshape(DOMAIN.shape)
-    tables, _ = Effects([Grid.of(axes, m) for m in merged]).tables([m.values for m in merged], total)
+    tables, _ = LeastSquares([MeasuredGrid.of(axes, m) for m in merged]).tables([m.values for m in merged], total)
     for m, table in zip(merged, tables, strict=True):
         names = axes.clique(m.mask)
         wanted = np.einsum(solved, [0, 1, 2], [DOMAIN.axes((name,))[0] for name in names])
@@ -145,7 +145,7 @@ def varied(unit: np.ndarray, kept: list[int]) -> np.ndarray:
 def test_residuals_alone_have_no_least_squares() -> None:
     (merged,) = merge(axes_of(DOMAIN), [Measurement(("a", "b"), np.zeros((2, 3)), 1.0, beyond=True)])
     with pytest.raises(ValueError, match="own counts"):
-        Effects([Grid.of(axes_of(DOMAIN), merged)])
+        LeastSquares([MeasuredGrid.of(axes_of(DOMAIN), merged)])
 
 
 def test_evidence_keeps_what_is_a_residual_and_smoothing_leaves_it_out() -> None:

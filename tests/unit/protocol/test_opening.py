@@ -16,7 +16,7 @@ from fedsyn.errors import ConfigError, RunError
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger, PrivacyBudget, accountant_for
-from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.protocol.driving import Driver
 from fedsyn.protocol.explain import explain
 from fedsyn.protocol.finding import ASKED, FOLLOWED, FOUND, FindBins, FindingClient, FindRanges

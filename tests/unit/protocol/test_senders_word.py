@@ -21,7 +21,7 @@ from fedsyn.front.testing.harness import config_of
 from fedsyn.inference.model import Model
 from fedsyn.registry import contract_class
 from fedsyn.selection.scores import l1_distances
-from fedsyn.selection.terms import L1, SquaredL2, Terms
+from fedsyn.selection.terms import L1, ChoiceTerms, SquaredL2
 from fedsyn.selection.views import ModelView, pack_model
 from fedsyn.stores.parties.interface import run_id
 from fedsyn.table.counting.marginals import count
@@ -83,8 +83,8 @@ def test_a_nonce_of_the_server_alone_makes_no_two_runs_the_same() -> None:
 # The public numbers of a choice --------------------------------------------------------------------------------------
 
 
-def hostile_terms(rng: np.random.Generator, norm: str, rows: int) -> Terms:
-    """Anything that passes `Terms.check`."""
+def hostile_terms(rng: np.random.Generator, norm: str, rows: int) -> ChoiceTerms:
+    """Anything that passes `ChoiceTerms.check`."""
     contract = contract_class("distaim")(Bench().config, DOMAIN)
     able = [q for q in contract.candidates.cliques if len(q) < 3]
     cliques = tuple(able[i] for i in sorted(rng.choice(len(able), 4, replace=False)))
@@ -92,7 +92,7 @@ def hostile_terms(rng: np.random.Generator, norm: str, rows: int) -> Terms:
     model = rng.integers(0, scale * rows + 1, sum(sizes)) * rng.integers(0, 2, sum(sizes))
     weights = rng.choice([1, 2, 1000], len(cliques))
     penalties = rng.choice([0, 17, -(2**40), 2**40], len(cliques))
-    terms = Terms(norm, cliques, sizes, weights, penalties, model, scale, rows)
+    terms = ChoiceTerms(norm, cliques, sizes, weights, penalties, model, scale, rows)
     terms.check()
     return terms
 
@@ -129,7 +129,7 @@ def test_too_few_rows_make_the_noise_of_a_squared_score_too_small_by_their_facto
     full = np.repeat(CODES[:1], 1000, axis=0)
     size, zeros = DOMAIN.size(attribute), np.zeros(1, np.int64)
     for told in (1, 10, 1000):
-        terms = Terms(SquaredL2.name, (attribute,), (size,), zeros + 1, zeros, np.zeros(size, np.int64), 1, told)
+        terms = ChoiceTerms(SquaredL2.name, (attribute,), (size,), zeros + 1, zeros, np.zeros(size, np.int64), 1, told)
         one, other = (terms.scores(count(codes, DOMAIN, [attribute])) for codes in (full[1:], full))
         beyond = int(np.abs(other - one).max()) / terms.moved
         assert beyond <= (2 * len(full) + 1) / (2 * told + 1) and (beyond > 1.0) is (told < len(full))
@@ -141,7 +141,7 @@ def test_rows_that_a_client_makes_up_break_a_squared_score_and_no_l1_score() -> 
     size, rows = DOMAIN.size(clique), 128
     for norm, breaks in ((L1.name, False), (SquaredL2.name, True)):
         zeros = np.zeros(size, np.int64)
-        terms = Terms(norm, (clique,), (size,), np.ones(1, np.int64), np.zeros(1, np.int64), zeros, 1, rows)
+        terms = ChoiceTerms(norm, (clique,), (size,), np.ones(1, np.int64), np.zeros(1, np.int64), zeros, 1, rows)
         wild = zeros.copy()
         wild[0] = 10**6
         more = wild.copy()

@@ -23,7 +23,7 @@ from fedsyn.config import RunConfig
 from fedsyn.errors import ConfigError, InputError, RunError
 from fedsyn.flower.grid import InProcessGrid
 from fedsyn.loading import parse_config
-from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.runs.directory import keep_ledger
 from fedsyn.runs.engines import run
 from fedsyn.runs.holders import app

@@ -13,7 +13,7 @@ from fedsyn.errors import ProtocolError
 from fedsyn.inference import Measurement, estimate
 from fedsyn.inference.junction_tree import axes_of
 from fedsyn.inference.measurements import merge
-from fedsyn.selection.coarse import Coarse, best_cells, resolution
+from fedsyn.selection.coarse import CoarseMarginals, best_cells, resolution
 from fedsyn.table.counting.marginals import count
 
 DOMAIN = Domain(("a", "b", "c"), (12, 8, 5), ordered={"a": 12, "b": 7})
@@ -23,8 +23,8 @@ CODES = RNG.integers(0, (12, 8, 5), (500, 3))
 MASS = {name: count(CODES, DOMAIN, [(name,)])[0] / 500 for name in DOMAIN}
 
 
-def coarse(*cells: int) -> Coarse:
-    return Coarse.of(DOMAIN, PAIRS, cells, MASS)
+def coarse(*cells: int) -> CoarseMarginals:
+    return CoarseMarginals.of(DOMAIN, PAIRS, cells, MASS)
 
 
 def test_the_best_number_of_cells_has_the_least_error() -> None:
@@ -64,7 +64,7 @@ def test_coarse_marginals_are_sums_of_cells() -> None:
 
 def test_groups_come_back_from_a_message() -> None:
     made = coarse(20, 15)
-    back = Coarse.unpack(DOMAIN, PAIRS, made.shapes, made.pack())
+    back = CoarseMarginals.unpack(DOMAIN, PAIRS, made.shapes, made.pack())
     assert back.shapes == made.shapes
     assert all(
         np.array_equal(a, b) for x, y in zip(back.groups, made.groups, strict=True) for a, b in zip(x, y, strict=True)
@@ -89,7 +89,7 @@ def test_groups_that_do_not_exist_are_refused(shapes, change) -> None:
     made = replace(coarse(20, 15))
     packed = made.pack() if change is None else change(made.pack())
     with pytest.raises(ProtocolError, match="groups"):
-        Coarse.unpack(DOMAIN, PAIRS, shapes or made.shapes, packed)
+        CoarseMarginals.unpack(DOMAIN, PAIRS, shapes or made.shapes, packed)
 
 
 def test_inside_a_group_the_attributes_are_independent() -> None:
@@ -113,14 +113,14 @@ def test_a_coarse_measurement_weighs_in_a_fit_as_its_noise_says() -> None:
     """
     domain = Domain(("a", "b"), (4, 4), ordered={"a": 4, "b": 4})
     mass = {name: np.full(4, 0.25) for name in domain}
-    made = Coarse.of(domain, (("a", "b"),), (4,), mass)
+    made = CoarseMarginals.of(domain, (("a", "b"),), (4,), mass)
     one, other = np.array([[150.0, 100.0], [100.0, 150.0]]), np.array([[100.0, 150.0], [150.0, 100.0]])
     measured = [made.expanded(0, one, 1.0, mass), made.expanded(0, other, 2.0, mass)]
     assert measured[0].sigma == pytest.approx(0.5)  # four cells share each group's noise
     model = estimate(domain, measured, total=500.0)
     fitted = model.project(("a", "b"))
     assert fitted[:2, :2].sum() == pytest.approx((4 * 150 + 100) / 5, rel=1e-3)
-    fine = Coarse.of(domain, (("a", "b"),), (16,), mass)
+    fine = CoarseMarginals.of(domain, (("a", "b"),), (16,), mass)
     assert fine.expanded(0, np.ones((4, 4)), 1.5, mass).sigma == 1.5
     assert isinstance(fine.expanded(0, np.ones((4, 4)), 1.5, mass), Measurement)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 from fedsyn.domain import Domain
-from fedsyn.selection.planning import SURVIVING, Errors, OneByOne, Plan, Planner, above_floors, shrunk
+from fedsyn.selection.planning import SURVIVING, MeasurementPlan, ModelErrors, OneByOne, Planner, above_floors, shrunk
 from fedsyn.table.counting.workload import Candidates, Workload, random_kway
 
 DOMAIN = Domain(tuple("abcdef"), (2, 3, 4, 5, 6, 7))
@@ -23,13 +23,13 @@ def planner(workload: Workload) -> Planner:
     return Planner(workload, Candidates.of(workload, DOMAIN))
 
 
-def errors_of(plan: Planner, seed: int, noise: float = 1.0) -> Errors:
+def errors_of(plan: Planner, seed: int, noise: float = 1.0) -> ModelErrors:
     """Random parts; noise is known of all attributes."""
     rng = np.random.default_rng(seed)
     cliques = plan.candidates.cliques
     parts = rng.gamma(0.5, 400.0, len(cliques))
     noisy = {i: noise**-2 for i, q in enumerate(cliques) if len(q) == 1}
-    return Errors(parts, lambda i: float(DOMAIN.size(cliques[i])), noisy)
+    return ModelErrors(parts, lambda i: float(DOMAIN.size(cliques[i])), noisy)
 
 
 @pytest.mark.parametrize("workload", [TRIPLES, WEIGHED])
@@ -139,7 +139,7 @@ def test_precisions_spend_what_is_left() -> None:
     assert set(chosen) <= set(found)
 
 
-def knapsack(room: int | None, dense: bool) -> tuple[Planner, Errors, Plan]:
+def knapsack(room: int | None, dense: bool) -> tuple[Planner, ModelErrors, MeasurementPlan]:
     """Every pair is a query; cf misses most, and ab, ac, bc nearly as much in a fraction of its cells."""
     pairs = (("a", "b"), ("a", "c"), ("b", "c"), ("c", "f"))
     plan = planner(Workload(pairs, (1.0,) * 4))
@@ -147,7 +147,7 @@ def knapsack(room: int | None, dense: bool) -> tuple[Planner, Errors, Plan]:
     missed = {("c", "f"): 1000.0, ("a", "b"): 900.0, ("a", "c"): 800.0, ("b", "c"): 700.0}
     parts = np.array([missed.get(q, 1.0) ** 2 for q in cliques])
     noisy = {i: 1.0 for i, q in enumerate(cliques) if len(q) == 1}
-    errors = Errors(parts, lambda i: float(DOMAIN.size(cliques[i])), noisy)
+    errors = ModelErrors(parts, lambda i: float(DOMAIN.size(cliques[i])), noisy)
     left = [np.inf if room is None else room]
 
     def fits(i: int) -> bool:

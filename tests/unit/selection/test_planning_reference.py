@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from fedsyn.domain import Domain
-from fedsyn.selection.planning import SURVIVING, Errors, OneByOne, Plan, Planner
-from fedsyn.selection.resolution import Resolutions
+from fedsyn.selection.planning import SURVIVING, MeasurementPlan, ModelErrors, OneByOne, Planner
+from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.views import effective_cells
 from fedsyn.table.counting.workload import Candidates, Workload, all_kway
 
@@ -20,7 +20,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def offer(
-    plan: Planner, i: int, gain: float, distance: float, total: float, budget: float, errors: Errors
+    plan: Planner, i: int, gain: float, distance: float, total: float, budget: float, errors: ModelErrors
 ) -> tuple[float, int | None]:
     """What one candidate takes away beyond what its noise adds, and its step; None: in cells."""
     noise, cells = float(plan.asked[i]) * SURVIVING * sqrt(2.0 / pi), errors.support(i)
@@ -38,12 +38,12 @@ def offer(
 
 def plain(
     plan: Planner,
-    errors: Errors,
+    errors: ModelErrors,
     eligible: Iterable[int],
     fits: Callable[[int], bool],
     budget: float,
     cells: Floats | None = None,
-) -> Plan:
+) -> MeasurementPlan:
     """`Planner.best`, everything computed anew after each addition, one candidate after the other."""
     errors = replace(errors, steps=dict(errors.steps))
     parts, chosen = errors.parts.copy(), list[int]()
@@ -75,10 +75,10 @@ def plain(
                 if len(q) > 1 and set(q) <= set(plan.candidates.cliques[clique]):
                     parts[j] *= left
     overlooked = float(plan.weights @ np.sqrt(plan.inside(np.where(plan.single, 0.0, parts))[plan.queries]))
-    return Plan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps)
+    return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps)
 
 
-def problem(seed: int) -> tuple[Planner, Errors, list[int], float, Floats | None]:
+def problem(seed: int) -> tuple[Planner, ModelErrors, list[int], float, Floats | None]:
     """A random table, workload and round; in every other one many candidates are alike."""
     rng = np.random.default_rng(seed)
     alike = seed % 2 == 0
@@ -97,7 +97,7 @@ def problem(seed: int) -> tuple[Planner, Errors, list[int], float, Floats | None
     )
     cliques, m = plan.candidates.cliques, len(plan.candidates)
     parts = rng.choice([0.0, 1e4, 4e4, 1e6], m) if alike else rng.gamma(0.3, 1e5, m)
-    made = Resolutions(domain, mass, beyond=bool(rng.random() < 0.7))
+    made = Ladders(domain, mass, beyond=bool(rng.random() < 0.7))
     support = np.array([float(np.prod([effective_cells(mass[n] / mass[n].sum()) for n in q])) for q in cliques])
     noisy = {i: float(rng.gamma(2.0, 1e-3)) for i, q in enumerate(cliques) if len(q) == 1}
     several = [i for i, q in enumerate(cliques) if len(q) > 1]
@@ -108,7 +108,7 @@ def problem(seed: int) -> tuple[Planner, Errors, list[int], float, Floats | None
     steps = dict.fromkeys(measured[::2], 0) if graded else {}
     ladder = (lambda i: made.ladder(cliques[i])) if graded else None
     rows = float(rng.choice([0.0, 1e3, 5e4]))
-    errors = Errors(parts, support.__getitem__, noisy, ladder, rows, costs, steps)
+    errors = ModelErrors(parts, support.__getitem__, noisy, ladder, rows, costs, steps)
     room = rng.integers(1, 5, m).astype(float) if rng.random() < 0.4 else None
     return plan, errors, [i for i in several if i not in measured], float(10.0 ** rng.uniform(-2, 1)), room
 
@@ -148,11 +148,11 @@ def test_what_is_weighed_grows_as_the_pairs_do(monkeypatch: pytest.MonkeyPatch, 
     workload = all_kway(domain, 2)
     plan = Planner(workload, Candidates.of(workload, domain))
     cliques = plan.candidates.cliques
-    made = Resolutions(domain, {n: np.ones(s) for n, s in zip(domain, domain.shape, strict=True)}, beyond=True)
+    made = Ladders(domain, {n: np.ones(s) for n, s in zip(domain, domain.shape, strict=True)}, beyond=True)
     noisy = {i: 1e-3 for i, q in enumerate(cliques) if len(q) == 1}
     parts = rng.normal(1.0, 0.1, len(cliques)) ** 2 * 4e6 if shared else rng.gamma(0.1, 1e6, len(cliques))
     support = [float(domain.size(q)) for q in cliques]
-    errors = Errors(parts, support.__getitem__, noisy, lambda i: made.ladder(cliques[i]), 5e4)
+    errors = ModelErrors(parts, support.__getitem__, noisy, lambda i: made.ladder(cliques[i]), 5e4)
     offers, asked = Planner.offers, list[int]()
 
     def counted(self: Planner, which: npt.NDArray[np.int64], *more: object) -> object:

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsyn.domain import Domain
-from fedsyn.selection.planning import Errors, OneByOne, Planner
-from fedsyn.selection.resolution import Resolutions, Rung
+from fedsyn.selection.planning import ModelErrors, OneByOne, Planner
+from fedsyn.selection.resolution import Ladders, Rung
 from fedsyn.table.counting.workload import Candidates, Workload
 
 DOMAIN = Domain(("age", "job", "sex", "bmi"), (24, 30, 2, 41), ordered={"age": 24, "bmi": 40})
 RNG = np.random.default_rng(0)
 MASS = {name: RNG.dirichlet(np.full(size, 0.6)) for name, size in zip(DOMAIN, DOMAIN.shape, strict=True)}
-MADE = Resolutions(DOMAIN, MASS)
+MADE = Ladders(DOMAIN, MASS)
 
 
 def between(p: np.ndarray, groups: np.ndarray, effect: np.ndarray) -> float:
@@ -71,7 +71,7 @@ def test_values_that_determine_another_column_may_be_measured_in_its_values(name
     """
     p, size = MASS[name], DOMAIN[name]
     ward = np.where(np.arange(size) == size - 1, 1, 2 * (np.arange(size) // 3 % 2))
-    made = Resolutions(replace(DOMAIN, coarser={name: (tuple(ward.tolist()),)}), MASS)
+    made = Ladders(replace(DOMAIN, coarser={name: (tuple(ward.tolist()),)}), MASS)
     own = next(rung for rung in made.rungs(name) if rung.count == 3)
     assert own.groups.tolist() == ward.tolist() and [rung.count for rung in made.rungs(name)].count(3) == 1
     assert 0.5 < own.kept <= 1.0
@@ -120,7 +120,7 @@ def test_any_mass_has_a_ladder(mass: list[float], seed: int) -> None:
     size = len(mass)
     for ordered in (0, size, size - 1):
         domain = Domain(("a", "b"), (size, 3), ordered={"a": ordered})
-        made = Resolutions(domain, {"a": np.array(mass) * (seed % 3), "b": np.array([1.0, 0.0, -2.0])})
+        made = Ladders(domain, {"a": np.array(mass) * (seed % 3), "b": np.array([1.0, 0.0, -2.0])})
         ladder = made.ladder(("a", "b"))
         assert np.isfinite(ladder.unseen).all() and np.isfinite(ladder.carried).all()
         assert ((ladder.unseen >= 0) & (ladder.unseen <= 1)).all() and tuple(ladder.counts[-1]) == (size, 3)
@@ -131,13 +131,13 @@ def test_any_mass_has_a_ladder(mass: list[float], seed: int) -> None:
 WORKLOAD = Workload((("age", "job", "sex"), ("age", "bmi")), (1.0, 1.0))
 
 
-def planned(budget: float, rows: float = 1000.0, dependence: float = 400.0) -> tuple[list[int], Errors, Planner]:
+def planned(budget: float, rows: float = 1000.0, dependence: float = 400.0) -> tuple[list[int], ModelErrors, Planner]:
     plan = Planner(WORKLOAD, Candidates.of(WORKLOAD, DOMAIN))
     cliques = plan.candidates.cliques
     parts = np.array([dependence**2 if len(q) == 2 else 0.0 for q in cliques])
     support = {i: float(MADE.ladder(q).carried[-1]) for i, q in enumerate(cliques)}
     noisy = {i: 1e-4 for i, q in enumerate(cliques) if len(q) == 1}
-    errors = Errors(parts, support.__getitem__, noisy, lambda i: MADE.ladder(cliques[i]), rows)
+    errors = ModelErrors(parts, support.__getitem__, noisy, lambda i: MADE.ladder(cliques[i]), rows)
     pairs = [i for i, q in enumerate(cliques) if len(q) == 2]
     found = plan.best(errors, pairs, OneByOne(), budget)
     errors.steps.update(found.steps)

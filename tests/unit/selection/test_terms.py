@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError
-from fedsyn.selection.terms import FINEST, LARGEST_SCORE, NORMS, Terms
+from fedsyn.selection.terms import FINEST, LARGEST_SCORE, NORMS, ChoiceTerms
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.stored import StoredLayout, stored_cliques
 
@@ -21,12 +21,14 @@ DOMAIN = Domain(("a", "b", "c", "d"), (3, 2, 4, 1))
 CLIQUES = [q for k in (1, 2, 3) for q in combinations(DOMAIN.attributes, k)]
 
 
-def terms_of(norm: str, seed: int, *, sigma: float = 2.0, rows: int = 40, weights: np.ndarray | None = None) -> Terms:
+def terms_of(
+    norm: str, seed: int, *, sigma: float = 2.0, rows: int = 40, weights: np.ndarray | None = None
+) -> ChoiceTerms:
     rng = np.random.default_rng(seed)
     p = [rng.dirichlet(np.full(DOMAIN.size(q), 0.4)) for q in CLIQUES]
     w = rng.integers(1, 9, len(CLIQUES)).astype(float) if weights is None else weights
     cells = np.array([float(DOMAIN.size(q)) for q in CLIQUES])
-    return Terms.of(norm, CLIQUES, p, w, cells, sigma=sigma, size=float(rows), rows=rows)
+    return ChoiceTerms.of(norm, CLIQUES, p, w, cells, sigma=sigma, size=float(rows), rows=rows)
 
 
 def table(seed: int, rows: int) -> np.ndarray:

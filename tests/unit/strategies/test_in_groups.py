@@ -28,7 +28,7 @@ from fedsyn.plugins.strategies.sketch_aim import SketchAim
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
-from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.coarse import CoarseMarginals
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.sums import cost, group_of_cells
 from fedsyn.wire.holder import Holder
@@ -61,18 +61,20 @@ def some_groups(draw: st.DrawFn, domain: Domain, clique: tuple[str, ...]) -> tup
 
 
 @st.composite
-def requests(draw: st.DrawFn) -> tuple[Weighed, Coarse]:
+def requests(draw: st.DrawFn) -> tuple[Weighed, CoarseMarginals]:
     """A request for some candidates, repeated ones too, in any groups, with any weights."""
     which = draw(st.lists(st.integers(0, len(CANDIDATES) - 1), min_size=1, max_size=4))
     groups = [draw(some_groups(DOMAIN, CANDIDATES[i])) for i in which]
     weights = draw(st.lists(st.integers(1, 16), min_size=len(which), max_size=len(which)))
-    coarse = Coarse.in_groups(DOMAIN, [CANDIDATES[i] for i in which], groups)
+    coarse = CoarseMarginals.in_groups(DOMAIN, [CANDIDATES[i] for i in which], groups)
     return Weighed(shapes=[list(s) for s in coarse.shapes], cliques=which, weights=weights), coarse
 
 
 @settings(max_examples=60, deadline=None)
 @given(requests(), st.integers(0, len(CODES) - 1))
-def test_one_row_moves_weighed_groups_by_exactly_their_sensitivity(made: tuple[Weighed, Coarse], row: int) -> None:
+def test_one_row_moves_weighed_groups_by_exactly_their_sensitivity(
+    made: tuple[Weighed, CoarseMarginals], row: int
+) -> None:
     """Tables that differ in any one row, whatever the groups; and what is sent is what it says."""
     request, coarse = made
     vectors = []
@@ -96,7 +98,9 @@ def test_one_row_moves_weighed_groups_by_exactly_their_sensitivity(made: tuple[W
 # What a client takes -------------------------------------------------------------------------------------------------
 
 PAIR = next(i for i, q in enumerate(CANDIDATES) if len(q) == 2)
-WHOLE = Coarse.in_groups(DOMAIN, [CANDIDATES[PAIR]], [tuple(np.arange(n) for n in DOMAIN.shape_of(CANDIDATES[PAIR]))])
+WHOLE = CoarseMarginals.in_groups(
+    DOMAIN, [CANDIDATES[PAIR]], [tuple(np.arange(n) for n in DOMAIN.shape_of(CANDIDATES[PAIR]))]
+)
 
 
 @pytest.mark.parametrize(
@@ -130,8 +134,8 @@ def test_a_client_refuses_malformed_groups_in_one_sentence(changes: Any, arrays:
 
 def test_groups_of_very_many_values_survive_the_message() -> None:
     domain = Domain(("a", "b"), (70_000, 2))
-    made = Coarse.in_groups(domain, [("a", "b")], [(np.arange(70_000), np.arange(2))])
-    again = Coarse.unpack(domain, [("a", "b")], [[70_000, 2]], made.pack())
+    made = CoarseMarginals.in_groups(domain, [("a", "b")], [(np.arange(70_000), np.arange(2))])
+    again = CoarseMarginals.unpack(domain, [("a", "b")], [[70_000, 2]], made.pack())
     assert np.array_equal(again.groups[0][0], np.arange(70_000)) and WHOLE.pack().dtype == np.uint16
 
 

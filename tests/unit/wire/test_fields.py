@@ -141,7 +141,7 @@ def messages_in(function: Any) -> Iterator[type]:
                 yield part
                 for inner in dataclasses.fields(part):
                     kind = typing.get_type_hints(part).get(inner.name)
-                    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__name__ == "Terms":
+                    if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__name__ == "ChoiceTerms":
                         yield kind
 
 
@@ -255,7 +255,7 @@ def test_orders_are_written_with_no_other_keys_than_their_types_have() -> None:
     found = dataclass_fields()
     total = TotalOrder(0, "measure", 1, 4.0, 1.0, 1, 40, 4)
     for order in (bench.choice(), bench.opening(), total):
-        known = {*found[type(order).__name__], *found["Terms"]}
+        known = {*found[type(order).__name__], *found["ChoiceTerms"]}
         assert json_keys(messages.pack(type(order), order)) <= known
 
 
@@ -281,7 +281,7 @@ def test_every_field_of_every_message_has_one_line() -> None:
 
 def test_a_field_more_or_less_is_found() -> None:
     found = all_fields()
-    assert differences({**found, "Terms": [*found["Terms"], "more"]}) == ["Terms: ['more']"]
+    assert differences({**found, "ChoiceTerms": [*found["ChoiceTerms"], "more"]}) == ["ChoiceTerms: ['more']"]
     assert differences({**found, "SumSpec": found["SumSpec"][1:]}) == [f"SumSpec: {found['SumSpec'][:1]}"]
     assert differences({**found, "flaim.Another": ["x"]}) == ["flaim.Another"]
     assert differences({name: own for name, own in found.items() if name != "DecryptionQuery"}) == ["DecryptionQuery"]
@@ -296,7 +296,7 @@ def test_the_finders_find() -> None:
         "ChooseOrder",
         "OpenOrder",
         "TotalOrder",
-        "Terms",
+        "ChoiceTerms",
         "DealPart",
         "Task",
         "Incoming",
@@ -368,7 +368,7 @@ ATTACKS: dict[str, dict[str, str]] = {
         "brought": f"{_CONTRIBUTORS}::test_an_opening_of_anything_else_is_uniform "
         f"{_CONTRIBUTORS}::test_encrypted_counts_can_not_be_added_to_an_opening",
     },
-    "Terms": dict.fromkeys(("weights", "penalties", "model", "scale"), _TERMS)
+    "ChoiceTerms": dict.fromkeys(("weights", "penalties", "model", "scale"), _TERMS)
     | {
         "rows": f"{OWN}::test_too_few_rows_wrap_an_l1_score_and_move_it_no_farther "
         f"{OWN}::test_too_few_rows_make_the_noise_of_a_squared_score_too_small_by_their_factor_and_no_more "

@@ -24,7 +24,7 @@ from fedsyn.crypto.fhe.seal import Encryptor, SecretKeys
 from fedsyn.crypto.fhe.slots import NoiseRanges, SlotLayout
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 
 pytest.importorskip("tenseal")
 
@@ -76,14 +76,14 @@ class Held:
         counts = {clique: rng.integers(0, most, domain.size(clique)) for clique in cliques}
         return cls(layout, counts, key.stored(layout.vector(counts)))
 
-    def terms(self, seed: int, cliques: list[Clique], *, fractions: bool = False, rows: int = 300) -> Terms:
+    def terms(self, seed: int, cliques: list[Clique], *, fractions: bool = False, rows: int = 300) -> ChoiceTerms:
         rng, domain = np.random.default_rng(seed), self.layout.domain
         p = [rng.dirichlet(np.full(domain.size(clique), 0.3)) for clique in cliques]
         weights = rng.uniform(0.1, 1.0, len(cliques)) if fractions else rng.integers(1, 9, len(cliques)).astype(float)
         cells = np.array([float(domain.size(clique)) for clique in cliques])
-        return Terms.of("squared_l2", cliques, p, weights, cells, sigma=2.0, size=float(rows), rows=rows)
+        return ChoiceTerms.of("squared_l2", cliques, p, weights, cells, sigma=2.0, size=float(rows), rows=rows)
 
-    def exact(self, terms: Terms) -> np.ndarray:
+    def exact(self, terms: ChoiceTerms) -> np.ndarray:
         return terms.scores([self.counts[clique] for clique in terms.cliques])
 
 

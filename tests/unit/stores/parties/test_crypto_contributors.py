@@ -38,7 +38,7 @@ from fedsyn.privacy import DistributedNoise, Ledger, PrivacyBudget
 from fedsyn.privacy.distributed import pool_share
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.settings import FheNode
 from fedsyn.stores.crypto import CryptoKey, order_of
 from fedsyn.stores.parties.boxes import Pads, of_deal, of_sum, open_box, opening_of, seal_box
@@ -505,7 +505,7 @@ def test_a_choice_sees_the_total_of_all_or_nothing(store_of: Callable[[], Stored
     cliques = [q for q in store.layout.cliques if len(q) == 2]
     p = [np.full(DOMAIN.size(q), 1 / DOMAIN.size(q)) for q in cliques]
     cells, ones, n = np.array([float(len(x)) for x in p]), np.ones(len(p)), len(CODES)
-    terms = Terms.of("squared_l2", cliques, p, ones, cells, sigma=10.0, size=n, rows=n)
+    terms = ChoiceTerms.of("squared_l2", cliques, p, ones, cells, sigma=10.0, size=n, rows=n)
     zeros = np.zeros(len(p), np.int64)
     run = store.party._begun
     assert run is not None
@@ -569,7 +569,7 @@ def test_terms_name_no_fewer_rows_than_the_clients_sealed(store_of: Callable[[],
     cliques = [q for q in store.layout.cliques if len(q) == 2]
     p = [np.full(DOMAIN.size(q), 1 / DOMAIN.size(q)) for q in cliques]
     cells, ones, n = np.array([float(len(x)) for x in p]), np.ones(len(p)), len(CODES) - 1
-    terms = Terms.of("squared_l2", cliques, p, ones, cells, sigma=10.0, size=n, rows=n)
+    terms = ChoiceTerms.of("squared_l2", cliques, p, ones, cells, sigma=10.0, size=n, rows=n)
     asked = store.computation.scores(store.counts, store.layout, terms, np.zeros(len(p), np.int64))
     with pytest.raises(ProtocolError, match=f"the terms name {n} rows, and the clients have dealt {n + 1}"):
         store.party.choose(ChooseOrder(0, "select", 1, 0.01, terms), asked)

@@ -27,7 +27,7 @@ from fedsyn.privacy import Ledger, PrivacyBudget
 from fedsyn.protocol.stored import SelectClique
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.selection.terms import NORMS, Terms
+from fedsyn.selection.terms import NORMS, ChoiceTerms
 from fedsyn.stores import make_store
 from fedsyn.stores.base import ServedRun
 from fedsyn.stores.parties.checks import Host, Orders, check_announcement, plan_choice
@@ -206,7 +206,7 @@ def guesses(norm: str, played: Callable[[bool], Bench], games: int, epsilon: flo
     step = scale**2 if norm != "l1" else scale
     model = np.concatenate([np.zeros(sizes[0], np.int64), scale * KNOWN[1]])
     penalties = np.array([step * (far + (cell if norm != "l1" else 0)), 0])
-    terms = Terms(norm, (CLIQUE, OTHER), sizes, np.ones(2, np.int64), penalties, model, scale, 128)
+    terms = ChoiceTerms(norm, (CLIQUE, OTHER), sizes, np.ones(2, np.int64), penalties, model, scale, 128)
     right = 0
     for game in range(games):
         there = bool(game % 2)
@@ -255,7 +255,7 @@ def cell_by_search(bench: Bench, norm: str, cell: int, epsilon: float = 0.005) -
         model = np.zeros((2, size), np.int64)
         model[:, cell] = scale * middle, scale * (middle + 1)
         ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
-        terms = Terms(norm, (CLIQUE, CLIQUE), (size, size), ones, zeros, model.ravel(), scale, rows)
+        terms = ChoiceTerms(norm, (CLIQUE, CLIQUE), (size, size), ones, zeros, model.ravel(), scale, rows)
         number = next(bench.numbers)
         # The first one is farther, so chosen, if the count is above the middle.
         above = bench.parties.choose(ChooseOrder(number, "select", 1, epsilon, terms)) == 0
@@ -291,7 +291,7 @@ def test_a_friend_among_the_clients_does_not_make_rows_of_others_count_for_more(
     size = DOMAIN.size(CLIQUE)
     ones, zeros = np.ones(2, np.int64), np.zeros(2, np.int64)
     sizes = (size, DOMAIN.size(OTHER))
-    terms = Terms("squared_l2", (CLIQUE, OTHER), sizes, ones, zeros, np.zeros(sum(sizes), np.int64), 1, 128)
+    terms = ChoiceTerms("squared_l2", (CLIQUE, OTHER), sizes, ones, zeros, np.zeros(sum(sizes), np.int64), 1, 128)
     with pytest.raises(RunError, match="this run's score is l1"):
         bench.parties.choose(ChooseOrder(0, "select", 1, 0.05, terms))
     assert unspent(bench, hosts)

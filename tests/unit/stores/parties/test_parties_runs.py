@@ -20,7 +20,7 @@ from fedsyn.loading import parse_config
 from fedsyn.privacy import Ledger
 from fedsyn.randomness import Randomness
 from fedsyn.registry import contract_class
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.stores.parties.checks import Host
 from fedsyn.stores.parties.interface import ChooseOrder, SealedDeal, sealed_for
 from fedsyn.stores.parties.local import LocalParties
@@ -360,7 +360,7 @@ def test_squared_l2_may_not_name_fewer_rows_than_were_dealt() -> None:
         bench.parties.choose(bench.choice(norm="squared_l2", rows=len(CODES) - 1))
 
 
-def _terms(change: Callable[[Terms], Terms]) -> Callable[[Bench], ChooseOrder]:
+def _terms(change: Callable[[ChoiceTerms], ChoiceTerms]) -> Callable[[Bench], ChooseOrder]:
     return lambda bench: replace(order := bench.choice(), terms=change(order.terms))
 
 

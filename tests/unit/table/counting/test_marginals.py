@@ -68,11 +68,11 @@ def test_products_are_made_of_strips_that_have_a_pair_alone(seed):
     among, codes = rng.random((7, 7)) < 0.4, np.stack([rng.integers(0, n, 300) for n in shape], axis=1)
     strip = np.argsort(np.argsort(shape, kind="stable")) // marginals._STRIP
     pairs = [p for p in itertools.permutations(range(len(shape)), 2) if among[strip[p[0]], strip[p[1]]]]
-    made = marginals.Products(shape, np.array(pairs))
+    made = marginals.PairProducts(shape, np.array(pairs))
     expected = [np.bincount(codes[:, a] * shape[b] + codes[:, b], minlength=shape[a] * shape[b]) for a, b in pairs]
     np.testing.assert_array_equal(made.counts(codes), np.concatenate(expected))
     every = np.array(list(itertools.combinations(range(len(shape)), 2)))
-    assert made._area < marginals.Products(shape, every)._area
+    assert made._area < marginals.PairProducts(shape, every)._area
 
 
 def test_count_in_chunks_equals_count_in_one_go(monkeypatch):

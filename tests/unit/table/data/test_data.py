@@ -25,10 +25,10 @@ from fedsyn.table.data import (
     read_table,
     write_encoded,
 )
+from fedsyn.table.data.datasets import Origin
 from fedsyn.table.data.encoded import RowFiles
 from fedsyn.table.data.fetch import fetch
 from fedsyn.table.data.partition import draw_test_rows
-from fedsyn.table.data.registry import Origin
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
 SCHEMA = Schema(

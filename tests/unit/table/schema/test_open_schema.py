@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from fedsyn.errors import SchemaError
-from fedsyn.private_bins.facts import PrivateColumns
+from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.open import OpenCategories, OpenRange
 
