@@ -42,7 +42,10 @@ BLOCK_CELLS = 1 << 15
 
 
 def inner_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
-    """Reductions as three-axis views (before, reduced, after), the innermost run of axes first."""
+    """Returns reductions as three-axis views, the innermost axes first.
+
+    (before, reduced, after) of each run of axes.
+    """
     runs = _runs(shape, kept)
     return [
         (math.prod(own for _, own in runs[:at]), size, math.prod(own for keep, own in runs[at + 1 :] if keep))
@@ -52,7 +55,10 @@ def inner_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, i
 
 
 def outer_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
-    """The same, the outermost run first: faster, for the rows of the first steps are longer. Sums get other bits."""
+    """Returns reductions as three-axis views, the outermost axes first.
+
+    They are faster, for the rows of the first steps are longer. Sums get other bits.
+    """
     runs = _runs(shape, kept)
     return [
         (math.prod(own for keep, own in runs[:at] if keep), size, math.prod(own for _, own in runs[at + 1 :]))
@@ -68,12 +74,15 @@ def _runs(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[bool, int]]:
 
 
 def turns(ufunc: np.ufunc, before: int, reduced: int, after: int) -> bool:
-    """Whether a step is over short rows, and large enough that `reduce_rows` pays."""
+    """Tells whether a reduction pays to be turned into columns.
+
+    Its rows are short, and the table is large enough for `reduce_rows`.
+    """
     return after == 1 and reduced <= _WIDEST[ufunc] and before * reduced >= _FEWEST_CELLS
 
 
 def reduce_rows(ufunc: np.ufunc, table: np.ndarray, out: np.ndarray, scratch: np.ndarray) -> None:
-    """`ufunc.reduce(table, 1, None, out)`, by columns.
+    """Computes `ufunc.reduce(table, 1, None, out)`, by columns.
 
     Args:
         ufunc: np.add for fewer than eight columns, or np.maximum.
@@ -96,12 +105,18 @@ LOWEST = -1e200
 
 
 def broadcast_shape(axes: Axes, mask: int, into: int) -> tuple[int, ...]:
-    """Shape of the table of `mask` with axes of length one for the other attributes of `into`."""
+    """Returns the shape in which a table broadcasts against another.
+
+    Of `mask`, with axes of length one for the other attributes of `into`.
+    """
     return tuple(axes.sizes[rank] if mask >> rank & 1 else 1 for rank in bits(into))
 
 
 def sum_out(table: np.ndarray, axes: Axes, mask: int, keep: int) -> np.ndarray:
-    """Marginal over `keep`, a subset of `mask`, of a contiguous table over `mask`; may share memory."""
+    """Returns the marginal over `keep` of a contiguous table.
+
+    `keep` is a subset of `mask`; the result may share memory.
+    """
     kept = [bool(keep >> rank & 1) for rank in bits(mask)]
     for before, reduced, after in inner_first(axes.shape(mask), kept):
         if turns(np.add, before, reduced, after):
@@ -144,13 +159,19 @@ class Calibrator:
         self._compile()
 
     def views(self, flat: np.ndarray) -> list[np.ndarray]:
-        """The factors' tables inside a flat vector laid out like `theta`, without copying."""
+        """Returns the factors' tables inside a flat vector.
+
+        It is laid out like `theta`; nothing is copied.
+        """
         shapes = [self.tree.axes.shape(mask) for mask in self.factors]
         bounds = self.offsets.tolist()
         return [flat[a:b].reshape(shape) for a, b, shape in zip(bounds[:-1], bounds[1:], shapes, strict=True)]
 
     def run(self) -> float:
-        """One pass; returns log Z and leaves probabilities in `marginals` and in the node tables."""
+        """Makes one pass and returns log Z.
+
+        It leaves probabilities in `marginals` and in the node tables.
+        """
         for function, arguments in self._ops:
             function(*arguments)
         self.log_partition = math.fsum(
@@ -160,15 +181,18 @@ class Calibrator:
 
     @property
     def is_possible(self) -> bool:
-        """Whether the zeros leave any row at all; after `run`."""
+        """True where the zeros leave any row, after `run`."""
         return self.log_partition > LOWEST / 2
 
     def node_table(self, node: int) -> np.ndarray:
-        """Joint probabilities of a node's clique, axes by rank; overwritten by the next `run`."""
+        """Returns the joint probabilities of a node's clique.
+
+        Axes by rank; the next `run` overwrites them.
+        """
         return self._tables[node]
 
     def _compile(self) -> None:
-        """Lays out one pass: up from the leaves, then down from the roots."""
+        """Lays out one pass: up from the leaves, then down."""
         tree = self.tree
         held: list[list[int]] = [[] for _ in tree.cliques]
         for factor, mask in enumerate(self.factors):
@@ -202,7 +226,10 @@ class Calibrator:
         return node
 
     def _compile_up(self, node: int) -> np.ndarray:
-        """Shift by the separator's maxima, exp, sum, message; returns the buffer of the sums."""
+        """Compiles shift, exp, sum and message; returns the sums' buffer.
+
+        The shift is by the maximum over each cell of the separator.
+        """
         tree, table, message = self.tree, self._tables[node], self._messages[node]
         clique, separator = tree.cliques[node], tree.separators[node]
         top, sums = np.zeros_like(message), np.zeros_like(message)
@@ -239,7 +266,10 @@ class Calibrator:
             table = target
 
     def _compile_sum(self, out: np.ndarray, mask: int, addends: Iterable[tuple[int, np.ndarray]]) -> None:
-        """out = sum of tables over subsets of `mask`, the small ones first added into ones that contain them."""
+        """Compiles `out`, the sum of tables over subsets of `mask`.
+
+        The small ones are first added into ones that contain them.
+        """
         axes = self.tree.axes
         groups: dict[int, list[np.ndarray]] = {}
         for part, table in addends:
@@ -275,7 +305,10 @@ class Calibrator:
                 self._ops.append((np.add, (out, view, out)))
 
     def _compile_projections(self, table: np.ndarray, mask: int, targets: Iterable[tuple[int, np.ndarray]]) -> None:
-        """Marginals of a node's table, each out of the smallest table already there."""
+        """Compiles marginals of a node's table.
+
+        Each out of the smallest table already there.
+        """
         axes = self.tree.axes
         groups: dict[int, list[np.ndarray]] = {}
         for part, out in targets:

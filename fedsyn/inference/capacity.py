@@ -43,7 +43,7 @@ PLANNED_ATTRIBUTES = 16
 
 
 class Capacity:
-    """The cliques of the measurements so far, and the bounds that a further one must respect.
+    """Measured cliques so far, and the bounds on further ones.
 
     Two bounds, because they fail separately: cells bound memory and message size; the cost of one message-passing
     sweep bounds time, which an unlucky clique can raise a hundredfold while the cells stay few.
@@ -75,7 +75,7 @@ class Capacity:
 
     @property
     def growth(self) -> Growth:
-        """The junction tree of the cliques so far, ready to be asked what one more would make of it."""
+        """Junction tree of the cliques so far, ready to be extended."""
         if self._growth is None:
             masks = tuple(self._cliques.values())
             if self._axes.zeros:
@@ -103,11 +103,17 @@ class Capacity:
             self._stale, self._growth = self._growth or self._stale, None
 
     def fits(self, clique: Clique, share: float = 1.0) -> bool:
-        """Whether the model with this clique added stays within `share` of both bounds."""
+        """Tells whether a clique keeps the model within both bounds.
+
+        Within `share` of them.
+        """
         return self.growth.fits(self._axes.mask(clique), share * self.max_cells, share * self.max_message_passing_cost)
 
     def take(self, clique: Clique, share: float = 1.0) -> bool:
-        """Adds a clique to a plan if `test` says that it may be added, and the tree with it is within both bounds."""
+        """Adds a clique to a plan if there is room for it.
+
+        `test` must say that it may be added, and the tree with it be within both bounds.
+        """
         if not self.test(share, PLANNED_ATTRIBUTES)(clique):
             return False
         before = self._cliques, self._growth, self._stale
@@ -121,7 +127,9 @@ class Capacity:
         return True
 
     def which_fit(self, cliques: Sequence[Clique], share: float = 1.0) -> list[int]:
-        """Indices of the cliques that could be added next, each on its own.
+        """Returns the indices of cliques that could be added next.
+
+        Each on its own.
 
         As `fits` says, but where more than `MOST_ATTRIBUTES` attributes might have to be triangulated anew: there the
         tree as it is must have room for the clique, which is carried along it (`Extension`). In a table of so many
@@ -131,7 +139,10 @@ class Capacity:
         return [i for i, clique in enumerate(cliques) if fits(clique)]
 
     def test(self, share: float = 1.0, most: int = MOST_ATTRIBUTES) -> Callable[[Clique], bool]:
-        """`which_fit` for one clique after the other, beside the cliques of now, whatever is added later."""
+        """Returns `which_fit` as a test of single cliques.
+
+        Beside the cliques of now, whatever is added later.
+        """
         cells, cost, growth, mask = (
             share * self.max_cells,
             share * self.max_message_passing_cost,
@@ -141,18 +152,27 @@ class Capacity:
         return lambda clique: growth.fits(mask(clique), cells, cost, most)
 
     def pairs(self, cliques: Sequence[Clique]) -> Integers:
-        """(m, 2) ranks of each clique of two attributes, the lower first; -1 of the others."""
+        """Returns the (m, 2) ranks of each pair, the lower first.
+
+        -1 for cliques of another number of attributes.
+        """
         rank = self._axes.rank
         return np.array([sorted(map(rank.__getitem__, q)) if len(q) == 2 else (-1, -1) for q in cliques], np.int64)
 
     def lacking(self, pairs: Integers, share: float = 1.0) -> Flags:
-        """(m,) which of these have no room, of those that `PLANNED_ATTRIBUTES` leaves to arithmetic (`pairs`)."""
+        """Marks the pairs that have no room.
+
+        (m,), of those that `PLANNED_ATTRIBUTES` leaves to arithmetic (`pairs`).
+        """
         return self.growth.lacking(
             pairs, share * self.max_cells, share * self.max_message_passing_cost, PLANNED_ATTRIBUTES
         )
 
     def add_while_fitting(self, cliques: Sequence[Clique]) -> list[int]:
-        """Adds the cliques one after the other as long as the bounds hold; indices of those that were added."""
+        """Adds cliques as long as the bounds hold.
+
+        One after the other; returns the indices of those that were added.
+        """
         added = []
         for i, clique in enumerate(cliques):
             if self.fits(clique):
@@ -162,7 +182,9 @@ class Capacity:
 
 
 class PlannedTree:
-    """A tree that a plan takes candidates into, from the capacity's of now, which stays as it is.
+    """A tree for a plan, apart from the capacity's.
+
+    The plan takes candidates into it; the capacity stays as it is.
 
     Args:
         capacity: of the measurements so far.
@@ -179,5 +201,8 @@ class PlannedTree:
         return self._tree.take(self._cliques[i], self._share)
 
     def lacking(self, which: Integers) -> Flags:
-        """Which of some candidates it has no room for, as far as that is told at once."""
+        """Marks the candidates that it is known to refuse.
+
+        As far as that is told at once.
+        """
         return self._tree.lacking(self._pairs[which], self._share)

@@ -96,7 +96,10 @@ def consistent(
 def _equations(
     domain: Domain, tables: Marginals, sigmas: Mapping[Clique, float], one_way: Sequence[HierarchicalMeasurement]
 ) -> dict[str, NormalEquations]:
-    """Everything known of each attribute of `one_way`; `tables` agree already, so any of them has the others' mean."""
+    """Collects all that is known of each attribute of `one_way`.
+
+    `tables` agree already, so any of them has the others' mean.
+    """
     out: dict[str, NormalEquations] = {}
     for m in sorted(one_way, key=lambda m: (m.attribute, m.sigma, m.values.tobytes())):
         out.setdefault(m.attribute, NormalEquations(domain[m.attribute])).add(m)
@@ -129,7 +132,9 @@ def _nearest(equations: NormalEquations, total: float, iterations: int = 500) ->
 
 
 def agree(tables: Marginals, sigmas: Mapping[Clique, float], total: float) -> None:
-    """Makes marginals agree on every shared subset of attributes and sum to `total`, in place; see the module's top.
+    """Makes marginals agree on shared attributes, in place.
+
+    On every shared subset; they sum to `total`. See the module's docstring.
 
     Each subset's projections are replaced by their precision-weighted average; what a marginal must change is spread
     evenly over the cells that were summed. From small subsets to large ones: a later step keeps what the earlier ones
@@ -155,7 +160,9 @@ def agree(tables: Marginals, sigmas: Mapping[Clique, float], total: float) -> No
 
 
 def norm_sub(values: np.ndarray, total: float) -> np.ndarray:
-    """The nearest array (in L2) that is non-negative and sums to `total` >= 0.
+    """Returns the nearest non-negative array with a given sum.
+
+    In L2; `total` is at least 0.
 
     It subtracts one number from every cell and clips at 0 ("norm-sub", Zhang et al. 2021, section 4.2). Any shape;
     float64 result. An array that is valid already comes back unchanged up to rounding.
@@ -165,7 +172,9 @@ def norm_sub(values: np.ndarray, total: float) -> np.ndarray:
 
 
 def _project(flat: np.ndarray, total: float, threshold: float) -> tuple[np.ndarray, float]:
-    """`norm_sub` of a flat array, and the number that it subtracted; `threshold` is a guess of that number.
+    """Projects a flat array as `norm_sub` does.
+
+    Returns the number that it subtracted, too; `threshold` is a guess of that number.
 
     Newton's method on f(t) = sum(max(x - t, 0)) - total, which is convex, decreasing and piecewise linear: from the
     second step on t rises to the root and reaches it after finitely many steps.
@@ -195,7 +204,10 @@ def _project(flat: np.ndarray, total: float, threshold: float) -> tuple[np.ndarr
 
 
 def _subsets(cliques: Sequence[Clique] | Marginals) -> dict[Clique, list[Clique]]:
-    """The cliques that hold each subset of attributes, small subsets first; names in the order of the cliques."""
+    """Returns the cliques that hold each subset of attributes.
+
+    Small subsets first; names in the order of the cliques.
+    """
     holders: dict[Clique, list[Clique]] = {}
     for clique in cliques:
         for size in range(1, len(clique) + 1):
@@ -205,7 +217,10 @@ def _subsets(cliques: Sequence[Clique] | Marginals) -> dict[Clique, list[Clique]
 
 
 def _levels(tables: Marginals) -> Marginals:
-    """The marginals to settle, small ones first: each attribute, what several marginals share, and the marginals."""
+    """Returns the marginals to settle, small ones first.
+
+    Each attribute, what several marginals share, and the marginals.
+    """
     return {
         subset: _onto(subset, holders[0], tables[holders[0]]).copy()
         for subset, holders in _subsets(tables).items()
@@ -214,13 +229,19 @@ def _levels(tables: Marginals) -> Marginals:
 
 
 def _onto(subset: Clique, clique: Clique, table: np.ndarray) -> np.ndarray:
-    """The projection of a clique's table; `subset` has its names in the clique's order."""
+    """Returns the projection of a clique's table.
+
+    `subset` has its names in the clique's order.
+    """
     out = tuple(axis for axis, name in enumerate(clique) if name not in subset)
     return table.sum(axis=out) if out else table
 
 
 def _along(subset: Clique, clique: Clique, values: np.ndarray) -> np.ndarray:
-    """A table over a subset with axes of length one for the clique's other attributes."""
+    """Returns a subset's table, ready to broadcast over a clique.
+
+    With axes of length one for the clique's other attributes.
+    """
     sizes = dict(zip(subset, values.shape, strict=True))
     return values.reshape([sizes.get(name, 1) for name in clique])
 
@@ -245,7 +266,9 @@ def _settle(clique: Clique, values: np.ndarray, parts: Marginals, total: float) 
 
 
 def _exact(clique: Clique, table: np.ndarray, ones: Sequence[np.ndarray], total: float) -> np.ndarray:
-    """Moves a non-negative table to exactly these one-way projections, by at most twice what it misses (in L1).
+    """Moves a non-negative table to exact one-way projections.
+
+    By at most twice what it misses (in L1).
 
     Values with too many records are scaled down, attribute by attribute; what is missing then is added as the product
     of the missing one-way counts (Altschuler, Weed & Rigollet 2017, Algorithm 2, for any number of axes).

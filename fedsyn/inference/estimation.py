@@ -35,7 +35,7 @@ from fedsyn.inference.model import NO_ROW, FitInfo, Model
 
 @dataclass(frozen=True)
 class EstimateConfig:
-    """How long a model is fitted.
+    """Limits of one fit: iterations, tolerance, the noise level.
 
     Attributes:
         iterations: at most this many. A converged fit also fits the noise, and the sampling error of measurements that
@@ -53,7 +53,10 @@ class EstimateConfig:
 
 
 def estimate_config(node: InferenceNode, iterations: int, *, stop_at_noise_level: bool = False) -> EstimateConfig:
-    """Return the settings of one fit: the mechanism's number of iterations, and how the configuration ends a fit."""
+    """Returns the settings of one fit.
+
+    The mechanism's number of iterations, and how the configuration ends a fit.
+    """
     return EstimateConfig(
         iterations,
         stop_at_noise_level=stop_at_noise_level if node.stop_at_noise_level is None else node.stop_at_noise_level,
@@ -148,7 +151,9 @@ def _fitted(
 
 
 def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged]:
-    """Residuals as counts, with as many noises as they had; all else as it is, and every clique and grouping once.
+    """Turns residuals into counts, with as many noises.
+
+    All else stays as it is, and every clique and grouping occurs once.
 
     Args:
         axes: of the domain.
@@ -163,7 +168,10 @@ def completed(axes: Axes, merged: Sequence[Merged], total: float) -> list[Merged
 
 
 def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: float) -> Merged:
-    """The counts that have this residual and these one-way marginals; an attribute that has none is even."""
+    """Returns the counts that have this residual and these parts.
+
+    The one-way marginals `ones`; an attribute that has none is even.
+    """
     grid = MeasuredGrid.of(axes, one)
     values = one.values + total / one.values.size
     for axis, rank in enumerate(grid.ranks):
@@ -177,7 +185,7 @@ def _with_parts(axes: Axes, one: Merged, ones: Mapping[int, Floats], total: floa
 
 
 class Compiled:
-    """What the fits of the same cliques have in common, whatever the values are.
+    """Tree, scales and layout that fits of the same cliques share.
 
     Args:
         domain: all attributes.
@@ -208,22 +216,27 @@ class Compiled:
         self.scale = np.repeat([total / m.sigma / self.unit for m in measured], sizes)
 
     def target(self, values: Iterable[Floats]) -> Floats:
-        """(m,) counts of every measurement, as probabilities."""
+        """Returns the (m,) counts of every measurement, as probabilities."""
         return np.concatenate([np.zeros(0), *(table.ravel() / self.total for table in values)])
 
     def potentials(self, model: Model | None) -> Floats:
-        """(n,) a model's potentials on the calibrator's factors."""
+        """Returns a model's (n,) potentials on the calibrator's factors."""
         return np.concatenate([np.zeros(0), *(t.ravel() for t in start_potentials(self.domain, self._masks, model))])
 
     def model(self, theta: Floats) -> Model:
-        """The model with these potentials, (n,); it shares no memory with the calibrator."""
+        """Returns the model with these (n,) potentials.
+
+        It shares no memory with the calibrator.
+        """
         axes = axes_of(self.domain)
         views = zip(self._masks, self.calibrator.views(theta), strict=True)
         return Model(self.domain, {axes.by_rank(mask): table for mask, table in views}, self.total)
 
 
 def start_potentials(domain: Domain, masks: Sequence[int], model: Model | None) -> list[np.ndarray]:
-    """Potentials of a model carried over to other cliques: one table per mask, axes by rank, zero where it has none.
+    """Returns a model's potentials, carried over to other cliques.
+
+    One table per mask, axes by rank, zero where the model has none.
 
     Each potential goes to the smallest of the masks that contains its clique.
     """

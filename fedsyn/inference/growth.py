@@ -60,7 +60,7 @@ class Extension:
 
     @cached_property
     def between(self) -> Floats:
-        """(2, k, k) cells of the nodes on the way from each attribute to each other, and what a pass costs there.
+        """Cells and pass cost on the way between attributes, (2, k, k).
 
         The least sums along a path from a node with one attribute to a node with the other, without the first node's.
         Nodes with one attribute are connected, so the least sum is that of the shortest way.
@@ -82,7 +82,9 @@ class Extension:
         return out
 
     def added(self, mask: int) -> tuple[float, float]:
-        """Cells, and cost of a pass, that carrying attributes adds until some node holds all of `mask`, its table too.
+        """Returns the cells and pass cost that carrying attributes adds.
+
+        Until some node holds all of `mask`, its table too.
 
         Of a pair the cheaper one is carried to the other. Of more, all others go to the nodes of the first, and each
         node on the way counts as if all of them went through it.
@@ -102,7 +104,10 @@ class Extension:
 
     @cached_property
     def of_pairs(self) -> Floats:
-        """(2, k, k) `added` of each pair of attributes, the one of the lower rank first."""
+        """Result of `added` for each pair of attributes, (2, k, k).
+
+        The attribute of the lower rank first.
+        """
         sizes = np.array([self.tree.axes.sizes[rank] for rank in self.ranks], np.float64)
         there = self.between * (sizes - 1.0)[:, None]
         back = there.transpose(0, 2, 1)
@@ -110,7 +115,10 @@ class Extension:
         return np.stack([cells, passes + 2.0 * (float(self.cells.max()) + cells + np.multiply.outer(sizes, sizes))])
 
     def _table(self, added: float, mask: int) -> float:
-        """Cost of the clique's own table: twice the cells of its node, which has no more than these."""
+        """Returns the cost of the clique's own table.
+
+        Twice the cells of its node, which has no more than these.
+        """
         return 2.0 * (float(self.cells.max()) + added + self.tree.axes.cells(mask))
 
 
@@ -120,7 +128,7 @@ ORDERS = (False, True)
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """Attributes that measured cliques connect, and the cliques of their junction tree under either order.
+    """Connected attributes and their junction tree under either order.
 
     Attributes:
         mask: its attributes.
@@ -182,17 +190,23 @@ class Component:
 
     @cached_property
     def passes(self) -> tuple[int, ...]:
-        """Its part of `pass_cost`, under each order."""
+        """Part of `pass_cost`, under each order."""
         return self._of_each(lambda tree: tree_cost(tree, self.measured))
 
     @cached_property
     def neighbours(self) -> tuple[dict[int, int], ...]:
-        """Cells of each clique's largest neighbour, by order; 0 if no other clique shares an attribute."""
+        """Cells of each clique's largest neighbour, under each order.
+
+        0 if no other clique shares an attribute.
+        """
         return tuple(_largest_neighbours(self.axes, cliques) for cliques in self.by_order)
 
     @cached_property
     def pass_bound(self) -> tuple[int, ...]:
-        """The most that a pass costs in a tree of these cliques, also as a part of a larger tree."""
+        """Bound on the cost of a pass over these cliques.
+
+        Also as a part of a larger tree.
+        """
         out = []
         for order in ORDERS:
             tree, near = self.trees[order], self.neighbours[order]
@@ -206,7 +220,10 @@ class Component:
 
     @cached_property
     def guests(self) -> dict[int, list[int]]:
-        """By attribute, what the attributes outside the core were eliminated onto, their clique without themselves."""
+        """Cliques of eliminated attributes, for each attribute in them.
+
+        Each clique stands without the attribute that was eliminated with it.
+        """
         out: dict[int, list[int]] = {}
         for rank, (clique, _) in self.fringe.items():
             for other in bits(clique & ~(1 << rank)):
@@ -218,7 +235,10 @@ class Component:
         return self._of_each(lambda tree: Extension(tree, self.measured))
 
     def _of_each(self, made: Callable[[JunctionTree], Any]) -> tuple[Any, ...]:
-        """What is made of the tree of each order; once where both are the same."""
+        """Applies a function to the tree of each order.
+
+        Once where both are the same.
+        """
         first, second = self.trees
         found = made(first)
         return (found, found if second is first else made(second))
@@ -241,7 +261,9 @@ def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:
 
 @dataclass
 class TreeChange:
-    """The cliques of the components that a new clique touches, when it is there.
+    """Cliques of the components that a new clique touches.
+
+    When it is there.
 
     Attributes:
         make: the new cliques under an order, and the old ones that stay, as (their cells, the largest, a list of them).
@@ -276,7 +298,7 @@ class TreeChange:
 
 
 class Growth:
-    """The junction tree of some measured cliques, and what each further clique would make of it.
+    """The junction tree of measured cliques, and its possible extensions.
 
     Args:
         axes: of the domain.
@@ -337,19 +359,19 @@ class Growth:
         return tuple(sum(c.passes[order] for c in self.components) for order in ORDERS)
 
     def within(self, max_cells: float, max_pass: float) -> bool:
-        """Whether the tree as it is respects both bounds."""
+        """Tells whether the tree as it is respects both bounds."""
         cells = min(self.cells)
         fewest = min(passes for own, passes in zip(self.cells, self.passes, strict=True) if own == cells)
         return cells <= max_cells and fewest <= max_pass
 
     def holds(self, mask: int) -> bool:
-        """Whether a measured clique contains it."""
+        """Tells whether a measured clique contains this one."""
         return any(mask & m == mask for m in self.holding[(mask & -mask).bit_length() - 1]) if mask else True
 
     # What fits --------------------------------------------------------------------------------------------------------
 
     def fits(self, mask: int, max_cells: float, max_pass: float, most: int | None = None) -> bool:
-        """Whether the tree with one more clique stays within both bounds.
+        """Tells whether one more clique keeps the tree within bounds.
 
         Args:
             mask: the clique.
@@ -374,7 +396,9 @@ class Growth:
         return self._extended_fits(mask, touched, max_cells, max_pass) if answer is None else answer
 
     def lacking(self, pairs: Codes, max_cells: float, max_pass: float, most: int) -> Flags:
-        """Which of some pairs `fits` refuses, as far as arithmetic tells: inside a component with a larger core.
+        """Marks pairs that `fits` refuses, as far as arithmetic tells.
+
+        Those inside a component with a larger core.
 
         Args:
             pairs: (k, 2) ranks, the lower one first.
@@ -399,7 +423,9 @@ class Growth:
         return out
 
     def _joined(self, mask: int, touched: Sequence[Component]) -> TreeChange | None:
-        """The change where nothing is triangulated anew: parts that are cliques already, of components that it joins.
+        """Returns the change where nothing is triangulated anew.
+
+        The clique joins parts of components that are cliques already.
 
         Two graphs glued along a clique keep their triangulations, as long as at most one of them has a core: what
         hangs on that core is simplicial. None: it is not so.
@@ -421,7 +447,9 @@ class Growth:
         )
 
     def _is_over(self, mask: int, touched: Sequence[Component], max_pass: float) -> bool:
-        """Whether no bound on the cost of a pass with components joined is within `max_pass`, under either order.
+        """Tells whether joining components certainly exceeds `max_pass`.
+
+        No bound on the cost of a pass is within it, under either order.
 
         `_bound` is at least this, and so is the coarser one of `_within`: no answer is yes before the extended tree's.
         """
@@ -432,7 +460,10 @@ class Growth:
         )
 
     def _bound(self, mask: int, touched: Sequence[Component], order: bool) -> int:
-        """The most that a pass costs in components that a clique joins: a node's parent is one of its neighbours."""
+        """Bounds the cost of a pass in joined components.
+
+        A node's parent is one of its neighbours.
+        """
         own, parent, more = self.axes.cells(mask), 0, 0
         for component in touched:
             for clique, largest in component.neighbours[order].items():
@@ -448,11 +479,14 @@ class Growth:
         return TreeChange(make, not component.core, self.axes)
 
     def _connected(self, part: int) -> bool:
-        """Whether every two attributes of it are in one measured clique."""
+        """Tells whether measured cliques connect all pairs in it."""
         return part & (part - 1) == 0 or all(not part & ~(1 << rank) & ~self.adjacency[rank] for rank in bits(part))
 
     def _recut(self, mask: int, touched: Sequence[Component], most: int | None) -> TreeChange | None:
-        """The change, triangulated anew around the core; None if that concerns more than `most` attributes."""
+        """Returns the change, triangulated anew around the core.
+
+        None if that concerns more than `most` attributes.
+        """
         around = 0
         for component in touched:
             around |= component.core
@@ -484,7 +518,7 @@ class Growth:
 
     @staticmethod
     def _absorbed(clique: int, around: int, touched: Sequence[Component]) -> bool:
-        """Whether a clique of an attribute that stays as it was contains this one."""
+        """Tells whether an unchanged attribute's clique contains this one."""
         low = (clique & -clique).bit_length() - 1
         return any(
             clique & other == clique and other & ~around
@@ -501,7 +535,9 @@ class Growth:
         max_pass: float,
         exactly: bool,
     ) -> bool | None:
-        """Whether the changed tree respects both bounds; None: bounds on its cost do not tell, and it is not built.
+        """Tells whether the changed tree respects both bounds.
+
+        None: bounds on its cost do not tell, and it is not built.
 
         What it costs is bounded first, and computed only if need be, and if `exactly`.
         """
@@ -541,14 +577,20 @@ class Growth:
         return second if self._listed(touched, change, True) < self._listed(touched, change, False) else first_answer
 
     def _listed(self, touched: Sequence[Component], change: TreeChange, order: bool) -> list[int]:
-        """All cliques of the changed tree as `triangulate` lists them: it compares the lists of equally large trees."""
+        """Returns all cliques of the changed tree, listed as `triangulate` does.
+
+        It compares the lists of equally large trees.
+        """
         if change.same and all(not c.core for c in self.components if c not in touched):
             return []
         others = [q for c in self.components if c not in touched for q in c.by_order[order]]
         return maximal([*others, *change.cliques(order)])
 
     def _extended_fits(self, mask: int, touched: Sequence[Component], max_cells: float, max_pass: float) -> bool:
-        """The same for the tree as it is, attributes carried along it and components joined by the clique."""
+        """Tells whether the extended tree respects both bounds.
+
+        The tree as it is, attributes carried along it and components joined by the clique.
+        """
         order = self.cells[1] < self.cells[0]
         cells, passes = float(self.cells[order]), float(self.passes[order])
         for component in touched:

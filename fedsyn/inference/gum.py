@@ -47,7 +47,9 @@ Zeros = tuple[tuple[Axes, Flags], ...]
 
 @dataclass(frozen=True)
 class GumConfig:
-    """How rows are fitted. The defaults were chosen on adult and shoppers, noise-free and with noise.
+    """Settings of a fit of rows.
+
+    The defaults were chosen on adult and shoppers, noise-free and with noise.
 
     Attributes:
         iterations: updates of every marginal, each time in a new random order.
@@ -103,7 +105,10 @@ def fit_rows(
     *,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Rows from non-negative marginals that agree (see `consistent`), of any scale; the rest as `synthesize`."""
+    """Fits rows to non-negative marginals that agree.
+
+    See `consistent`; they may be of any scale. The rest as `synthesize`.
+    """
     if rows < 0:
         raise ValueError("the number of rows must not be negative")
     config = config or GumConfig()
@@ -126,7 +131,9 @@ def fit_rows(
 
 
 def _scaled(domain: Domain, marginals: Mapping[Clique, np.ndarray], rows: int) -> dict[Axes, np.ndarray]:
-    """The marginals by ascending domain columns, summing to the number of rows; uniform where they hold nothing.
+    """Scales marginals to the number of rows, by domain columns.
+
+    Ascending columns; uniform where a marginal holds nothing.
 
     Impossible cells become 0, whatever noise and consistency left there.
     """
@@ -143,7 +150,10 @@ def _scaled(domain: Domain, marginals: Mapping[Clique, np.ndarray], rows: int) -
 
 
 def _one_way(domain: Domain, targets: Mapping[Axes, np.ndarray], rows: int) -> list[np.ndarray]:
-    """Every attribute's one-way marginal, its own measured one before that of a larger clique; uniform without any."""
+    """Returns every attribute's one-way marginal.
+
+    Its own measured one before that of a larger clique; uniform without any.
+    """
     ones = [np.full(size, rows / size) for size in domain.shape]
     for axes in sorted(targets, key=lambda a: (-len(a), a)):
         for axis in axes:
@@ -160,7 +170,7 @@ def _maximal(targets: Mapping[Axes, np.ndarray]) -> dict[Axes, np.ndarray]:
 
 @dataclass(frozen=True)
 class _Peeled:
-    """What is left of the marginals without attributes that are in only one of them.
+    """Marginals without the attributes that only one of them has.
 
     Attributes:
         core: the marginals left.
@@ -177,7 +187,10 @@ class _Peeled:
 
 
 def _peel(core: dict[Axes, np.ndarray], zeros: Zeros = ()) -> _Peeled:
-    """Remove attributes that are in one marginal only, with all their zeros inside it, until none is left."""
+    """Removes attributes that are in one marginal only.
+
+    With all their zeros inside it, until none is left.
+    """
     core, barred = dict(core), dict[int, np.ndarray]()
     taken: list[tuple[int, Axes]] = []
     while True:
@@ -294,7 +307,10 @@ def update(
 
 
 def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.integer]) -> np.ndarray:
-    """(n,) flat cell of each row in the marginal over `axes`, of this shape."""
+    """Returns the (n,) flat cell of each row.
+
+    In the marginal over `axes`, of this shape.
+    """
     index = np.zeros(table.shape[1], dtype=dtype)
     for axis, size in zip(axes, shape, strict=True):
         index *= dtype(size)
@@ -303,7 +319,10 @@ def _cells(table: np.ndarray, axes: Axes, shape: Sequence[int], dtype: type[np.i
 
 
 def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """Integers that sum to `count`, each the floor or the ceiling of its share of it (systematic rounding)."""
+    """Splits `count` into integers by systematic rounding.
+
+    Each is the floor or the ceiling of its share.
+    """
     edges: np.ndarray = np.cumsum(weights)
     edges = np.floor(edges * (count / edges[-1]) + rng.random()).astype(np.int64)
     np.minimum(edges, count, out=edges)
@@ -313,13 +332,19 @@ def _apportion(weights: np.ndarray, count: int, rng: np.random.Generator) -> np.
 
 
 def _rows_by_cell(cell: np.ndarray, marked: np.ndarray, have: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of some cells, cell after cell and each in its order, and where each of those cells begins."""
+    """Returns the rows of some cells, and where each cell begins.
+
+    Cell after cell and each in its order.
+    """
     rows = np.flatnonzero(marked[cell])
     return rows[np.argsort(cell[rows], kind="stable")], np.cumsum(np.where(marked, have, 0)) - have
 
 
 def _free(cell: np.ndarray, wanted: np.ndarray, have: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """The first `wanted[c]` rows of each cell c (all of them if it has fewer), in random order."""
+    """Returns the first `wanted[c]` rows of each cell c.
+
+    All of them if it has fewer; in random order.
+    """
     some = np.flatnonzero(wanted)
     rows, starts = _rows_by_cell(cell, wanted > 0, have)
     taken = np.minimum(wanted[some], have[some])
@@ -349,7 +374,7 @@ def started(
     late: set[int],
     start: np.ndarray | None,
 ) -> np.ndarray:
-    """(d, rows) codes to begin with.
+    """Returns (d, rows) codes to begin with.
 
     Args:
         domain: all attributes.
@@ -414,7 +439,10 @@ def impossible_of(zeros: Sequence[tuple[Axes, Flags]], wanted: Axes, shape: tupl
 
 
 def possible_weights(weights: np.ndarray, barred: np.ndarray) -> np.ndarray:
-    """(groups, v) weights with nothing on impossible values; where that leaves none, all possible ones are alike."""
+    """Returns (groups, v) weights without those of impossible values.
+
+    Where that leaves none, all possible ones are alike.
+    """
     out = np.where(barred, 0.0, weights)
     empty = out.sum(axis=1) <= 0
     out[empty] = ~barred[empty]
@@ -424,7 +452,9 @@ def possible_weights(weights: np.ndarray, barred: np.ndarray) -> np.ndarray:
 def stays_possible(
     table: np.ndarray, rows: np.ndarray, axes: Axes, values: Sequence[np.ndarray], zeros: Zeros
 ) -> np.ndarray:
-    """(m,) whether rows of a (d, n) table would be possible with these values of some attributes.
+    """Marks rows that would stay possible with other values.
+
+    (m,) of a (d, n) table, with these values of some attributes.
 
     Args:
         table: codes.
@@ -444,7 +474,10 @@ def stays_possible(
 def _allowed(
     domain: Domain, core: Mapping[Axes, np.ndarray], ones: Sequence[np.ndarray], rng: np.random.Generator, rows: int
 ) -> np.ndarray:
-    """(rows, d) rows of a model of the one-way marginals, and of the forest's pairs as far as they fit beside zeros."""
+    """Returns (rows, d) rows that the zeros allow.
+
+    Of a model of the one-way marginals, and of the forest's pairs as far as they fit beside zeros.
+    """
     names = domain.attributes
     edges = [(b, a) for a, b in forest(core).items() if b is not None]
     known = InferenceNode()
@@ -465,20 +498,29 @@ def _allowed(
 
 
 def marginal_of(table: np.ndarray, axes: Axes, wanted: Axes) -> np.ndarray:
-    """The projection of a table over `axes` (ascending) onto some of them, its axes in the order of `wanted`."""
+    """Returns the projection of a table onto some attributes.
+
+    `axes` ascend; the result's axes are in the order of `wanted`.
+    """
     kept = tuple(sorted(wanted))
     projected: np.ndarray = table.sum(axis=tuple(i for i, axis in enumerate(axes) if axis not in kept))
     return projected.transpose([kept.index(axis) for axis in wanted])
 
 
 def projected(targets: Mapping[Axes, np.ndarray], wanted: Axes) -> np.ndarray:
-    """The projection onto `wanted`, in that order, of the smallest marginal that holds it."""
+    """Returns the projection of the smallest marginal that holds it.
+
+    Axes in the order of `wanted`.
+    """
     axes = min((a for a in targets if set(wanted) <= set(a)), key=lambda a: (targets[a].size, a))
     return marginal_of(targets[axes], axes, wanted)
 
 
 def forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
-    """Parent of each attribute (None for roots), parents first: the spanning forest of most mutual information."""
+    """Returns the spanning forest of most mutual information.
+
+    Parent of each attribute (None for roots), parents first.
+    """
     information = {pair: _information(projected(core, pair)) for axes in core for pair in combinations(axes, 2)}
     group = {axis: {axis} for axes in core for axis in axes}
     neighbours: dict[int, list[int]] = {axis: [] for axis in sorted(group)}
@@ -505,7 +547,10 @@ def forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
 
 
 def _information(pair: np.ndarray) -> float:
-    """Mutual information of a two-way marginal, in nats; 0 for an empty one."""
+    """Returns the mutual information of a pair, in nats.
+
+    Of its two-way marginal; 0 for an empty one.
+    """
     mass = float(pair.sum())
     if mass <= 0:
         return 0.0
@@ -516,7 +561,10 @@ def _information(pair: np.ndarray) -> float:
 
 
 def _resized(domain: Domain, start: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """(rows, d) codes to start from: the given ones, cut or repeated at random to the number of rows."""
+    """Returns (rows, d) codes to start from.
+
+    The given ones, cut or repeated at random to the number of rows.
+    """
     start = np.asarray(start)
     if start.ndim != 2 or start.shape[1] != len(domain) or (len(start) == 0 and rows > 0):
         raise ValueError("start must have rows, and one column for each attribute of the domain")

@@ -59,7 +59,10 @@ class Axes:
 
     @cached_property
     def zeros(self) -> dict[int, Flags]:
-        """The domain's structural zeros by mask, those of one clique together, axes by rank."""
+        """Structural zeros by mask, axes by rank.
+
+        Those of one clique together.
+        """
         out: dict[int, Flags] = {}
         for clique, cells in self.domain.zeros:
             order = sorted(range(len(clique)), key=lambda axis: self.rank[clique[axis]])
@@ -69,7 +72,7 @@ class Axes:
         return out
 
     def impossible(self, mask: int) -> Flags | None:
-        """`Domain.impossible` of a clique, axes by rank."""
+        """Returns `Domain.impossible` of a clique, axes by rank."""
         if not self.domain.zeros or not mask:
             return None
         return self.domain.impossible([self.domain.names[self.order[rank]] for rank in bits(mask)])
@@ -117,7 +120,10 @@ def axes_of(domain: Domain) -> Axes:
 
 
 def maximal(masks: Iterable[int]) -> list[int]:
-    """The masks that no other mask contains, without repeats, in a fixed order (larger first)."""
+    """Returns the masks that no other mask contains.
+
+    Without repeats, in a fixed order (larger first).
+    """
     out: list[int] = []
     holding: dict[int, list[int]] = {}  # whatever contains a mask has its lowest bit, too
     for mask in sorted(set(masks), key=lambda m: (-m.bit_count(), m)):
@@ -130,7 +136,10 @@ def maximal(masks: Iterable[int]) -> list[int]:
 
 
 def adjacency_of(count: int, masks: Iterable[int]) -> list[int]:
-    """Neighbours of each rank in the graph that joins the attributes of each mask."""
+    """Returns the neighbours of each rank in the cliques' graph.
+
+    It joins the attributes of each mask.
+    """
     adjacency = [0] * count
     for mask in masks:
         for rank in bits(mask):
@@ -158,7 +167,9 @@ def _remove(adjacency: list[int], rank: int) -> None:
 
 
 def eliminate_simplicial(adjacency: list[int], alive: int, queue: int | None = None) -> tuple[dict[int, int], int]:
-    """Removes every vertex whose neighbours already form a clique: no fill, so no heuristic can do better.
+    """Removes every vertex whose neighbours already form a clique.
+
+    It adds no fill, so no heuristic can do better.
 
     Args:
         adjacency: neighbours of each rank.
@@ -186,7 +197,9 @@ def eliminate_simplicial(adjacency: list[int], alive: int, queue: int | None = N
 
 
 def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bool) -> list[int]:
-    """Cliques of a greedy elimination: fewest fill edges, or smallest clique, first; ties by the other, then rank.
+    """Returns the cliques of a greedy elimination.
+
+    Fewest fill edges, or smallest clique, first; ties by the other, then rank.
 
     What a vertex costs is kept until its neighbours, or the edges between them, change; where the smallest clique goes
     first, fill edges are counted for ties only. `adjacency` is changed in place.
@@ -251,7 +264,9 @@ def _triangulate(axes: Axes, masks: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def triangulate(axes: Axes, masks: Iterable[int]) -> tuple[int, ...]:
-    """Maximal cliques of a triangulation of the cliques' graph over the WHOLE domain.
+    """Returns the maximal cliques of a triangulation.
+
+    Of the cliques' graph over the WHOLE domain.
 
     Simplicial attributes go first, then the better (fewer cells in total) of two greedy elimination orders. An
     attribute in no clique becomes a clique of its own. The result does not depend on the order of `masks`.
@@ -270,7 +285,9 @@ HERE, ELSEWHERE = -1, -2
 
 @dataclass(frozen=True)
 class JunctionTree:
-    """A rooted junction forest over the whole domain, one tree per connected component.
+    """A rooted junction forest over the whole domain.
+
+    One tree per connected component.
 
     Attributes:
         axes: names and cardinalities of the ranks.
@@ -297,7 +314,10 @@ class JunctionTree:
         return tuple(self.axes.cells(mask) for mask in self.cliques)
 
     def containing(self, mask: int) -> int:
-        """The node with the fewest cells whose clique contains `mask`; -1 where none does."""
+        """Returns the smallest node whose clique contains `mask`.
+
+        The one with the fewest cells; -1 where none does.
+        """
         best = -1
         for node in self.holding[(mask & -mask).bit_length() - 1] if mask else range(len(self.cliques)):
             if mask & self.cliques[node] == mask and (best < 0 or self.cells[node] < self.cells[best]):
@@ -335,7 +355,10 @@ class JunctionTree:
 
     @cached_property
     def directions(self) -> tuple[tuple[int, ...], ...]:
-        """For each node and rank: the neighbour behind which the attribute lies, or HERE, or ELSEWHERE."""
+        """Neighbour behind which each attribute lies, seen from each node.
+
+        HERE where the node has it, ELSEWHERE in another component.
+        """
         count = len(self.axes.sizes)
         out = [[ELSEWHERE] * count for _ in self.cliques]
         for rank in range(count):
@@ -353,7 +376,10 @@ class JunctionTree:
         return tuple(map(tuple, out))
 
     def groups(self, node: int, mask: int) -> dict[int, int]:
-        """Attributes of `mask` outside the node by where they lie: neighbour (or ELSEWHERE) -> mask."""
+        """Groups the attributes outside a node by where they lie.
+
+        Neighbour (or ELSEWHERE) -> mask.
+        """
         out: dict[int, int] = {}
         row = self.directions[node]
         for rank in bits(mask & ~self.cliques[node]):
@@ -361,7 +387,10 @@ class JunctionTree:
         return out
 
     def components(self, mask: int) -> list[int]:
-        """The parts of `mask` that lie in different components of the forest, in a fixed order."""
+        """Splits `mask` by the components of the forest.
+
+        In a fixed order.
+        """
         out = []
         while mask:
             row = self.directions[self.containing(mask & -mask)]
@@ -372,7 +401,10 @@ class JunctionTree:
 
 
 def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
-    """Maximum spanning forest of the clique graph by shared attributes (Prim), roots the largest cliques."""
+    """Links cliques into a maximum spanning forest (Prim).
+
+    By shared attributes; roots are the largest cliques.
+    """
     ordered = sorted(cliques, key=lambda mask: (-axes.cells(mask), mask))
     holding: list[list[int]] = [[] for _ in axes.sizes]
     for node, mask in enumerate(ordered):
@@ -414,7 +446,9 @@ def build_tree(axes: Axes, masks: Iterable[int]) -> JunctionTree:
 
 
 def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
-    """Cells of all cliques of the junction tree of a model with these cliques.
+    """Returns the cells of a model's junction tree.
+
+    Of all its cliques, for a model with these cliques.
 
     Unmeasured attributes are included, and the cliques of the domain's structural zeros.
     """
@@ -423,7 +457,10 @@ def model_size(domain: Domain, cliques: Sequence[Clique]) -> int:
 
 
 def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
-    """Tables that a pass adds to each node and sums out of it: those of separators and of measured cliques."""
+    """Returns how many tables a pass handles at each node.
+
+    It adds and sums out those of separators and of measured cliques.
+    """
     tables = [0] * len(tree.cliques)
     for mask in measured:
         tables[tree.containing(mask)] += 1
@@ -434,7 +471,10 @@ def table_counts(tree: JunctionTree, measured: Iterable[int]) -> list[int]:
 
 
 def table_cells(tree: JunctionTree, measured: Iterable[int]) -> int:
-    """Cells of the nodes of all measured cliques' tables, each at the smallest that holds it."""
+    """Returns the cells of the nodes of measured cliques' tables.
+
+    Each at the smallest node that holds it.
+    """
     cells, cliques, holding = tree.cells, tree.cliques, [list[int]() for _ in tree.axes.sizes]
     smallest_first = sorted(range(len(cells)), key=cells.__getitem__)
     for node in smallest_first:
@@ -450,13 +490,18 @@ def table_cells(tree: JunctionTree, measured: Iterable[int]) -> int:
 
 
 def tree_cost(tree: JunctionTree, measured: Iterable[int]) -> int:
-    """What a pass over a tree costs (`pass_cost`), exactly: that of `table_counts`, without knowing them of each."""
+    """Returns the exact cost of a pass over a tree.
+
+    `pass_cost`; that of `table_counts`, without knowing them of each node.
+    """
     separators = sum(tree.cells[parent] for parent in tree.parents if parent >= 0)
     return FIXED_PASSES * sum(tree.cells) + 2 * (separators + table_cells(tree, measured))
 
 
 def pass_cost(domain: Domain, cliques: Sequence[Clique]) -> float:
-    """Cells that one calibration pass touches for a model with these cliques; about proportional to its time.
+    """Returns the cells that one calibration pass touches.
+
+    For a model with these cliques; about proportional to its time.
 
     Each tree clique is read or written a fixed number of times, and twice more (to add a table, to sum it out) for
     each separator and each maximal measured clique that it holds.

@@ -60,13 +60,16 @@ class Measurement:
 
     @property
     def count(self) -> int:
-        """How many independent noises the values carry."""
+        """Number of independent noises that the values carry."""
         if self.noises is not None:
             return self.noises
         return dimensions(np.shape(self.values)) if self.beyond else int(np.size(self.values))
 
     def of_cells(self, table: Floats) -> Floats:
-        """(k,) what a marginal of the clique, in its shape or flat, has where this measures."""
+        """Returns the (k,) values that a marginal has where this measures.
+
+        The marginal of the clique, in its shape or flat.
+        """
         flat = np.asarray(table, np.float64).ravel()
         if self.groups is not None:
             index, length = group_of_cells(self.groups)
@@ -99,7 +102,9 @@ class Merged:
 
 
 def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
-    """One measurement per clique, grouping and kind, sorted by clique; the same bits for every order of the input.
+    """Merges measurements of one clique, grouping and kind.
+
+    Sorted by clique; the same bits for every order of the input.
 
     Measurements of a clique with its attributes permuted count as the same clique. They are
     added in the order of (sigma, values as bytes). Impossible cells (`Domain.impossible`) become 0, but of residuals:
@@ -139,7 +144,10 @@ def merge(axes: Axes, measurements: Iterable[Measurement]) -> list[Merged]:
 
 
 def impossible(axes: Axes, mask: int, index: Integers | None, shape: tuple[int, ...]) -> Flags | None:
-    """Which values structural zeros rule out: a group where all of its cells are; None: of no cell of the clique."""
+    """Marks the values that structural zeros rule out.
+
+    A group where all of its cells are; None: of no cell of the clique.
+    """
     cells = axes.impossible(mask)
     if cells is None or index is None:
         return cells
@@ -147,7 +155,10 @@ def impossible(axes: Axes, mask: int, index: Integers | None, shape: tuple[int, 
 
 
 def _by_rank(axes: Axes, measurement: Measurement) -> tuple[np.ndarray, list[Codes] | None]:
-    """Values and groups with axes by rank; no groups where each value is its own."""
+    """Returns values and groups with axes by rank.
+
+    No groups where each value is its own.
+    """
     clique = tuple(measurement.clique)
     if measurement.beyond and len(clique) < 2:
         raise ValueError(f"the measurement of {clique} is of a residual, which fewer than two attributes do not have")
@@ -187,7 +198,9 @@ def _merge_one(mask: int, group: list[tuple[float, np.ndarray]], known: int) -> 
 
 
 def least_variance_total(merged: Iterable[Merged]) -> float:
-    """Minimum-variance unbiased estimate of the number of records, at least 1; 1 where nothing was measured.
+    """Returns the least-variance unbiased number of records.
+
+    At least 1; 1 where nothing was measured.
 
     Each clique's possible cells sum to the total with variance cells * sigma^2. As in Private-PGM (McKenna et al.
     2021). Residuals sum to 0 and say nothing of it.
@@ -254,7 +267,10 @@ class MeasuredGrid:
         return self.ranks.index(rank)
 
     def across(self, values: Floats, ranks: Sequence[int]) -> Floats:
-        """A table over some of the ranks, in their order, with axes of length one for the others."""
+        """Returns a table of some ranks, ready to broadcast.
+
+        In their order, with axes of length one for the others.
+        """
         wanted = set(ranks)
         lengths = iter(values.shape)
         return values.reshape([next(lengths) if rank in wanted else 1 for rank in self.ranks])
@@ -298,7 +314,7 @@ def varying(table: Floats) -> Floats:
 
 
 class LeastSquares:
-    """Which effects some grids have, and how much each measurement tells of them.
+    """Effects that some grids have, weighted by precision.
 
     Args:
         grids: of the measurements; the noise of one is taken as independent in all of its groups.
@@ -321,7 +337,10 @@ class LeastSquares:
         self._solved = {rank: self._solver(rank) for rank in self._one_way}
 
     def one_way(self, values: Sequence[Floats], total: float) -> dict[int, Floats]:
-        """Rank -> least-squares counts of its values; they sum to `total`, and may be negative."""
+        """Returns least-squares counts of each attribute's values.
+
+        Rank -> counts; they sum to `total`, and may be negative.
+        """
         out = {}
         for rank, given in self._one_way.items():
             right = np.zeros(self.grids[given[0][0]].axes.sizes[rank])
@@ -337,7 +356,9 @@ class LeastSquares:
         return out
 
     def tables(self, values: Sequence[Floats], total: float) -> tuple[list[Floats], dict[int, Floats]]:
-        """Least-squares tables on every grid, which agree with each other and with `total`, and `one_way`.
+        """Returns least-squares tables on every grid, and `one_way`.
+
+        They agree with each other and with `total`.
 
         Args:
             values: as measured, on each grid.
@@ -365,7 +386,10 @@ class LeastSquares:
         return next(part for part in subsets(self.grids[i].ranks, 2) if _key(self.grids[i], part) == key)
 
     def _solver(self, rank: int) -> Floats:
-        """The diagonal of the normal equations; where groups were counted, the inverse with the total's constraint."""
+        """Returns the diagonal of an attribute's normal equations.
+
+        Where groups were counted, the inverse with the total's constraint.
+        """
         given = self._one_way[rank]
         size = self.grids[given[0][0]].axes.sizes[rank]
         groups = [(self.grids[i].groups[self.grids[i].axis_of(rank)], weight) for i, weight in given]
@@ -407,7 +431,10 @@ class Evidence:
     total: float
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Arrays for an npz file: `evidence` (uint8, JSON), and one after the other `values` and `groups` (uint32)."""
+        """Returns arrays for an npz file.
+
+        `evidence` (uint8, JSON), and one after the other `values` and `groups` (uint32).
+        """
         head = {
             "format": _FORMAT,
             "total": float(self.total).hex(),
@@ -433,7 +460,7 @@ class Evidence:
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, npt.NDArray[Any]]) -> Evidence:
-        """What `to_arrays` described, bit for bit.
+        """Reads what `to_arrays` described, bit for bit.
 
         Raises:
             ProtocolError: the arrays are malformed or belong to another domain.

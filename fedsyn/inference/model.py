@@ -29,7 +29,7 @@ NO_ROW = "the domain's structural zeros leave no possible row"
 
 @dataclass(frozen=True)
 class FitInfo:
-    """What one estimation did.
+    """Record of one estimation.
 
     Attributes:
         iterations: iterations made.
@@ -96,7 +96,10 @@ class Model:
 
     @classmethod
     def calibrated(cls, domain: Domain, calibrator: Calibrator, total: float, *, info: FitInfo | None = None) -> Model:
-        """The model of a calibrator that has run on its tree; the calibrator belongs to the model from now on."""
+        """Wraps a calibrator that has run on its tree.
+
+        The calibrator belongs to the model from now on.
+        """
         model = cls(domain, {}, total, info=info)
         views = calibrator.views(calibrator.theta.copy())
         model._tables = dict(zip(calibrator.factors, views, strict=True))
@@ -121,7 +124,10 @@ class Model:
 
     @property
     def cliques(self) -> tuple[Clique, ...]:
-        """Maximal cliques of the junction tree, each in domain order; together they cover the domain."""
+        """Maximal cliques of the junction tree.
+
+        Each in domain order; together they cover the domain.
+        """
         axes = axes_of(self.domain)
         return tuple(axes.clique(mask) for mask in self._tree.cliques)
 
@@ -135,7 +141,10 @@ class Model:
         }
 
     def rank_potentials(self) -> dict[int, np.ndarray]:
-        """The log potentials by mask, axes by rank: as engines hand them on; not to be written to."""
+        """Returns the log potentials by mask, axes by rank.
+
+        As engines hand them on; not to be written to.
+        """
         return dict(self._tables)
 
     @property
@@ -191,7 +200,9 @@ class Model:
         return marginal
 
     def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
-        """`project` for each clique; messages and sums that several of them need are computed once.
+        """Projects onto each clique.
+
+        Messages and sums that several of them need are computed once.
 
         Two attributes that no potential connects are independent: the product of their own marginals.
         """
@@ -248,7 +259,9 @@ class Model:
         return np.concatenate(parts)
 
     def log_odds(self, codes: np.ndarray, attribute: str, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """How much likelier rows are with one value of an attribute than with another, all others as they are.
+        """Returns the log odds of rows between two values.
+
+        How much likelier rows are with one value of an attribute than with another, all others as they are.
 
         Args:
             codes: (n, d) integers, columns in domain order.
@@ -268,7 +281,7 @@ class Model:
             return np.asarray(np.nan_to_num(found[1] - found[0], nan=0.0, posinf=0.0, neginf=0.0))
 
     def _log_likelihood(self, codes: np.ndarray, wanted: int = -1) -> np.ndarray:
-        """By the potentials that share an attribute with a mask."""
+        """Sums the potentials that share an attribute with `wanted`."""
         axes = axes_of(self.domain)
         hidden = tuple(bits(axes.hidden))
         out = np.full((len(codes), *(axes.sizes[rank] for rank in hidden)), -self.log_partition)
@@ -310,14 +323,19 @@ class Model:
     # ------------------------------------------------------------------ other forms
 
     def with_total(self, total: float) -> Model:
-        """The same distribution for a different number of records; shares everything computed so far."""
+        """Returns the same distribution for another number of records.
+
+        It shares everything computed so far.
+        """
         other = object.__new__(Model)
         other.__dict__.update(self.__dict__)
         other.total = checked_total(total)
         return other
 
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> Model:
-        """The exact conditional distribution given that each named attribute has one of its allowed values.
+        """Returns the exact conditional distribution for allowed values.
+
+        Given that each named attribute has one of them.
 
         >>> domain = Domain(("ward", "smoker"), (2, 2))
         >>> model = Model(domain, {("ward", "smoker"): np.log([[8.0, 2.0], [5.0, 5.0]])}, 20.0)
@@ -350,7 +368,10 @@ class Model:
         return other
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for an npz file or a message: `model` (uint8, JSON) and `potentials` (float64), without `info`."""
+        """Returns arrays for an npz file or a message.
+
+        `model` (uint8, JSON) and `potentials` (float64), without `info`.
+        """
         axes = axes_of(self.domain)
         head: dict[str, Any] = {
             "cliques": [axes.clique(mask) for mask in self._tables],
@@ -366,7 +387,9 @@ class Model:
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, np.ndarray]) -> Model:
-        """The model that `to_arrays` described, bit for bit. Structural zeros are the given domain's.
+        """Reads the model that `to_arrays` described, bit for bit.
+
+        Structural zeros are the given domain's.
 
         Raises:
             ProtocolError: the arrays are malformed or belong to another domain.
@@ -394,7 +417,10 @@ class Model:
 
 
 def packed_head(domain: Domain, total: float, format_: int | str, **more: Any) -> np.ndarray:
-    """Return (n,) uint8, JSON for the key `model` of a model's arrays: format, domain, total and what it adds."""
+    """Returns the head of a model's arrays: (n,) uint8, JSON.
+
+    For the key `model`: format, domain, total and what `more` adds.
+    """
     head = {
         "format": format_,
         "attributes": list(domain.attributes),
@@ -406,7 +432,7 @@ def packed_head(domain: Domain, total: float, format_: int | str, **more: Any) -
 
 
 def read_head(domain: Domain, arrays: Mapping[str, np.ndarray], formats: Sequence[int | str]) -> dict[str, Any]:
-    """Return the head of a model's arrays, its total as a number.
+    """Returns the head of a model's arrays, its total as a number.
 
     Raises:
         ProtocolError: another format, or another domain.
@@ -421,7 +447,10 @@ def read_head(domain: Domain, arrays: Mapping[str, np.ndarray], formats: Sequenc
 
 
 def hidden_of(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Return the hidden attributes that a model's head names. Raises ValueError for one that no model here has."""
+    """Returns the hidden attributes that a model's head names.
+
+    Raises ValueError for one that no model here has.
+    """
     if head.get("format") != _HIDDEN_FORMAT:
         return ()
     found = tuple((str(name), int(size)) for name, size in head["hidden"])
@@ -431,14 +460,17 @@ def hidden_of(head: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
 
 
 def checked_total(total: float) -> float:
-    """Return the total of a model. Raises ValueError unless it is positive and finite."""
+    """Returns the total of a model, checked.
+
+    Raises ValueError unless it is positive and finite.
+    """
     if not (math.isfinite(total) and total > 0):
         raise ValueError("the total of a model must be positive and finite")
     return float(total)
 
 
 def checked_cells(clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
-    """Return (m, |clique|) cells of a clique. Raises ValueError for another shape."""
+    """Returns (m, |clique|) cells of a clique. Raises ValueError for another shape."""
     cells = np.asarray(cells)
     if cells.ndim != 2 or cells.shape[1] != len(clique) or len(set(clique)) != len(clique):
         raise ValueError("cells must have one column for each of the clique's distinct attributes")
@@ -446,7 +478,7 @@ def checked_cells(clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
 
 
 def checked_codes(domain: Domain, codes: np.ndarray) -> np.ndarray:
-    """Return (n, d) codes of a domain. Raises ValueError for another shape."""
+    """Returns (n, d) codes of a domain. Raises ValueError for another shape."""
     codes = np.asarray(codes)
     if codes.ndim != 2 or codes.shape[1] != len(domain):
         raise ValueError("codes must have one column for each attribute of the domain")
@@ -454,7 +486,10 @@ def checked_codes(domain: Domain, codes: np.ndarray) -> np.ndarray:
 
 
 def to_rank_order(domain: Domain, clique: Sequence[str], table: np.ndarray) -> np.ndarray:
-    """A view of a table over `clique` with its axes by rank; ValueError for a wrong shape or a repeated attribute."""
+    """Returns a view of a table with its axes by rank.
+
+    Over `clique`; ValueError for a wrong shape or a repeated attribute.
+    """
     if len(set(clique)) != len(clique):
         raise ValueError("a clique names an attribute twice")
     if table.shape != domain.shape_of(clique):

@@ -26,7 +26,9 @@ _FEWEST_ROWS = 1 << 16  # drawn at once
 
 
 class MixtureModel:
-    """`p(x) = Σ_m w_m Π_j p_mj(x_j)`, scaled to `total` records.
+    """A mixture of products, `p(x) = Σ_m w_m Π_j p_mj(x_j)`.
+
+    Scaled to `total` records.
 
     It answers what `Model` answers where runs, metrics and reports ask, exactly: the density of a mixture is a sum.
 
@@ -72,7 +74,10 @@ class MixtureModel:
 
     @cached_property
     def _parts(self) -> list[Floats]:
-        """(M, size) float64 of each attribute, summing to 1 to a double's precision."""
+        """Probabilities of each attribute in every component, (M, size).
+
+        In float64, summing to 1 to a double's precision.
+        """
         parts = [self.probabilities[:, own].astype(np.float64) for own in self._slices]
         return [part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300) for part in parts]
 
@@ -84,7 +89,10 @@ class MixtureModel:
         return (self.domain.attributes,)
 
     def project(self, clique: Sequence[str]) -> np.ndarray:
-        """Marginal over any clique, in counts: float64 of shape `domain.shape_of(clique)`, summing to `total`."""
+        """Returns the marginal over any clique, in counts.
+
+        float64 of shape `domain.shape_of(clique)`, summing to `total`.
+        """
         parts = [self._parts[axis] for axis in self.domain.axes(tuple(clique))]
         if not parts:
             return np.array(self.total)
@@ -101,16 +109,19 @@ class MixtureModel:
         return self.total * table.reshape(self.domain.shape_of(tuple(clique)))
 
     def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
-        """`project` for each clique."""
+        """Projects onto each clique."""
         return [self.project(clique) for clique in cliques]
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> Floats:
-        """(m,) probability of each cell; `cells` (m, |clique|), columns in the clique's order."""
+        """Returns the (m,) probability of each cell.
+
+        `cells` (m, |clique|), columns in the clique's order.
+        """
         cells = checked_cells(clique, cells)
         return np.exp(self._log(self.domain.axes(tuple(clique)), cells))
 
     def log_likelihood(self, codes: np.ndarray) -> Floats:
-        """(n,) natural log of each row's probability."""
+        """Returns the (n,) natural log of each row's probability."""
         codes = checked_codes(self.domain, codes)
         return self._log(range(len(self.domain)), codes)
 
@@ -132,7 +143,10 @@ class MixtureModel:
         return out
 
     def sample(self, n: int, rng: RandomSource) -> np.ndarray:
-        """(n, d) rows, independent: a component each, then each attribute by itself. Only `rng.random` is called."""
+        """Draws (n, d) independent rows.
+
+        A component each, then each attribute by itself. Only `rng.random` is called.
+        """
         out = np.empty((n, len(self.domain)), np.min_scalar_type(max(self.domain.shape, default=1) - 1))
         ends = np.cumsum(self.weights)
         for start in range(0, n, _FEWEST_ROWS):
@@ -145,7 +159,10 @@ class MixtureModel:
 
     @cached_property
     def _cumulated(self) -> list[Floats]:
-        """(M, size - 1) where the values of each attribute but the last one end."""
+        """Ends of the values of each attribute, (M, size - 1).
+
+        All but the last value's.
+        """
         return [np.cumsum(part, axis=1)[:, :-1] for part in self._parts]
 
     def _blocks(self, width: int) -> Iterator[slice]:
@@ -155,7 +172,7 @@ class MixtureModel:
     # ------------------------------------------------------------------ other forms
 
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> MixtureModel:
-        """The distribution given that each named attribute has one of its allowed values.
+        """Returns the distribution for allowed values of some attributes.
 
         Args:
             masks: attribute -> (size,) boolean, True for the values allowed.
@@ -167,7 +184,10 @@ class MixtureModel:
         return self.weighted({name: allowed.astype(float) for name, allowed in self.domain.conditions(masks).items()})
 
     def weighted(self, factors: Mapping[str, Floats]) -> MixtureModel:
-        """The distribution with each value of the named attributes as much likelier as its factor, at most 1, says."""
+        """Returns the distribution with values weighted by factors.
+
+        Each value of the named attributes is as much likelier as its factor, at most 1, says.
+        """
         weights, probabilities = self.weights.copy(), self.probabilities.copy()
         for name, factor in factors.items():
             axis = self.domain.axes((name,))[0]
@@ -182,7 +202,10 @@ class MixtureModel:
         return MixtureModel(self.domain, probabilities, self.total * float(weights.sum()), weights)
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for an npz file or a message: `model` (uint8, JSON), `probabilities` and `weights`."""
+        """Returns arrays for an npz file or a message.
+
+        `model` (uint8, JSON), `probabilities` and `weights`.
+        """
         head = packed_head(self.domain, self.total, _MIXTURE_FORMAT)
         return {"model": head, "probabilities": self.probabilities.copy(), "weights": self.weights.copy()}
 
@@ -247,16 +270,22 @@ class EmpiricalModel:
         return (self.domain.attributes,)
 
     def project(self, clique: Sequence[str]) -> np.ndarray:
-        """Marginal over any clique, in counts: float64 of shape `domain.shape_of(clique)`, summing to `total`."""
+        """Returns the marginal over any clique, in counts.
+
+        float64 of shape `domain.shape_of(clique)`, summing to `total`.
+        """
         return self.project_many([clique])[0]
 
     def project_many(self, cliques: Iterable[Sequence[str]]) -> list[np.ndarray]:
-        """`project` for each clique, in one pass over the rows."""
+        """Projects onto each clique, in one pass over the rows."""
         scale = self.total / len(self.codes)
         return [counts * scale for counts in count(self.codes, self.domain, list(cliques))]
 
     def probability_at(self, clique: Sequence[str], cells: np.ndarray) -> np.ndarray:
-        """(m,) share of the rows that fall into each cell; `cells` (m, |clique|), columns in the clique's order."""
+        """Returns the (m,) share of the rows in each cell.
+
+        `cells` (m, |clique|), columns in the clique's order.
+        """
         cells = checked_cells(clique, cells)
         own = self.codes[:, list(self.domain.axes(clique))]
         both = np.zeros(len(own) + len(cells), dtype=np.int64)
@@ -274,14 +303,19 @@ class EmpiricalModel:
         return counts[both[len(own) :]] / len(own)
 
     def log_likelihood(self, codes: np.ndarray) -> np.ndarray:
-        """(n,) natural log of each row's share of the table; -inf for a row that the table does not hold."""
+        """Returns the (n,) natural log of each row's share.
+
+        Of the table; -inf for a row that it does not hold.
+        """
         codes = checked_codes(self.domain, codes)
         with np.errstate(divide="ignore"):
             logs: np.ndarray = np.log(self.probability_at(self.domain.attributes, codes))
             return logs
 
     def sample(self, n: int, rng: RandomSource) -> np.ndarray:
-        """(n, d) rows in random order: every row of the table floor(n / rows) times, the rest without replacement.
+        """Draws (n, d) rows of the table, in random order.
+
+        Every row floor(n / rows) times, the rest without replacement.
 
         With as many rows as the table has, it is the table itself, shuffled. Only `rng.random(size)` is called.
         """
@@ -294,7 +328,7 @@ class EmpiricalModel:
     # ------------------------------------------------------------------ other forms
 
     def conditioned(self, masks: Mapping[str, npt.ArrayLike]) -> EmpiricalModel:
-        """The rows in which each named attribute has one of its allowed values.
+        """Keeps the rows that have allowed values of some attributes.
 
         Args:
             masks: attribute -> (size,) boolean, True for the values allowed.
@@ -311,7 +345,10 @@ class EmpiricalModel:
         return EmpiricalModel(self.domain, self.codes[kept], self.total * float(kept.mean()))
 
     def to_arrays(self) -> dict[str, np.ndarray]:
-        """Arrays for an npz file or a message: `model` (uint8, JSON) and `codes`."""
+        """Returns arrays for an npz file or a message.
+
+        `model` (uint8, JSON) and `codes`.
+        """
         return {"model": packed_head(self.domain, self.total, _ROWS_FORMAT), "codes": self.codes.copy()}
 
     @classmethod

@@ -59,7 +59,7 @@ class Held:
         self._one_way = {rank: nearest_counts(counts) for rank, counts in one_way.items()}
 
     def corrected(self, given: Sequence[Floats], fitted: Sequence[Floats]) -> list[Floats]:
-        """What the next fit is asked for, so that it comes to the held sums.
+        """Returns the next fit's target, so that it meets the held sums.
 
         Args:
             given: what the last one was asked for, on each grid.
@@ -71,7 +71,10 @@ class Held:
         ]
 
     def _missing(self, grid: MeasuredGrid, aim: Floats, now: Floats) -> Iterator[Floats]:
-        """Tables, in the proportions of the fit where they can be, with what it misses of each sum."""
+        """Yields tables of what the fit misses of each held sum.
+
+        In the proportions of the fit where they can be.
+        """
         for rank in grid.ranks:
             margin = grid.margin(now, (rank,))
             missed = grid.of_values(rank, self._one_way[rank]) - margin
@@ -96,7 +99,10 @@ def _centred(scores: Floats, margin: Floats) -> Floats:
 
 
 def nearest_counts(counts: Floats) -> Floats:
-    """The nearest non-negative numbers with the same sum, which is positive (Euclidean projection on a simplex)."""
+    """Returns the nearest non-negative numbers with the same sum.
+
+    The sum is positive (Euclidean projection on a simplex).
+    """
     total = float(np.add.reduce(counts))
     ordered = np.sort(counts)[::-1]
     over = (np.cumsum(ordered) - total) / np.arange(1, len(counts) + 1)
@@ -118,7 +124,9 @@ _STEP, _STEPS = 8, 12
 
 
 class Posterior:
-    """Draws of the population's distribution given what a run released. Costs no privacy, however often.
+    """Draws of the population's distribution, given a run's released values.
+
+    They cost no privacy, however often.
 
     Args:
         model: that the run fitted; the first fit starts there, and its structural zeros are kept.
@@ -161,35 +169,53 @@ class Posterior:
 
     @classmethod
     def of(cls, model: AnyModel, measurements: Sequence[Measurement]) -> Posterior:
-        """Builds the posterior of a run in this process from its model and what that was last fitted to."""
+        """Builds the posterior of a run in this process.
+
+        From its model and the measurements that the model was last fitted to.
+        """
         return cls(model, Evidence(tuple(measurements), model.total))
 
     def holds(self, columns: Iterable[str]) -> bool:
-        """Whether the distribution of these columns together was measured, cell by cell: else draws cannot know it."""
+        """Tells whether these columns were measured together, cell by cell.
+
+        Else draws cannot know their distribution.
+        """
         wanted = set(columns)
         return any(wanted <= set(clique) for clique in self.held)
 
     @property
     def held(self) -> tuple[Clique, ...]:
-        """The largest cliques that were measured cell by cell (not in groups of cells), in domain order."""
+        """Largest cliques that were measured cell by cell.
+
+        Not in groups of cells; in domain order.
+        """
         whole = {self._domain.canonical(grid.clique) for grid in self._grids if grid.is_fine}
         whole -= {self._domain.canonical(m.clique) for m in self.measurements if m.noises is not None}
         return tuple(sorted(q for q in whole if not any(set(q) < set(other) for other in whole)))
 
     def draw(self, rng: RandomSource) -> Model:
-        """One model of the posterior; nothing is protected by the secrecy of `rng`."""
+        """Draws one model of the posterior.
+
+        Nothing is protected by the secrecy of `rng`.
+        """
         noise = [self._noise(grid, no, rng) for grid, no in zip(self._grids, self._barred, strict=True)]
         parts = zip(self._values, self._deviations(rng), noise, strict=True)
         return self._nearest([sum(each[1:], each[0]) for each in parts], self._start)
 
     @staticmethod
     def _noise(grid: MeasuredGrid, barred: Flags | None, rng: RandomSource) -> Floats:
-        """Fresh noise of one measurement; counts of impossible cells are known to be 0, their residuals are not."""
+        """Draws fresh noise of one measurement.
+
+        Counts of impossible cells are known to be 0, their residuals are not.
+        """
         noise: Floats = grid.sigma * np.asarray(rng.standard_normal(grid.shape))
         return noise if barred is None or grid.beyond else np.where(barred, 0.0, noise)
 
     def _deviations(self, rng: RandomSource) -> list[Floats]:
-        """What fresh rows of the centre have on each grid beyond their average, in records."""
+        """Returns how far fresh rows stray from the centre.
+
+        On each grid, beyond their average, in records.
+        """
         rows = min(max(1, round(self.total)), _MOST_ROWS)
         codes = self.centre.sample(rows, rng, independent=True)
         factor = self.total / rows
@@ -197,7 +223,10 @@ class Posterior:
         return [(g.counted(codes) * factor - at) / math.sqrt(factor * share) for g, at, share in triples]
 
     def _nearest(self, values: Sequence[Floats], start: Floats) -> Model:
-        """The model nearest to the least squares of some values; `start`: potentials to start from."""
+        """Fits the model nearest to the least squares of some values.
+
+        `start`: potentials to start from.
+        """
         compiled = self._compiled
         aims, one_way = self._effects.tables(values, self.total)
         held, given = Held(self._grids, aims, one_way), aims
@@ -212,12 +241,12 @@ class Posterior:
         return compiled.model(descent.z)
 
     def _target(self, tables: Sequence[Floats]) -> Floats:
-        """What a fit is asked for: nothing in impossible cells."""
+        """Returns the target of a fit, with nothing in impossible cells."""
         pairs = zip(tables, self._barred, strict=True)
         return self._compiled.target(table if no is None else np.where(no, 0.0, table) for table, no in pairs)
 
     def _counts(self) -> list[Floats]:
-        """Those of the calibrator's model on each grid; not negative."""
+        """Returns the calibrator's counts on each grid, none negative."""
         seen = np.maximum(self._compiled.seen.of(self._compiled.calibrator.marginals), 0.0) * self.total
         ends = np.cumsum([math.prod(grid.shape) for grid in self._grids])[:-1]
         return [part.reshape(grid.shape) for part, grid in zip(np.split(seen, ends), self._grids, strict=True)]

@@ -35,7 +35,9 @@ _MOST_PERMUTED = 4
 
 @dataclass(frozen=True)
 class Assembly:
-    """How P(mask | given) is formed at a node: its table, times the messages of some neighbours, one after the other.
+    """Order of multiplications that form P(mask | given) at a node.
+
+    Its table, times the messages of some neighbours, one after the other.
 
     Attributes:
         messages: (neighbour, attributes behind it, separator) in the order of multiplication.
@@ -63,14 +65,19 @@ class QueryPlanner:
         self._roots: dict[int, int] = {}
 
     def assembly(self, node: int, mask: int, given: int) -> Assembly:
-        """The cheapest order for P(mask | given) at a node whose clique contains `given` (0: the marginal)."""
+        """Returns the cheapest order for P(mask | given) at a node.
+
+        Its clique contains `given` (0: the marginal).
+        """
         key = (node, mask, given)
         if key not in self._assemblies:
             self._assemblies[key] = self._plan(node, mask, given)
         return self._assemblies[key]
 
     def root(self, mask: int) -> int:
-        """The node at which a query that lies in one component, but in no single node, is assembled.
+        """Returns the node at which a query is assembled.
+
+        The query lies in one component, but in no single node.
 
         First guess: the fewest attributes in one message (a message with one attribute serves many queries), then the
         fewest messages, then the fewest cells. Where that is costly, the cheapest of all nodes.
@@ -161,7 +168,10 @@ _KEPT_CELLS = 1 << 20
 
 
 def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """(b, m, k) @ (b, k, n) without BLAS, so with the same bits for every number of threads and every kernel."""
+    """Multiplies (b, m, k) @ (b, k, n) without BLAS.
+
+    So with the same bits for every number of threads and every kernel.
+    """
     _, rows, inner = left.shape
     if inner == 1:
         return np.asarray(left * right)
@@ -172,7 +182,10 @@ def matmul(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def _arranged(table: np.ndarray, mask: int, order: tuple[int, ...]) -> np.ndarray:
-    """The table over `mask` (axes by rank) with its axes in the given order of ranks."""
+    """Returns a table with its axes in an order of ranks.
+
+    The table over `mask`, axes by rank.
+    """
     position = {rank: axis for axis, rank in enumerate(bits(mask))}
     return table.transpose([position[rank] for rank in order])
 
@@ -191,19 +204,24 @@ class Conditionals:
 
     @classmethod
     def joined(cls, parts: list[Conditionals]) -> Conditionals:
-        """Those of several, given the same."""
+        """Joins distributions that are given the same attributes."""
         ranks = tuple(rank for part in parts for rank in part.ranks)
         return cls(ranks, np.concatenate([part.table for part in parts]) if parts else np.zeros((0, 1)))
 
 
 def _cells_in(axes: Axes, mask: int, part: int) -> np.ndarray:
-    """(cells of a mask,) which cell of a part of it each is in, both flat."""
+    """Returns the part's cell of each cell of a mask.
+
+    (cells of the mask,), both flat.
+    """
     cells = np.arange(axes.cells(part)).reshape(broadcast_shape(axes, part, mask))
     return np.broadcast_to(cells, axes.shape(mask)).ravel()
 
 
 class TreeProjector:
-    """Queries on one calibrated tree; keeps what later queries can use again (small tables only).
+    """Queries on one calibrated tree.
+
+    It keeps what later queries can use again (small tables only).
 
     Args:
         calibrator: after `run`; must not be run again while the projector is in use.
@@ -218,7 +236,9 @@ class TreeProjector:
         self._messages: dict[tuple[int, int, int], np.ndarray] = {}
 
     def node_marginal(self, node: int, keep: int) -> np.ndarray:
-        """Marginal of a subset of a node's clique, remembered; may be an internal table.
+        """Returns the marginal of a subset of a node's clique.
+
+        Remembered; it may be an internal table.
 
         Attributes are summed out one by one, the largest first, and each step is remembered: subsets share the large
         steps, and the bits of an answer do not depend on what was asked before.
@@ -235,7 +255,10 @@ class TreeProjector:
         return self._marginals[key]
 
     def conditional(self, node: int, keep: int, given: int) -> np.ndarray:
-        """P(keep | given) over `keep`, which contains `given`, at a node; zero where `given` is impossible."""
+        """Returns P(keep | given) at a node, over `keep`.
+
+        It contains `given`; zero where `given` is impossible.
+        """
         joint = self.node_marginal(node, keep)
         margin = self.node_marginal(node, given).reshape(broadcast_shape(self.axes, given, keep))
         conditional = np.zeros_like(joint)
@@ -243,7 +266,10 @@ class TreeProjector:
         return conditional
 
     def contract(self, left: np.ndarray, left_mask: int, right: np.ndarray, right_mask: int, keep: int) -> np.ndarray:
-        """Sum over the attributes outside `keep` (all of them in both tables) of the product; axes by rank, a view."""
+        """Multiplies two tables and sums out what is not kept.
+
+        All attributes outside `keep` are in both tables; axes by rank, a view.
+        """
         # Sizes from the tables, not from the domain: a table may be a slice.
         sizes = dict(zip(bits(left_mask), left.shape, strict=True)) | dict(
             zip(bits(right_mask), right.shape, strict=True)
@@ -259,7 +285,9 @@ class TreeProjector:
         return out.transpose(np.argsort(order))
 
     def message(self, node: int, to: int, mask: int) -> np.ndarray:
-        """P(mask | separator) over `mask` and the separator of `node` with its neighbour `to`; axes by rank.
+        """Returns P(mask | separator), a node's message to a neighbour.
+
+        Over `mask` and the separator of `node` with its neighbour `to`; axes by rank.
 
         Args:
             mask: attributes on `node`'s side of the edge, none of them in the separator.
@@ -274,7 +302,10 @@ class TreeProjector:
         return found
 
     def _assemble(self, node: int, mask: int, given: int) -> np.ndarray:
-        """P(mask | given) for a subset `given` of the node's clique, over both; `given` = 0: the marginal."""
+        """Returns P(mask | given), over both.
+
+        `given`: a subset of the node's clique; 0: the marginal.
+        """
         plan = self.planner.assembly(node, mask, given)
         table = self.conditional(node, plan.have, given) if given else self.node_marginal(node, plan.have)
         messages = [self.message(other, node, part) for other, part, _ in plan.messages]
@@ -283,7 +314,10 @@ class TreeProjector:
     def _multiply(
         self, plan: Assembly, table: np.ndarray, messages: list[np.ndarray], peak: int, sliced: int = 0
     ) -> np.ndarray:
-        """The product of a plan; in slices along a query attribute where an intermediate table would be too large."""
+        """Returns the product of a plan.
+
+        In slices along a query attribute where an intermediate table would be too large.
+        """
         if peak > _PEAK_CELLS and sliced < len(messages) - 1:
             _, part, link = plan.messages[sliced]
             position = bits(part | link).index(part.bit_length() - 1)  # the largest attribute the message brings
@@ -302,7 +336,10 @@ class TreeProjector:
         return table
 
     def project(self, mask: int) -> np.ndarray:
-        """Probabilities of all cells of a clique, axes by rank; may be a view of an internal table."""
+        """Returns the probabilities of all cells of a clique.
+
+        Axes by rank; it may be a view of an internal table.
+        """
         node = self.tree.containing(mask)
         if node >= 0:
             return self.node_marginal(node, mask)
@@ -318,7 +355,10 @@ class TreeProjector:
         return out
 
     def project_pairs(self, masks: Iterable[int]) -> dict[int, np.ndarray]:
-        """`project` of pairs of attributes by mask; where many lie across the tree, of all that do in two sweeps."""
+        """Projects onto pairs of attributes, by mask.
+
+        Where many lie across the tree, onto all that do in two sweeps.
+        """
         apart: dict[int, list[int]] = {}
         for mask in masks:
             if self.tree.containing(mask) < 0:
@@ -334,7 +374,10 @@ class TreeProjector:
         return found
 
     def _sweeps_pay(self, nodes: list[int], pairs: int) -> bool:
-        """Whether `_sweep` has room for a tree, and takes less time than the pairs one by one."""
+        """Tells whether `_sweep` has room and is faster.
+
+        Than the pairs one by one.
+        """
         tree, sizes = self.tree, self.axes.sizes
         cells = [self.axes.cells(link) for link in tree.separators]
         own = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
@@ -355,7 +398,9 @@ class TreeProjector:
         return held <= _HELD and products < _PRODUCTS_PER_PAIR * pairs
 
     def _sweep(self, nodes: list[int], wanted: set[int], found: dict[int, np.ndarray]) -> None:
-        """Puts the wanted pairs that no node holds into `found`, of one tree.
+        """Puts the wanted pairs that no node holds into `found`.
+
+        Those of one tree.
 
         Node after node, parents first and each subtree as a whole, what was met before is known given the separator
         with the parent; with the node's own new attributes that gives all pairs of both kinds by one product. What was
@@ -401,7 +446,10 @@ class TreeProjector:
         return Conditionals(ranks, np.concatenate([np.zeros((0, cells)), *(row.reshape(-1, cells) for row in rows)]))
 
     def _carried(self, known: Conditionals, node: int, given: int, to: int) -> Conditionals:
-        """Attributes of which the distribution given some of a node is known, given others of it."""
+        """Carries known distributions from one set of conditions to another.
+
+        Those given some attributes of a node become those given others of it.
+        """
         axes, both = self.axes, given | to
         step = np.zeros((axes.cells(given), axes.cells(to)))
         step[_cells_in(axes, both, given), _cells_in(axes, both, to)] = self.conditional(node, both, to).ravel()
@@ -416,7 +464,10 @@ class TreeProjector:
         wanted: set[int],
         found: dict[int, np.ndarray],
     ) -> None:
-        """Puts the pairs of what was met and a node's new attributes into `found`, of those that are wanted."""
+        """Puts pairs of met and new attributes into `found`.
+
+        Those that are wanted, of a node's new attributes.
+        """
         sizes = self.axes.sizes
         tables = [_arranged(self.node_marginal(node, link | 1 << y), link | 1 << y, (*bits(link), y)) for y in new]
         beside = np.concatenate([table.reshape(-1, sizes[y]) for table, y in zip(tables, new, strict=True)], axis=1)
@@ -460,7 +511,7 @@ class TreeProjector:
         return out
 
     def _assemble_in_steps(self, root: int, part: int, columns: dict[int, np.ndarray]) -> np.ndarray:
-        """`_assemble_at` a bounded number of cells at a time."""
+        """Assembles a bounded number of cells at a time."""
         plan = self.planner.assembly(root, part, 0)
         count = len(next(iter(columns.values())))
         step = max(1, int(_PEAK_CELLS / plan.per_cell))
@@ -471,7 +522,10 @@ class TreeProjector:
         return np.concatenate(pieces)
 
     def _gather(self, table: np.ndarray, mask: int, query: int, columns: dict[int, np.ndarray]) -> np.ndarray:
-        """(m, ...) slices of a table over `mask`: the query's attributes fixed at each cell, the others free."""
+        """Returns (m, ...) slices of a table over `mask`.
+
+        The query's attributes fixed at each cell, the others free.
+        """
         fixed = bits(mask & query)
         if not fixed:
             return table[None]
@@ -480,7 +534,10 @@ class TreeProjector:
         return entries
 
     def _assemble_at(self, node: int, part: int, query: int, given: int, columns: dict[int, np.ndarray]) -> np.ndarray:
-        """(m, free attributes of `given`) values of P(part | given) with the query's attributes fixed at each cell."""
+        """Returns P(part | given) at single cells of the query.
+
+        (m, free attributes of `given`); the query's attributes are fixed at each cell.
+        """
         plan = self.planner.assembly(node, part, given)
         have = plan.have
         table = self.conditional(node, have, given) if given else self.node_marginal(node, have)

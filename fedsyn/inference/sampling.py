@@ -15,7 +15,10 @@ _CHUNK_CELLS = 1 << 22
 
 
 def _cumulated(weights: np.ndarray) -> np.ndarray:
-    """(g, v) cumulated shares of each group's weights; of a group that underflowed to 0, those of the uniform one."""
+    """Returns (g, v) cumulated shares of each group's weights.
+
+    Of a group that underflowed to 0, those of the uniform one.
+    """
     cdf = np.cumsum(weights, axis=1)
     total = cdf[:, -1:]
     steps = np.arange(1, cdf.shape[1] + 1) / cdf.shape[1]
@@ -23,7 +26,9 @@ def _cumulated(weights: np.ndarray) -> np.ndarray:
 
 
 def _rounded_values(probabilities: np.ndarray, counts: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """For each group its values in ascending order, each value as often as expected, up to rounding.
+    """Returns each group's values as often as expected, up to rounding.
+
+    Group after group, values in ascending order.
 
     Systematic rounding: value v of a group of n rows gets floor(n F(v) + u) - floor(n F(v-1) + u) rows. That is the
     floor or the ceiling of its expected count, and on average over u exactly that count.
@@ -46,7 +51,9 @@ Deal = Callable[[np.ndarray, np.ndarray, RandomSource], np.ndarray]
 
 
 def sample_rows(projector: TreeProjector, n: int, rng: RandomSource, dealing: Deal | None = None) -> np.ndarray:
-    """(n, d) values by rank, drawn down the tree; `dealing` gives rows their values, by default `deal`.
+    """Draws (n, d) values by rank, down the tree.
+
+    `dealing` gives rows their values, by default `deal`.
 
     Each attribute is drawn given those of its clique that are there already: the rows that agree on these form a group,
     the group's expected counts are rounded (`_rounded_values`) and dealt to its rows in random order. This is
@@ -76,7 +83,7 @@ def sample_rows(projector: TreeProjector, n: int, rng: RandomSource, dealing: De
 
 
 def _group_of(rows: np.ndarray, sizes: tuple[int, ...], known: int) -> np.ndarray:
-    """(n,) flat index of each row's cell in the table of the known attributes."""
+    """Returns the (n,) flat cell of each row's known attributes."""
     index = np.zeros(len(rows), dtype=np.int64)
     for rank in bits(known):
         index *= sizes[rank]
@@ -85,7 +92,9 @@ def _group_of(rows: np.ndarray, sizes: tuple[int, ...], known: int) -> np.ndarra
 
 
 def shuffled_order(group: np.ndarray, shuffle: np.ndarray, groups: int) -> np.ndarray:
-    """`np.lexsort((shuffle, group))`: the rows by group, within a group by `shuffle`, equal ones as they come.
+    """Sorts rows by group, and by `shuffle` within a group.
+
+    `np.lexsort((shuffle, group))`: equal ones as they come.
 
     Five times as fast: the random numbers are sorted by the processor's vector instructions, which do not keep equal
     ones in order (they are looked for, and then sorted again), and the groups by radix, sixteen bits at a time.
@@ -106,7 +115,9 @@ def shuffled_order(group: np.ndarray, shuffle: np.ndarray, groups: int) -> np.nd
 
 
 def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
-    """(n,) values: each group's rounded expected counts, dealt to its rows in random order.
+    """Deals each group's rounded expected counts to its rows.
+
+    (n,) values, in random order.
 
     Args:
         weights: (groups, v) non-negative weights of each group's values, not normalised.
@@ -137,7 +148,9 @@ def deal(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarra
 
 
 def deal_independently(weights: np.ndarray, group: np.ndarray, rng: RandomSource) -> np.ndarray:
-    """(n,) values, each drawn for itself in the proportions of its group; arguments as of `deal`.
+    """Draws each row's value in the proportions of its group.
+
+    (n,) values, each for itself; arguments as of `deal`.
 
     A value of weight exactly 0 is never drawn: u < 1 lies where the cumulative sum moves.
     """

@@ -46,7 +46,9 @@ from fedsyn.table.counting.sums import cost
 
 @dataclass(frozen=True, eq=False)
 class Departure:
-    """Noisy counts of a partition of the rows, or a projection of such counts, and what independence has there.
+    """Noisy counts beside what independence would have there.
+
+    Of a partition of the rows, or a projection of such counts.
 
     Attributes:
         independent: (k,) probabilities under p0; projected alike.
@@ -64,7 +66,7 @@ class Departure:
 
 
 def released_shrinkage(departures: Iterable[Departure], total: float) -> float:
-    """Return the shrinkage, between 1 and the number of records.
+    """Returns the shrinkage, between 1 and the number of records.
 
     Counted of the distances is what is left of their sum without one standard deviation of its noise: where nothing
     shows, the shrinkage is as many as all records, and the model stays at independence.
@@ -86,7 +88,10 @@ def released_shrinkage(departures: Iterable[Departure], total: float) -> float:
 
 
 def of_measurements(measurements: Iterable[Measurement], prior: Model) -> float:
-    """Return the shrinkage that the measured marginals of two or more attributes themselves tell."""
+    """Returns the shrinkage that measured marginals themselves tell.
+
+    Those of two or more attributes.
+    """
     departures = []
     for m in measurements:
         if len(m.clique) > 1:
@@ -104,7 +109,9 @@ _TINY = 1e-300
 
 
 def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Floats, float]]:
-    """Attribute -> its noisy counts from all cliques that hold it, by inverse variance, and their standard deviation.
+    """Returns each attribute's noisy counts, and their standard deviation.
+
+    From all cliques that hold it, by inverse variance.
 
     Cliques that were measured in groups of cells say nothing of single values here, and residuals nothing at all.
     """
@@ -121,7 +128,9 @@ def own_counts(domain: Domain, measurements: Sequence[Measurement]) -> dict[str,
 
 
 def least_shares(domain: Domain, measurements: Sequence[Measurement], total: float) -> dict[str, float]:
-    """Attribute -> the least probability of each of its values; attributes that nothing was said of are left out.
+    """Returns the least probability of each attribute's values.
+
+    Attributes that nothing was measured of are left out.
 
     Args:
         domain: the schema's.
@@ -135,7 +144,10 @@ def least_shares(domain: Domain, measurements: Sequence[Measurement], total: flo
 
 
 def least_channel(before: Floats, after: Floats) -> Floats:
-    """(k, k) column-stochastic matrix that takes one distribution to another and moves as little as any does."""
+    """Returns the channel between distributions that moves least.
+
+    A (k, k) column-stochastic matrix.
+    """
     kept = np.divide(after, before, out=np.ones_like(before), where=before > after)
     lack = np.maximum(after - before, 0.0)
     channel: Floats = np.diag(kept)
@@ -178,5 +190,5 @@ def smoothed(model: Model, shares: Mapping[str, float]) -> Model:
 
 
 def _margin(table: Floats, axis: int) -> Floats:
-    """(k,) sums over all axes but one."""
+    """Returns (k,) sums over all axes but one."""
     return np.asarray(table.sum(tuple(other for other in range(table.ndim) if other != axis)))

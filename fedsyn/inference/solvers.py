@@ -41,7 +41,9 @@ _ROUNDED = 2.0**20
 
 @dataclass
 class Solution:
-    """What a solver hands back; the calibrator's theta and tables are those of the result.
+    """Result of a solver.
+
+    The calibrator's theta and tables are those of the result.
 
     Attributes:
         iterations: iterations made.
@@ -59,7 +61,9 @@ class Solution:
 
 
 class Seen:
-    """What measurements see of a model: A, as a sum over groups of cells, in several ways at once, and its transpose.
+    """The linear map A from a model's cells to measured numbers.
+
+    A sums over groups of cells, in several ways at once; its transpose is here, too.
 
     Where each clique is measured once and cell by cell, A is the identity, and nothing here does any work.
 
@@ -86,7 +90,7 @@ class Seen:
         )
 
     def of(self, cells: Floats) -> Floats:
-        """(m,) A p, of (n,) p."""
+        """Returns (m,) A p, of (n,) p."""
         if self.is_plain:
             return cells
         out = np.empty(self.length)
@@ -96,7 +100,7 @@ class Seen:
         return out
 
     def back(self, values: Floats) -> Floats:
-        """(n,) A' r, of (m,) r."""
+        """Returns (n,) A' r, of (m,) r."""
         if self.is_plain:
             return values
         out = np.zeros(self.cells)
@@ -144,7 +148,10 @@ class Problem:
             self._partition = self.calibrator.run()
 
     def residual(self, theta: np.ndarray) -> np.ndarray:
-        """(m,) r at the model with these potentials: one calibration."""
+        """Returns the (m,) residuals of the model with these potentials.
+
+        One calibration.
+        """
         self.calibrator.theta[...] = theta
         self.calibrator.run()
         out: np.ndarray = self.scale * self._measured()
@@ -158,17 +165,20 @@ class Problem:
         return out
 
     def _measured(self) -> np.ndarray:
-        """(m,) A p."""
+        """Returns (m,) A p."""
         marginals: np.ndarray = self.calibrator.marginals
         return marginals if self.seen is None else self.seen.of(marginals)
 
     def gradient(self, residual: np.ndarray) -> np.ndarray:
-        """(n,) A' (s * residual), the gradient of f in p."""
+        """Returns (n,) A' (s * residual), the gradient of f in p."""
         out: np.ndarray = self.scale * residual
         return out if self.seen is None else self.seen.back(out)
 
     def step(self, theta: np.ndarray, residual: np.ndarray, length: float) -> np.ndarray:
-        """The proximal step from theta along the gradient; without shrinkage theta - length * gradient."""
+        """Takes the proximal step from theta along the gradient.
+
+        Without shrinkage theta - length * gradient.
+        """
         out = self.gradient(residual)
         out *= -length
         out += theta
@@ -179,7 +189,10 @@ class Problem:
         return out
 
     def divergence(self) -> float:
-        """Return k KL(p || p0) of the model that the last `residual` was of."""
+        """Returns k KL(p || p0) of the last model.
+
+        The one that the last `residual` was of.
+        """
         if not self.shrinkage:
             return 0.0
         calibrator = self.calibrator
@@ -187,7 +200,10 @@ class Problem:
         return self.shrinkage * max(0.0, moved - calibrator.log_partition + self._partition)
 
     def curvature(self, theta: np.ndarray, residual: np.ndarray) -> float:
-        """1 / (the longest sensible first step): curvature of f along a very short one; 0 at a minimum."""
+        """Returns the curvature of f along a very short step.
+
+        1 / (the longest sensible first step); 0 at a minimum.
+        """
         longest = float(self.scale.max(initial=0.0)) ** 2
         if longest == 0 or not dot(residual, residual) > 0:
             return 0.0
@@ -198,7 +214,9 @@ class Problem:
         return dot(change, change) / (length * slope) if slope > 0 else 0.0
 
     def is_explained(self, residual: np.ndarray) -> bool:
-        """Whether noise alone would leave such residuals, at the model they are of: Morozov's discrepancy principle.
+        """Tells whether noise alone would leave such residuals.
+
+        At the model they are of: Morozov's discrepancy principle.
 
         The truth leaves n noisy cells a loss of n / 2. A fit leaves less: one half for each number that the
         measurements and not the prior decide. Of the cells whose fitted count is above its noise we count half: the
@@ -210,11 +228,16 @@ class Problem:
         return dot(residual, residual) * self.unit**2 <= self.cells - _DECIDED * decided
 
     def reached(self) -> np.ndarray | None:
-        """(n,) p of the model that the last `residual` was of, where `travelled` needs it."""
+        """Returns the last model's (n,) probabilities for `travelled`.
+
+        The model that the last `residual` was of; None where they are not needed.
+        """
         return self.calibrator.marginals.copy() if self.shrinkage and self.seen is not None else None
 
     def travelled(self, new: np.ndarray, old: np.ndarray, change: np.ndarray, cells: np.ndarray | None) -> float:
-        """KL(new || old) + KL(old || new) of two models, the inner product of their differences.
+        """Returns KL(new || old) + KL(old || new) of two models.
+
+        It is the inner product of their differences.
 
         Args:
             new: potentials of the model that the last `residual` was of.
@@ -228,7 +251,10 @@ class Problem:
 
 
 def _stalled(history: list[float], tolerance: float) -> bool:
-    """Whether the last iterations lowered the loss by no more than the tolerance, relatively."""
+    """Tells whether the loss has stopped falling.
+
+    The last iterations lowered it by no more than the tolerance, relatively.
+    """
     if len(history) <= _WINDOW or tolerance <= 0:
         return False
     before, after = min(history[:-_WINDOW]), min(history[-_WINDOW:])
@@ -236,7 +262,9 @@ def _stalled(history: list[float], tolerance: float) -> bool:
 
 
 class Descent:
-    """State of accelerated Bregman proximal gradient: models z, and the average x that carries the guarantee.
+    """State of accelerated Bregman proximal gradient.
+
+    Models z, and the average x that carries the guarantee.
 
     Args:
         problem: what is minimised.
@@ -267,7 +295,10 @@ class Descent:
         self.averages = [self.loss_x]
 
     def aim(self, target: np.ndarray) -> None:
-        """Goes on from z towards other measured probabilities, (m,); what is known of the curvature is kept."""
+        """Goes on from z towards other measured probabilities.
+
+        `target` is (m,); what is known of the curvature is kept.
+        """
         self.residual_z = self.residual_z + self.problem.aim(target)
         self.loss_z = 0.5 * dot(self.residual_z, self.residual_z) + self.divergence_z
         self.best = (self.loss_z, self.z)
@@ -275,7 +306,10 @@ class Descent:
         self.restart()
 
     def descend(self, iterations: int) -> None:
-        """Run `iterations` iterations, the last ones plain; the calibrator then holds z, the best model since `aim`."""
+        """Runs some iterations, the last ones plain.
+
+        The calibrator then holds z, the best model since `aim`.
+        """
         plain, start = min(_PLAIN_STEPS, iterations // 5), self.curvature
         for left in range(iterations, 0, -1):
             if left <= plain:
@@ -288,7 +322,10 @@ class Descent:
             self.problem.residual(self.z)
 
     def _next_weight(self) -> float:
-        """Weight w of the new z in x, from (1 - w) / (w^2 curvature) = 1 / (previous weight^2 previous curvature)."""
+        """Returns the weight w of the new z in x.
+
+        From (1 - w) / (w^2 curvature) = 1 / (previous weight^2 previous curvature).
+        """
         if not self.previous:
             return 1.0
         ratio = self.curvature / (self.previous * self.weight**2)
@@ -332,7 +369,9 @@ class Descent:
         return True
 
     def is_stalled(self, tolerance: float) -> bool:
-        """Whether the last iterations lowered F by no more than the tolerance, relatively.
+        """Tells whether F has stopped falling.
+
+        The last iterations lowered it by no more than the tolerance, relatively.
 
         F of the average, as long as its momentum lasts. A restart throws the average away and begins at the best
         model, where F is larger: what was reached before says nothing of what will be. So where the last restart is

@@ -32,7 +32,10 @@ Packed = tuple[str, tuple[int, ...], bytes]
 
 
 def group_counts(domain: Domain, clique: Clique, width: int) -> tuple[int, ...]:
-    """Groups per attribute whose product is at most `width`: the smallest one grows first, none beyond its values."""
+    """Returns groups per attribute whose product is at most `width`.
+
+    The smallest number grows first, and none beyond the attribute's values.
+    """
     return _group_counts(domain.shape_of(clique), width)
 
 
@@ -51,7 +54,9 @@ def _group_counts(sizes: tuple[int, ...], width: int) -> tuple[int, ...]:
 
 
 def equal_groups(mass: npt.NDArray[np.floating], groups: int) -> Integers:
-    """Cuts neighbouring values into groups of nearly equal mass: minimises the sum of the groups' squared masses.
+    """Cuts neighbouring values into groups of nearly equal mass.
+
+    It minimises the sum of the groups' squared masses.
 
     Args:
         mass: (n,) of each value; negative ones count as 0. No mass at all: all values count alike.
@@ -91,7 +96,9 @@ def grouping_of(
     mass: Mapping[str, npt.NDArray[np.floating]],
     scores: Mapping[str, npt.NDArray[np.floating]] | None = None,
 ) -> dict[tuple[str, int], Integers]:
-    """The groups that sketches of these cliques need: (attribute, number of groups) -> group of each value.
+    """Returns the groups of values that sketches of some cliques need.
+
+    (attribute, number of groups) -> group of each value.
 
     Groups are of neighbours: by their codes where these have an order, else by their scores or, without any, from the
     likeliest value to the rarest. The order in which unordered values are listed changes nothing.
@@ -114,12 +121,18 @@ def grouping_of(
 
 
 def has_order(domain: Domain, name: str) -> bool:
-    """Whether neighbouring codes of an attribute are alike: bins of numbers, ordered categories, or two values."""
+    """Tells whether neighbouring codes of an attribute are alike.
+
+    Bins of numbers are, ordered categories, and two values.
+    """
     return domain[name] < 3 or domain.ordered.get(name, 0) > 2
 
 
 def grouping_keys(domain: Domain, cliques: Sequence[Clique], width: int) -> list[tuple[str, int]]:
-    """The (attribute, number of groups) that sketches of these cliques need, in the order of their first use."""
+    """Returns the (attribute, number of groups) that sketches of cliques need.
+
+    In the order of their first use.
+    """
     return list(dict.fromkeys(key for q in cliques for key in zip(q, group_counts(domain, q, width), strict=True)))
 
 
@@ -144,7 +157,10 @@ def unpack_grouping(
 
 
 def key_of(packed: npt.NDArray[np.generic]) -> Packed:
-    """Return an array of a message as a key: what is made of it, without a row, is shared by a process's clients."""
+    """Returns an array of a message as a key of a cache.
+
+    Clients of one process share what is made of it without a row.
+    """
     array = np.ascontiguousarray(packed)
     return array.dtype.str, array.shape, array.tobytes()
 
@@ -156,7 +172,7 @@ def array_of(key: Packed) -> npt.NDArray[np.generic]:
 
 
 def unpacked(packed: npt.NDArray[np.generic], sizes: Sequence[tuple[int, int]], what: str) -> list[Integers]:
-    """Return the group of each value of some attributes, one after the other in a server's array.
+    """Returns the group of each value, attribute after attribute.
 
     Args:
         packed: of all of them.
@@ -184,7 +200,9 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 
 def best_cells(distance: float, sigma: float) -> float:
-    """k, cells of a coarse pair whose expected error is least; may be below 1.
+    """Returns the number of cells with the least expected error.
+
+    k, of a coarse pair; it may be below 1.
 
     Noise costs an L1 error of sqrt(2/pi) sigma k. What k cells leave unseen of a dependence that is smooth on both
     axes falls with the width of a cell, as k^(-1/2): all of it, `distance`, at k = 1. The sum is least at
@@ -198,7 +216,9 @@ def best_cells(distance: float, sigma: float) -> float:
 
 
 def resolution(distance: float, sigma: float, cells: float) -> tuple[float, float]:
-    """How many cells a pair should be measured in, and its expected L1 error, in records.
+    """Returns the cells to measure a pair in, and its L1 error.
+
+    The error is the expected one, in records.
 
     As `best_cells` says, with 4 at least (two groups each). Measured in all its cells it has the noise of those that
     carry it, and nothing is left unseen: where that is less, infinity.
@@ -216,7 +236,7 @@ def resolution(distance: float, sigma: float, cells: float) -> tuple[float, floa
 
 @dataclass(frozen=True)
 class CoarseMarginals:
-    """Some cliques with the groups of neighbouring values that each is counted in.
+    """Some cliques, and the groups of values to count each in.
 
     Attributes:
         domain: of the table.
@@ -234,7 +254,9 @@ class CoarseMarginals:
     def of(
         cls, domain: Domain, cliques: Sequence[Clique], cells: Sequence[int], mass: Mapping[str, Floats]
     ) -> CoarseMarginals:
-        """Groups of about equal mass, about `cells` cells for each clique; single values where there is room.
+        """Forms groups of about equal mass, about `cells` cells a clique.
+
+        Single values where there is room.
 
         Only values that have an order are put together, in two groups of each attribute at least.
 
@@ -254,7 +276,10 @@ class CoarseMarginals:
         return cls.in_groups(domain, cliques, groups)
 
     def pack(self) -> npt.NDArray[np.unsignedinteger]:
-        """All groups as one array for a message, of two bytes each where that is enough."""
+        """Returns all groups as one array for a message.
+
+        Two bytes each where that is enough.
+        """
         most = max((count for shape in self.shapes for count in shape), default=0)
         dtype = np.uint16 if most <= 2**16 else np.uint32
         return np.concatenate([np.zeros(0, dtype), *(g.astype(dtype) for own in self.groups for g in own)])
@@ -275,7 +300,10 @@ class CoarseMarginals:
 
     @classmethod
     def in_groups(cls, domain: Domain, cliques: Sequence[Clique], groups: Sequence[Groups]) -> CoarseMarginals:
-        """Cliques with the group of each value, 0 to the number of groups, all of them in use."""
+        """Forms cliques with given groups.
+
+        `groups` has the group of each value, 0 to the number of groups, all of them in use.
+        """
         shapes = tuple(tuple(int(g.max()) + 1 for g in own) for own in groups)
         return cls(domain, tuple(cliques), tuple(groups), shapes)
 
@@ -285,7 +313,10 @@ class CoarseMarginals:
         return [math.prod(shape) for shape in self.shapes]
 
     def positions(self, codes: Codes) -> Integers:
-        """(m, n) where each row of a table, (n, d) codes, counts in each coarse marginal, all of them one vector."""
+        """Returns the cell of each row in the concatenated coarse marginals.
+
+        (m, n), for (n, d) codes.
+        """
         out, start = np.empty((len(self.cliques), len(codes)), np.int64), 0
         for i, (clique, groups, shape) in enumerate(zip(self.cliques, self.groups, self.shapes, strict=True)):
             cell = np.zeros(len(codes), np.int64)
@@ -306,7 +337,10 @@ class CoarseMarginals:
         return [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def departure(self, i: int, values: Floats, sigma: float, mass: Mapping[str, Floats]) -> Departure:
-        """Coarse marginal i beside what independent attributes have there; arguments as of `expanded`."""
+        """Returns coarse marginal i beside its values under independence.
+
+        Arguments as of `expanded`.
+        """
         independent = np.ones(())
         for name, group, count in zip(self.cliques[i], self.groups[i], self.shapes[i], strict=True):
             p = np.maximum(np.asarray(mass[name], np.float64), 0.0)
@@ -357,7 +391,10 @@ def _shared(
 
 
 def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:
-    """Groups of each attribute: all values where they have no order, the rest shared by those that have one."""
+    """Returns the number of groups of each attribute.
+
+    All values of an attribute without an order; the others share the rest.
+    """
     ordered = tuple(name for name in clique if domain.ordered.get(name, 0) > 2)
     room = cells // math.prod(domain[name] for name in clique if name not in ordered)
     counts = dict(zip(ordered, group_counts(domain, ordered, max(2 ** len(ordered), room)), strict=True))
@@ -365,7 +402,10 @@ def _counts(domain: Domain, clique: Clique, cells: int) -> tuple[int, ...]:
 
 
 def _groups(domain: Domain, name: str, count: int, mass: Floats) -> Integers:
-    """(size,) group of each value; those without a place in the order (a missing value) keep one of their own."""
+    """Returns the (size,) group of each value.
+
+    Values without a place in the order (a missing value) keep a group of their own.
+    """
     if count >= domain[name]:
         return np.arange(domain[name])
     ordered = domain.ordered[name]

@@ -43,7 +43,7 @@ _POINTS = 16
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """Where a column's values lie along its normal score.
+    """Places of a column's values along its normal score.
 
     Attributes:
         mass: (values,) probabilities.
@@ -63,14 +63,20 @@ class Cuts:
 
     @property
     def share(self) -> Floats:
-        """(values,) of what its place has, each value's share; of a value without a place its probability."""
+        """Each value's share of its place's probability, (values,).
+
+        For a value without a place, its probability.
+        """
         placed = self.places >= 0
         whole = np.bincount(self.places[placed], self.mass[placed])
         return np.asarray(np.where(placed, self.mass / whole[self.places], self.mass))
 
     @property
     def edges(self) -> Floats:
-        """(places - 1,) of the score between neighbouring places, among the values that have one."""
+        """Scores between neighbouring places, (places - 1,).
+
+        Among the values that have a place.
+        """
         placed = self.places >= 0
         within = np.bincount(self.places[placed], self.mass[placed])
         return np.asarray(ndtri(np.clip(np.cumsum(within)[:-1] / within.sum(), 1e-12, 1.0 - 1e-12)))
@@ -81,18 +87,26 @@ class Cuts:
         return float(self.mass[self.places >= 0].sum())
 
     def spread(self, of_places: Floats) -> Floats:
-        """(values, ...) what (places, ...) says of each value; 0 of a value without a place."""
+        """Spreads numbers of places over their values.
+
+        (places, ...) -> (values, ...); 0 for a value without a place.
+        """
         weight = np.where(self.places >= 0, self.share * self.placed, 0.0)
         return np.asarray(of_places[self.places] * weight.reshape(-1, *[1] * (of_places.ndim - 1)))
 
     def given(self, loading: float | Floats, z: Floats) -> Floats:
-        """(values, len(z)) probabilities given the factor; by one loading, or one of each z."""
+        """Returns (values, len(z)) probabilities given the factor.
+
+        `loading`: one, or one for each z.
+        """
         below = ndtr((self.edges[:, None] - loading * z) / np.sqrt(1.0 - loading**2))
         bounds = np.vstack([np.zeros((1, len(z))), below, np.ones((1, len(z)))])
         return self.spread(np.diff(bounds, axis=0)) + np.where(self.places < 0, self.mass, 0.0)[:, None]
 
     def moments(self, most: int) -> Floats:
-        """(values, most) of the score's first normalised Hermite polynomials over each value: int He_k phi / sqrt(k!).
+        """Returns each value's first normalised Hermite moments of the score.
+
+        (values, most): the integrals of He_k phi / sqrt(k!).
 
         P(a, b) of two columns with correlation r is the sum over k of r^k times the products (Mehler's formula), from
         k = 0, where they are the masses.
@@ -111,7 +125,7 @@ class Cuts:
 def factor_model(
     domain: Domain, cuts: Mapping[str, Cuts], factors: Sequence[Mapping[str, float]], total: float
 ) -> Model:
-    """Return the model of some factors, independent of each other, over a domain that hides them.
+    """Returns the model of independent factors that the domain hides.
 
     Args:
         domain: of the table.
@@ -190,7 +204,9 @@ def looks(
 
 
 def scores(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> dict[str, Floats]:
-    """Return (values,) scores of unordered attributes: where their values lie in the factor that links them to others.
+    """Returns (values,) scores of unordered attributes.
+
+    They say where the values lie in the factor that links them to others.
 
     All pairs are one symmetric matrix, in units of their noise; a factor's part in it is the product of what its
     columns have, the mass of each group of values times their mean score. So scores are the coordinates of the leading
@@ -217,12 +233,17 @@ def scores(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: S
 
 
 def _edge(dimensions: float) -> float:
-    """Top eigenvalue that a symmetric matrix of noise of variance 1 exceeds in one run of twenty."""
+    """Returns the top eigenvalue that pure noise seldom exceeds.
+
+    A symmetric matrix of noise of variance 1 exceeds it in one run of twenty.
+    """
     return float(2.0 * sqrt(dimensions) + _TRACY_WIDOM * dimensions ** (-1.0 / 6.0))
 
 
 class _Whole:
-    """All pairs as one symmetric matrix in units of noise: one row of an ordered attribute, else one for each group.
+    """All pairs as one symmetric matrix, in units of noise.
+
+    It has one row for an ordered attribute, and one for each group of any other.
 
     Of the groups that an unordered attribute has in different pairs the finest count; what a coarser one has is its
     values', in proportion to their mass.
@@ -255,14 +276,20 @@ class _Whole:
 
 
 def _shared(mass: Floats, groups: Codes, finest: Codes) -> Floats:
-    """(groups, finest groups) what divides the counts of groups among the finest ones, by their mass."""
+    """Returns weights that divide groups' counts among the finest groups.
+
+    (groups, finest groups), by their mass.
+    """
     both = np.zeros((int(groups.max()) + 1, int(finest.max()) + 1))
     np.add.at(both, (groups, finest), mass)
     return np.asarray(both / both.sum(axis=1, keepdims=True))
 
 
 def _direction(cuts: Cuts, groups: Codes, size: int) -> Floats:
-    """(size,) unit vector along which groups' counts beyond independence show a weak correlation."""
+    """Returns the unit vector along which a weak correlation shows.
+
+    (size,), in groups' counts beyond independence.
+    """
     first = np.bincount(groups, cuts.moments(1)[:, 0], size)
     return np.asarray(first / max(float(np.linalg.norm(first)), 1e-12))
 
@@ -285,13 +312,15 @@ class Correlations:
     precision: Floats
 
     def among(self, names: Sequence[str]) -> Correlations:
-        """Those of some attributes."""
+        """Returns the correlations of some attributes."""
         at = [self.names.index(name) for name in names]
         return Correlations(tuple(names), self.values[np.ix_(at, at)], self.precision[np.ix_(at, at)])
 
 
 def correlations(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: float) -> Correlations:
-    """Return the correlations with which normal scores would look, on average, as the pairs do.
+    """Returns the correlations of normal scores that explain the pairs.
+
+    With them normal scores would look, on average, as the pairs do.
 
     The counts beyond independence are read along one direction, that of a weak correlation: there a correlation r shows
     the sum over k of c_k r^k (Mehler), which is solved for r. Noise in that direction has the sketch's own sigma; a
@@ -326,7 +355,10 @@ def correlations(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: 
 
 
 def _solved(series: Floats, seen: Floats) -> tuple[Floats, Floats]:
-    """(m,) r at which each series has the value that was seen, or the nearest end, by bisection; slopes there."""
+    """Solves each series for the value that was seen.
+
+    (m,) arguments, or the nearest end, by bisection; and (m,) slopes there.
+    """
     low, high = np.full(len(seen), -_LARGEST), np.full(len(seen), _LARGEST)
     for _ in range(30):
         middle = (low + high) / 2.0
@@ -339,7 +371,7 @@ def _solved(series: Floats, seen: Floats) -> tuple[Floats, Floats]:
 
 
 def _horner(series: Floats, at: Floats) -> Floats:
-    """(m,) sum over k of series[:, k] at^k."""
+    """Returns the (m,) sums over k of series[:, k] at^k."""
     out = np.zeros(len(at))
     for k in range(series.shape[1] - 1, -1, -1):
         out = out * at + series[:, k]
@@ -347,7 +379,9 @@ def _horner(series: Floats, at: Floats) -> Floats:
 
 
 def factors(known: Correlations) -> list[dict[str, float]]:
-    """Return the loadings of each factor that shows, the strongest first, three at most; no attribute has two.
+    """Returns the loadings of each factor that shows, the strongest first.
+
+    Three at most; no attribute is in two.
 
     An attribute joins a factor if its loading is more than two standard deviations, and 0.1; the next factor is looked
     for among those that joined none.
@@ -360,7 +394,9 @@ def factors(known: Correlations) -> list[dict[str, float]]:
 
 
 def one_factor(known: Correlations) -> dict[str, float]:
-    """Return attribute -> loading of the factor that shows, of those that have one; empty if noise alone could show it.
+    """Returns attribute -> loading of the factor that shows.
+
+    Empty if noise alone could show it.
 
     Least squares of l_a l_b to the correlations, weighted by their precision. If there were no correlation at all,
     the standardised ones were noise of variance 1, whose top eigenvalue exceeds 2 sqrt(d) by more than 0.98 d^(-1/6) in
@@ -384,7 +420,10 @@ def one_factor(known: Correlations) -> dict[str, float]:
 
 
 def _least_squares(known: Correlations, start: Floats) -> Floats:
-    """(d,) loadings whose products are nearest to the correlations, one after the other from a start of any scale."""
+    """Returns (d,) loadings whose products are nearest to the correlations.
+
+    Improved one after the other, from a start of any scale.
+    """
     weights, values = known.precision, known.values
     products = np.multiply.outer(start, start)
     scale = float((weights * values * products).sum()) / max(float((weights * products**2).sum()), 1e-300)

@@ -92,7 +92,10 @@ class Projection:
         return self.size
 
     def sensitivity(self, domain: Domain, pairs: Sequence[Clique]) -> float:
-        """L2 sensitivity of the integers of all pairs together: one row has one cell in each of them."""
+        """Returns the L2 sensitivity of the integers of all pairs.
+
+        One row has one cell in each of them.
+        """
         return math.sqrt(sum(self.squared_sensitivity(domain, pair) for pair in pairs))
 
     def magnitude(self, domain: Domain, pairs: Sequence[Clique]) -> float:
@@ -128,7 +131,10 @@ def _matrix(projection: Projection, pair: Clique, shape: tuple[int, int]) -> npt
 
 
 def splitmix64(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """64 pseudo-random bits for each counter: the counter-th output of splitmix64 started at `key`."""
+    """Returns 64 pseudo-random bits for each counter.
+
+    The counter-th output of splitmix64 started at `key`.
+    """
     z = np.uint64(key) + (counters + np.uint64(1)) * _GAMMA  # wraps modulo 2^64, as it should
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -136,13 +142,19 @@ def splitmix64(key: int, counters: npt.NDArray[np.uint64]) -> npt.NDArray[np.uin
 
 
 def clique_key(seed: int, clique: Clique) -> int:
-    """The 64-bit key of a clique's bits: a hash of the seed and the attributes' names, the same on every party."""
+    """Returns the 64-bit key of a clique's bits.
+
+    A hash of the seed and the attributes' names, the same on every party.
+    """
     text = json.dumps([seed, list(clique)], separators=(",", ":"))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def sign_bits(key: int, cells: npt.NDArray[np.uint64], k: int) -> npt.NDArray[np.uint8]:
-    """(m, k) bits of a sign matrix's rows: 0 stands for +1 and 1 for -1."""
+    """Returns (m, k) bits of a sign matrix's rows.
+
+    0 stands for +1 and 1 for -1.
+    """
     words = -(-k // 64)
     places = np.asarray(cells[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64), np.uint64)
     drawn = splitmix64(key, places)
@@ -154,7 +166,9 @@ def sign_bits(key: int, cells: npt.NDArray[np.uint64], k: int) -> npt.NDArray[np
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
-    """A noisy vector of proportions: a marginal or its projection, divided by the number of records.
+    """A noisy vector of proportions.
+
+    A marginal or its projection, divided by the number of records.
 
     Attributes:
         values: the vector.
@@ -198,12 +212,17 @@ def distance_squared(domain: Domain, pair: Clique, projected: Noisy, table: Floa
 
 
 def root(squared: Floats) -> Floats:
-    """The distances of estimated squares: a negative estimate counts as 0, and is clipped nowhere else."""
+    """Returns distances from estimated squares.
+
+    A negative estimate counts as 0, and is clipped nowhere else.
+    """
     return np.sqrt(np.maximum(squared, 0.0))
 
 
 def indif(joint: Codes) -> float:
-    """PrivSyn's InDif of one pair: ||M_ab - M_a x M_b / n||_1, in records.
+    """Returns PrivSyn's InDif of one pair, in records.
+
+    ||M_ab - M_a x M_b / n||_1.
 
     Sensitivity 4 (Zhang et al. 2021): with p, r the proportions of the two attributes, a row (x, y) added to n others
     moves the difference by n/(n+1) (e_x - p) x (e_y - r), whose L1 norm is n/(n+1) * 2(1 - p_x) * 2(1 - r_y) < 4.
@@ -221,7 +240,10 @@ def indif(joint: Codes) -> float:
 
 
 def expected_l2(cells: Floats) -> Floats:
-    """E||g||_2 of standard normal vectors of these lengths: sqrt(2) Gamma((m+1)/2) / Gamma(m/2), about sqrt(m)."""
+    """Returns E||g||_2 of standard normal vectors of these lengths.
+
+    sqrt(2) Gamma((m+1)/2) / Gamma(m/2), about sqrt(m).
+    """
     return np.asarray(np.sqrt(2.0) * np.exp(gammaln((cells + 1.0) / 2.0) - gammaln(cells / 2.0)))
 
 

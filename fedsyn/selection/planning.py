@@ -47,7 +47,9 @@ def shrunk(squared: Floats, spread: Floats) -> Floats:
 
 
 def above_floors(shares: Floats, floors: Floats, budget: float) -> Floats:
-    """(m,) what is added to each floor so that the sums are proportional to `shares` wherever they exceed their floor.
+    """Returns the (m,) additions that make sums proportional to `shares`.
+
+    Wherever a share exceeds its floor.
 
     Args:
         shares: (m,) positive, or 0 of what needs nothing.
@@ -66,7 +68,9 @@ def above_floors(shares: Floats, floors: Floats, budget: float) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class ModelErrors:
-    """What is known of the model's errors before a round; L1 norms, in records.
+    """Estimated errors of the model before a round.
+
+    L1 norms, in records.
 
     Attributes:
         parts: (m,) squared error of each candidate beyond that of its parts: of one attribute the noise of its
@@ -89,13 +93,16 @@ class ModelErrors:
     steps: dict[int, int] = field(default_factory=dict)
 
     def carried(self, i: int) -> float:
-        """Number of cells, or groups of them, over which the noise of candidate i is summed."""
+        """Returns how many cells, or groups, carry a candidate's noise."""
         if self.ladder is None or i not in self.steps:
             return self.support(i)
         return min(float(self.ladder(i).carried[self.steps[i]]), self.support(i))
 
     def cost(self, i: int) -> float:
-        """mu^2 for 1/sigma^2 = 1, as candidate i is measured."""
+        """Returns the mu^2 that a precision of 1 costs for a candidate.
+
+        As it is measured.
+        """
         if self.costs is None:
             return 1.0
         step = None if self.ladder is None else self.steps.get(i)
@@ -103,13 +110,16 @@ class ModelErrors:
 
     @property
     def paid(self) -> float:
-        """mu^2 of all measurements so far, had each been made as it would be now."""
+        """Budget of all measurements so far, as mu^2.
+
+        Had each been made as it would be now.
+        """
         return sum(known * self.cost(i) for i, known in self.noisy.items())
 
 
 @dataclass(frozen=True, eq=False)
 class MeasurementPlan:
-    """What is to be measured in all.
+    """A choice of cliques to measure, and its predicted error.
 
     Attributes:
         cliques: the new ones, the most useful first.
@@ -125,13 +135,16 @@ class MeasurementPlan:
 
 
 class TreeRoom(Protocol):
-    """What a model can take (`fedsyn.inference.capacity.Planned`)."""
+    """A model's room for further cliques (`fedsyn.inference.capacity.PlannedTree`)."""
 
     def take(self, i: int) -> bool:
         """Takes candidate i beside those that it took before, or refuses it."""
 
     def lacking(self, which: Integers) -> Flags:
-        """Which of some candidates it would refuse, as far as it tells at once."""
+        """Marks the candidates it is known to refuse.
+
+        As far as it tells at once.
+        """
 
 
 class OneByOne:
@@ -179,30 +192,41 @@ class Planner:
 
     @cached_property
     def asked(self) -> Floats:
-        """(m,) weight of the queries that hold each candidate: as many bear the noise of its measurement."""
+        """Weight of the queries that hold each candidate, (m,).
+
+        As many bear the noise of its measurement.
+        """
         return self._per_candidate(self.weights[self._query])
 
     def _per_candidate(self, held: Floats) -> Floats:
-        """(m,) sums over the queries that hold each candidate."""
+        """Returns (m,) sums over the queries that hold each candidate."""
         return np.bincount(self._candidate, held, len(self.candidates)).astype(np.float64, copy=False)
 
     def inside(self, parts: Floats) -> Floats:
-        """(m,) sum of the parts in each candidate."""
+        """Returns the (m,) sum of the parts in each candidate."""
         return np.bincount(self._whole, parts[self._part], len(self.candidates)).astype(np.float64, copy=False)
 
     def removed(self, parts: Floats) -> Floats:
-        """(m,) how much less the weighted errors of all queries are without the parts of each candidate."""
+        """Returns (m,) reductions of the weighted error.
+
+        How much less all queries' errors are without the parts of each candidate.
+        """
         own = self.inside(np.where(self.single, 0.0, parts))
         return self._per_candidate(self._gain(self.inside(parts)[self.queries], own, slice(None)))
 
     def _gain(self, base: Floats, own: Floats, entries: Any) -> Floats:
-        """What each candidate takes away from each query that holds it: some of the (candidate, query)."""
+        """Returns what candidates take away from the queries that hold them.
+
+        `entries`: some of the pairs (candidate, query).
+        """
         query, candidate = self._query[entries], self._candidate[entries]
         left = np.sqrt(np.maximum(base[query] - own[candidate], 0.0))
         return np.asarray(self.weights[query] * (np.sqrt(base[query]) - left))
 
     def share(self, i: int, errors: ModelErrors) -> float:
-        """What candidate i gets of a budget, before division by the sum: least noise in all (PrivSyn's exponent).
+        """Returns a candidate's share of a budget, before normalisation.
+
+        The shares with the least noise in all have PrivSyn's exponent.
 
         At a cost of c, a budget buys 1/c of the precision, and noise is left in a share c of the dimensions: together
         a residual has c times the noise of counts that were paid as much.
@@ -223,7 +247,9 @@ class Planner:
         mu2: float,
         errors: ModelErrors,
     ) -> tuple[Floats, Integers, Floats]:
-        """What measuring each of some candidates takes away beyond what its noise adds, at the best step of its ladder.
+        """Returns what measuring some candidates gains beyond its noise.
+
+        Each at the best step of its ladder.
 
         Args:
             which: (k,) candidates.
@@ -263,7 +289,9 @@ class Planner:
     def best(
         self, errors: ModelErrors, eligible: Iterable[int], room: TreeRoom, budget: float, cells: Floats | None = None
     ) -> MeasurementPlan:
-        """The most useful cliques first, as long as they gain; none where noise would do more harm than good.
+        """Plans the most useful cliques, in order, while they gain.
+
+        None where noise would do more harm than good.
 
         The noise of all measurements together is (sum of shares)^(3/2) / sqrt(budget): a clique adds to it what it
         takes away from the others. The supports, which take long to compute for large cliques, are asked for those
@@ -309,7 +337,10 @@ class Planner:
         return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, full)
 
     def precisions(self, errors: ModelErrors, chosen: Sequence[int], left: float) -> dict[int, float]:
-        """mu^2 for each new clique and each measured one, one-way marginals too: all that is left."""
+        """Returns mu^2 for each new and each measured clique.
+
+        One-way marginals too; it is all that is left.
+        """
         new = set(chosen)
         every = [*chosen, *(i for i in errors.noisy if i not in new)]
         shares = np.array([self.share(i, errors) for i in every])
@@ -319,7 +350,7 @@ class Planner:
 
 
 class Positions:
-    """Where each id is in an array of them, in order.
+    """Positions of each id in an array of ids, in order.
 
     Args:
         ids: (n,) of 0 to m - 1.
@@ -337,7 +368,9 @@ class Positions:
 
 
 class OfferTerms:
-    """What the offers of one round are made of, beside gain and distance: a row per candidate that was asked for.
+    """Terms of one round's offers, beside gain and distance.
+
+    A row for each candidate that was asked for.
 
     Attributes:
         cells: (m,) that carry each candidate.
@@ -406,7 +439,10 @@ _ROUNDING = 1e-12
 
 
 def _largest_first(values: Floats) -> Iterator[Integers]:
-    """Positions of values, the largest first, in two pieces: few are reached, as a rule, and the others not sorted."""
+    """Yields positions of values, the largest first, in two pieces.
+
+    Few are reached, as a rule, and the others are not sorted.
+    """
     split = np.argpartition(-values, _SORTED) if len(values) > _SORTED else np.arange(len(values))
     for piece in (split[:_SORTED], split[_SORTED:]):
         yield piece[np.argsort(-values[piece])]
@@ -444,7 +480,9 @@ class _Search:
         self.queue: list[tuple[float, float, int]] = []
 
     def best(self, total: float) -> tuple[int, int] | None:
-        """The candidate that offers most for its room, beside a total of shares, and its step; None: no one does.
+        """Returns the best candidate for its room, and its step.
+
+        Beside a total of shares; None where no candidate offers anything.
 
         It is returned once, as are those after it as long as nothing changes.
         """
@@ -472,12 +510,12 @@ class _Search:
         self._keep(self.left[self.asked :], self.reach[self.asked :])
 
     def _keep(self, left: Integers, reach: Floats) -> None:
-        """Those of these that are open are to be asked next."""
+        """Queues the open ones of some candidates to be asked next."""
         open_ = self.open[left]
         self.left, self.reach, self.asked = left[open_], reach[open_], 0
 
     def _reaches(self, offer: float) -> bool:
-        """Whether the largest bound of those that were not asked is that large."""
+        """Tells whether the largest remaining bound reaches an offer."""
         if self.asked == len(self.left):
             self._keep(*next(self.pieces, (self.left[:0], self.reach[:0])))
         return self.asked < len(self.left) and bool(self.reach[self.asked] >= offer)
@@ -496,7 +534,10 @@ class _Search:
         self.queue = sorted([*self.queue, *(one for one in found if one[0] > 0.0)])
 
     def changed(self, parts: Integers) -> None:
-        """Takes note that these parts of queries were changed: gains and distances of what shares a query with them."""
+        """Updates gains and distances after these parts changed.
+
+        Of what shares a query with them.
+        """
         planner = self.planner
         wholes = np.unique(planner._whole[planner._wholes_of.of(parts)])
         rows = planner._parts_of.of(wholes)

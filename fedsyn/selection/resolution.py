@@ -51,7 +51,7 @@ class Rung:
 
 @dataclass(frozen=True, eq=False)
 class Ladder:
-    """The ways in which one clique may be measured, the coarsest first and all its cells last.
+    """Ways to measure one clique, from the coarsest to all cells.
 
     Attributes:
         counts: (k, attributes) groups of each attribute.
@@ -66,7 +66,9 @@ class Ladder:
     costs: Floats
 
     def missed(self, distance: float, rows: float, cells: float, variance: float) -> Floats:
-        """(k,) share of the L1 error that each leaves, of what leaving the clique out would: 1 of none, 0 of all cells.
+        """Returns the (k,) share of the L1 error that each step leaves.
+
+        Of the error without a measurement: 1 where nothing is seen, 0 for all cells.
 
         The arguments are those of the function `missed`.
         """
@@ -76,7 +78,9 @@ class Ladder:
 
 
 def missed(distance: Floats, rows: float, cells: Floats, variance: Floats, unseen: Floats, hidden: Floats) -> Floats:
-    """Share of the L1 error that a grouping leaves, of what leaving the clique out would; arrays that fit together.
+    """Returns the share of the L1 error that a grouping leaves.
+
+    Of what leaving the clique out would; the arrays broadcast.
 
     Beside the dependence a table of n rows is as rough as their number makes it: drawn by chance, each of S cells has a
     variance of v = n / S, together an L1 norm of sqrt(2/pi n S). Groups that leave c of S cells apart do not see
@@ -113,7 +117,10 @@ class Ladders:
         self._ladders: dict[Clique, Ladder] = {}
 
     def rungs(self, name: str) -> list[Rung]:
-        """The groupings of one attribute, coarsest first; the last has a group for each value."""
+        """Returns the groupings of one attribute, coarsest first.
+
+        The last has a group for each value.
+        """
         if name not in self._rungs:
             size, ordered = self.domain[name], self.domain.ordered.get(name, 0)
             ways = [*_groupings(self._mass[name], ordered), *map(np.array, self.domain.coarser.get(name, ()))]
@@ -124,7 +131,10 @@ class Ladders:
         return self._rungs[name]
 
     def steepness(self, name: str) -> list[float]:
-        """From each grouping of one attribute to the next: growth of what is kept per growth of the cells, relative."""
+        """Returns the relative gain from each grouping to the next.
+
+        Growth of what is kept per growth of the cells.
+        """
         if name not in self._steepness:
             self._steepness[name] = [_steepness(rung, finer) for rung, finer in pairwise(self.rungs(name))]
         return self._steepness[name]
@@ -140,7 +150,10 @@ class Ladders:
         return Rung(groups, len(masses), float(np.mean(kept)), effective_cells(masses))
 
     def ladder(self, clique: Clique) -> Ladder:
-        """Each step lets that attribute have more groups with which the dependence kept grows most per cell."""
+        """Returns a clique's ladder.
+
+        Each step gives more groups to the attribute with which the dependence kept grows most per cell.
+        """
         if clique not in self._ladders:
             every, steepness = [self.rungs(name) for name in clique], [self.steepness(name) for name in clique]
             at, steps = [0] * len(clique), []
@@ -158,7 +171,10 @@ class Ladders:
         return self._ladders[clique]
 
     def groups(self, clique: Clique, step: int) -> tuple[Integers, ...]:
-        """Returns the group of each value of each attribute, at one step of the clique's ladder."""
+        """Returns the groups of values at one step of a ladder.
+
+        The group of each value, for each attribute.
+        """
         counts = self.ladder(clique).counts[step]
         return tuple(
             next(rung.groups for rung in self.rungs(name) if rung.count == count)
@@ -176,7 +192,9 @@ def _distribution(values: npt.NDArray[np.floating]) -> Floats:
 
 
 def _groupings(p: Floats, ordered: int) -> list[Integers]:
-    """Groups of about equal mass, of fewer groups than values: neighbours where there is an order, else by mass.
+    """Returns groupings into fewer groups than values, of equal mass.
+
+    Neighbours share a group where there is an order, else values of similar mass.
 
     Values without a place in the order (a missing value) keep a group of their own.
     """
@@ -204,7 +222,10 @@ def _kept_of_ranks(p: Floats, groups: Integers) -> float:
 
 
 def _kept_of_effects(p: Floats, groups: Integers, effects: Integers) -> float:
-    """Share of the variance of independent effects, which values may share, that lies between groups, on average."""
+    """Returns the share of independent effects' variance between groups.
+
+    On average; values may share an effect.
+    """
     both = np.zeros((int(groups.max()) + 1, int(effects.max()) + 1))
     np.add.at(both, (groups, effects), p)
     alone, between = float(np.sum(both.sum(0) ** 2)), float(np.sum(both**2 / both.sum(1, keepdims=True)))

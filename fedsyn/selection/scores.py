@@ -32,7 +32,7 @@ _LARGEST_PENALTY = 2.0**32
 
 
 def l1_distances(codes: Codes, domain: Domain, cliques: Sequence[Clique], view: ModelView, size: float) -> Floats:
-    """||M_q(D_k) - size * p_q||_1 for each clique q, in records.
+    """Returns ||M_q(D_k) - size * p_q||_1 for each clique q, in records.
 
     Only the cells that the rows touch are read: the model's mass elsewhere is one minus what was touched. `size` is a
     public or already released number, so one row changes each distance by at most 1.
@@ -84,7 +84,9 @@ def _small(domain: Domain, cliques: tuple[Clique, ...], most: int) -> list[int]:
 
 
 def expected_noise(sigma: float, cells: Floats) -> Floats:
-    """AIM's penalty sqrt(2/pi) * sigma * n_q: the expected L1 norm of Gaussian noise on a marginal, in records.
+    """Returns AIM's penalty: the expected L1 norm of the noise.
+
+    sqrt(2/pi) * sigma * n_q, of Gaussian noise on a marginal, in records.
 
     Cut off at 2^32 records: a hostile server names sigma, and subtracting 1e18 would round a distance to multiples of
     128, so that one row could move a score by 128 times what it is charged.
@@ -102,7 +104,9 @@ def contained_in(cliques: Iterable[Clique]) -> Callable[[Clique], bool]:
 
 
 def penalised_cells(penalty: Penalty, candidates: Candidates, which: Sequence[int], view: ModelView) -> Floats:
-    """(m,) cells for `expected_noise` of some candidates: all of them, or the effective ones in the current model.
+    """Returns the (m,) cells that `expected_noise` charges for.
+
+    All of a marginal's, or the effective ones in the current model.
 
     Both depend on public and released values only, so neither moves a score's sensitivity.
     """
@@ -141,7 +145,9 @@ def annealed(scales: Scales, settled: bool, left: float, measure_fraction: float
 
 
 def is_settled(before: Model, after: Model, cliques: Sequence[Clique], sigmas: Sequence[float]) -> bool:
-    """Line 17: whether a measured marginal of the model moved by no more than the expected norm of its noise.
+    """Tells whether a round moved the model by less than its noise.
+
+    Line 17: a measured marginal of the model moved by no more than the expected norm of its noise.
 
     With several marginals in a round one of them is enough (appendix B.4).
 

@@ -60,7 +60,7 @@ class Sketcher:
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """k_q of each sketch."""
+        """Entries k_q of each sketch."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
     @cached_property
@@ -75,17 +75,20 @@ class Sketcher:
 
     @cached_property
     def offsets(self) -> Integers:
-        """(m + 1,) where each sketch starts in the concatenated vector."""
+        """Start of each sketch in the concatenated vector, (m + 1,)."""
         return np.cumsum([0, *self.lengths], dtype=np.int64)
 
     @cached_property
     def row_norms(self) -> tuple[float, ...]:
-        """(m,) r of each clique: the L2 norm of every row of its matrix."""
+        """L2 norm r of every row of each clique's matrix, (m,)."""
         return (1.0,) * len(self.cliques)
 
     @property
     def sensitivity(self) -> float:
-        """L2 sensitivity of the concatenated vector to one row: it adds one row of each matrix."""
+        """L2 sensitivity of the concatenated vector to one row.
+
+        A row adds one row of each matrix.
+        """
         return math.sqrt(math.fsum(r**2 for r in self.row_norms))
 
     @property
@@ -98,15 +101,21 @@ class Sketcher:
         return self.lengths[i]
 
     def spread(self, i: int) -> float:
-        """Squared L2 norm of what one row adds to the sketch of clique i, in the unit of `of_marginal`."""
+        """Returns the squared L2 norm of one row's sketch.
+
+        Of clique i, in the unit of `of_marginal`.
+        """
         return 1.0
 
     def unit(self, i: int) -> float:
-        """Entries of the vector for one record of the sketch of clique i."""
+        """Returns the entries that one record of sketch i adds."""
         return 1.0
 
     def of_rows(self, codes: Codes) -> Integers:
-        """(length,) exact integer sketches of a table, (n, d) codes."""
+        """Returns the (length,) exact integer sketches of a table.
+
+        `codes` is (n, d).
+        """
         out = np.zeros(self.length, np.int64)
         tables, domain, counter = self._grouped
         smallest = np.min_scalar_type(max(domain.shape, default=1))
@@ -119,7 +128,10 @@ class Sketcher:
         return out
 
     def of_marginal(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
-        """(k_q,) the sketch of a whole marginal of clique i, in the unit of `values`."""
+        """Returns the (k_q,) sketch of a whole marginal.
+
+        Of clique i, in the unit of `values`.
+        """
         return self._of_coarse(i, self.coarse(i, values))
 
     def split(self, vector: npt.NDArray[np.floating]) -> list[Floats]:
@@ -128,12 +140,14 @@ class Sketcher:
         return [part / self.unit(i) for i, part in enumerate(parts)]
 
     def coarse(self, i: int, values: npt.NDArray[np.floating]) -> Floats:
-        """(k_q,) the coarse marginal of clique i."""
+        """Returns the (k_q,) coarse marginal of clique i."""
         flat = np.asarray(values, np.float64).ravel()
         return np.bincount(self._buckets[i], flat, self.lengths[i]).astype(np.float64, copy=False)
 
     def together(self, tables: Sequence[Floats]) -> Iterator[tuple[Integers, Floats, Floats]]:
-        """Which sketches have one shape, their coarse marginals (b, k) and, in the unit of `tables`, sketches (b, k).
+        """Yields the sketches of one shape together.
+
+        Which they are, their coarse marginals (b, k) and, in the unit of `tables`, sketches (b, k).
 
         Args:
             tables: a marginal of each clique, flat.
@@ -155,14 +169,20 @@ class Sketcher:
         return [np.array(own) for own in found.values()]
 
     def sigma_of(self, i: int, sigma: float) -> float:
-        """Standard deviation of the noise in an entry of `split`'s sketch i, for noise of `sigma` on the vector."""
+        """Returns the noise's standard deviation in sketch i, as split.
+
+        For noise of `sigma` on the vector.
+        """
         return sigma / self.unit(i)
 
     # ---------------------------------------------------------------------------------------------- kernels
 
     @cached_property
     def _buckets(self) -> list[Integers]:
-        """Per clique: the bucket of each cell, flat in C order; of groups without values, too."""
+        """Bucket of each cell of each clique, flat in C order.
+
+        Of groups without values, too.
+        """
         found = []
         for clique, counts in zip(self.cliques, self.shapes, strict=True):
             flat = np.zeros(1, np.int64)
@@ -173,7 +193,10 @@ class Sketcher:
 
     @cached_property
     def _grouped(self) -> tuple[list[tuple[int, Integers]], Domain, Counter]:
-        """Column and groups of each grouping that occurs, attributes of a table in groups; domain and counter of it."""
+        """Columns and groups of each grouping, and a counter for them.
+
+        The attributes of a table in groups, its domain, and the counter of its marginals.
+        """
         names: dict[tuple[str, int], str] = {}
         cliques = [
             tuple(names.setdefault(key, f"{len(names)}") for key in zip(clique, counts, strict=True))
@@ -186,7 +209,9 @@ class Sketcher:
 
 @dataclass(frozen=True)
 class Interactions(Sketcher):
-    """What a coarse marginal has beyond its parts: the counts of g_1 x ... x g_j groups, centred along every axis.
+    """Coarse marginals beyond their parts, centred along every axis.
+
+    The counts are of g_1 x ... x g_j groups.
 
     P = (x)_a (I - J/g_a), J all ones, is the orthogonal projection onto tensors whose sums along each axis are 0: the
     residual space of McKenna et al. 2020 and of ResidualPlanner (Xiao et al. 2023). Errors of a model whose marginals
@@ -206,7 +231,7 @@ class Interactions(Sketcher):
 
     @cached_property
     def factors(self) -> tuple[int, ...]:
-        """(m,) what the projected counts are multiplied by."""
+        """Multipliers of the projected counts, (m,)."""
         most = max(self.lengths, default=1)
         return tuple(max(1, round(most / k)) * k for k in self.lengths)
 
@@ -244,13 +269,19 @@ class Interactions(Sketcher):
 
     @property
     def _places(self) -> Iterator[tuple[int, Integers]]:
-        """A sketch of each shape, and where all of its shape are in the concatenated vector: (b, k)."""
+        """Yields a sketch of each shape, and the places of its likes.
+
+        (b, k) positions in the concatenated vector of all sketches of that shape.
+        """
         for which in self._alike:
             i = int(which[0])
             yield i, self.offsets[which][:, None] + np.arange(self.lengths[i])
 
     def _centred(self, i: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """(..., k_q) prod g_a times the projection: integers of integers."""
+        """Returns prod g_a times the projection: integers of integers.
+
+        (..., k_q).
+        """
         shape = self.shapes[i]
         cube = part.reshape(*part.shape[:-1], *shape)
         for axis, groups in enumerate(shape):
@@ -265,7 +296,7 @@ def make_sketcher(
     width: int,
     packed: npt.NDArray[np.generic],
 ) -> Sketcher:
-    """Return the sketches that a request describes; `packed`: its groups, see `unpack_grouping`.
+    """Returns the sketches that a request describes; `packed`: its groups, see `unpack_grouping`.
 
     Clients of a simulation that share a process get one object, which holds no row: sharing saves work only.
 
@@ -283,7 +314,9 @@ def _shared_sketcher(
 
 
 def squared_distance(residual: npt.NDArray[np.floating], sigma: float, noises: int | None = None) -> float:
-    """||sketch - sketch of the model||^2 less what its noise adds: unbiased for the squared L2 error that it sees.
+    """Returns a sketched squared L2 error, free of noise on average.
+
+    ||sketch - sketch of the model||^2 less what its noise adds: unbiased for what it sees of the error.
 
     Args:
         residual: (k,) difference of the noisy and the model's sketch, in counts.
@@ -295,7 +328,10 @@ def squared_distance(residual: npt.NDArray[np.floating], sigma: float, noises: i
 
 
 def squared_distances(residuals: Floats, sigmas: Floats, noises: int) -> Floats:
-    """(b,) `squared_distance` of each of (b, k) residuals, of noise (b,)."""
+    """Returns the (b,) `squared_distance` of each of (b, k) residuals.
+
+    For noise (b,).
+    """
     return np.asarray(np.einsum("ij,ij->i", residuals, residuals) - noises * sigmas * sigmas)
 
 
@@ -311,7 +347,9 @@ ARRANGING, ARRANGED = 0.3, 0.5
 
 
 def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> int:
-    """Entries of a sketch, a public number: as many as still show an association, and enough for any interaction.
+    """Returns the number of entries of a sketch, which is public.
+
+    As many as still show an association, and enough for any interaction.
 
     A pair of mean-square contingency phi^2 puts n^2 phi^2 / k of squared distance between a sketch of k groups of equal
     mass and independence. Of its noise (sqrt(k) - 1)^2 dimensions are left, so that of the distance has a standard
@@ -333,7 +371,9 @@ def width_of(mu2: float, sketched: Mapping[int, float], rows: float, most: int) 
 
 
 def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most: int) -> list[int]:
-    """The numbers of attributes whose cliques are sketched, smallest first; public, as `width_of`, with its arguments.
+    """Returns the clique sizes that are sketched, smallest first.
+
+    Public, as `width_of`, with its arguments.
 
     Pairs, or what is smallest, always; a size of j more where the sketches, its own among them, then still have the 2^j
     entries below which j attributes have no interaction.
@@ -347,7 +387,9 @@ def sketched_sizes(mu2: float, sketched: Mapping[int, float], rows: float, most:
 
 
 def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
-    """Whether even a perfect association would drown: then nothing is sketched, and all of the budget is for one look.
+    """Tells whether even a perfect association would drown in noise.
+
+    Then nothing is sketched, and all of the budget is for one measurement.
 
     A public number: the comparison of `width_of` at the fewest groups, k = 2^j, which leave one dimension of noise,
     n^2 phi^2 / k against sqrt(2) (m / k) / mu^2 for m sketches, at the largest phi^2 that there is: two halves that
@@ -357,7 +399,9 @@ def shows_nothing(mu2: float, sketches: int, rows: float) -> bool:
 
 
 def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> Floats:
-    """(pairs,) the weakest association (Cramér's V) that stands out of the sketches' noise, of 1, 2, ... pairs.
+    """Returns the weakest association that stands out of the noise.
+
+    (pairs,) Cramér's V, of 1, 2, ... pairs.
 
     Of k pairs, each in halves of equal mass (`shows_nothing`), one has a squared distance of (n V)^2 / 4 and noise of
     sigma^2 = k / (4 mu^2) in one dimension; with chance / k its square is beyond the quantile of chi-squared.
@@ -369,7 +413,7 @@ def weakest_shown(mu2: float, pairs: int, rows: float, chance: float) -> Floats:
 def arranging_share(
     mu2: float, pairs: Sequence[tuple[int, int]], sizes: Sequence[int], rows: float, sketched: int
 ) -> float:
-    """Return the share of the budget that finds an order for values that have none.
+    """Returns the share of the budget for ordering unordered values.
 
     Of columns with g values each that one factor links, with correlations of `ARRANGED`, the matrix of all pairs has an
     eigenvalue of ARRANGED n sum(1/g); noise of sigma in every entry has one of 2 sqrt(N) sigma, N the sum of g - 1. The

@@ -34,7 +34,9 @@ _STEPS_OF_SIGMA = 32.0
 
 
 class L1:
-    """AIM's: sum of |γ M - m|; the penalty is the expected L1 norm of the noise, sqrt(2/pi) sigma n_q.
+    """AIM's norm: the sum of |γ M - m|.
+
+    The penalty is the expected L1 norm of the noise, sqrt(2/pi) sigma n_q.
 
     `SquaredL2` has the same methods.
     """
@@ -42,15 +44,23 @@ class L1:
     name: ClassVar[str] = "l1"
 
     def scale(self, sigma: float, weight: int) -> int:
-        """γ, a power of two, for the noise of a measurement, in records, and the largest weight."""
+        """Returns γ, a power of two.
+
+        For the noise of a measurement, in records, and the largest weight.
+        """
         return _power_of_two(max(_STEPS_OF_SIGMA / sigma, FINEST / weight))
 
     def penalty(self, sigma: float, cells: Floats, scale: int) -> Floats:
-        """(m,) what a measurement's noise adds to the norm of a marginal of each size in cells, in units of γ or γ²."""
+        """Returns the (m,) norms that a measurement's noise adds.
+
+        For marginals of each size in cells, in units of γ or γ².
+        """
         return scale * sqrt(2.0 / pi) * sigma * cells
 
     def moved(self, scale: int, rows: int) -> int:
-        """The most that one row moves N(γ M - m), where no count and no model cell exceeds `rows` records.
+        """Returns the most that one row moves N(γ M - m).
+
+        Where no count and no model cell exceeds `rows` records.
 
         γ: one row changes one cell of M by 1, and an absolute value by no more, wherever m lies.
 
@@ -64,22 +74,31 @@ class L1:
         return scale
 
     def largest(self, bits: int, cells: int) -> int:
-        """The most that N can be over `cells` cells of values below 2^(bits-1), whatever clients have dealt."""
+        """Returns the largest N, whatever clients have dealt.
+
+        Over `cells` cells of values below 2^(bits-1).
+        """
         return cells << (bits - 1)
 
     def honest(self, scale: int, rows: int) -> int:
-        """The most that N can be between two tables of at most `rows` rows."""
+        """Returns the largest N between two tables of `rows` rows."""
         return 2 * scale * rows
 
     def measure(self, differences: Integers, terms: ChoiceTerms) -> Integers:
-        """(m,) the norm of each clique's γ M - m; the plain store's, and the reference for the others."""
+        """Returns the (m,) norm of each clique's γ M - m.
+
+        As the plain store computes it; the reference for the others.
+        """
         half = np.int64(1 << (terms.bits - 1))
         centred = ((differences + half) & (2 * half - 1)) - half
         return _segments(np.abs(centred), terms.starts)
 
 
 class SquaredL2:
-    """FHAIM's: sum of (γ M - m)²; the penalty is the noise's expected squared norm, sigma² n_q (its Theorem D.2)."""
+    """FHAIM's norm: the sum of (γ M - m)².
+
+    The penalty is the noise's expected squared norm, sigma² n_q (its Theorem D.2).
+    """
 
     name: ClassVar[str] = "squared_l2"
 
@@ -90,7 +109,9 @@ class SquaredL2:
         return scale**2 * sigma**2 * cells
 
     def moved(self, scale: int, rows: int) -> int:
-        """γ² (2 rows + 1): |(γ(x+1) - m)² - (γx - m)²| = γ |2(γx - m) + γ| (FHAIM, Theorem D.1, where γ = 1).
+        """Returns γ² (2 rows + 1): one row moves N no more.
+
+        |(γ(x+1) - m)² - (γx - m)²| = γ |2(γx - m) + γ| (FHAIM, Theorem D.1, where γ = 1).
 
         Only as far as no cell exceeds `rows`: this norm needs public row counts, and clients who deal no more.
         """
@@ -114,7 +135,7 @@ NORMS: dict[str, L1 | SquaredL2] = {L1.name: L1(), SquaredL2.name: SquaredL2()}
 
 @dataclass(frozen=True)
 class ChoiceTerms:
-    """What a store needs to know to choose; all of it public.
+    """Public numbers that a store needs to choose.
 
     Attributes:
         norm: name of the norm, of `NORMS`.
@@ -182,7 +203,10 @@ class ChoiceTerms:
         return terms
 
     def check(self) -> None:
-        """Refuses terms that could leave 62 bits, or that do not fit together; ConfigError."""
+        """Refuses terms that do not fit together or leave 62 bits.
+
+        Raises ConfigError.
+        """
         m = len(self.cliques)
         whole = len(self.sizes) == len(self.weights) == len(self.penalties) == m > 0
         if not whole or len(self.model) != sum(self.sizes) or self.norm not in NORMS or self.scale < 1 or self.rows < 1:
@@ -208,18 +232,24 @@ class ChoiceTerms:
 
     @property
     def exact(self) -> bool:
-        """Whether every score of an honest table, and so every step of one, is exact as a double."""
+        """True where doubles hold every score of an honest table.
+
+        And every step of one, exactly.
+        """
         norm, w = NORMS[self.norm], int(self.weights.max())
         return w * (norm.honest(self.scale, self.rows) + int(np.abs(self.penalties).max())) < EXACT
 
     @property
     def bits(self) -> int:
-        """Bits, with the sign, of γ M - m where no count exceeds `rows`."""
+        """Bits of γ M - m with its sign.
+
+        Where no count exceeds `rows`.
+        """
         return (self.scale * self.rows).bit_length() + 1
 
     @cached_property
     def starts(self) -> Integers:
-        """(m,) where each clique's cells begin."""
+        """First cell of each clique, (m,)."""
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
 
     @property
@@ -238,7 +268,10 @@ class ChoiceTerms:
         return self.moved / self.unit
 
     def scores(self, marginals: Sequence[Integers]) -> Integers:
-        """(m,) from exact counts, for who may see them: what every other store computes without."""
+        """Returns (m,) scores from exact counts.
+
+        For who may see them; every other store computes the same without.
+        """
         differences = self.scale * np.concatenate([marginal.ravel() for marginal in marginals]) - self.model
         return self.weights * (NORMS[self.norm].measure(differences, self) - self.penalties)
 
@@ -249,12 +282,18 @@ def _segments(values: Integers, starts: Integers) -> Integers:
 
 
 def _steps(weights: Floats) -> float:
-    """What brings weights to integers: 1 where they are integers, as AIM's are; else within 2^-12 of the largest."""
+    """Returns the factor that brings weights to integers.
+
+    1 where they are integers, as AIM's are; else within 2^-12 of the largest.
+    """
     return 1.0 if np.array_equal(weights, np.rint(weights)) else 2.0**12 / float(weights.max())
 
 
 def _power_of_two(least: float) -> int:
-    """The smallest power of two from 1 to 2^20 that is at least this."""
+    """Returns the smallest power of two that is at least this.
+
+    From 1 to 2^20.
+    """
     scale = 1
     while scale < min(least, 2.0**20):
         scale *= 2

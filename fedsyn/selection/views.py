@@ -88,7 +88,9 @@ class ModelView:
         return [self._marginals[q] for q in cliques]
 
     def flat(self, layout: FlatLayout) -> Floats:
-        """Marginal distributions of many cliques as one vector, in order; the last ones are kept for the next client.
+        """Returns marginal distributions of many cliques as one vector.
+
+        In order; the last ones are kept for the next client.
 
         Nothing else of them is kept: a wide table has hundreds of thousands.
         """
@@ -98,11 +100,16 @@ class ModelView:
         return self._flat[1]
 
     def probability_at(self, clique: Clique, cells: Codes) -> Floats:
-        """(m,) probabilities of single cells, (m, |q|) codes, of a marginal that is too large to form."""
+        """Returns (m,) probabilities of single cells of a large marginal.
+
+        `cells`: (m, |q|) codes. The marginal is too large to form.
+        """
         return self.model.probability_at(clique, cells)
 
     def effective_cells(self, cliques: Sequence[Clique]) -> Floats:
-        """(m,) effective support of each marginal, see `effective_cells`; each computed once.
+        """Returns the (m,) effective cells of each marginal.
+
+        See the function `effective_cells`; each is computed once.
 
         A marginal that is too large to form takes the product of its attributes' supports, which is exact where they
         are independent.
@@ -120,19 +127,27 @@ class ModelView:
 
 
 def pooled_view(codes: Codes, domain: Domain) -> ModelView:
-    """Return the exact marginals of a simulation's pooled table behind the interface of a model's. For oracles only."""
+    """Returns the pooled table's exact marginals behind a model's interface.
+
+    For oracles in simulations only.
+    """
     return ModelView(EmpiricalModel(domain, codes))  # type: ignore[arg-type]
 
 
 def pack_model(model: Model) -> list[npt.NDArray[np.generic]]:
-    """A model as arrays for a message: the names as one JSON text in bytes, then the arrays in that order."""
+    """Returns a model as arrays for a message.
+
+    The names as one JSON text in bytes, then the arrays in that order.
+    """
     arrays = model.to_arrays()
     names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
     return [names, *arrays.values()]
 
 
 def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node: InferenceNode) -> Model:
-    """Inverse of `pack_model`. Raises ProtocolError if the arrays are not a model of this domain, or of one too large.
+    """Reads a model that `pack_model` packed.
+
+    Raises ProtocolError if the arrays are not a model of this domain, or of one too large.
 
     Nothing is allocated, and nothing calibrated, for a model that is too large.
     """
@@ -150,7 +165,9 @@ def unpack_model(domain: Domain, arrays: Sequence[npt.NDArray[np.generic]], node
 
 
 def check_model_size(domain: Domain, cliques: Sequence[Clique], node: InferenceNode) -> None:
-    """ProtocolError unless a model with these cliques, from a message, has a junction tree that a run may have.
+    """Refuses a message's model whose junction tree is too large.
+
+    Raises ProtocolError unless a run may have such a tree.
 
     The bounds are `MODEL_ROOM` times those of `inference`, or what the schema's one-way marginals need by themselves.
     The tree is not built where the attributes that cliques join are too many: a clique of the tree has at most log2 of
@@ -171,14 +188,20 @@ def check_model_size(domain: Domain, cliques: Sequence[Clique], node: InferenceN
 
 
 def _check_types(arrays: Sequence[npt.NDArray[np.generic]]) -> None:
-    """ProtocolError unless the arrays have the types that `pack_model` gives them: none must be converted."""
+    """Refuses arrays of other types than `pack_model` gives them.
+
+    Raises ProtocolError; none must be converted.
+    """
     if [(array.dtype.kind, array.dtype.itemsize, array.ndim) for array in arrays] != [("u", 1, 1)] * 2 + [("f", 8, 1)]:
         raise ProtocolError("the request's model cannot be read: it needs the arrays of one model and no others")
 
 
 @contextmanager
 def _readable() -> Iterator[None]:
-    """Whatever goes wrong while a model is read becomes one ProtocolError, which quotes nothing of it."""
+    """Turns whatever goes wrong while reading a model into ProtocolError.
+
+    It quotes nothing of the model.
+    """
     try:
         yield
     except Exception as error:
@@ -188,7 +211,10 @@ def _readable() -> Iterator[None]:
 def _announced(
     domain: Domain, arrays: Sequence[npt.NDArray[np.generic]]
 ) -> tuple[dict[str, npt.NDArray[np.generic]], list[Clique]]:
-    """The arrays by name, and all cliques that they announce. Raises ValueError, TypeError or KeyError."""
+    """Returns the arrays by name, and the cliques that they announce.
+
+    Raises ValueError, TypeError or KeyError.
+    """
     known = set(domain)
     named = dict(zip(json.loads(arrays[0].tobytes()), arrays[1:], strict=True))
     head = json.loads(named["model"].tobytes())
@@ -207,7 +233,9 @@ def _announced(
 
 
 def effective_cells(probabilities: Floats) -> float:
-    """(sum over cells of sqrt(p))^2: how many cells carry a distribution; 1 for one cell, n_q for the uniform one.
+    """Returns how many cells carry a distribution.
+
+    (sum over cells of sqrt(p))^2: 1 for one cell, n_q for the uniform one.
 
     The exponential of its Renyi entropy of order 1/2. A fit knows the total and that no cell is negative, so the noise
     on the many nearly empty cells of a large marginal does not reach the model: the noise that does is that of about
@@ -217,12 +245,15 @@ def effective_cells(probabilities: Floats) -> float:
 
 
 def effective_cells_of_each(tables: Floats) -> Floats:
-    """(m,) effective cells of (m, cells) distributions."""
+    """Returns the (m,) effective cells of (m, cells) distributions."""
     return np.array([float(root) ** 2 for root in np.sqrt(np.maximum(tables, 0.0)).sum(axis=1)])
 
 
 def flat_cells(codes: Codes, domain: Domain, clique: Clique, columns: dict[str, Integers]) -> Integers:
-    """(n,) flat cell of each row in the clique's marginal; `columns` keeps the columns already widened."""
+    """Returns the (n,) flat cell of each row in a marginal.
+
+    `columns` keeps the columns already widened.
+    """
     flat = np.zeros(len(codes), np.int64)
     for name, axis in zip(clique, domain.axes(clique), strict=True):
         if name not in columns:
@@ -242,7 +273,9 @@ _AT_ONCE = 1 << 20
 def touched_distances(
     codes: Codes, domain: Domain, cliques: Sequence[Clique], marginals: Sequence[Floats], size: float
 ) -> Floats:
-    """||M_q(D) - size * p_q||_1 of each clique q, in records; p_q has outside of the touched cells what is left to 1.
+    """Returns ||M_q(D) - size * p_q||_1 of each clique q, in records.
+
+    Outside of the touched cells p_q has what is left to 1.
 
     Args:
         codes: (n, d) rows.
@@ -269,7 +302,10 @@ def touched_distances(
 
 
 def _of_cells(cells: Integers, marginals: Sequence[Floats], size: float) -> Floats:
-    """Distances from (m, n) flat cells, those of each row of the table in each of m marginals."""
+    """Returns distances from the rows' (m, n) flat cells.
+
+    In each of m marginals.
+    """
     distinct, counts, bounds = runs_of(cells)
     starts = bounds[:-1]
     touched = np.concatenate([p[distinct[bounds[i] : bounds[i + 1]]] for i, p in enumerate(marginals)])
@@ -282,7 +318,7 @@ def _of_cells(cells: Integers, marginals: Sequence[Floats], size: float) -> Floa
 
 
 class FlatLayout:
-    """Where many marginals lie in one vector, one after the other, and which of them are equally long.
+    """Places of many marginals in one vector, and equally long ones.
 
     Attributes:
         cliques: m cliques.
@@ -297,19 +333,28 @@ class FlatLayout:
 
     @cached_property
     def groups(self) -> list[tuple[Integers, Integers]]:
-        """(positions, (k, cells) places of their cells) of the k marginals of each number of cells."""
+        """Marginals of each number of cells.
+
+        (positions, (k, cells) places of their cells) of k marginals.
+        """
         which = [np.flatnonzero(self.sizes == cells) for cells in np.unique(self.sizes)]
         return [(some, self.bounds[some][:, None] + np.arange(self.sizes[some[0]])) for some in which]
 
     @cached_property
     def by_length(self) -> list[tuple[Integers, Integers]]:
-        """(positions, (k, length) domain columns) of the k cliques of each number of attributes."""
+        """Cliques of each number of attributes.
+
+        (positions, (k, length) domain columns) of k cliques.
+        """
         lengths = np.array([len(q) for q in self.cliques], np.int64)
         which = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
         return [(some, np.array([self.domain.axes(self.cliques[i]) for i in some])) for some in which]
 
     def sums(self, values: Floats) -> Floats:
-        """(m,) sum of each marginal's cells: to the bit what summing each by itself gives."""
+        """Returns the (m,) sum of each marginal's cells.
+
+        To the bit what summing each by itself gives.
+        """
         out = np.empty(len(self.sizes))
         for which, places in self.groups:
             out[which] = values[places].sum(axis=1)
@@ -338,7 +383,9 @@ _kept: OrderedDict[tuple[bytes, Domain], dict[Clique, npt.NDArray[np.int32]]] = 
 
 
 def flat_counts(codes: Codes, layout: FlatLayout) -> npt.NDArray[np.int32]:
-    """Counts of many marginals of a table as one vector; kept for the next time.
+    """Returns counts of many marginals as one vector.
+
+    Kept for the next time.
 
     A table does not change in a run, but is asked for the same counts, or most of them, in every round. They are found
     by a hash of the rows, and the oldest are dropped.

@@ -56,7 +56,7 @@ class TextLayout:
 
 
 def header_options(path: Path, options: FileOptions, columns: Sequence[str]) -> FileOptions:
-    """Return the options with what the names of the columns add: they are public, what stands below them is not.
+    """Returns the options with what the names of the columns add: they are public, what stands below them is not.
 
     Raises:
         DataError: as `layout_of`.
@@ -115,7 +115,7 @@ def layout_of(path: Path, options: FileOptions, columns: Sequence[str] | None = 
 
 
 def require_names(path: Path, header: Sequence[str]) -> None:
-    """Refuse a first line that cannot be a header, before an error message can quote it.
+    """Refuses a first line that cannot be a header, before an error message can quote it.
 
     Raises:
         DataError: most of its cells are numbers (and not ascending ones, such as years), or two names are the same.

@@ -67,7 +67,7 @@ class TextStream(io.TextIOWrapper):
         self._path, self.fell_back, self._line = name, False, 0
 
     def read(self, size: int | None = -1) -> str:
-        """Return the next `size` characters; fewer at the end only."""
+        """Returns the next `size` characters; fewer at the end only."""
         text = super().read(size)
         if "\0" in text:
             raise DataError(

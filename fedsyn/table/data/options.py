@@ -117,7 +117,7 @@ class FileOptions(BaseModel):
 
 
 def written_as(options: Mapping[str, Any], schema: Any) -> FileOptions:
-    """Return how a CSV file of a run is written: as its input, by what the configuration says of that.
+    """Returns how a CSV file of a run is written: as its input, by what the configuration says of that.
 
     In UTF-8 if the encoding lacks a letter of the schema.
 
@@ -137,7 +137,7 @@ def written_as(options: Mapping[str, Any], schema: Any) -> FileOptions:
 
 
 def shown_layout(options: Mapping[str, Any], schema: Any) -> str:
-    """Return how a CSV file of a run is written, in words; empty for commas, UTF-8 and decimal points."""
+    """Returns how a CSV file of a run is written, in words; empty for commas, UTF-8 and decimal points."""
     written, asked = written_as(options, schema), options.get("encoding")
     words = [f"{shown(written.separator)} between the cells"] if written.separator not in (None, ",") else []
     if written.encoding not in (None, "utf-8"):

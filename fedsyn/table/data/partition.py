@@ -187,7 +187,7 @@ _SLOTS = 1 << 16
 
 
 def draw_test_rows(n: int, fraction: float, rng: np.random.Generator) -> Flags:
-    """Draw a uniform random test set, in one byte a row and little more.
+    """Draws a uniform random test set, in one byte a row and little more.
 
     The rows whose random numbers are the smallest; of equal numbers the earlier row. The numbers are drawn twice, block
     by block, rather than kept: the first time to see below which they are the smallest.

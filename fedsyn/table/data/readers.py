@@ -294,12 +294,12 @@ def _frames(path: Path, schema: Schema, options: FileOptions, rows: int) -> Iter
 
 
 def encode_file(path: str | Path, schema: Schema, options: Options = None) -> Codes:
-    """Return the (n, d) read-only codes of a file. Raises DataError as `encode_open_file`."""
+    """Returns the (n, d) read-only codes of a file. Raises DataError as `encode_open_file`."""
     return encode_open_file(path, schema, options)[0]
 
 
 def encode_open_file(path: str | Path, schema: Schema, options: Options = None) -> tuple[Codes, OwnRows]:
-    """Return a file's codes and its rows' own values in open columns, read block by block and kept in memory only.
+    """Returns a file's codes and its rows' own values in open columns, read block by block and kept in memory only.
 
     Raises:
         DataError: as `encoded_blocks`; or the file was replaced while it was read.

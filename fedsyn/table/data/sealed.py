@@ -43,7 +43,7 @@ def plain_name(path: Path) -> Path:
 
 
 def key_of(text: str) -> bytes:
-    """Decode the key, of any kind, that a file holds as 64 hex digits. Raises ValueError if it is not one."""
+    """Decodes the key, of any kind, that a file holds as 64 hex digits. Raises ValueError if it is not one."""
     key = bytes.fromhex(text.strip())
     if len(key) != KEY:
         raise ValueError(f"expected {KEY} bytes, got {len(key)}")
@@ -51,7 +51,7 @@ def key_of(text: str) -> bytes:
 
 
 def read_key(path: Path) -> bytes:
-    """Read a holder's key: 64 hex digits in a file (also one that systemd puts into /run/credentials).
+    """Reads a holder's key: 64 hex digits in a file (also one that systemd puts into /run/credentials).
 
     Raises:
         ConfigError: if there is no such file, or no key in it.

@@ -111,7 +111,7 @@ def load_dataset(
 
 
 def layouts(sources: Sequence[str], schema: Schema, options: Mapping[str, Any]) -> set[FileOptions]:
-    """Return the formats that the first lines of files show; other sources show nothing."""
+    """Returns the formats that the first lines of files show; other sources show nothing."""
     paths = [Path(source) for source in sources if is_path(source)]
     return {header_options(path, options_for(path, options), list(schema.columns)) for path in paths}
 
@@ -352,7 +352,7 @@ def _parquet(path: Path, most: int, chosen: FileOptions) -> Cells:
 
 
 def _plain_names(path: Path, schema: Any) -> tuple[list[str], list[str]]:
-    """Return the columns of a Parquet file that a table on paper could have, and those of lists, records or bytes.
+    """Returns the columns of a Parquet file that a table on paper could have, and those of lists, records or bytes.
 
     Raises:
         DataError: a column is there twice, or all hold lists, records or bytes.

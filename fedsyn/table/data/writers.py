@@ -172,7 +172,7 @@ class ArrowRows:
         return frame
 
     def batch(self, codes: Codes, rng: np.random.Generator, start: int = 0) -> pa.RecordBatch:
-        """Return the rows of (n, d) codes; arguments as `Schema.decode`."""
+        """Returns the rows of (n, d) codes; arguments as `Schema.decode`."""
         frame = self._plain(self.schema.decode(codes, rng, start))
         return pa.RecordBatch.from_pandas(frame, schema=self.fields, preserve_index=False)
 

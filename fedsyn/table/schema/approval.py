@@ -134,7 +134,7 @@ def _absent(rows: int) -> str:
 
 
 def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
-    """Return what there is to say about columns that say which person a row is of, in sentences."""
+    """Returns what there is to say about columns that say which person a row is of, in sentences."""
     said = []
     for name, column in schema.aside.items():
         if getattr(column, "person", False):

@@ -59,7 +59,7 @@ class ColumnBase(BaseModel):
 
     @classmethod
     def reading(cls, profile: Profile) -> Reading | None:
-        """Return how a column of this kind reads every text of a column (at least one); None if it does not."""
+        """Returns how a column of this kind reads every text of a column (at least one); None if it does not."""
         return None
 
     def __eq__(self, other: object) -> bool:

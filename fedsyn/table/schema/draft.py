@@ -239,7 +239,7 @@ def proposed(
 
 
 def _kept(profile: Profile) -> int:
-    """Return how many values a draft lists, the most frequent ones: all, or of many those that enough rows hold."""
+    """Returns how many values a draft lists, the most frequent ones: all, or of many those that enough rows hold."""
     if profile.values <= LONG_LIST:
         return profile.values
     return min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= FEW_ROWS)))

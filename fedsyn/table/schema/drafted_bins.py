@@ -51,7 +51,7 @@ _CHANCE = sqrt(2.0 / pi)  # mean distance from 0 of a normal number
 
 
 def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: frozenset[str]) -> dict[str, ColumnBase]:
-    """Return the ordered ones of a table's drafted columns, with the bins that its rows carry at `EPSILON`."""
+    """Returns the ordered ones of a table's drafted columns, with the bins that its rows carry at `EPSILON`."""
     from fedsyn.privacy.budget import PrivacyBudget  # with SciPy, which only a draft needs here
 
     modelled = sum(not isinstance(column, AsideColumn) for column in columns.values())
@@ -69,7 +69,7 @@ def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: fr
 
 
 def _resolved(column: BinnedColumn, values: Floats, noise: float) -> BinnedColumn:
-    """Return the column in the bins of the least error; `noise`: of one bin, an L1 distance."""
+    """Returns the column in the bins of the least error; `noise`: of one bin, an L1 distance."""
     low, high = column.span
     steps = high - low + 1.0 if column.whole else 1e9
     # Fewer bins are whole numbers of steps wide, all alike.

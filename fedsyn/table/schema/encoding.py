@@ -132,13 +132,13 @@ class Encoder:
         }
 
     def whole(self, frame: pd.DataFrame) -> Block:
-        """Encode a whole table. Raises DataError as `block` and `finish`."""
+        """Encodes a whole table. Raises DataError as `block` and `finish`."""
         block = self.block(frame)
         self.finish()
         return block
 
     def block(self, source: pd.DataFrame) -> Block:
-        """Encode some rows. Raises DataError if a numeric column holds dates."""
+        """Encodes some rows. Raises DataError if a numeric column holds dates."""
         size = len(source)
         codes = np.empty((size, len(self.columns)), dtype=self.dtype)
         numbers = np.empty((size, len(self.numeric)), dtype=np.float32)
@@ -161,7 +161,7 @@ class Encoder:
         return Block(codes, numbers, OwnRows(own, {name: list(known) for name, known in self._words.items()}, index))
 
     def finish(self) -> None:
-        """Say what only the whole table shows.
+        """Says what only the whole table shows.
 
         Raises:
             DataError: a column holds what its kind cannot read. Names the column, counts rows, quotes nothing.
@@ -174,7 +174,7 @@ class Encoder:
                 raise text_in_column(name, column.kind, column.expected, bad, self.rows)
 
     def unread(self, name: str) -> int:
-        """Return the number of rows so far that hold what a column's kind cannot read."""
+        """Returns the number of rows so far that hold what a column's kind cannot read."""
         return self._texts[name] + (self._flags[name] if self._numbers[name] or self._texts[name] else 0)
 
     def _categories(self, name: str, column: CategoricalColumn, values: Sequence[Any]) -> Codes:

@@ -33,7 +33,7 @@ def is_table(given: Any) -> bool:
 
 
 def as_frame(given: AnyFrame) -> pd.DataFrame:
-    """Return a table as a DataFrame: one of pandas as it is, any other by its Arrow stream.
+    """Returns a table as a DataFrame: one of pandas as it is, any other by its Arrow stream.
 
     Raises:
         DataError: not a table.
@@ -61,7 +61,7 @@ def kind_of(given: Any) -> Kind:
 
 
 def in_kind(table: pa.Table, kind: Kind) -> Any:
-    """Return an Arrow table as a table of a library other than pandas; ordered categories are an Enum of Polars."""
+    """Returns an Arrow table as a table of a library other than pandas; ordered categories are an Enum of Polars."""
     if kind != "polars":
         return table
     polars = import_module("polars")

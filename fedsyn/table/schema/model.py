@@ -426,11 +426,11 @@ class Schema(BaseModel, Shown):
             raise DataError(f"{where} has more than one column named '{doubled[0]}'")
 
     def encoder(self, csv: bool = False) -> Encoder:
-        """Return an encoder of one table's blocks; `csv`: they are read from a CSV file."""
+        """Returns an encoder of one table's blocks; `csv`: they are read from a CSV file."""
         return Encoder(self.columns, self.missing_text, self.dtype, self.open, csv)
 
     def block(self, frame: AnyFrame) -> Block:
-        """Encode a table as one block.
+        """Encodes a table as one block.
 
         Each row's codes depend on that row alone; see `fedsyn.table.schema.columns` for values outside the schema.
 
@@ -445,11 +445,11 @@ class Schema(BaseModel, Shown):
         return self.encoder().whole(rows)
 
     def encode(self, frame: AnyFrame) -> np.ndarray:
-        """Return a table's (n, d) codes of dtype `self.dtype` in the order of `domain`. Raises DataError as `block`."""
+        """Returns a table's (n, d) codes of dtype `self.dtype` in the order of `domain`. Raises DataError as `block`."""
         return self.block(frame).codes
 
     def recoded(self, codes: np.ndarray, own: OwnRows) -> np.ndarray:
-        """Return (n, d) codes by this closed schema, of rows whose codes by the open one hold placeholders."""
+        """Returns (n, d) codes by this closed schema, of rows whose codes by the open one hold placeholders."""
         result = codes.astype(self.dtype)
         for j, (name, column) in enumerate(self.columns.items()):
             if isinstance(column, BinnedColumn) and name in own.numbers:
@@ -460,7 +460,7 @@ class Schema(BaseModel, Shown):
         return result
 
     def violations(self, frame: AnyFrame) -> dict[str, int]:
-        """Return how many rows of a table break each constraint; one whose columns are not all there is left out.
+        """Returns how many rows of a table break each constraint; one whose columns are not all there is left out.
 
         >>> import pandas as pd
         >>> schema = Schema.loads('''
@@ -480,7 +480,7 @@ class Schema(BaseModel, Shown):
         return self.compiled.violations(self.rows_of(frame))
 
     def rows_of(self, frame: AnyFrame) -> DrawnRows:
-        """Return a table's rows as constraints see them, of the columns that are there. Raises DataError as above."""
+        """Returns a table's rows as constraints see them, of the columns that are there. Raises DataError as above."""
         rows = as_frame(frame)
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]

@@ -60,7 +60,7 @@ class Proposal:
 
 
 def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
-    """Return the constraints on a schema's columns that hold in all rows of its table, and can be stated together."""
+    """Returns the constraints on a schema's columns that hold in all rows of its table, and can be stated together."""
     try:
         rows = schema.rows_of(frame)
     except DataError:  # a cell beyond those that were looked at is of another kind; `fedsyn schema check` says so
@@ -285,14 +285,14 @@ class _Columns:
 
 
 def _by_chance(x: Floats, y: Floats) -> float:
-    """Return the number of rows in which x would be above y, were the two independent of each other."""
+    """Returns the number of rows in which x would be above y, were the two independent of each other."""
     known = ~(np.isnan(x) | np.isnan(y))
     a, b = x[known], np.sort(y[known])
     return float(np.searchsorted(b, a, side="left").mean()) if len(a) else 0.0
 
 
 def _misplaced(cut: float, numbers: Floats, edges: Floats) -> float:
-    """Return how many rows change sides of a cut where the numbers of its bin are drawn evenly."""
+    """Returns how many rows change sides of a cut where the numbers of its bin are drawn evenly."""
     i = int(np.clip(np.searchsorted(edges, cut, side="right") - 1, 0, len(edges) - 2))
     inside = numbers[(numbers >= edges[i]) & (numbers < edges[i + 1])]
     even = (cut - edges[i]) / (edges[i + 1] - edges[i])
@@ -300,7 +300,7 @@ def _misplaced(cut: float, numbers: Floats, edges: Floats) -> float:
 
 
 def _roundest(below: float, above: float, column: BinnedColumn) -> float:
-    """Return the number with the fewest digits above one number and at most another."""
+    """Returns the number with the fewest digits above one number and at most another."""
     step = 10.0 ** np.floor(np.log10(max(abs(below), abs(above), 1.0)))
     while step > 1e-12:
         for part in (step, step / 2, step / 5):

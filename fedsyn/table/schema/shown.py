@@ -13,7 +13,7 @@ _WIDTH = 60
 
 
 def described(schema: Any) -> str:
-    """Return a schema in one line: how many columns, and their first names."""
+    """Returns a schema in one line: how many columns, and their first names."""
     parts = [f"{counted(len(schema.columns), 'column')}: {short(schema.columns)}"]
     parts += [f"{len(schema.derived)} computed"] if schema.derived else []
     parts += [f"{len(schema.aside)} left out"] if schema.aside else []
@@ -23,12 +23,12 @@ def described(schema: Any) -> str:
 
 
 def short(names: Any) -> str:
-    """Return names in one line, the last ones left out if there are many."""
+    """Returns names in one line, the last ones left out if there are many."""
     return textwrap.shorten(", ".join(map(str, names)), _WIDTH, placeholder=" ...")
 
 
 def view_of(schema: Any) -> View:
-    """Return one line a column, and a bar for the values or bins of each that is modelled."""
+    """Returns one line a column, and a bar for the values or bins of each that is modelled."""
     waiting, known = schema.unapproved, schema.to_dict()["columns"]
     rows = []
     for name, column in schema.every_column.items():

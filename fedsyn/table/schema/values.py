@@ -46,7 +46,7 @@ def parse_number(value: Any) -> float | None:
 
 
 def mostly_numbers(texts: Sequence[str]) -> bool:
-    """Return whether more than four of five texts are digits, with points, commas or a sign."""
+    """Returns whether more than four of five texts are digits, with points, commas or a sign."""
     return sum(re.fullmatch(r"[+-]?[\d.,]*\d[\d.,]*", text) is not None for text in texts) > 0.8 * len(texts)
 
 

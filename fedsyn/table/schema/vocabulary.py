@@ -49,18 +49,18 @@ _NUMBERED = re.compile(r"^\(?(\d{1,3})(?:\)?\s*[-–:.=)]\s*|\s+\()(?=[^\d\s]).+
 
 @cache
 def vocabulary() -> dict[str, Any]:
-    """Return the words by what they say."""
+    """Returns the words by what they say."""
     return yamlio.read_mapping(Path(__file__).with_name("vocabulary.yaml"))
 
 
 @cache
 def known_words(key: str) -> frozenset[str]:
-    """Return the words of one list, plainly written."""
+    """Returns the words of one list, plainly written."""
     return frozenset(map(plainly_written, vocabulary()[key]))
 
 
 def plainly_written(text: str) -> str:
-    """Return a text in small letters, with one space between words and plain apostrophes."""
+    """Returns a text in small letters, with one space between words and plain apostrophes."""
     return " ".join(text.casefold().replace("’", "'").split())
 
 
@@ -71,7 +71,7 @@ def words_of(name: str) -> list[str]:
 
 
 def is_person(name: str) -> bool:
-    """Return whether a column's name says that its values are persons: `subject`, `patient_id`, `Kunden-Nr`."""
+    """Returns whether a column's name says that its values are persons: `subject`, `patient_id`, `Kunden-Nr`."""
     whole = "".join(words_of(name))
     rest = re.sub(r"(ids?|nr|no|number|nummer|key|code|identifier)$", "", whole)
     return bool({whole, rest} & known_words("persons")) or (rest != whole and rest in known_words("persons_in_names"))
@@ -82,14 +82,14 @@ FOR_ONE_ROW = "epsilon is for one row, not for one person; to protect persons, m
 
 
 def is_icd(profile: Profile) -> bool:
-    """Return whether a column holds ICD-10 codes: all look so, and a dot in one of ten or the column's name says it."""
+    """Returns whether a column holds ICD-10 codes: all look so, and a dot in one of ten or the column's name says it."""
     if is_person(profile.name) or not profile.all_match(_ICD):
         return False
     return bool(known_words("diagnoses") & set(words_of(profile.name))) or profile.share_matching(r"\.") > 0.1
 
 
 def is_post_code(profile: Profile) -> bool:
-    """Return whether a column holds post codes of digits, by its name."""
+    """Returns whether a column holds post codes of digits, by its name."""
     return bool(known_words("post_codes") & set(words_of(profile.name))) and profile.all_match(r"^\d{4,6}$")
 
 
@@ -171,7 +171,7 @@ def shown_share(profile: Profile) -> str:
 
 
 def reading_in_order(profile: Profile) -> Reading | None:
-    """Return a categorical column whose words have an order, from low to high; None if they have none that is known.
+    """Returns a categorical column whose words have an order, from low to high; None if they have none that is known.
 
     What refuses an answer ("prefer not to say") stands last, without a place in the order.
     """
@@ -204,7 +204,7 @@ def _places_of_words() -> dict[str, dict[str, int]]:
 
 
 def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None:
-    """Return each word's step on the first scale that has them all, and the reason."""
+    """Returns each word's step on the first scale that has them all, and the reason."""
     known = [_places_of_words().get(plainly_written(word), {}) for word in words]
     for scale, what in vocabulary()["scales"].items():
         named = what.get("named")
@@ -222,7 +222,7 @@ def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None
 
 
 def _numbered(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
-    """Return the number that each word begins with: `1 - never`, `5 (always)`."""
+    """Returns the number that each word begins with: `1 - never`, `5 (always)`."""
     found = [_NUMBERED.match(word) for word in words]
     numbers = [int(match[1]) for match in found if match]
     if len(set(numbers)) != len(words) or max(numbers) - min(numbers) >= 2 * len(words):
@@ -231,7 +231,7 @@ def _numbered(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
 
 
 def _ranges(words: Sequence[str]) -> tuple[dict[str, float], str] | None:
-    """Return the lower end of each range (`under 18`, `18-24`, `65+`), if all are ranges that do not overlap."""
+    """Returns the lower end of each range (`under 18`, `18-24`, `65+`), if all are ranges that do not overlap."""
     found = {word: _range(plainly_written(word)) for word in words}
     ends = [range_ for range_ in found.values() if range_ is not None]
     if len(ends) < len(words) or sum(low < high for low, high in ends) * 2 < len(ends):
@@ -260,7 +260,7 @@ def _range_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
 
 
 def _range(text: str) -> tuple[float, float] | None:
-    """Return both ends of a range in words; of a number alone, that one twice."""
+    """Returns both ends of a range in words; of a number alone, that one twice."""
     bracketed = _BRACKETED.match(text)
     if bracketed is not None:
         low, high = (float(end.replace(" ", "")) for end in bracketed.groups())
@@ -374,7 +374,7 @@ HINTS: tuple[Callable[[Profile], str | None], ...] = (
 
 
 def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
-    """Return what there is to say about a column of text; the first hint says it all.
+    """Returns what there is to say about a column of text; the first hint says it all.
 
     Args:
         profile: of the column.
@@ -385,7 +385,7 @@ def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:
 
 
 def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True) -> str | None:
-    """Return what there is to say about a number that often stands apart from all others: 999 among ages.
+    """Returns what there is to say about a number that often stands apart from all others: 999 among ages.
 
     Apart is one beyond the others by more than their range, below zero where they are not, or three times as frequent
     as any of them and ten times as far from them as they are from each other.
@@ -417,7 +417,7 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True
 
 
 def codes_apart(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
-    """Return what there is to say about a few whole numbers with much room between them: 4111 and 5411 of shops."""
+    """Returns what there is to say about a few whole numbers with much room between them: 4111 and 5411 of shops."""
     values, counts = np.array([*numbers], dtype=np.float64), np.array([*rows])
     if not 2 < len(values) <= _FEW_CODES or counts.min() < FEW_ROWS or (values != np.floor(values)).any():
         return None
@@ -430,7 +430,7 @@ def codes_apart(numbers: Iterable[float], rows: Iterable[int]) -> str | None:
 
 
 def places_on_earth(bounds: Mapping[str, tuple[Any, Any]]) -> dict[str, str]:
-    """Return a hint for each two columns that are a latitude and a longitude, by their names and bounds."""
+    """Returns a hint for each two columns that are a latitude and a longitude, by their names and bounds."""
 
     def called(key: str, most: float) -> list[str]:
         fit = {name for name, (low, high) in bounds.items() if -most <= low and high <= most}

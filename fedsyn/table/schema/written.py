@@ -49,7 +49,7 @@ _ISO_DATE = "%Y-%m-%d"
 
 
 def dates(profile: Profile) -> Reading | None:
-    """Return how a column writes dates, which may be moments that are always midnight; None if it does not."""
+    """Returns how a column writes dates, which may be moments that are always midnight; None if it does not."""
     for pattern, written in _DATES:
         if profile.all_match(f"^{pattern}$"):
             ends = _ends(profile, written)
@@ -62,7 +62,7 @@ def dates(profile: Profile) -> Reading | None:
 
 
 def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
-    """Return how a column writes moments; with `midnight`, those without a zone that are all midnight. Else None."""
+    """Returns how a column writes moments; with `midnight`, those without a zone that are all midnight. Else None."""
     if profile.share_matching(r":") < 1:
         return None
     for date_pattern, date in _DATES:
@@ -98,7 +98,7 @@ def _datetime(profile: Profile, written: str, zone: str | None, step: str, midni
 
 
 def times(profile: Profile) -> Reading | None:
-    """Return how a column writes times of day; None if it does not."""
+    """Returns how a column writes times of day; None if it does not."""
     for pattern, written, step in _CLOCKS:
         if not profile.all_match(f"^{pattern.replace(_HOURS, '([01]?[0-9]|2[0-3])', 1)}$"):
             continue
@@ -109,7 +109,7 @@ def times(profile: Profile) -> Reading | None:
 
 
 def spans(profile: Profile) -> Reading | None:
-    """Return how a column writes spans of time; None if it does not."""
+    """Returns how a column writes spans of time; None if it does not."""
     clock = profile.all_match(_LONG_CLOCK)
     if not clock and not profile.all_match(_DAYS):
         return None
@@ -118,7 +118,7 @@ def spans(profile: Profile) -> Reading | None:
 
 
 def span_of(found: Any, keys: dict[str, Any]) -> Reading:
-    """Return bounds of a column that enclose these spans (a Series of timedeltas, none missing)."""
+    """Returns bounds of a column that enclose these spans (a Series of timedeltas, none missing)."""
     lower, upper = outward_seconds(found.min().total_seconds(), found.max().total_seconds())
     bounds = {"lower": str(pd.Timedelta(seconds=lower)), "upper": str(pd.Timedelta(seconds=upper))}
     return Reading({**bounds, **keys}, "spans of time")
