@@ -12,20 +12,20 @@ import fcntl
 import hashlib
 import importlib
 import importlib.metadata
+import io
 import json
-import os
 import sys
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
 from fedsyn.errors import ConfigError
+from fedsyn.files import replace_synced
 from fedsyn.table.data.fetch import cache_dir
 from fedsyn.table.data.partition import Partitioner, PartitionInput, fill_small_clients, group_rows
 from fedsyn.version import installing
@@ -92,14 +92,22 @@ class Clustering(Partitioner):
             except (OSError, ValueError, EOFError, zipfile.BadZipFile):
                 pass  # absent or damaged: compute it and write it again
             computed = _project(points, seed)
-            _write_atomically(path, computed)
+            with contextlib.suppress(OSError):  # a folder that cannot be written to is no error
+                content = io.BytesIO()
+                np.save(content, computed, allow_pickle=False)
+                replace_synced(path, content.getvalue())
         return computed
 
 
 def _project(points: np.ndarray, seed: int) -> np.ndarray:
     if len(points) < _FEWEST_ROWS_FOR_UMAP:
         return _principal_components(points)
-    umap = _import_umap()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import umap
+    except ImportError:
+        raise _missing("umap-learn") from None
     reducer = umap.UMAP(
         n_components=2,
         **{**_UMAP, "n_neighbors": min(_NEIGHBORS, len(points) - 1)},
@@ -127,23 +135,6 @@ def _alone(path: Path) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             fcntl.flock(held.enter_context(path.with_suffix(".lock").open("w")), fcntl.LOCK_EX)
         yield
-
-
-def _write_atomically(path: Path, array: np.ndarray) -> None:
-    """Writes a file that readers see whole or not at all.
-
-    This holds with several writers; an unwritable folder is not an error.
-    """
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.save(file, array, allow_pickle=False)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
 
 
 def _k_means(points: np.ndarray, clients: int, seed: int) -> np.ndarray:
@@ -193,16 +184,6 @@ def _one_thread() -> Iterator[None]:
     finally:
         if numba:
             numba.set_num_threads(before)
-
-
-def _import_umap() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            import umap
-    except ImportError:
-        raise _missing("umap-learn") from None
-    return umap
 
 
 def _missing(package: str) -> ConfigError:

@@ -19,7 +19,8 @@ from scipy.special import chdtrc
 
 from fedsyn.domain import Domain
 from fedsyn.table.counting.marginals import count, count_one_way, split_one_way
-from fedsyn.table.schema import BinnedColumn, Column, Schema
+from fedsyn.table.schema import BinnedColumn, Schema
+from fedsyn.table.schema.columns import Column
 from fedsyn.table.schema.inside import Inside
 
 MOST_GROUPS = 8

@@ -21,7 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from fedsyn.table.schema import CategoricalColumn, Column
+from fedsyn.table.schema import CategoricalColumn
+from fedsyn.table.schema.columns import Column
 
 #: The loss that is called lost, in its own unit.
 LOST = {"link": 0.5, "mean": 0.2, "spread": math.log(1.5), "share": 0.1, "rows": 0.2, "other": 0.2}

@@ -36,6 +36,7 @@ from fedsyn.inference.junction_tree import (
     connect,
     eliminate_greedily,
     eliminate_simplicial,
+    is_clique,
     maximal,
     table_cells,
     table_counts,
@@ -340,14 +341,14 @@ class Growth:
         return list(dict.fromkeys(m for rank in bits(mask) for m in self.holding[rank]))
 
     def _reached(self, start: int) -> int:
-        seen, queue = start, start
-        while queue:
-            low = queue & -queue
-            queue ^= low
-            new = self.adjacency[low.bit_length() - 1] & ~seen
-            seen |= new
-            queue |= new
-        return seen
+        """Returns the attributes that measured cliques connect with some."""
+        reached, front = start, start
+        while front:
+            for rank in bits(front):
+                reached |= self.adjacency[rank]
+            front = reached & ~start
+            start = reached
+        return reached
 
     @cached_property
     def cells(self) -> tuple[int, ...]:
@@ -431,7 +432,7 @@ class Growth:
         hangs on that core is simplicial. None: it is not so.
         """
         parts = [mask & c.mask for c in touched]
-        if sum(c.core != 0 for c in touched) > 1 or not all(map(self._connected, parts)):
+        if sum(c.core != 0 for c in touched) > 1 or not all(is_clique(self.adjacency, part) for part in parts):
             return None
         if len(touched) == 1:
             return self._unchanged(touched[0])
@@ -477,10 +478,6 @@ class Growth:
             return [], component.cells[order], component.largest[order], lambda: list(component.by_order[order])
 
         return TreeChange(make, not component.core, self.axes)
-
-    def _connected(self, part: int) -> bool:
-        """Tells whether measured cliques connect all pairs in it."""
-        return part & (part - 1) == 0 or all(not part & ~(1 << rank) & ~self.adjacency[rank] for rank in bits(part))
 
     def _recut(self, mask: int, touched: Sequence[Component], most: int | None) -> TreeChange | None:
         """Returns the change, triangulated anew around the core.

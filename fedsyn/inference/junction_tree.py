@@ -147,23 +147,15 @@ def adjacency_of(count: int, masks: Iterable[int]) -> list[int]:
     return [mask & ~(1 << rank) for rank, mask in enumerate(adjacency)]
 
 
-def _is_clique(adjacency: list[int], mask: int) -> bool:
-    rest = mask
-    while rest:
-        low = rest & -rest
-        rest ^= low
-        if mask & ~low & ~adjacency[low.bit_length() - 1]:
-            return False
-    return True
+def is_clique(adjacency: Sequence[int], mask: int) -> bool:
+    """Tells whether every two vertices of a mask are neighbours."""
+    return all(not mask & ~(1 << rank) & ~adjacency[rank] for rank in bits(mask))
 
 
 def _remove(adjacency: list[int], rank: int) -> None:
     keep = ~(1 << rank)
-    rest = adjacency[rank]
-    while rest:
-        low = rest & -rest
-        rest ^= low
-        adjacency[low.bit_length() - 1] &= keep
+    for other in bits(adjacency[rank]):
+        adjacency[other] &= keep
 
 
 def eliminate_simplicial(adjacency: list[int], alive: int, queue: int | None = None) -> tuple[dict[int, int], int]:
@@ -187,7 +179,7 @@ def eliminate_simplicial(adjacency: list[int], alive: int, queue: int | None = N
         queue ^= low
         rank = low.bit_length() - 1
         neighbours = adjacency[rank]
-        if not _is_clique(adjacency, neighbours):
+        if not is_clique(adjacency, neighbours):
             continue
         cliques[rank] = neighbours | low
         _remove(adjacency, rank)

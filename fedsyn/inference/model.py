@@ -323,7 +323,7 @@ class Model:
     # ------------------------------------------------------------------ other forms
 
     def with_total(self, total: float) -> Model:
-        """Returns the same distribution for another number of records.
+        """Returns the same distribution with another total.
 
         It shares everything computed so far.
         """

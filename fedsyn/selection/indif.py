@@ -24,8 +24,6 @@ from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.errors import ConfigError
 from fedsyn.selection.sketches import squared_distance
 from fedsyn.table.counting.marginals import count_sparse_many
-from fedsyn.table.counting.reductions import dot
-from fedsyn.table.counting.marginals import count, count_sparse_many
 from fedsyn.table.counting.sums import dot
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

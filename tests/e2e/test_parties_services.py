@@ -26,7 +26,6 @@ from fedsyn.keys.party_keys import load_credentials
 from fedsyn.keys.tls import channel_to
 from fedsyn.privacy import PrivacyBudget
 from fedsyn.registry import contract_class
-from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.settings import PartyCard
 from fedsyn.stores.parties import messages
 from fedsyn.stores.parties.interface import Announcement

@@ -22,7 +22,8 @@ from fedsyn.front.testing.schemas import AwkwardTable
 from fedsyn.keys.holder_keys import new_identity
 from fedsyn.loading import load_config
 from fedsyn.runs.engines import run
-from fedsyn.table.schema import CategoricalColumn, Column, Schema
+from fedsyn.table.schema import CategoricalColumn, Schema
+from fedsyn.table.schema.columns import Column
 from support.loopback import BIN, fedsyn_run
 from support.loopback import Federation as Loopback
 from support.run_folders import assert_same_result, read_lines, without_times

@@ -11,7 +11,6 @@ from fedsyn.inference import EstimateConfig, Measurement, Model, estimate, model
 from fedsyn.inference.calibrate import sum_out
 from fedsyn.inference.junction_tree import axes_of, bits
 from fedsyn.inference.project import matmul
-from fedsyn.inference.triangulation import axes_of, bits
 from support.inference_reference import CASES, BruteForce, all_cliques, domain_of
 
 

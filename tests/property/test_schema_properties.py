@@ -13,20 +13,15 @@ from hypothesis import strategies as st
 
 from fedsyn.front.testing.schemas import awkward_tables
 from fedsyn.table.data import read_table
-from fedsyn.table.schema import (
-    BooleanColumn,
-    CategoricalColumn,
-    CodeColumn,
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.schema.column_base import DropColumn, IdentifierColumn, TextColumn
+from fedsyn.table.schema.columns import BooleanColumn, CodeColumn
+from fedsyn.table.schema.ordered import (
     DateColumn,
     DatetimeColumn,
     DecimalColumn,
-    DropColumn,
     DurationColumn,
-    IdentifierColumn,
     IntegerColumn,
-    NumericColumn,
-    Schema,
-    TextColumn,
     TimeColumn,
 )
 from fedsyn.table.schema.values import written

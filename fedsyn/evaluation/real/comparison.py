@@ -50,8 +50,9 @@ from fedsyn.evaluation.verdict import (
     judged_link,
 )
 from fedsyn.notebook import Bar, View
-from fedsyn.table.schema import BinnedColumn, CategoricalColumn, Column, Schema
+from fedsyn.table.schema import BinnedColumn, CategoricalColumn, Schema
 from fedsyn.table.schema.binned import NUMBERS
+from fedsyn.table.schema.columns import Column
 
 MOST_ROWS = 200_000
 MOST_PAIRED_COLUMNS = 60

@@ -32,8 +32,6 @@ from fedsyn.privacy import Ledger
 from fedsyn.privacy import release as released
 from fedsyn.privacy.budget import ROUNDING_ROOM
 from fedsyn.privacy.shared_choice import DRAWING
-from fedsyn.selection.terms import L1, SquaredL2, Terms
-from fedsyn.privacy.selection import DRAWING
 from fedsyn.selection.terms import L1, ChoiceTerms, SquaredL2
 from fedsyn.stores.parties.checks import Host, check_announcement, ledger_of, plan_choice, plan_opening
 from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, PartyCost, PartyOrder, run_id

@@ -38,6 +38,7 @@ import numpy.typing as npt
 
 from fedsyn.domain import Domain, Flags
 from fedsyn.errors import DataError
+from fedsyn.files import write_text
 
 
 class RowFiles:
@@ -223,10 +224,7 @@ def write_encoded(
     with files.create(folder / "codes.npy") as file:
         _write_rows(file, codes, parts)
     files.save(folder / "offsets.npy", offsets)  # how many rows each client has may be private too
-    header = {"version": _VERSION, **domain.describe()}
-    text = folder / "table.json.part"
-    text.write_text(json.dumps(header), encoding="utf-8")
-    text.replace(folder / "table.json")
+    write_text(folder / "table.json", json.dumps({"version": _VERSION, **domain.describe()}))
     return EncodedTable(folder)
 
 

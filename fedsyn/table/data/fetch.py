@@ -10,9 +10,7 @@ import gzip
 import importlib
 import io
 import os
-import shutil
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -22,6 +20,7 @@ from urllib.parse import urlparse
 from urllib.request import urlopen
 
 from fedsyn.errors import DataError
+from fedsyn.files import replace_synced
 from fedsyn.lazy import pd
 from fedsyn.table.data.datasets import Origin
 from fedsyn.table.data.readers import exact_floats
@@ -88,7 +87,9 @@ def _fetch_url(origin: Origin, name: str) -> pd.DataFrame:
     cached = cache_dir() / f"{name}{suffix}"
     if not cached.is_file():
         try:
-            _download(origin.url, cached)
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            with urlopen(origin.url, timeout=_SECONDS) as response:
+                replace_synced(cached, response.read())
         except (URLError, OSError) as error:
             raise DataError(_cannot_fetch(f"'{name}' from {origin.url}", name, error)) from None
     try:
@@ -127,17 +128,6 @@ def _unpack(content: bytes, members: tuple[str, ...]) -> list[bytes]:
                 # Read into memory, never unpacked to disk: a member's path cannot lead anywhere.
                 files = [tar.extractfile(name).read() for name in names]  # type: ignore[union-attr]
     return [gzip.decompress(file) if file[:2] == b"\x1f\x8b" else file for file in files]
-
-
-def _download(url: str, target: Path) -> None:
-    """Downloads to a file that appears only when it is complete."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        urlopen(url, timeout=_SECONDS) as response,
-        tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as part,
-    ):
-        shutil.copyfileobj(response, part)
-    Path(part.name).replace(target)
 
 
 def _cannot_fetch(what: str, name: str, error: Exception) -> str:

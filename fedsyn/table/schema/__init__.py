@@ -6,40 +6,8 @@ deterministic function of a row: whatever a row holds, it gets a code, so the pr
 never shows as an error.
 """
 
-from fedsyn.domain import Clique, Domain
 from fedsyn.table.schema.binned import BinnedColumn, NumericColumn
-from fedsyn.table.schema.column_base import AsideColumn, DropColumn, IdentifierColumn, TextColumn
-from fedsyn.table.schema.columns import BooleanColumn, CategoricalColumn, CodeColumn, Column
-from fedsyn.table.schema.draft import draft_columns
+from fedsyn.table.schema.columns import CategoricalColumn
 from fedsyn.table.schema.model import Schema
-from fedsyn.table.schema.ordered import (
-    DateColumn,
-    DatetimeColumn,
-    DecimalColumn,
-    DurationColumn,
-    IntegerColumn,
-    TimeColumn,
-)
 
-__all__ = [
-    "AsideColumn",
-    "BinnedColumn",
-    "BooleanColumn",
-    "CategoricalColumn",
-    "Clique",
-    "CodeColumn",
-    "Column",
-    "DateColumn",
-    "DatetimeColumn",
-    "DecimalColumn",
-    "Domain",
-    "DropColumn",
-    "DurationColumn",
-    "IdentifierColumn",
-    "IntegerColumn",
-    "NumericColumn",
-    "Schema",
-    "TextColumn",
-    "TimeColumn",
-    "draft_columns",
-]
+__all__ = ["BinnedColumn", "CategoricalColumn", "NumericColumn", "Schema"]

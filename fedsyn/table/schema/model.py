@@ -274,10 +274,8 @@ class Schema(BaseModel, Shown):
         Raises:
             SchemaError: lists per column what was read from the data, and what to do.
         """
-        left = self.unapproved
-        if not left:
-            return
-        raise SchemaError(not_approved(left))
+        if self.unapproved:
+            raise SchemaError(not_approved(self.unapproved))
 
     @classmethod
     def draft(
@@ -445,7 +443,7 @@ class Schema(BaseModel, Shown):
         return self.encoder().whole(rows)
 
     def encode(self, frame: AnyFrame) -> np.ndarray:
-        """Returns a table's (n, d) codes of dtype `self.dtype` in the order of `domain`. Raises DataError as `block`."""
+        """Returns a table's (n, d) codes in the order of `domain`. Raises DataError as `block`."""
         return self.block(frame).codes
 
     def recoded(self, codes: np.ndarray, own: OwnRows) -> np.ndarray:

@@ -145,18 +145,13 @@ class _Columns:
 
     def better(self, rule: AnyRule) -> str:
         """What keeps the days between two dates, most of which are nearer to each other than a bin is wide."""
-        if not isinstance(rule, Comparison):
+        ends = (rule.left, rule.right) if isinstance(rule, Comparison) else ()
+        if not ends or not all(isinstance(self.columns[name], DateColumn) for name in ends):
             return ""
-        early, late = (self.columns[name] for name in (rule.left, rule.right))
-        if not isinstance(early, DateColumn) or not isinstance(late, DateColumn):
+        early, late = next((own[ends[0]], own[ends[1]]) for own in self._families.values() if {*ends} <= own.keys())
+        if np.nanmedian(late - early) >= float(np.median(np.diff(self.columns[ends[1]].edges)) * _DAY):
             return ""
-        grid = grid_of(late)
-        assert grid is not None
-        values = next(own for own in self._families.values() if {rule.left, rule.right} <= own.keys())
-        width = float(np.median(np.diff(late.edges)) * grid.unit)
-        if np.nanmedian(values[rule.right] - values[rule.left]) >= width:
-            return ""
-        sum_ = f"{rule.right} = {rule.left} + days"
+        sum_ = f"{ends[1]} = {ends[0]} + days"
         return f"Bins are wider than what lies between: a column of the days, and {sum_}, would keep it."
 
     # Sums -------------------------------------------------------------------------------------------------------------
@@ -188,10 +183,8 @@ class _Columns:
         if not pairs or not totals or len(pairs) * len(totals) > 1 << 22:
             return
         few = 8
-        start = {name: values[:few] for name, values in terms.items()}
-        left = np.stack([start[b] if sign == "-" else start[a] for a, b in pairs])
-        right = np.stack([start[a] if sign == "-" else start[b] for a, b in pairs])
-        sums = (left - right) / unit if sign == "-" else left + right
+        first, second = (np.stack([terms[pair[side]][:few] for pair in pairs]) for side in (0, 1))
+        sums = (second - first) / unit if sign == "-" else first + second
         for name, total in totals.items():
             differ = np.abs(sums - total[:few]) > 1e-6 * np.maximum(1.0, np.abs(total[:few]))
             for at in np.flatnonzero(~differ.any(axis=1)).tolist():  # where a side is missing nothing differs
@@ -239,17 +232,15 @@ class _Columns:
         source, target = self.columns[a], self.columns[b]
         table = np.zeros((source.size, target.size), np.int64)
         np.add.at(table, (own, codes), 1)
-        held = table.sum(axis=1)
-        one = (np.count_nonzero(table, axis=1) <= 1).all()
+        held, answered, names = table.sum(axis=1), table.sum(axis=0), list(self.columns)
         used = np.flatnonzero(held)
-        shares = table.sum(axis=0) / max(1, table.sum())
+        shares = answered / max(1, table.sum())
         breaks = np.maximum(held - 1, 0).sum() * (1.0 - (shares**2).sum())
-        if not one or breaks < _BREAKS or len(used) > _MOST_ENTRIES or held[used].min() < FEW_ROWS:
+        if breaks < _BREAKS or not 0 < len(used) <= _MOST_ENTRIES or held[used].min() < FEW_ROWS:
             return {}
-        answered, names = int(np.count_nonzero(table.sum(axis=0))), list(self.columns)
-        if len(used) == answered and names.index(a) > names.index(b):  # each says the other: the later one is computed
-            return {}
-        if any(i == len(source.values) for i in used):
+        # Where each column says the other, the later one is computed.
+        is_later = len(used) == np.count_nonzero(answered) and names.index(a) > names.index(b)
+        if is_later or used[-1] == len(source.values) or (np.count_nonzero(table, axis=1) > 1).any():
             return {}
         answers = [*target.values, None]
         return {source.values[i]: answers[int(table[i].argmax())] for i in used}
@@ -258,25 +249,21 @@ class _Columns:
         column = self.columns[a]
         if column.scale[0] != NUMBERS or absent.any():
             return {}
-        found = [(c, numbers[codes == c]) for c in np.unique(codes)]
-        found.sort(key=lambda item: float(item[1].min()))
-        if len(found) < 2 or len(found) > _MOST_ENTRIES or any(len(own) < FEW_ROWS for _, own in found):
-            return {}
-        if any(low.max() >= high.min() for (_, low), (_, high) in itertools.pairwise(found)):
+        found = sorted(((c, numbers[codes == c]) for c in np.unique(codes)), key=lambda item: float(item[1].min()))
+        if not 2 <= len(found) <= _MOST_ENTRIES or any(len(own) < FEW_ROWS for _, own in found):
             return {}
         shares = np.array([len(own) for _, own in found]) / len(codes)
-        if len(codes) * (1.0 - (shares**2).sum()) < _BREAKS:
+        overlap = any(low.max() >= high.min() for (_, low), (_, high) in itertools.pairwise(found))
+        if overlap or len(codes) * (1.0 - (shares**2).sum()) < _BREAKS:
             return {}
-        answers = [*target.values, None]
-        entries: dict[Any, Any] = {}
-        misplaced = 0.0
+        answers, entries, misplaced = [*target.values, None], dict[Any, Any](), 0.0
         for (code, low), (_, high) in itertools.pairwise(found):
             number = _roundest(float(low.max()), float(high.min()), column)
             misplaced += _misplaced(number, numbers, column.edges)
-            if misplaced > _MISPLACED * len(numbers):
-                return {}  # the bins do not tell these categories apart
-            if len(f"{abs(number):.12g}".replace(".", "").strip("0")) > _MOST_DIGITS:
-                return {}  # it would say what two rows hold
+            # Either the bins do not tell these categories apart, or the cut would say what two rows hold.
+            digits = len(f"{abs(number):.12g}".replace(".", "").strip("0"))
+            if misplaced > _MISPLACED * len(numbers) or digits > _MOST_DIGITS:
+                return {}
             cut = column.bound(number)
             entries[f"< {cut}"] = answers[int(code)]
             last = f">= {cut}"

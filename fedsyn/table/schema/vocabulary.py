@@ -82,7 +82,7 @@ FOR_ONE_ROW = "epsilon is for one row, not for one person; to protect persons, m
 
 
 def is_icd(profile: Profile) -> bool:
-    """Returns whether a column holds ICD-10 codes: all look so, and a dot in one of ten or the column's name says it."""
+    """Tells ICD-10 codes: all look so, and a dot in one of ten, or the name, says it."""
     if is_person(profile.name) or not profile.all_match(_ICD):
         return False
     return bool(known_words("diagnoses") & set(words_of(profile.name))) or profile.share_matching(r"\.") > 0.1

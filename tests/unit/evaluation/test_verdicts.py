@@ -29,7 +29,8 @@ from fedsyn.runs.compare import ComparedRun, rows_of
 from fedsyn.runs.engines import run
 from fedsyn.runs.report import load_evaluation
 from fedsyn.sweep.report import report_folder
-from fedsyn.table.schema import BooleanColumn, CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.schema.columns import BooleanColumn
 from support import newcomers
 
 LIKERT = {answer: place for place, answer in enumerate(newcomers.ANSWERS)}

@@ -22,9 +22,9 @@ from fedsyn.inference.junction_tree import (
     eliminate_simplicial,
     maximal,
 )
-from support.inference_reference import CASES, all_cliques, domain_of
 from fedsyn.inference.measurements import least_variance_total, merge
 from fedsyn.inference.solvers import _stalled
+from support.inference_reference import CASES, all_cliques, domain_of
 
 
 def random_model(name: str, scale: float = 1.5, total: float = 1000.0, seed: int = 0) -> Model:

@@ -23,7 +23,7 @@ from fedsyn.private_bins.ranges import (
     tree,
     universe,
 )
-from fedsyn.table.schema import DateColumn, DatetimeColumn, IntegerColumn
+from fedsyn.table.schema.ordered import DateColumn, DatetimeColumn, IntegerColumn
 
 # The universe --------------------------------------------------------------------------------------------------------
 

@@ -25,7 +25,8 @@ from fedsyn.protocol.client import KEPT, TableClient
 from fedsyn.randomness import Randomness
 from fedsyn.registry import client_class, contract_class
 from fedsyn.selection.views import pooled_view
-from fedsyn.table.schema import CategoricalColumn, Column, NumericColumn, Schema
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.schema.columns import Column
 from fedsyn.wire.envelope import ANSWER, ENVELOPE, SumSpec, to_json
 from fedsyn.wire.holder import Holder
 from fedsyn.wire.requests import AskRequest, DealRequest, Layout, Summed, SumRequest

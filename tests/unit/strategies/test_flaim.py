@@ -20,7 +20,6 @@ from fedsyn.privacy import PrivacyBudget
 from fedsyn.protocol.joining import Participant
 from fedsyn.randomness import Randomness
 from fedsyn.registry import strategy_class
-from fedsyn.table.counting.candidates import Candidates
 from fedsyn.table.counting.marginals import count
 from fedsyn.table.counting.workload import Candidates
 from fedsyn.wire.envelope import Reply

@@ -23,7 +23,9 @@ from fedsyn.evaluation.scores import (
     places,
     shares,
 )
-from fedsyn.table.schema import BooleanColumn, CategoricalColumn, DateColumn, NumericColumn, Schema
+from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
+from fedsyn.table.schema.columns import BooleanColumn
+from fedsyn.table.schema.ordered import DateColumn
 
 
 def schema(columns: int = 3, label: str | None = None) -> Schema:

@@ -15,11 +15,11 @@ from fedsyn.errors import SchemaError
 from fedsyn.front.testing.schemas import awkward_tables
 from fedsyn.table.data import encode_file, encoded_blocks
 from fedsyn.table.data.writers import table_writer
-from fedsyn.table.schema import BinnedColumn, Schema, draft_columns
+from fedsyn.table.schema import BinnedColumn, Schema
 from fedsyn.table.schema.binned import as_stored
 from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.columns import KINDS
-from fedsyn.table.schema.draft import drafted_schema
+from fedsyn.table.schema.draft import draft_columns, drafted_schema
 from fedsyn.table.schema.profile import Profile
 
 ROWS = 60
