@@ -360,14 +360,10 @@ def column_dict(column: Any) -> dict[str, Any]:
         if isinstance(column.bins, tuple):
             data.pop("lower", None)
             data.pop("upper", None)
-        if _written_as_integer(column):
+        if isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole):
             for key in ("lower", "upper"):
                 if key in data:
                     data[key] = int(data[key])
             if isinstance(column.bins, tuple):
                 data["bins"] = [int(edge) for edge in column.bins]
     return {**data, **remarks}
-
-
-def _written_as_integer(column: BinnedColumn) -> bool:
-    return isinstance(column, IntegerColumn) or (isinstance(column, NumericColumn) and column.whole)

@@ -31,16 +31,7 @@ _OFTEN = 0.01
 # Numbers that may be codes are no more than these.
 _FEW_CODES = 20
 _BETWEEN_LETTERS = re.compile(r"(?<=[^\W\d_])[\s_.'-]+(?=[^\W\d_])")
-# How dates are written, whatever their order (patterns of RE2).
-_DATES = (
-    r"^\d{4}-\d{2}-\d{2}$",
-    r"^\d{1,2}\.\d{1,2}\.\d{2,4}$",
-    r"^\d{1,2}/\d{1,2}/\d{2,4}$",
-    r"^\d{1,2}-\d{1,2}-\d{4}$",
-    r"^\d{4}/\d{1,2}/\d{1,2}$",
-    r"^\d{1,2}\.? \p{L}{3,9}\.? \d{4}$",
-    r"^\p{L}{3,9}\.? \d{1,2}, \d{4}$",
-)
+
 _ICD = r"^[A-TV-Z]\d[0-9A-Z](\.?[0-9A-Z]{1,4})?[+*!]?$"
 #: Intervals as pandas.cut writes them: [0, 10), (10.0, inf].
 _BRACKETED = re.compile(r"^[\[(]\s*(-?inf|-?\d+(?:\.\d+)?)\s*[,;]\s*(-?inf|-?\d+(?:\.\d+)?)\s*[\])]$")
@@ -311,13 +302,6 @@ def _several_spellings(profile: Profile) -> str | None:
     return f"one value in several spellings? As one, without these categories: groups: {yamlio.in_one_line(groups)}"
 
 
-def _minutes(profile: Profile) -> str | None:
-    """12:32 where no time of day is meant."""
-    if profile.values > 2 and profile.all_match(r"^\d{1,3}:[0-5]\d$"):
-        return "minutes and seconds? Written with hours (0:12:32) they are read, as kind: duration"
-    return None
-
-
 def _several_answers(profile: Profile) -> str | None:
     """Cells such as `web;app;mail`."""
     texts: list[str] = profile.texts.to_pylist()
@@ -338,39 +322,27 @@ def _several_answers(profile: Profile) -> str | None:
     return None
 
 
-def _two_numbers(profile: Profile) -> str | None:
-    if profile.values > 2 and profile.all_match(r"^\d{2,3} ?/ ?\d{2,3}( ?\p{L}+)?$"):
-        return "two numbers in one cell, such as a blood pressure? Make two columns of them"
-    if profile.values > 2 and profile.all_match(r"^\(?-?\d{1,3}\.\d+ ?[,; ] ?-?\d{1,3}\.\d+\)?$"):
-        return "a latitude and a longitude in one cell? Two columns of areas keep what they say of the others"
-    return None
-
-
-def _outside_parentheses(profile: Profile) -> str | None:
-    """$(1,234.00), which is not read as a number."""
-    if profile.any_matches(r"^[$€£¥₹] ?\([\d.,' ]+\)$|^\([\d.,' ]+\) ?[$€£¥₹]$"):
-        return "amounts below zero with the currency outside of the parentheses? Read are ($1.00), -$1.00 and (1.00)"
+def _unread_shape(profile: Profile) -> str | None:
+    """Returns the hint for text of a shape that is not read, such as 120/80 or $(1.00)."""
+    for shape in vocabulary()["shapes"]:
+        some = shape.get("some", False)
+        if (some or profile.values > 2) and (profile.any_matches if some else profile.all_match)(shape["pattern"]):
+            return str(shape["hint"])
     return None
 
 
 def _several_formats(profile: Profile) -> str | None:
     if profile.share_matching(r"\d{2,4}$|^\d{4}") < 0.8:  # which costs less than the patterns
         return None
-    shares = sorted((profile.share_matching(shape) for shape in _DATES), reverse=True)
+    shares = sorted(map(profile.share_matching, vocabulary()["date_shapes"]), reverse=True)
     if shares[0] < 1 and shares[1] > 0 and sum(shares) > 0.8:
         return f"dates in several formats? The commonest fits {100 * shares[0]:.0f}% of the values: write all in one"
     return None
 
 
 #: What text may be, beside its kind: each says so in a sentence, or returns None.
-HINTS: tuple[Callable[[Profile], str | None], ...] = (
-    _several_formats,
-    _two_numbers,
-    _minutes,
-    _outside_parentheses,
-    _several_answers,
-    _several_spellings,
-)
+_Hint = Callable[[Profile], str | None]
+HINTS: tuple[_Hint, ...] = (_several_formats, _unread_shape, _several_answers, _several_spellings)
 
 
 def text_hints(profile: Profile, *, listed: bool = True) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,31 +19,9 @@ import numpy as np
 from fedsyn.lazy import pa, pc, pd
 from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.profile import Profile
+from fedsyn.table.schema.vocabulary import vocabulary
 
-# Pattern of a date -> its format in strftime's codes; None: ISO 8601. Tried in this order.
-_DATES = (
-    (r"\d{4}-\d{2}-\d{2}", "%Y-%m-%d"),
-    (r"\d{1,2}\.\d{1,2}\.\d{4}", "%d.%m.%Y"),
-    (r"\d{1,2}/\d{1,2}/\d{4}", "%d/%m/%Y"),
-    (r"\d{1,2}/\d{1,2}/\d{4}", "%m/%d/%Y"),
-    (r"\d{1,2}-\d{1,2}-\d{4}", "%d-%m-%Y"),
-    (r"\d{1,2}-\d{1,2}-\d{4}", "%m-%d-%Y"),
-    (r"\d{4}/\d{1,2}/\d{1,2}", "%Y/%m/%d"),
-    (r"\d{4}\.\d{1,2}\.\d{1,2}", "%Y.%m.%d"),
-    (r"(19|20)\d{6}", "%Y%m%d"),
-    (r"\d{1,2}\.\d{1,2}\.\d{2}", "%d.%m.%y"),
-    (r"\d{1,2}[ -][A-Za-z]{3}[ -]\d{4}", "%d-%b-%Y"),
-)
 _HOURS = r"\d{1,2}"
-_CLOCKS = (
-    (r"\d{1,2}:[0-5]\d", "%H:%M", "minute"),
-    (r"(0\d|1[0-2]):[0-5]\d [AP]M", "%I:%M %p", "minute"),
-    (r"(0\d|1[0-2]):[0-5]\d:[0-5]\d [AP]M", "%I:%M:%S %p", "second"),
-    (r"\d{1,2}:[0-5]\d:[0-5]\d", "%H:%M:%S", "second"),
-    (r"\d{1,2}:[0-5]\d:[0-5]\d\.\d{1,3}", "%H:%M:%S.%f", "millisecond"),
-    (r"\d{1,2}:[0-5]\d:[0-5]\d\.\d{1,6}", "%H:%M:%S.%f", "microsecond"),
-)
-_ZONES = (("", None), ("Z", "Z"), (r"[+-]\d{2}:?\d{2}", "%z"))
 _DAYS = r"^-?\d+ days?( [+-]?\d{1,2}:\d{2}:\d{2}(\.\d+)?)?$"
 _LONG_CLOCK = r"^-?\d{1,5}:[0-5]\d:[0-5]\d$"
 _ISO_DATE = "%Y-%m-%d"
@@ -50,7 +29,7 @@ _ISO_DATE = "%Y-%m-%d"
 
 def dates(profile: Profile) -> Reading | None:
     """Returns how a column writes dates, which may be moments that are always midnight; None if it does not."""
-    for pattern, written in _DATES:
+    for pattern, written in vocabulary()["dates"]:
         if profile.all_match(f"^{pattern}$"):
             ends = _ends(profile, written)
             if ends is not None:
@@ -65,14 +44,12 @@ def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
     """Returns how a column writes moments; with `midnight`, those without a zone that are all midnight. Else None."""
     if profile.share_matching(r":") < 1:
         return None
-    for date_pattern, date in _DATES:
-        for clock_pattern, clock, step in _CLOCKS:
-            for zone_pattern, zone in _ZONES:
-                for between in (" ", "T"):
-                    if profile.all_match(f"^{date_pattern}{between}{clock_pattern}{zone_pattern}$"):
-                        reading = _datetime(profile, f"{date}{between}{clock}{zone or ''}", zone, step, midnight)
-                        if reading is not None:
-                            return reading
+    parts = (vocabulary()["dates"], vocabulary()["clocks"], vocabulary()["zones"], (" ", "T"))
+    for (date_pattern, date), (clock_pattern, clock, step), (zone_pattern, zone), between in product(*parts):
+        if profile.all_match(f"^{date_pattern}{between}{clock_pattern}{zone_pattern}$"):
+            reading = _datetime(profile, f"{date}{between}{clock}{zone or ''}", zone, step, midnight)
+            if reading is not None:
+                return reading
     return None
 
 
@@ -99,7 +76,7 @@ def _datetime(profile: Profile, written: str, zone: str | None, step: str, midni
 
 def times(profile: Profile) -> Reading | None:
     """Returns how a column writes times of day; None if it does not."""
-    for pattern, written, step in _CLOCKS:
+    for pattern, written, step in vocabulary()["clocks"]:
         if not profile.all_match(f"^{pattern.replace(_HOURS, '([01]?[0-9]|2[0-3])', 1)}$"):
             continue
         keys: dict[str, Any] = {"step": step} if step != "second" else {}
@@ -281,10 +258,7 @@ def _in_words(keys: dict[str, Any], places: int | None) -> str:
     words += ["any precision"] if places is None else []
     words += ["decimal comma"] if keys.get("mark") == "," else []
     if "thousands" in keys:
-        words.append(
-            "thousands with "
-            + {" ": "a space", "\u00a0": "a space", "\u202f": "a space"}.get(keys["thousands"], repr(keys["thousands"]))
-        )
+        words.append(f"thousands with {'a space' if keys['thousands'].isspace() else repr(keys['thousands'])}")
     words += [repr(keys[key].strip()) for key in ("prefix", "suffix") if keys.get(key)]
     return "numbers" + (": " if words else "") + ", ".join(words)
 
