@@ -51,7 +51,7 @@ from fedsyn.table.schema.values import (
     text_dtype,
     written,
 )
-from fedsyn.table.schema.vocabulary import known_words, reading_in_order, vocabulary, words_of
+from fedsyn.table.schema.vocabulary import known_words, reading_in_order, word_lists, words_of
 
 if TYPE_CHECKING:
     from fedsyn.table.schema.profile import Profile
@@ -252,7 +252,7 @@ class BooleanColumn(CategoricalColumn):
             return None
         by_case = {text.casefold(): text for text in profile.texts.to_pylist()}
         texts = next(
-            ((by_case[no], by_case[yes]) for no, yes in vocabulary()["no_and_yes"] if {no, yes} == set(by_case)), None
+            ((by_case[no], by_case[yes]) for no, yes in word_lists()["no_and_yes"] if {no, yes} == set(by_case)), None
         )
         if texts is None:
             return None

@@ -18,6 +18,7 @@ from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.lazy import pa, pd
 from fedsyn.output import counted
+from fedsyn.table.schema import vocabulary
 from fedsyn.table.schema.binned import NUMBERS, BinnedColumn, NumericColumn
 from fedsyn.table.schema.column_base import AsideColumn, ColumnBase, DropColumn, IdentifierColumn, Reading, TextColumn
 from fedsyn.table.schema.columns import KINDS, BooleanColumn, CategoricalColumn, CodeColumn, column_dict
@@ -33,25 +34,6 @@ from fedsyn.table.schema.ordered import (
 )
 from fedsyn.table.schema.profile import Profile
 from fedsyn.table.schema.values import MISSING_TEXT, mostly_numbers
-from fedsyn.table.schema.vocabulary import (
-    ENOUGH,
-    FEW_ROWS,
-    FOR_ONE_ROW,
-    codes_apart,
-    is_free_text,
-    is_icd,
-    is_person,
-    is_post_code,
-    nearly_unique,
-    numbers_the_rows,
-    personal_by_name,
-    personal_by_values,
-    places_on_earth,
-    sentinel,
-    shown_share,
-    text_hints,
-    vocabulary,
-)
 from fedsyn.table.schema.written import Written, outward, outward_days, places_of, span_of, written_numbers
 
 # A column lists at most so many values; of a longer list, those that enough rows hold.
@@ -120,10 +102,10 @@ def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | 
     """A proposal to leave a column out; of one that says which person a row is of, who may have several, a hint."""
     keys: dict[str, Any] = {"drafted": ("kind",), "stored": stored}
     hints: tuple[str, ...] = ()
-    if kind is IdentifierColumn and profile.values < profile.present and is_person(profile.name):
+    if kind is IdentifierColumn and profile.values < profile.present and vocabulary.is_person(profile.name):
         keys |= {"person": True}
         people = counted(profile.values, "person", "people")
-        hints = (f"{people}, up to {int(profile.counts.max()):,} rows each: {FOR_ONE_ROW}",)
+        hints = (f"{people}, up to {int(profile.counts.max()):,} rows each: {vocabulary.FOR_ONE_ROW}",)
     return Guess(kind.model_validate(keys), profile.values, profile.missing / max(1, profile.rows), why, hints=hints)
 
 
@@ -138,8 +120,8 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
     keys: dict[str, Any] = {"stored": stored} if stored else {}
     found = _rolled_up(profile, asked, keys) or _more_than_text(profile, asked, keys)
     if found is not None:
-        return found if isinstance(found.column, BinnedColumn) else replace(found, hints=text_hints(profile))
-    words = tuple(sorted({*vocabulary()["placeholders"]} & {*profile.texts.to_pylist()}))
+        return found if isinstance(found.column, BinnedColumn) else replace(found, hints=vocabulary.text_hints(profile))
+    words = tuple(sorted({*vocabulary.word_lists()["placeholders"]} & {*profile.texts.to_pylist()}))
     if words:  # what is left may be numbers or dates
         found = _more_than_text(profile.without(words), asked, keys)
         if found is not None and not isinstance(found.column, CategoricalColumn):
@@ -148,11 +130,11 @@ def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Gue
     mostly, hint = "", tuple[str, ...]()
     if mostly_numbers(profile.tried.to_pylist()):
         mostly, hint = "; mostly numbers", _as_numbers(profile, asked)
-    if not asked.keep and nearly_unique(profile):
-        found = set_aside(profile, IdentifierColumn, shown_share(profile) + mostly, stored)
-        return replace(found, hints=found.hints or hint or text_hints(profile, listed=False))
+    if not asked.keep and vocabulary.nearly_unique(profile):
+        found = set_aside(profile, IdentifierColumn, vocabulary.shown_share(profile) + mostly, stored)
+        return replace(found, hints=found.hints or hint or vocabulary.text_hints(profile, listed=False))
     found = proposed(profile, CategoricalColumn, Reading({}, "text"), asked, keys)
-    return replace(found, why=found.why + mostly, hints=hint or text_hints(profile))
+    return replace(found, why=found.why + mostly, hints=hint or vocabulary.text_hints(profile))
 
 
 def _as_numbers(profile: Profile, asked: GuessOptions) -> tuple[str, ...]:
@@ -163,8 +145,8 @@ def _as_numbers(profile: Profile, asked: GuessOptions) -> tuple[str, ...]:
     if found is None or not isinstance(found.column, BinnedColumn):
         return ()
     column = yamlio.in_one_line(column_dict(found.column.model_copy(update={"drafted": ()})))
-    often = yamlio.in_one_line([text for text, count in words.items() if count >= FEW_ROWS])
-    rest = "" if all(count >= FEW_ROWS for count in words.values()) else ", with the other words there"
+    often = yamlio.in_one_line([text for text, count in words.items() if count >= vocabulary.FEW_ROWS])
+    rest = "" if all(count >= vocabulary.FEW_ROWS for count in words.values()) else ", with the other words there"
     return (f"numbers, and words that can be missing values? Then {column} and missing_values: {often}{rest}",)
 
 
@@ -176,9 +158,9 @@ def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> G
     """
     if profile.values <= LONG_LIST:
         return None
-    if is_icd(profile):
+    if vocabulary.is_icd(profile):
         longest, most, what = 3, profile.values, "ICD-10 codes"
-    elif is_post_code(profile):
+    elif vocabulary.is_post_code(profile):
         longest, most, what = min(map(len, profile.texts.to_pylist())) - 1, LONG_LIST, "post codes"
     else:
         return None
@@ -215,13 +197,17 @@ def _reads(guess: Guess, profile: Profile) -> bool:
 
 def _aside(profile: Profile, stored: str | None) -> Guess | None:
     """A proposal to leave the column out, where its name or its values point at persons."""
-    why = personal_by_values(profile) or personal_by_name(profile) or numbers_the_rows(profile)
-    named = CodeColumn.reading(profile) is not None and not is_post_code(profile)
-    if why is None and named and nearly_unique(profile):
-        why = shown_share(profile)
+    why = (
+        vocabulary.personal_by_values(profile)
+        or vocabulary.personal_by_name(profile)
+        or vocabulary.numbers_the_rows(profile)
+    )
+    named = CodeColumn.reading(profile) is not None and not vocabulary.is_post_code(profile)
+    if why is None and named and vocabulary.nearly_unique(profile):
+        why = vocabulary.shown_share(profile)
     if why is not None:
         return set_aside(profile, IdentifierColumn, why, stored)
-    if is_free_text(profile):
+    if vocabulary.is_free_text(profile):
         return set_aside(profile, TextColumn, "free text", stored)
     return None
 
@@ -242,7 +228,7 @@ def _kept(profile: Profile) -> int:
     """Returns how many values a draft lists, the most frequent ones: all, or of many those that enough rows hold."""
     if profile.values <= LONG_LIST:
         return profile.values
-    return min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= FEW_ROWS)))
+    return min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= vocabulary.FEW_ROWS)))
 
 
 def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, asked: GuessOptions) -> Guess:
@@ -258,7 +244,7 @@ def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], w
     elif not named:
         keys |= {"other": other}
     folded = (profile.values - kept, int(profile.counts[kept:].sum()))
-    rare = int(np.count_nonzero(profile.counts[:kept] < FEW_ROWS))
+    rare = int(np.count_nonzero(profile.counts[:kept] < vocabulary.FEW_ROWS))
     guess = made(profile, kind, keys, why, "categories", rare)
     return replace(guess, folded=folded)
 
@@ -335,9 +321,9 @@ def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> G
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
     if not asked.keep:
-        why = personal_by_values(profile) or personal_by_name(profile)
-        if why is None and nearly_unique(profile):
-            why = shown_share(profile)
+        why = vocabulary.personal_by_values(profile) or vocabulary.personal_by_name(profile)
+        if why is None and vocabulary.nearly_unique(profile):
+            why = vocabulary.shown_share(profile)
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     values = series.cat.categories.tolist()
@@ -345,7 +331,7 @@ def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> G
     keys |= {"categories": tuple(values if plain else map(str, values)), "other": False}
     keys |= {"ordered": True} if series.cat.ordered else {}
     why = f"dtype category{', ordered' if series.cat.ordered else ''}"
-    rare = len(values) - int(np.count_nonzero(profile.counts >= FEW_ROWS))
+    rare = len(values) - int(np.count_nonzero(profile.counts >= vocabulary.FEW_ROWS))
     return made(profile, CategoricalColumn, keys, why, "categories", rare)
 
 
@@ -359,7 +345,7 @@ def _numbers(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Gu
     exact = bool(np.abs(present).max() <= 2**53)
     whole = exact and bool(np.all(present == np.floor(present)))
     if not asked.keep and integers:
-        why = personal_by_name(profile) or numbers_the_rows(profile)
+        why = vocabulary.personal_by_name(profile) or vocabulary.numbers_the_rows(profile)
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     places = 0 if whole else places_of(present) if exact else None
@@ -455,7 +441,7 @@ def draft_columns(
             guesses[name] = replace(guesses[name], column=column)
     quantities = (DecimalColumn, NumericColumn)
     bounds = {n: (g.column.lower, g.column.upper) for n, g in guesses.items() if isinstance(g.column, quantities)}
-    for name, said in places_on_earth(bounds).items():
+    for name, said in vocabulary.places_on_earth(bounds).items():
         guesses[name] = replace(guesses[name], hints=(*guesses[name].hints, said))
     return guesses
 
@@ -486,13 +472,13 @@ def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
     stored = str(series.dtype) if asked.stored else None
     found = typed_guess(series, asked) or text_guess(Profile.of(series), asked, stored)
     modelled = not isinstance(found.column, AsideColumn)
-    if modelled and found.values == 1 and not found.missing and not asked.keep and len(series) >= ENOUGH:
+    if modelled and found.values == 1 and not found.missing and not asked.keep and len(series) >= vocabulary.ENOUGH:
         why = "one value in every row: there is nothing to learn"
         return replace(found, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
     if isinstance(found.column, BinnedColumn) and found.column.scale[0] == NUMBERS:
         rows = series.value_counts()
         numbers = pd.to_numeric(pd.Series(rows.index), errors="coerce")
-        said = sentinel(numbers, rows, text=not pd.api.types.is_numeric_dtype(series.dtype))
-        said = said or codes_apart(numbers, rows)
+        said = vocabulary.sentinel(numbers, rows, text=not pd.api.types.is_numeric_dtype(series.dtype))
+        said = said or vocabulary.codes_apart(numbers, rows)
         return replace(found, hints=(*found.hints, said)) if said else found
     return found

@@ -39,7 +39,7 @@ _NUMBERED = re.compile(r"^\(?(\d{1,3})(?:\)?\s*[-–:.=)]\s*|\s+\()(?=[^\d\s]).+
 
 
 @cache
-def vocabulary() -> dict[str, Any]:
+def word_lists() -> dict[str, Any]:
     """Returns the words by what they say."""
     return yamlio.read_mapping(Path(__file__).with_name("vocabulary.yaml"))
 
@@ -47,7 +47,7 @@ def vocabulary() -> dict[str, Any]:
 @cache
 def known_words(key: str) -> frozenset[str]:
     """Returns the words of one list, plainly written."""
-    return frozenset(map(plainly_written, vocabulary()[key]))
+    return frozenset(map(plainly_written, word_lists()[key]))
 
 
 def plainly_written(text: str) -> str:
@@ -187,7 +187,7 @@ def reading_in_order(profile: Profile) -> Reading | None:
 def _places_of_words() -> dict[str, dict[str, int]]:
     """Word -> scale -> step."""
     found: dict[str, dict[str, int]] = {}
-    for scale, what in vocabulary()["scales"].items():
+    for scale, what in word_lists()["scales"].items():
         for step, words in enumerate(what["steps"]):
             for word in words:
                 found.setdefault(plainly_written(word), {}).setdefault(scale, step)
@@ -197,7 +197,7 @@ def _places_of_words() -> dict[str, dict[str, int]]:
 def _scale(name: str, words: Sequence[str]) -> tuple[dict[str, int], str] | None:
     """Returns each word's step on the first scale that has them all, and the reason."""
     known = [_places_of_words().get(plainly_written(word), {}) for word in words]
-    for scale, what in vocabulary()["scales"].items():
+    for scale, what in word_lists()["scales"].items():
         named = what.get("named")
         if named is not None and not set(named) & set(words_of(name)):
             continue
@@ -238,7 +238,7 @@ def _range_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
     """A range in words, and what around its numbers does not count."""
 
     def any_of(*keys: str) -> str:
-        words = {plainly_written(word) for key in keys for word in vocabulary()[key]}
+        words = {plainly_written(word) for key in keys for word in word_lists()[key]}
         return "|".join(re.escape(word) for word in sorted(words, key=lambda word: (-len(word), word)))
 
     number = r"(?P<{0}>\d+(?:[.,' ]\d{{3}})*(?:[.,]\d+)?)\s*(?P<{0}_times>{1})?"
@@ -260,7 +260,7 @@ def _range(text: str) -> tuple[float, float] | None:
     match = pattern.match(text) or pattern.match(" ".join(units.sub(" ", text).split()))
     if match is None or (match["high"] and (match["below"] or match["above"] not in (None, "from", "da", "desde"))):
         return None
-    times = vocabulary()["thousands"]
+    times = word_lists()["thousands"]
 
     def value(name: str, factor: str | None) -> float:
         digits = match[name]
@@ -288,7 +288,7 @@ def _several_spellings(profile: Profile) -> str | None:
     texts: list[str] = profile.texts.to_pylist()  # the most frequent first
     if len(texts) > _MOST_WORDS:
         return None
-    sides = {word: side for pair in vocabulary()["no_and_yes"] for side, word in enumerate(pair)}
+    sides = {word: side for pair in word_lists()["no_and_yes"] for side, word in enumerate(pair)}
     if len(texts) > 2 and all(plainly_written(text) in sides for text in texts):
         forms = [str(sides[plainly_written(text)]) for text in texts]
     else:
@@ -324,7 +324,7 @@ def _several_answers(profile: Profile) -> str | None:
 
 def _unread_shape(profile: Profile) -> str | None:
     """Returns the hint for text of a shape that is not read, such as 120/80 or $(1.00)."""
-    for shape in vocabulary()["shapes"]:
+    for shape in word_lists()["shapes"]:
         some = shape.get("some", False)
         if (some or profile.values > 2) and (profile.any_matches if some else profile.all_match)(shape["pattern"]):
             return str(shape["hint"])
@@ -334,7 +334,7 @@ def _unread_shape(profile: Profile) -> str | None:
 def _several_formats(profile: Profile) -> str | None:
     if profile.share_matching(r"\d{2,4}$|^\d{4}") < 0.8:  # which costs less than the patterns
         return None
-    shares = sorted(map(profile.share_matching, vocabulary()["date_shapes"]), reverse=True)
+    shares = sorted(map(profile.share_matching, word_lists()["date_shapes"]), reverse=True)
     if shares[0] < 1 and shares[1] > 0 and sum(shares) > 0.8:
         return f"dates in several formats? The commonest fits {100 * shares[0]:.0f}% of the values: write all in one"
     return None
@@ -369,7 +369,7 @@ def sentinel(numbers: Iterable[float], rows: Iterable[int], *, text: bool = True
     """
     values, counts = np.array([*numbers], dtype=np.float64), np.array([*rows])
     counts, values = counts[np.isfinite(values)], values[np.isfinite(values)]
-    known = set(vocabulary()["sentinels"])
+    known = set(word_lists()["sentinels"])
     for value in (values.max(), values.min()) if len(values) > 2 else ():
         rest, often = values[values != value], int(counts[values == value].sum())
         if value not in known or often < max(FEW_ROWS, _OFTEN * counts.sum()):

@@ -19,7 +19,7 @@ import numpy as np
 from fedsyn.lazy import pa, pc, pd
 from fedsyn.table.schema.column_base import Reading
 from fedsyn.table.schema.profile import Profile
-from fedsyn.table.schema.vocabulary import vocabulary
+from fedsyn.table.schema.vocabulary import word_lists
 
 _HOURS = r"\d{1,2}"
 _DAYS = r"^-?\d+ days?( [+-]?\d{1,2}:\d{2}:\d{2}(\.\d+)?)?$"
@@ -29,7 +29,7 @@ _ISO_DATE = "%Y-%m-%d"
 
 def dates(profile: Profile) -> Reading | None:
     """Returns how a column writes dates, which may be moments that are always midnight; None if it does not."""
-    for pattern, written in vocabulary()["dates"]:
+    for pattern, written in word_lists()["dates"]:
         if profile.all_match(f"^{pattern}$"):
             ends = _ends(profile, written)
             if ends is not None:
@@ -44,7 +44,7 @@ def datetimes(profile: Profile, midnight: bool = False) -> Reading | None:
     """Returns how a column writes moments; with `midnight`, those without a zone that are all midnight. Else None."""
     if profile.share_matching(r":") < 1:
         return None
-    parts = (vocabulary()["dates"], vocabulary()["clocks"], vocabulary()["zones"], (" ", "T"))
+    parts = (word_lists()["dates"], word_lists()["clocks"], word_lists()["zones"], (" ", "T"))
     for (date_pattern, date), (clock_pattern, clock, step), (zone_pattern, zone), between in product(*parts):
         if profile.all_match(f"^{date_pattern}{between}{clock_pattern}{zone_pattern}$"):
             reading = _datetime(profile, f"{date}{between}{clock}{zone or ''}", zone, step, midnight)
@@ -76,7 +76,7 @@ def _datetime(profile: Profile, written: str, zone: str | None, step: str, midni
 
 def times(profile: Profile) -> Reading | None:
     """Returns how a column writes times of day; None if it does not."""
-    for pattern, written, step in vocabulary()["clocks"]:
+    for pattern, written, step in word_lists()["clocks"]:
         if not profile.all_match(f"^{pattern.replace(_HOURS, '([01]?[0-9]|2[0-3])', 1)}$"):
             continue
         keys: dict[str, Any] = {"step": step} if step != "second" else {}

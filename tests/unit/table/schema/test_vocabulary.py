@@ -19,7 +19,7 @@ from fedsyn.table.schema.vocabulary import (
     reading_in_order,
     sentinel,
     text_hints,
-    vocabulary,
+    word_lists,
 )
 
 
@@ -132,7 +132,7 @@ def test_words_on_one_step_are_no_order() -> None:
 
 
 def test_no_word_has_two_places_on_a_scale() -> None:
-    for scale in vocabulary()["scales"].values():
+    for scale in word_lists()["scales"].values():
         places = [(plainly_written(word), step) for step, words in enumerate(scale["steps"]) for word in words]
         assert len({word for word, _ in places}) == len(set(places))
 
