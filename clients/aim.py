@@ -29,7 +29,7 @@ from fedsyn.mechanism import (
     require,
 )
 from fedsyn.selection.scores import Penalty, penalised_cells
-from fedsyn.selection.terms import L1, Terms
+from fedsyn.selection.terms import L1, ChoiceTerms
 
 #: Rows beyond the released ones that a store is laid out for, where row counts are private (`AimContract.bound`).
 _MORE_ROWS = 2**12
@@ -94,10 +94,10 @@ class AimContract(Contract):
 
     # The score, lines 12-13 -------------------------------------------------------------------------------------------
 
-    def terms(self, view: ModelView, eligible: Sequence[int], sigma: float, size: float, rows: int) -> Terms:
+    def terms(self, view: ModelView, eligible: Sequence[int], sigma: float, size: float, rows: int) -> ChoiceTerms:
         """The public integers of a choice: w_q (||M_q(D) - n p_q|| - penalty_q), the norm as `score` says.
 
-        One row moves a score by at most `Terms.moved`; the penalty and the model depend on released values only.
+        One row moves a score by at most `ChoiceTerms.moved`; the penalty and the model depend on released values only.
 
         Args:
             view: the current model.
@@ -110,7 +110,7 @@ class AimContract(Contract):
         cliques = [candidates.cliques[i] for i in chosen]
         cells = penalised_cells(self.options.penalty, candidates, chosen, view)
         weights, p = candidates.weights[chosen], view.probabilities(cliques)
-        return Terms.of(self.options.score, cliques, p, weights, cells, sigma=sigma, size=size, rows=rows)
+        return ChoiceTerms.of(self.options.score, cliques, p, weights, cells, sigma=sigma, size=size, rows=rows)
 
     def bound(self, size: float) -> int:
         """Bound on the rows that were dealt: their number where it is public, else well beyond the released one.
@@ -149,7 +149,7 @@ class AimContract(Contract):
             choice = Step(SelectClique, choosing, least=choosing / rounds, paid=math.inf, times=rounds, says=says)
         return [Step(Answers, rho, says="for all that follows"), Step(OpenOneWay, first, arrays=d), choice, marginal]
 
-    def largest_terms(self, part: float, rows: int) -> Terms:
+    def largest_terms(self, part: float, rows: int) -> ChoiceTerms:
         """Those of the candidates that scores of others cannot reach farther than: of none are both weight and cells
         larger. What the model says of them moves no bound."""
         sigma = next(step for step in self.steps if step.request is OpenMarginals).sigma / math.sqrt(part)
@@ -165,7 +165,7 @@ class AimContract(Contract):
         nothing = [np.zeros(int(every.cells[i])) for i in kept]
         cliques, norm, bound = [every.cliques[i] for i in kept], self.options.score, self.bound(float(rows))
         weights, cells = every.weights[kept], every.cells[kept]
-        return Terms.of(norm, cliques, nothing, weights, cells, sigma=sigma, size=float(rows), rows=bound)
+        return ChoiceTerms.of(norm, cliques, nothing, weights, cells, sigma=sigma, size=float(rows), rows=bound)
 
 
 class FhAimOptions(AimOptions):

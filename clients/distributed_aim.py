@@ -34,7 +34,7 @@ from fedsyn.mechanism import (
     check_message,
 )
 from fedsyn.selection.scores import Penalty
-from fedsyn.table.counting.reductions import norm
+from fedsyn.table.counting.sums import norm
 
 #: Floating point may move an encoded value of at most LARGEST by this much before it is rounded. Sums of
 #: millions of cells are exact to 3e-15 of their value, LARGEST times that is 0.05.

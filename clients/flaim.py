@@ -51,8 +51,7 @@ from fedsyn.mechanism import (
     require,
 )
 from fedsyn.selection.scores import Penalty, expected_noise, l1_distances, penalised_cells
-from fedsyn.selection.views import check_model_size
-from fedsyn.table.counting.distances import flat_layout
+from fedsyn.selection.views import check_model_size, flat_layout
 from fedsyn.table.counting.marginals import count
 
 # A client fits what a server sent together with its own: within these, no square of a quotient leaves the doubles.

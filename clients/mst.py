@@ -41,10 +41,9 @@ from fedsyn.mechanism import (
     answers,
     check_message,
 )
-from fedsyn.selection.coarse import Coarse
+from fedsyn.selection.coarse import CoarseMarginals
 from fedsyn.selection.sketches import Sketcher, make_sketcher
-from fedsyn.table.counting.candidates import Candidates
-from fedsyn.table.counting.workload import all_kway
+from fedsyn.table.counting.workload import Candidates, all_kway
 
 #: Most entries of a sketch whose width follows from the noise on it.
 MOST_WIDTH = 64
@@ -202,11 +201,11 @@ class CoarsePairs(SumRequest):
     cliques: SomeCandidates
     shapes: list[Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=2, max_length=2)]]
 
-    def coarse(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Coarse:
+    def coarse(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> CoarseMarginals:
         cliques = [contract.candidates.cliques[i] for i in self.cliques]
         if len(arrays) != 1 or any(len(clique) != 2 for clique in cliques):
             raise ProtocolError("the request does not bring the groups of some pairs, or more than them")
-        return Coarse.unpack(contract.domain, cliques, self.shapes, arrays[0])
+        return CoarseMarginals.unpack(contract.domain, cliques, self.shapes, arrays[0])
 
     def layout(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """One row is in one cell of each coarse marginal, whatever the groups."""

@@ -45,12 +45,10 @@ from fedsyn.mechanism import (
     most_cells,
     require,
 )
-from fedsyn.selection.coarse import Coarse
-from fedsyn.selection.groups import grouping_of, has_order, pack_grouping
-from fedsyn.selection.rows import ARRANGING, arranging_share, shows_nothing
-from fedsyn.selection.sketches import Interactions, Sketcher, make_sketcher
+from fedsyn.selection.coarse import CoarseMarginals, grouping_of, has_order, pack_grouping
+from fedsyn.selection.sketches import ARRANGING, Interactions, Sketcher, arranging_share, make_sketcher, shows_nothing
 from fedsyn.table.counting.marginals import count
-from fedsyn.table.counting.residuals import cost, dimensions, times_cells
+from fedsyn.table.counting.sums import cost, dimensions, times_cells
 
 #: Largest of the integer weights by which one request gives its marginals different noise.
 FINEST = 16
@@ -382,20 +380,20 @@ class Residuals(SumRequest):
     def chosen(self, contract: Contract) -> list[Clique]:
         return [contract.candidates.cliques[i] for i in self.cliques]
 
-    def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> Coarse:
+    def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> CoarseMarginals:
         """The cliques in groups of values; where none came along, each value is its own."""
         if len(arrays) != bool(self.shapes):
             raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
         domain, cliques = contract.domain, self.chosen(contract)
         if self.shapes:
-            return Coarse.unpack(domain, cliques, self.shapes, arrays[0])
-        return Coarse.in_groups(domain, cliques, [tuple(map(np.arange, domain.shape_of(q))) for q in cliques])
+            return CoarseMarginals.unpack(domain, cliques, self.shapes, arrays[0])
+        return CoarseMarginals.in_groups(domain, cliques, [tuple(map(np.arange, domain.shape_of(q))) for q in cliques])
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
         """The vector moves by exactly S in L2, for every row and whatever the groups.
 
         A row is in one cell of each marginal, and adds c G R e to the vector there: e the unit table of that cell, R
-        the projection of `fedsyn.table.counting.residuals`, whose columns all have the squared norm dimensions / G. So
+        the projection of `fedsyn.table.counting.sums`, whose columns all have the squared norm dimensions / G. So
         S^2 = sum of (c G)^2 dimensions / G = sum of c^2 G dimensions. No entry moves by more than c G.
         """
         if len(self.weights) != len(self.cliques):

@@ -22,7 +22,7 @@ from fedsyn.mechanism import (
     SelectClique,
 )
 from fedsyn.plugins.clients.aim import AimClient, AimContract, DistAimClient, FhAimClient
-from fedsyn.selection.annealing import Scales, annealed, is_settled
+from fedsyn.selection.scores import Scales, annealed, is_settled
 
 
 class Aim(MechanismStrategy):

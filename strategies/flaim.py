@@ -25,7 +25,7 @@ from fedsyn.plugins.clients.flaim import (
     Measure,
     Select,
 )
-from fedsyn.selection.annealing import Scales, annealed, is_settled
+from fedsyn.selection.scores import Scales, annealed, is_settled
 
 Choices = Mapping[int, Sequence[int]]  # by partition: indices of the candidates that it chose
 

@@ -40,11 +40,10 @@ from fedsyn.plugins.clients.mst import (
     Tree,
     width_of,
 )
-from fedsyn.selection.coarse import Coarse, resolution
-from fedsyn.selection.groups import group_counts, grouping_of, pack_grouping
+from fedsyn.selection.coarse import CoarseMarginals, group_counts, grouping_of, pack_grouping, resolution
 from fedsyn.selection.scores import expected_noise
 from fedsyn.selection.views import effective_cells
-from fedsyn.table.counting.reductions import dot
+from fedsyn.table.counting.sums import dot
 
 Floats = npt.NDArray[np.float64]
 
@@ -219,7 +218,7 @@ class FedMst(Mst):
         best = self.resolutions(chosen, distances, self.carried(chosen), sigma)
         cells = [int(min(k, self.domain.size(q))) for (k, _), q in zip(best, cliques, strict=True)]
         mass = {name: self.model.project((name,)) for name in self.domain}
-        coarse = Coarse.of(self.domain, cliques, cells, mass)
+        coarse = CoarseMarginals.of(self.domain, cliques, cells, mass)
         request = CoarsePairs(
             cliques=[self.contract.edges[j] for j in chosen], shapes=[list(shape) for shape in coarse.shapes]
         )

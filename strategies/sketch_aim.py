@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
+from fedsyn.domain import Floats
 from fedsyn.evaluation.predicted import SketchError
 from fedsyn.evaluation.predicted.effects import independent
-from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, Planned
-from fedsyn.inference.factor import Cuts, factor_model
+from fedsyn.inference.capacity import PLANNED_ATTRIBUTES, Capacity, PlannedTree
 from fedsyn.inference.shrinkage import Departure, released_shrinkage
 from fedsyn.mechanism import Clique, Measurement, MechanismStrategy, ModelView, Protocol, Sum, Summed
 from fedsyn.plugins.clients.sketch_aim import (
@@ -35,17 +35,14 @@ from fedsyn.plugins.clients.sketch_aim import (
     residual_weights,
 )
 from fedsyn.protocol.cohorts import cohort_size
-from fedsyn.selection.coarse import Coarse
-from fedsyn.selection.factors import Look, correlations, factors, looks, scores
-from fedsyn.selection.groups import has_order
-from fedsyn.selection.planning import Errors, OneByOne, Plan, Planner, shrunk
-from fedsyn.selection.resolution import Resolutions
-from fedsyn.selection.rows import sketched_sizes, width_of
+from fedsyn.selection.coarse import CoarseMarginals, has_order
+from fedsyn.selection.factors import Cuts, SketchedPair, correlations, factor_model, factors, looks, scores
+from fedsyn.selection.planning import MeasurementPlan, ModelErrors, OneByOne, Planner, shrunk
+from fedsyn.selection.resolution import Ladders
 from fedsyn.selection.scores import contained_in
-from fedsyn.selection.sketches import Floats, Sketcher, squared_distances
+from fedsyn.selection.sketches import Sketcher, sketched_sizes, squared_distances, width_of
 from fedsyn.selection.views import effective_cells_of_each
-from fedsyn.table.counting.groups import Groups
-from fedsyn.table.counting.residuals import cost
+from fedsyn.table.counting.sums import Groups, cost
 from fedsyn.table.counting.workload import Workload
 
 #: Of what the rounds have, what rounding may leave for the last one: nothing can be asked with it.
@@ -269,7 +266,7 @@ class SketchAim(MechanismStrategy):
         again = [prod(1 + len(known.get(name, ())) for name in clique) for clique in cliques]
         return Planner(Workload(cliques, tuple(np.multiply(self.workload.weights, again))), self.candidates)
 
-    def errors(self, sketched: Sketched, measurements: Sequence[Measurement], view: ModelView) -> Errors:
+    def errors(self, sketched: Sketched, measurements: Sequence[Measurement], view: ModelView) -> ModelErrors:
         """What the model misses on each sketched candidate beyond its parts, and the noise of each attribute."""
         cliques = self.candidates.cliques
         place = {q: i for i, q in enumerate(cliques)}
@@ -282,7 +279,7 @@ class SketchAim(MechanismStrategy):
         for i, known in noisy.items():
             if len(cliques[i]) == 1:
                 parts[i] = 2.0 / pi * support(i) ** 2 / known
-        errors = self.graded(Errors(parts, support, noisy))
+        errors = self.graded(ModelErrors(parts, support, noisy))
         for i in noisy:
             if len(cliques[i]) == 1:
                 errors.parts[i] *= errors.cost(i)
@@ -310,7 +307,7 @@ class SketchAim(MechanismStrategy):
         self.say(new, t)
         return self.divided(errors, new, left, t)
 
-    def divided(self, errors: Errors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
+    def divided(self, errors: ModelErrors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
         """Return candidate -> mu^2 of this round, of what the plan gives its new cliques and the attributes."""
         cliques = self.candidates.cliques
         every = self.planner.precisions(errors, new, left)
@@ -335,7 +332,7 @@ class SketchAim(MechanismStrategy):
         cliques, view = self.candidates.cliques, self.view
         errors = self.errors(sketched, [], view)
         ones = [i for i, q in enumerate(cliques) if len(q) == 1]
-        errors = Errors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
+        errors = ModelErrors(errors.parts, errors.support, dict.fromkeys(ones, 0.0))
         for i, known in self.planner.precisions(errors, [], mu2).items():
             errors.parts[i] = 2.0 / pi * errors.support(i) ** 2 / known
         fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
@@ -345,7 +342,7 @@ class SketchAim(MechanismStrategy):
         self.capacity.add([cliques[i] for i in new])
         return self.planner.precisions(errors, new, mu2)
 
-    def chosen(self, errors: Errors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
+    def chosen(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
         """The plan's new cliques. The tree is a budget, too: where it is full, room counts.
 
         Then a second plan takes first what gains most for its cells, and of both that with the smaller predicted error
@@ -365,7 +362,7 @@ class SketchAim(MechanismStrategy):
         errors.steps.update(plan.steps)
         return plan.cliques
 
-    def best(self, errors: Errors, eligible: Sequence[int], share: float, budget: float) -> Plan:
+    def best(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> MeasurementPlan:
         """Return the plan by gain alone or, where the tree is full, by gain for room, whichever predicts less error."""
         plan = self.planner.best(errors, eligible, self.room(share), budget)
         if not plan.full:
@@ -373,9 +370,9 @@ class SketchAim(MechanismStrategy):
         other = self.planner.best(errors, eligible, self.room(share), budget, self.candidates.cells)
         return replace(min(plan, other, key=lambda own: own.error), full=True)
 
-    def room(self, share: float) -> Planned:
+    def room(self, share: float) -> PlannedTree:
         """Return a tree for a plan of its own."""
-        return Planned(self.capacity, self.candidates.cliques, self.pairs, share)
+        return PlannedTree(self.capacity, self.candidates.cliques, self.pairs, share)
 
     @cached_property
     def pairs(self) -> npt.NDArray[np.int64]:
@@ -390,19 +387,19 @@ class SketchAim(MechanismStrategy):
     # What is asked for ------------------------------------------------------------------------------------------------
     #
     # In groups of values where the plan has them (`fedsyn/selection/resolution.py`), without what the parts say
-    # (`fedsyn/table/counting/residuals.py`). A clique keeps the groups of its first measurement.
+    # (`fedsyn/table/counting/sums.py`). A clique keeps the groups of its first measurement.
 
     @cached_property
-    def resolutions(self) -> Resolutions:
+    def resolutions(self) -> Ladders:
         """Resolutions from the first model; every later round keeps them."""
-        return Resolutions(self.domain, self.masses(), beyond=True)
+        return Ladders(self.domain, self.masses(), beyond=True)
 
     @cached_property
     def measured_in(self) -> dict[int, int]:
         """Candidate -> step on its ladder, of those that were measured in groups."""
         return {}
 
-    def graded(self, errors: Errors) -> Errors:
+    def graded(self, errors: ModelErrors) -> ModelErrors:
         """The errors with what residuals cost, and with what groups would save and miss."""
         ladders, cliques = self.resolutions, self.candidates.cliques
         return replace(
@@ -423,7 +420,9 @@ class SketchAim(MechanismStrategy):
         which, groups, budgets = map(list, zip(*self.parts(plan), strict=True))
         cliques = [self.candidates.cliques[i] for i in which]
         cells = [tuple(map(np.arange, self.domain.shape_of(clique))) for clique in cliques]
-        coarse = Coarse.in_groups(self.domain, cliques, [g or own for g, own in zip(groups, cells, strict=True)])
+        coarse = CoarseMarginals.in_groups(
+            self.domain, cliques, [g or own for g, own in zip(groups, cells, strict=True)]
+        )
         grouped = any(groups)
         request, sigma = self.request(which, budgets, coarse.shapes, grouped)
         return request, sigma, [coarse.pack()] if grouped else []
@@ -621,7 +620,7 @@ class Sketched:
         chances = chdtrc(entries, np.maximum(squared / sigmas**2 + entries, 0.0))
         return bool(len(chances) * chances.min() < _CHANCE)
 
-    def looks(self, counts: Mapping[str, npt.NDArray[np.float64]], total: float) -> Iterator[Look]:
+    def looks(self, counts: Mapping[str, npt.NDArray[np.float64]], total: float) -> Iterator[SketchedPair]:
         """The sketched pairs beside independent attributes."""
         masses = {name: own / own.sum() for name, own in counts.items()}
         return looks(self.sketcher, self.values, self.sigma, masses, total)

@@ -35,7 +35,7 @@ from fedsyn.runs.engines import run
 from fedsyn.runs.prepare import encoded_table, public_schema
 from fedsyn.runs.synthesis import expected_rows
 from fedsyn.settings import PartitionNode
-from fedsyn.table.counting.candidates import build_workload
+from fedsyn.table.counting.workload import build_workload
 from fedsyn.table.schema import Schema
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.protocol.cohorts import check_participations, rounds_of_one
 from fedsyn.protocol.plan import Step
 from fedsyn.randomness import Randomness
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.settings import Node
 from fedsyn.stores import make_store
 from fedsyn.table.counting.stored import StoredLayout, StoreFacts, stored_cliques
@@ -183,7 +183,7 @@ class Contract:
         cliques = tuple(dict.fromkeys([*attributes, *self.candidates.cliques]))
         return StoreFacts(cliques, self.most_rounds, 1 + self.most_rounds, self.options.score)
 
-    def largest_terms(self, part: float, rows: int) -> Terms:
+    def largest_terms(self, part: float, rows: int) -> ChoiceTerms:
         """Return the terms by which a store's scores are largest, when a round costs `part` of its most."""
         raise NotImplementedError("a mechanism with a store says how large its scores can be")
 

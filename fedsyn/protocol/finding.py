@@ -1,7 +1,7 @@
 """The client's side of finding what is private in an open schema: three sums of counts, and what came out of them.
 
 Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
-may be asked follows from its own schema and configuration alone (`fedsyn.private_bins.facts`): it refuses
+may be asked follows from its own schema and configuration alone (`fedsyn.private_bins.private_columns`): it refuses
 anything else, anything twice or out of order, a prefix that begins with none of those that it was asked about before,
 and more than `privacy.schema_share` of the budget.
 
@@ -26,8 +26,8 @@ from fedsyn.errors import ProtocolError, SchemaError, refuse
 from fedsyn.privacy import GAUSSIAN, Release
 from fedsyn.privacy.budget import require_budget
 from fedsyn.privacy.release import COUNTS
-from fedsyn.private_bins.facts import PrivateColumns
 from fedsyn.private_bins.prefixes import FOLLOWED, SYMBOLS, level_counts
+from fedsyn.private_bins.private_columns import PrivateColumns
 from fedsyn.private_bins.ranges import MOST_CELLS, histogram, tree
 from fedsyn.protocol.client import Answer, Join, RowTotal, Sizes, TableClient, answers, shared_contract
 from fedsyn.protocol.common import beside

@@ -23,8 +23,7 @@ from fedsyn.flower.messages import array_record
 from fedsyn.inference import EstimateConfig, Measurement, Model, estimate
 from fedsyn.inference.capacity import Capacity
 from fedsyn.inference.estimation import estimate_config
-from fedsyn.inference.shrinkage import of_measurements
-from fedsyn.inference.smoothing import least_shares, smoothed
+from fedsyn.inference.shrinkage import least_shares, of_measurements, smoothed
 from fedsyn.protocol.client import TableClient, indices
 from fedsyn.protocol.common import RowTotal, Sizes
 from fedsyn.protocol.driving import Driver, Steps
@@ -237,7 +236,7 @@ class MechanismStrategy(Driver):
         return prior, of_measurements(measurements, prior) if shrinkage is None else shrinkage
 
     def smooth(self) -> None:
-        """Keeps possible rows away from probability zero in what is handed on (`fedsyn.inference.smoothing`)."""
+        """Keeps possible rows away from probability zero in what is handed on (`fedsyn.inference.shrinkage`)."""
         asked = self.config.inference.smoothing
         if not (self.smooths if asked is None else asked) or not self.measured or not isinstance(self.model, Model):
             return

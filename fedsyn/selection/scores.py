@@ -6,6 +6,7 @@ A score is the distance of a marginal from the model's, less what the noise of m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from math import pi, sqrt
 from typing import Literal
@@ -14,7 +15,7 @@ import numpy as np
 
 from fedsyn.domain import Clique, Codes, Domain, Floats, Integers
 from fedsyn.inference import Model
-from fedsyn.privacy import Scales, epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
+from fedsyn.privacy import epsilon_for_rho, exponential_rho, gaussian_rho, sigma_for_rho
 from fedsyn.selection import views
 from fedsyn.selection.views import ModelView, flat_cells, flat_counts, flat_layout, touched_distances
 from fedsyn.table.counting.marginals import count
@@ -116,6 +117,23 @@ def penalised_cells(penalty: Penalty, candidates: Candidates, which: Sequence[in
 
 
 # Annealing ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Scales:
+    """The noise of one round.
+
+    Attributes:
+        sigma: standard deviation of every Gaussian release, in records.
+        epsilon: parameter of every exponential mechanism.
+        gaussians: number of Gaussian releases in it that one row takes part in.
+        choices: number of exponential mechanisms in it that one row takes part in.
+    """
+
+    sigma: float
+    epsilon: float
+    gaussians: int
+    choices: int
 
 
 def annealed(scales: Scales, settled: bool, left: float, measure_fraction: float) -> tuple[Scales, bool]:

@@ -24,7 +24,7 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.ledgers.party_ledger import PartyLines, read_party_lines
 from fedsyn.privacy import DistributedNoise, PrivacyBudget
 from fedsyn.registry import contract_class
-from fedsyn.selection.terms import Terms
+from fedsyn.selection.terms import ChoiceTerms
 from fedsyn.settings import PartyCard
 from fedsyn.stores.parties.interface import Announcement, ChooseOrder, OpenOrder, SealedDeal, sealed_for
 from fedsyn.stores.parties.remote import RemoteParties
@@ -168,7 +168,7 @@ class Driven:
         p = [np.full(DOMAIN.size(q), 1 / DOMAIN.size(q)) for q in cliques]
         cells, weights = np.array([float(len(x)) for x in p]), np.ones(len(p))
         n = len(CODES)
-        terms = Terms.of("l1", cliques, p, weights, cells, sigma=10.0, size=n, rows=n)
+        terms = ChoiceTerms.of("l1", cliques, p, weights, cells, sigma=10.0, size=n, rows=n)
         if best is not None:
             penalties = np.full(len(p), 2**45)
             penalties[best] = 0

@@ -28,14 +28,12 @@ import numpy.typing as npt
 from scipy.special import gammainc
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.inference.empirical import EmpiricalModel
-from fedsyn.inference.evidence import Evidence
-from fedsyn.inference.factor import Cuts
-from fedsyn.inference.measurements import Measurement
+from fedsyn.inference.measurements import Evidence, Measurement
 from fedsyn.inference.model import Model
+from fedsyn.inference.other_models import EmpiricalModel
+from fedsyn.selection.factors import Cuts
 from fedsyn.selection.views import ModelView, effective_cells
-from fedsyn.table.counting.groups import Groups, group_of_cells
-from fedsyn.table.counting.residuals import cost, residual
+from fedsyn.table.counting.sums import Groups, cost, group_of_cells, residual
 from fedsyn.table.counting.workload import downward_closure, subsets
 
 Floats = npt.NDArray[np.float64]

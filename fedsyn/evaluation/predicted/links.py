@@ -38,11 +38,10 @@ from fedsyn.evaluation.predicted.effects import Effects, SketchError, independen
 from fedsyn.evaluation.scores import few_groups, level_of_codes, places
 from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, doubtful, judged_link
 from fedsyn.evaluation.verdict import few as some
-from fedsyn.inference.factor import Cuts
+from fedsyn.selection.factors import Cuts
 from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
-from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
-from fedsyn.table.counting.residuals import residual
+from fedsyn.table.counting.sums import Groups, group_of_cells, residual, sums_of_groups
 from fedsyn.table.schema import BinnedColumn, CategoricalColumn, Schema
 
 Floats = npt.NDArray[np.float64]

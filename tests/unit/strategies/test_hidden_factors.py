@@ -13,7 +13,7 @@ from experiments.likert.run import ITEMS, LISTED, WORDS, answers, correlation, l
 from fedsyn.domain import Domain
 from fedsyn.loading import parse_config
 from fedsyn.plugins.clients.sketch_aim import Arrangement, FirstLook, Residuals, SketchAimContract, Sketches
-from fedsyn.selection.rows import ARRANGING
+from fedsyn.selection.sketches import ARRANGING
 
 
 def fitted(rows: int, listed: Sequence[str], seed: int) -> fedsyn.Synthesizer:
