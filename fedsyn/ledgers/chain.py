@@ -116,6 +116,7 @@ class LedgerLines:
                 continue
             try:
                 entry = _parsed(line)
+                # Half a line, or the end of one whose beginning was read before: its writer was stopped.
                 if entry is None or (place == 0 and not self.ended):
                     self.fragments.append(line)
                 else:
@@ -357,7 +358,8 @@ class LifetimeLedger(Generic[L]):
                 f"{self.lines.advice}",
                 len(self.lines.entries) + 1,
             )
-        self._reread = True  # until all of it was taken in
+        # Only what others appended since the last look is read; if that fails, the next turn reads the whole file.
+        self._reread = True
         raw = os.pread(self._file, status.st_size - self.lines.size, self.lines.size)
         self.lines.read(raw, self.path)
         self.require(self._known)

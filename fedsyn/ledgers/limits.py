@@ -205,7 +205,8 @@ def largest_epsilon(rest: float, delta: float, kind: Kind) -> float | None:
     if epsilon < 0.001:
         return None
     unit = 10.0 ** (math.floor(math.log10(epsilon)) - 2)
-    most = round(epsilon / unit)  # a limit of 1 is 0.99999999 once it went to rho and back
+    # Three digits, nearest first: a limit of 1 is 0.99999999 once it went to rho and back, and must come out as 1.
+    most = round(epsilon / unit)
     for digits in (most, most - 1, most - 2):
         tried = float(f"{digits * unit:.3g}")
         if affordable(rho_of(PrivacyBudget(tried, delta), kind), rest):

@@ -232,6 +232,7 @@ class RunAccount:
             run = lines.runs[self.run]
             rho = run.counts(release)
             common = {"run": self.run, "rho": rho, "request": self.request, "attempt": self.attempt}
+            # An equal charge of an earlier attempt at this request, whose reply never left, pays for this one.
             for number, charge in enumerate(run.charges):
                 if self._pays(charge) and charge.release == release:
                     del common["rho"]
@@ -293,10 +294,11 @@ class RunAccount:
         ledger = self._ledger
         with ledger.turn() as lines:
             run = lines.runs[self.run]
-            own = [(number, charge) for number, charge in enumerate(run.charges) if attempt in charge.attempts]
-            if any(charge.owner != attempt for _, charge in own) or (fresh and memory <= run.memory):
+            charged = [(number, charge) for number, charge in enumerate(run.charges) if attempt in charge.attempts]
+            # Of all attempts that share a charge, the last owner's reply leaves, and no other.
+            if any(charge.owner != attempt for _, charge in charged) or (fresh and memory <= run.memory):
                 return False
-            numbers = [number for number, charge in own if not charge.answered]
+            numbers = [number for number, charge in charged if not charge.answered]
             if numbers or memory > run.memory:  # also of a reply that cost nothing: no older memory is this run's
                 entry = {"entry": "answered", "time": lines.stamp(), "run": self.run, "request": self.request}
                 ledger.append({**entry, "attempt": attempt, "numbers": numbers, "memory": memory})

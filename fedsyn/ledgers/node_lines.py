@@ -198,6 +198,8 @@ class NodeLines(LedgerLines):
         for fragment in self.fragments:
             says = legible(fragment)
             kind, run, rho = says.get("entry"), says.get("run"), says.get("rho")
+            # A charge that names its run and its rho costs that; other kinds of lines cost nothing; what cannot be
+            # read costs the most that any run under way could still have charged.
             if kind == "charge" and run in self.runs and isinstance(rho, float) and 0.0 <= rho < math.inf:
                 found.append((str(run), rho))
             elif kind not in ("open", "begin", "again", "answered", "end", TORN):
@@ -212,6 +214,7 @@ class NodeLines(LedgerLines):
         return math.fsum(rho for _, rho in self.worst())
 
     def mended(self) -> dict[str, Any]:
+        # Each run pays for its own lines; after a line that nobody can read, no run under way goes on.
         worst = self.worst()
         legibly = all(legible(fragment).get("entry") for fragment in self.fragments)
         rhos: dict[str, float] = {}
@@ -258,6 +261,7 @@ class NodeLines(LedgerLines):
 
     def _charge(self, entry: Mapping[str, Any]) -> None:
         run, release, rho = self.runs[entry["run"]], Release.from_dict(entry["release"]), float(entry["rho"])
+        # The line states a rho; the release says what it costs. A line that states less was not written by a ledger.
         least = run.counts(release) * (1.0 - _SAME)
         if not least <= rho < math.inf or entry["number"] != len(run.charges) or run.closed:
             raise ValueError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fedsyn.errors import ConfigError
-from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget
+from fedsyn.privacy.budget import ROUNDING_ROOM, PrivacyBudget, positive
 from fedsyn.privacy.conversion import gaussian_epsilon, zcdp_epsilon
 from fedsyn.privacy.release import SAMPLED, Release
 from fedsyn.privacy.renyi import renyi_capacity, renyi_epsilon, sampled_rdp
@@ -86,7 +86,7 @@ class ZcdpAccountant(Accountant):
     per_rho = 1.0
 
     def __post_init__(self) -> None:
-        _check_capacity("rho", self.most)
+        positive("rho", self.most)
 
     @classmethod
     def of(cls, budget: PrivacyBudget) -> ZcdpAccountant:
@@ -125,7 +125,7 @@ class GaussianAccountant(Accountant):
     per_rho = 2.0
 
     def __post_init__(self) -> None:
-        _check_capacity("mu", self.mu)
+        positive("mu", self.mu)
 
     @classmethod
     def of(cls, budget: PrivacyBudget) -> GaussianAccountant:
@@ -167,7 +167,7 @@ class RenyiAccountant(Accountant):
     name = "Rényi filter of one order"
 
     def __post_init__(self) -> None:
-        _check_capacity("the Rényi divergence that may be spent", self.most)
+        positive("the Rényi divergence that may be spent", self.most)
         if self.order < 2 or self.order != int(self.order):
             raise ValueError("the order must be an integer of at least 2")
 
@@ -217,6 +217,8 @@ class RenyiAccountant(Accountant):
         """
         if exchanged == 0.0:
             return 0.0
+        # log((1 + e^ε) δ') grows with δ': bisect for the largest δ' at which it stays within log δ. A δ' below e^-700
+        # times δ is not looked for; where even that is too large, only the second bound is left.
         low, high = math.log(delta) - 700.0, math.log(delta)  # of log δ'
         for _ in range(60):
             middle = 0.5 * (low + high)
@@ -255,8 +257,3 @@ def accountant_from_dict(state: Mapping[str, Any]) -> Accountant:
     if state["name"] == "renyi":
         return RenyiAccountant(state["order"], state["most"])
     raise ValueError("unknown accountant")
-
-
-def _check_capacity(name: str, value: float) -> None:
-    if not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite")

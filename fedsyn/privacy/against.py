@@ -47,6 +47,7 @@ def times_of(shares: Shares, remaining: int) -> float:
     For thousands of shares that bound falls below 0. But s is at least `SMALLEST_SHARE`, so j s² - r² is also at least
     j s² (1 - r²/(j `SMALLEST_SHARE`²)) >= (γσ)² (j/H) (1 - r²/(j `SMALLEST_SHARE`²)).
     """
+    # The share j/H of the variance that is left, by the first bound and by the one for thousands of shares.
     part = remaining / shares.honest
     fine = part - max(0.0, 1.0 - part) * (ROUNDING / FINEST) ** 2
     return 1.0 / max(fine, part * (1.0 - (ROUNDING / SMALLEST_SHARE) ** 2 / remaining))
@@ -94,6 +95,7 @@ def against(
         other holders, without and with the server, the epsilon that they face; None where they read exact numbers.
     """
     most = tolerated(shares, holders, reads)
+    # Up to m - H colluders, masks hide each of the others from the server; beyond that it reads single vectors.
     masked = min([holders - 1, *(one.fewest - one.honest for one in shares if one.honest > 1)])
     numbers = sorted({0, min(1, holders - 1), most or 0, holders - 1})
     faces: list[dict[str, Any]] = []

@@ -98,23 +98,23 @@ def require_budget(fits: bool, sentence: Callable[[], str]) -> None:
 
 def gaussian_rho(sigma: float, sensitivity: float = 1.0) -> float:
     """zCDP of one Gaussian release: `sensitivity² / (2 sigma²)` (Bun & Steinke 2016, Proposition 1.6)."""
-    ratio = _positive("sensitivity", sensitivity) / _positive("sigma", sigma)
+    ratio = positive("sensitivity", sensitivity) / positive("sigma", sigma)
     return 0.5 * ratio * ratio  # infinite where ** would raise: then no ledger accepts it
 
 
 def exponential_rho(epsilon: float) -> float:
     """zCDP of one exponential mechanism: `epsilon² / 8`, by its bounded range (Cesar & Rogers 2021)."""
-    return _positive("epsilon", epsilon) * epsilon / 8.0
+    return positive("epsilon", epsilon) * epsilon / 8.0
 
 
 def sigma_for_rho(rho: float, sensitivity: float = 1.0) -> float:
     """The sigma at which one Gaussian release costs `rho`."""
-    return _positive("sensitivity", sensitivity) / math.sqrt(2.0 * _positive("rho", rho))
+    return positive("sensitivity", sensitivity) / math.sqrt(2.0 * positive("rho", rho))
 
 
 def epsilon_for_rho(rho: float) -> float:
     """The epsilon at which one choice by the exponential mechanism costs `rho`."""
-    return math.sqrt(8.0 * _positive("rho", rho))
+    return math.sqrt(8.0 * positive("rho", rho))
 
 
 def _check_delta(delta: float) -> None:
@@ -129,7 +129,8 @@ def _number(name: str, value: object) -> float:
         raise ConfigError(f"{name} must be a number") from None
 
 
-def _positive(name: str, value: float) -> float:
-    if not 0.0 < value < math.inf:
+def positive(name: str, value: float | None) -> float:
+    """Returns a number that is positive and finite; ValueError names it where it is not."""
+    if value is None or not 0.0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite")
     return float(value)

@@ -81,11 +81,13 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return 0.0
     target = -math.log(delta)
 
+    # x = α - 1 at which the two sides meet; with it, ε is the zero of the derivative in α.
     def short(x: float) -> bool:
         return x * x * rho + math.log1p(x) < target
 
     x = _boundary(short, 0.0, min(math.sqrt(target / rho), 1e100))
     epsilon = (1.0 + x) * rho - math.log1p(1.0 / x) + (target - math.log1p(x)) / x
+    # Whatever rounding did to x: step up, twice as far each time, until the inflated δ is small enough.
     epsilon = max(epsilon, 0.0)
     step = _STEP * max(epsilon, rho)
     while zcdp_delta(rho, epsilon) > delta:
@@ -110,6 +112,7 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
     def short(x: float) -> bool:
         return x * x * rho_at(x) + math.log1p(x) < target
 
+    # Double until α is on the far side, bisect, and step down until the inflated δ is small enough.
     high = 1.0
     while short(high):
         high *= 2.0
@@ -184,6 +187,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return math.inf
     if gaussian_delta(mu, 0.0) <= delta:
         return 0.0
+    # δ falls with ε: double until it is small enough, then bisect to the first double at which it is.
     high = 1.0
     while gaussian_delta(mu, high) > delta:
         high *= 2.0
@@ -198,6 +202,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     """
     _require(0.0 < epsilon < math.inf, "epsilon must be positive and finite")
     _require(SMALLEST_DELTA < delta < 1.0, "delta must lie strictly between 0 and 1")
+    # δ grows with mu: find a mu that keeps the promise and the double of it that does not.
     low = 1.0
     while gaussian_delta(low, epsilon) > delta:
         low *= 0.5

@@ -64,6 +64,7 @@ from functools import lru_cache
 import numpy as np
 
 from fedsyn.errors import ConfigError
+from fedsyn.privacy.budget import positive
 from fedsyn.privacy.release import CLIENTS, GAUSSIAN, PARTIES, TWICE, Release, Shares
 
 #: r: the part of the noise, in units of 1/gamma, that pays for its being discrete.
@@ -135,9 +136,9 @@ class DistributedNoise:
                 "honest share of the noise would be certain. Lower aggregation.corrupted or aggregation.dropout, raise "
                 "federation.minimum_cohort, or ask more clients; fewest contributors less corrupted must be at least 1"
             )
-        for name, value in (("sigma", sigma), ("sensitivity", sensitivity)):
-            if not 0.0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite")
+        positive("sigma", sigma)
+        positive("sensitivity", sensitivity)
+        # The coarsest grid whose steps are fine beside the noise, and on which one share is wide enough for step 1.
         gamma = 1
         while gamma < MOST and (gamma * sigma < FINEST or share_of(gamma * sigma, honest) < SMALLEST_SHARE):
             gamma *= 2
@@ -146,7 +147,7 @@ class DistributedNoise:
             raise ConfigError(
                 f"distributed noise cannot have a standard deviation of {sigma:g}; allowed: 1e-8 to 1e+12"
             )
-        extra = _SAFETY * length * (_shares_excess(share, honest) + _atanh2(_theta(ROUNDING**2)))
+        extra = _extra_rho(length, share, honest)
         return cls(sigma, sensitivity, count, length, asked, fewest, corrupted, gamma, share, extra, by)
 
     @classmethod
@@ -179,15 +180,17 @@ class DistributedNoise:
         Raises:
             ConfigError: sigma is larger than the pool's noise can stand for, or no contributor need be honest.
         """
-        share = pool_share(fewest - corrupted)
-        exact = math.sqrt((fewest - corrupted) * share * share - ROUNDING * ROUNDING) / sigma
+        honest = fewest - corrupted
+        share = pool_share(honest)
+        # The γ at which H s² is exactly (γσ)² + r²; rounded down to an integer, so that the noise is no less.
+        exact = math.sqrt(honest * share * share - ROUNDING * ROUNDING) / sigma
         gamma = min(most, math.floor(exact * (1.0 - 2.0**-40)))
         if not gamma >= 1 or gamma * sigma < FINEST:
             raise ConfigError(
                 f"noise with a standard deviation of {sigma:g} cannot be made from what the clients dealt: "
                 f"allowed: {FINEST / max(1, most):.3g} to {exact * sigma:.3g}"
             )
-        extra = _SAFETY * length * (_shares_excess(share, fewest - corrupted) + _atanh2(_theta(ROUNDING**2)))
+        extra = _extra_rho(length, share, honest)
         return cls(sigma, 1.0, count, length, asked, fewest, corrupted, gamma, share, extra)
 
     @property
@@ -291,6 +294,11 @@ def pool_share(honest: int) -> float:
             "raise federation.minimum_cohort; fewest contributors less corrupted must be at least 1"
         )
     return 2.0**30 / math.sqrt(honest)
+
+
+def _extra_rho(length: int, share: float, honest: int) -> float:
+    """Returns 1000 L (t + u) of step 4: what discrete shares cost beyond a continuous Gaussian."""
+    return _SAFETY * length * (_shares_excess(share, honest) + _atanh2(_theta(ROUNDING**2)))
 
 
 @lru_cache(maxsize=256)

@@ -196,9 +196,11 @@ class Ledger:
             BudgetExceeded: if the sum would exceed the budget; nothing is entered then.
             ValueError: if the accountant does not cover this kind of release.
         """
+        # What one row moves becomes what the unit moves; inside `among`, the entry names whose rows it concerns.
         release = self.unit.entered(release)
         release = replace(release, clients=self._among) if self._among else release
         cost = self.accountant.cost(release)
+        # The filter: all entries and this one, for the client that they cost most.
         require_budget(
             affordable(self._with([release], [cost]), self._free),
             lambda: (
@@ -206,6 +208,7 @@ class Ledger:
                 f"only {self.remaining:.6g} of {self.accountant.capacity:.6g} is left for {self.budget}"
             ),
         )
+        # An account over runs has the release on its disk, or refuses it, before it is entered here and noise is drawn.
         if self._record is not None:
             self._record(release)
         self._releases.append(release)
@@ -264,6 +267,7 @@ class Ledger:
         """
         if isinstance(values, np.ndarray) or not values:
             raise ValueError("there is nothing to release: expected a list of one array or more")
+        # Everything that could fail is looked at before the charge: after it, only noise is drawn.
         arrays = [np.asarray(array) for array in values]
         if any(array.dtype.kind not in "iubf" for array in arrays):
             raise ValueError("values to release must be real numbers")
@@ -336,6 +340,7 @@ class Ledger:
         """
         if values.dtype.kind not in "iu" or values.shape != (noise.length,):
             raise ValueError(f"a part of this sum is a vector of {noise.length} integers")
+        # The entry may name less noise than the shares make, never more.
         if entry.sigma is None or entry.sigma > noise.sigma:
             raise ValueError("a sum cannot be charged with more noise than its shares add up to")
         if not takes_part and values.any():
@@ -542,13 +547,14 @@ class Ledger:
 
 def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
     """The largest sum of values over the releases that can concern one client's rows."""
-    everybodys, own = [], defaultdict[int, list[float]](list)
+    # An entry without clients costs everybody; one with clients costs each of those, in parallel.
+    shared, by_client = [], defaultdict[int, list[float]](list)
     for release, value in zip(releases, values, strict=True):
         for client in release.clients:
-            own[client].append(value)
+            by_client[client].append(value)
         if not release.clients:
-            everybodys.append(value)
-    return max((math.fsum([*everybodys, *theirs]) for theirs in own.values()), default=math.fsum(everybodys))
+            shared.append(value)
+    return max((math.fsum([*shared, *values]) for values in by_client.values()), default=math.fsum(shared))
 
 
 def sampler_of(source: object) -> str:
@@ -557,7 +563,7 @@ def sampler_of(source: object) -> str:
 
 
 def _check_room(values: NDArray[Any], noise: DistributedNoise) -> None:
-    largest = max(int(values.max()), -int(values.min()))
+    largest = max(int(values.max()), -int(values.min()))  # Python integers: -2^63 has no absolute value in 64 bits
     # No share reaches 64 s: each of its at most 8 tables ends below 16.4 of its own standard deviations.
     if noise.resolution * largest + 64 * math.ceil(noise.share) >= 2**63:
         raise ValueError("a scaled value and its share of the noise do not fit into 64 bits")

@@ -9,7 +9,7 @@ from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from fedsyn.privacy.budget import exponential_rho, gaussian_rho
+from fedsyn.privacy.budget import exponential_rho, gaussian_rho, positive
 
 GAUSSIAN = "gaussian"
 EXPONENTIAL = "exponential"
@@ -92,7 +92,7 @@ class Release:
     shares: Shares | None = None
 
     def __post_init__(self) -> None:
-        _positive("sensitivity", self.sensitivity)
+        positive("sensitivity", self.sensitivity)
         if self.count < 1 or self.count != int(self.count):
             raise ValueError("count must be an integer of at least 1")
         if not 0.0 <= self.replaced <= TWICE:
@@ -104,9 +104,9 @@ class Release:
         if self.rate is not None and not 0.0 < self.rate <= 1.0:
             raise ValueError("rate must be above 0 and at most 1")
         if self.mechanism in (GAUSSIAN, SAMPLED) and self.sigma is not None and self.epsilon is None:
-            _positive("sigma", self.sigma)
+            positive("sigma", self.sigma)
         elif self.mechanism == EXPONENTIAL and self.epsilon is not None and self.sigma is None:
-            _positive("epsilon", self.epsilon)
+            positive("epsilon", self.epsilon)
         else:
             raise ValueError("a release is 'gaussian' (or sampled) with a sigma or 'exponential' with an epsilon")
         if not 0.0 <= self.extra < math.inf or (self.extra and self.mechanism != GAUSSIAN):
@@ -121,7 +121,7 @@ class Release:
         """
         if self.sigma is not None:
             return self.count * gaussian_rho(self.sigma, self.sensitivity) + self.extra
-        return self.count * exponential_rho(_positive("epsilon", self.epsilon))
+        return self.count * exponential_rho(positive("epsilon", self.epsilon))
 
     @property
     def mu2(self) -> float | None:
@@ -180,9 +180,3 @@ def merged(releases: Sequence[Release]) -> list[Release]:
         until = None if last == first else last
         result.append(replace(members[0], round=first, until=until, count=count, extra=extra))
     return result
-
-
-def _positive(name: str, value: float | None) -> float:
-    if value is None or not 0.0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite")
-    return float(value)

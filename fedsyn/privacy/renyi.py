@@ -77,6 +77,7 @@ def multiplier_for(rdp: float, rate: float, order: int) -> float:
     Raises:
         ValueError: no multiplier between a thousandth and a million does.
     """
+    # The cost falls as the noise grows: a geometric bisection that keeps `high` on the side that is affordable.
     low, high = _MULTIPLIERS
     if not rdp > 0.0 or sampled_rdp(rate, high, order) > rdp:
         raise ValueError("no noise is enough for a step of this cost")

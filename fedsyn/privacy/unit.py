@@ -144,7 +144,9 @@ def promised(ledger: Mapping[str, Any]) -> tuple[float, str]:
 
 @lru_cache(maxsize=256)  # clients of a simulation that share a process enter the same ones
 def _entered(release: Release, rows: int) -> Release:
+    # c tables lie between the two neighbours: norms and score differences add up, and so does a choice's epsilon.
     epsilon = None if release.epsilon is None else rows * release.epsilon
+    # Exchanging c rows for c others moves a row count by up to c, where exchanging one row moves it by nothing.
     replaced = max(1.0, release.replaced)
     return replace(release, sensitivity=rows * release.sensitivity, epsilon=epsilon, replaced=replaced)
 

@@ -19,12 +19,12 @@ from fedsyn.ledgers.limits import (
     Cost,
     LifetimeLimits,
     adding,
-    capacity,
     counted,
     epsilon_of,
     order_of,
     require_filter,
     require_joined,
+    rho_of,
     total,
 )
 from fedsyn.ledgers.node_ledger import NodeLedger, init_ledger
@@ -139,7 +139,7 @@ def test_there_is_no_other_filter(kind: str) -> None:
 
 
 def test_a_budget_too_small_for_an_order_allows_nothing_and_nothing_spent_is_nothing() -> None:
-    assert capacity(PrivacyBudget(0.1, 1e-9), "renyi 2") == 0.0
+    assert rho_of(PrivacyBudget(0.1, 1e-9), "renyi 2") == 0.0
     assert epsilon_of(0.0, 1e-9, "renyi 2") == 0.0 < epsilon_of(1e-9, 1e-9, "renyi 2")
     (limit,) = adding(LifetimeLimits(None, None, PrivacyBudget(0.1, 1e-9)))
     assert not limit.fits(0.0, 1e-12, "renyi 2")
@@ -177,7 +177,7 @@ def test_runs_of_other_accountants_follow_in_rho(tmp_path: Path) -> None:
     small = PrivacyBudget(0.8, 1e-6)
     for accountant in ("gaussian", "zcdp"):
         later = made.account(accountant, facts(small, accountant, "aim"))
-        rho = capacity(small, accountant)
+        rho = rho_of(small, accountant)
         later.charge(Release("one-way", 1, GAUSSIAN, 1.0, sigma=1 / math.sqrt(2 * rho)))
         steps += rho
         assert made.spent == pytest.approx(steps, rel=1e-12)
@@ -232,7 +232,7 @@ def test_a_torn_step_counts_what_can_be_read_of_it_or_the_rest(tmp_path: Path) -
     account.charge(step(planned(), 2))
     lines = path.read_bytes().splitlines(keepends=True)
     each = counted(step(planned()), KIND)
-    for tail, spent in ((lines[-1][:-30], 2 * each), (b"\0" * 64, capacity(BUDGET, KIND))):
+    for tail, spent in ((lines[-1][:-30], 2 * each), (b"\0" * 64, rho_of(BUDGET, KIND))):
         path.write_bytes(b"".join(lines))
         noted_at_first(path)
         path.write_bytes(b"".join(lines[:-1]) + tail)

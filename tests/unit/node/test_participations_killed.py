@@ -122,7 +122,7 @@ def test_only_rounds_of_the_mechanism_are_counted_from_the_ledger() -> None:
     config = SimpleNamespace(federation=FederationNode(max_participations=3))
     requests: dict[str, type[Request]] = {each.name: each for each in (OneWay, Sizes, Evaluate)}
     counted = {}
-    for account in (None, SimpleNamespace()):
+    for account in (None, SimpleNamespace(releases=ledger.releases)):
         holder: Any = SimpleNamespace(account=account, state={})
         call: Any = SimpleNamespace(request=OneWay(), round=4)
         client: Any = SimpleNamespace(config=config, holder=holder, ledger=ledger, requests=requests)
