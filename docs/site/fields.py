@@ -361,7 +361,7 @@ _REQUESTS: Mapping[str, tuple[Line, ...]] = {
     "privsyn.WeightedPairs": (bounded("pairs weights", _LAYOUT + "; weights up to 2^16"),),
     "privsyn.InDifs": (bounded("pairs", _LAYOUT),),
     "heterofedsyn.Projections": (bounded("pairs", _LAYOUT),),
-    "fed_dp_ctgan.Step": (
+    "fed_dp_ctgan.Descent": (
         bounded("attribute", "an attribute"),
         bounded("multiplier", _PLAN),
         word(

@@ -41,7 +41,7 @@ def task_of(config: RunConfig, t: int, run: str = "first") -> Task:
     """The request of round t for every one-way marginal."""
     schema = Schema.loads(SCHEMA, "schema.yaml").adjusted(config.data.bins, config.data.label)
     contract = contract_class("fed_naive_bayes")(config, schema.domain)
-    layout, sigma = OneWay().layout(contract, ()), contract.sigma(contract.budget.mechanism)  # type: ignore[attr-defined]
+    layout, sigma = OneWay().layout(contract, ()), contract.steps[0].sigma  # type: ignore[attr-defined]
     spec = replace(layout.spec(sigma, 2, t), asked=2)
     header = header_of(config, "one-way", "sum", t, 10 * t, run)
     envelope = Envelope("one-way", "sum", t, config.sha256, {}, 10 * t, sum=spec)

@@ -178,7 +178,7 @@ def test_the_same_budget_over_fewer_rounds_has_less_noise() -> None:
 def config_and_sigma(m: int | None) -> float:
     made = config("fed_naive_bayes", 4, m, 0.25)
     contract = FedNaiveBayesClient.Contract(made, FEDERATION.domain)
-    return float(contract.sigma(1.0))  # type: ignore[attr-defined]
+    return float(contract.plan(1.0)[0].sigma)  # type: ignore[attr-defined]
 
 
 def test_a_ledger_refuses_whoever_would_pay_too_much_and_nobody_else() -> None:
@@ -275,7 +275,7 @@ def ask(made: Any, state: dict[str, Any], t: int, number: int) -> tuple[dict[str
     client = FedNaiveBayesClient(made, holder)
     contract = client.contract
     layout = OneWay().layout(contract, ())
-    sigma = contract.sigma(contract.budget.table) * 3.0  # type: ignore[attr-defined]
+    sigma = contract.plan(contract.budget.table)[0].sigma * 3.0  # type: ignore[attr-defined]
     spec = layout.spec(sigma, K, number)
     scalars = Envelope("one-way", "sum", t, made.sha256, {}, number, sum=spec).to_scalars()
     _, _, metrics = client.fit([], dict(scalars))

@@ -53,7 +53,7 @@ def test_a_round_that_stands_still_buys_requests_within_plan_and_budget_alone() 
     options = {"rounds": 3}
     config = config_of("fed_naive_bayes", 30, options, aggregation=aggregation, federation=federation)
     client = client_of(config)
-    sigma = client.contract.sigma(client.contract.budget.mechanism) * (1.0 + 1e-9)
+    sigma = client.contract.steps[0].sigma * (1.0 + 1e-9)
     spec = SumSpec(((3,), (4,)), sigma, 1.0, 2, asked=3)
     answers = [asked(client, "one-way", {}, replace(spec, number=number))[1] for number in range(3)]  # all of round 1
     assert [answer["ok"] for answer in answers] == [True, False, False]

@@ -394,7 +394,7 @@ ATTACKS: dict[str, dict[str, str]] = {
     "mst.PairSketches": {"arrays": _GROUPS},
     "sketch_aim.Residuals": {"arrays": _WEIGHED},
     "mst.CoarsePairs": {"arrays": _WEIGHED},
-    "fed_dp_ctgan.Step": {
+    "fed_dp_ctgan.Descent": {
         "arrays": "unit/strategies/test_fed_dp_ctgan.py::test_no_parameters_make_a_row_move_the_sum_farther"
     },
 }
