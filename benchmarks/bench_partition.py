@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.marginals import client_heterogeneity
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.registry import partitioner as make_partitioner

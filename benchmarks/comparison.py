@@ -28,7 +28,7 @@ from benchmarks.peers.peer_cell import PEERS  # noqa: E402
 from experiments.held_out.held_cells import AIM, DELTA, METRICS, WORKLOAD, Cache, Cell, code_hash, fitted, run_cell  # noqa: E402
 from experiments.held_out.held_tables import rows_of  # noqa: E402
 from fedsyn.errors import FedsynError  # noqa: E402
-from fedsyn.evaluation.base import EvaluationInput  # noqa: E402
+from fedsyn.evaluation.inputs import EvaluationInput  # noqa: E402
 from fedsyn.evaluation.real.metrics import evaluate  # noqa: E402
 from fedsyn.flower.grid import InProcessGrid  # noqa: E402
 from fedsyn.registry import contract_class, mechanisms  # noqa: E402

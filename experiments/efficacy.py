@@ -25,8 +25,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedsyn.evaluation.base import EvaluationInput
-from fedsyn.evaluation.learners.boosting import one_thread, regression_error
+from fedsyn.evaluation.inputs import EvaluationInput
+from fedsyn.evaluation.real.prediction import regression_error
+from fedsyn.evaluation.trees import one_thread
 
 Learner = Literal["rf", "mlp", "xgb"]
 

@@ -15,8 +15,8 @@ from experiments.efficacy import f1_with, rmse_with
 from experiments.transport import wasserstein as distance
 from experiments.transport import wasserstein_numeric as distance_of_numbers
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation.base import EvaluationInput, Metric
-from fedsyn.evaluation.real.queries import range_query_error
+from fedsyn.evaluation.inputs import EvaluationInput, Metric
+from fedsyn.evaluation.real.marginals import range_query_error
 from fedsyn.table.counting.marginals import count, groups_within
 
 _LEARNING = frozenset({"test", "label", "synthetic"})

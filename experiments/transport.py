@@ -22,7 +22,7 @@ from itertools import combinations
 import numpy as np
 
 from fedsyn.errors import RunError
-from fedsyn.evaluation.base import EvaluationInput, sample_rows
+from fedsyn.evaluation.inputs import EvaluationInput, sample_rows
 
 MOST_ROWS = 3_000
 MOST_PAIRS = 1_000

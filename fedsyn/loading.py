@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from fedsyn import yamlio
 from fedsyn.config import DEFAULT_MECHANISM, DataNode, RunConfig, check_format, explain, is_node
 from fedsyn.errors import ConfigError, nearest
-from fedsyn.registry import contract_class, partitioner
+from fedsyn.registry import contract_class, metric, partitioner
 from fedsyn.settings import RELEASED
 
 #: Keys of `privacy` that may stand at the top.
@@ -99,11 +99,10 @@ def check_config(config: RunConfig) -> None:
     contract.check(config)
     if config.runtime.engine != "deployment":
         # A SuperNode never partitions, and the base install need not hold what partitioners and metrics import.
-        from fedsyn.evaluation.real.metrics import validate_metrics
-
         partitioner(config.federation.partition.name, **config.federation.partition.options)
         # Whether the table has a label is known once its schema is read; `runs.prepare` checks that.
-        validate_metrics(config.evaluation.metrics, has_test=bool(config.data.test_fraction), label="unknown yet")
+        for name in config.evaluation.metrics:
+            metric(name).require(bool(config.data.test_fraction), "unknown yet")
 
 
 def protected(document: dict[str, Any]) -> dict[str, Any]:

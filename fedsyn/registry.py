@@ -1,4 +1,4 @@
-"""Names of mechanisms and partitioners, and the path of each.
+"""Names of mechanisms, partitioners and metrics, and the path of each.
 
 Nothing is imported before a run asks for it.
 
@@ -63,6 +63,11 @@ PARTITIONERS: dict[str, str] = {
     "clustering": "fedsyn.plugins.partitioners.clustering:Clustering",
     "native": "fedsyn.plugins.partitioners.native:Native",
 }
+_OWN_METRICS = (
+    *("workload_error", "error_2way", "error_3way", "nll", "heterogeneity"),
+    *("auc", "f1", "accuracy", "rmse", "range_query_error"),
+)
+METRICS: dict[str, str] = {name: f"fedsyn.evaluation.real.metrics:{name}" for name in _OWN_METRICS}
 
 
 def mechanisms() -> dict[str, MechanismEntry]:
@@ -77,6 +82,11 @@ def mechanisms() -> dict[str, MechanismEntry]:
 def partitioners() -> dict[str, str]:
     """Every partitioner by name, as `module:class`."""
     return {**{name: point.value for name, point in entry_points("fedsyn.partitioners").items()}, **PARTITIONERS}
+
+
+def metrics() -> dict[str, str]:
+    """Every metric by name, as `module:NAME`."""
+    return {**{name: point.value for name, point in entry_points("fedsyn.metrics").items()}, **METRICS}
 
 
 @lru_cache(maxsize=8)
@@ -126,6 +136,27 @@ def partitioner(name: str, **options: Any) -> Any:
             f"available: {', '.join(sorted(known))}"
         )
     return load(known.get(name, name), "federation.partition.name").with_options(name, options)
+
+
+def metric(name: str) -> Any:
+    """Returns a metric by its name, or by the place of one from outside: `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is no such metric.
+    """
+    require_importable(name, "evaluation")
+    known = metrics()
+    if ":" not in name and name not in known:
+        raise ConfigError(f"evaluation: unknown metric '{name}'{nearest(name, known)}; available: {', '.join(known)}")
+    loaded = load(known.get(name, name), "evaluation")
+    if getattr(loaded, "name", None) != reported(name) or not hasattr(loaded, "require"):
+        raise ConfigError(f"evaluation: '{name}' is not a Metric of that name")
+    return loaded
+
+
+def reported(name: str) -> str:
+    """Returns the name under which a configuration's metric is reported: of `package.module:NAME` the last part."""
+    return name.rpartition(":")[2]
 
 
 @contextmanager

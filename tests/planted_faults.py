@@ -165,13 +165,13 @@ FAULTS = {
         "fedsyn/evaluation/real/attack.py",
         "if self.lower <= 0.5:",
         "if self.lower <= 0.6:",
-        "unit/evaluation/test_table_comparison.py",
+        "unit/evaluation/real/test_table_comparison.py",
     ),
     "a predicted interval of half the width": Fault(
         "fedsyn/evaluation/predicted/quality.py",
         'SPREADS = {"all": 0.18,',
         'SPREADS = {"all": 0.09,',
-        "unit/evaluation/test_predicted_quality.py",
+        "unit/evaluation/predicted/test_predicted_quality.py",
     ),
     "an honest interval of half the width": Fault(
         "fedsyn/evaluation/analysis/combining.py",

@@ -80,7 +80,7 @@ _NODE: Mapping[str, tuple[Line, ...]] = {
     "run configuration": (
         bounded("resolved", "the policy, with the hashes that it pins; each request names the hash again"),
         derived("run order", "the operator's signature over name, configuration and this node's own schema; a person"),
-        unread("store schema out reply resume table", "the server half's own; a node has its own schema and table"),
+        unread("store schema out reply resume", "the server half's own; a node has its own schema and table"),
     ),
 }
 

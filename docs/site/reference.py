@@ -271,7 +271,8 @@ def services() -> str:
 
 def metrics() -> str:
     """The metrics that a configuration may name."""
-    from fedsyn.evaluation.real.metrics import _PROJECTS, METRICS
+    from fedsyn.evaluation.inputs import PROJECTS
+    from fedsyn.registry import METRICS, metric
 
     needs = {
         "test": "held-out rows",
@@ -291,11 +292,12 @@ def metrics() -> str:
         "| name | what | better | needs |",
         "|---|---|---|---|",
     ]
-    for name, metric in METRICS.items():
-        words = [needs[part] for part in needs if part in metric.needs]
-        words += [_PROJECTS[package][0] for package in metric.packages]
-        better = "-" if "partition" in metric.needs else metric.better
-        lines.append(f"| `{name}` | {metric.summary} | {better} | {', '.join(words) or '-'} |")
+    for name in METRICS:
+        found = metric(name)
+        words = [needs[part] for part in needs if part in found.needs]
+        words += [PROJECTS[package][0] for package in found.packages]
+        better = "-" if "partition" in found.needs else found.better
+        lines.append(f"| `{name}` | {found.summary} | {better} | {', '.join(words) or '-'} |")
     return "\n".join(lines)
 
 

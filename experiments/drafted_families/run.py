@@ -21,7 +21,7 @@ from experiments.held_out import planted
 from experiments.held_out.held_cells import AIM, MST, WORKLOAD, Assignments, Cell, fitted
 from experiments.held_out.held_tables import side_of
 from fedsyn.domain import Domain
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.table.counting.candidates import build_workload
 from fedsyn.table.schema import Schema

@@ -29,9 +29,9 @@ import numpy.typing as npt
 
 from fedsyn import yamlio
 from fedsyn.config import RunConfig
-from fedsyn.evaluation.base import EvaluationInput, column_ranges
+from fedsyn.evaluation.boxes import QUERIES, QUERY_SEED, random_queries
+from fedsyn.evaluation.inputs import EvaluationInput, column_ranges
 from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.evaluation.real.queries import QUERIES, QUERY_SEED, random_queries
 from fedsyn.evaluation.record import FEDERATED_FILE
 from fedsyn.loading import parse_config
 from fedsyn.runs.directory import read_facts

@@ -26,7 +26,7 @@ from fedsyn import yamlio
 from fedsyn.config import RunConfig, WorkloadNode
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import FedsynError
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.flower import Context
 from fedsyn.flower.bridge import read_state, write_state

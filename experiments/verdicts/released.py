@@ -22,9 +22,7 @@ from experiments.verdicts.run import schema_of
 from fedsyn import yamlio
 from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.evaluation.predicted.effects import Effects
-from fedsyn.evaluation.predicted.links import DOUBT, seen_links
-from fedsyn.evaluation.predicted.moments import DOUBT as MOMENTS_DOUBT
-from fedsyn.evaluation.predicted.moments import seen_moments
+from fedsyn.evaluation.predicted.links import LINK_DOUBT, MOMENT_DOUBT, seen_links, seen_moments
 from fedsyn.evaluation.real.comparison import compare_tables
 from fedsyn.evaluation.verdict import judged_link
 from fedsyn.inference import Evidence
@@ -54,13 +52,13 @@ def told(name: str, rows: int, epsilon: float, chosen: bool) -> Iterator[Told]:
     quality = predict_quality(strategy.model, evidence, errors, ones, schema=schema)
     found = compare_tables(schema, train, strategy.model.sample(rows, rng), rng=rng)
     true = {(pair.first, pair.second): pair.judged().state for pair in found.pairs}
-    for doubt in [DOUBT] if chosen else DOUBTS:
+    for doubt in [LINK_DOUBT] if chosen else DOUBTS:
         for link in links:
             if link.columns in true:
                 called = judged_link("", 1.0, 1.0, link.kept, doubt * link.spread).state
                 yield WHAT[0], doubt, called, true[link.columns]
     real = {column.name: column.judged().state for column in found.columns}
-    for doubt in [MOMENTS_DOUBT] if chosen else [*DOUBTS, NOT_LOOKED_AT]:
+    for doubt in [MOMENT_DOUBT] if chosen else [*DOUBTS, NOT_LOOKED_AT]:
         looked = replace(quality, moments={}) if doubt == NOT_LOOKED_AT else quality
         for column in looked.judged_columns(doubt):
             what = WHAT[1 if isinstance(schema.columns[column.name], BinnedColumn) else 2]

@@ -1,1 +1,6 @@
-"""How good a table is: from real rows, asked of its holders, predicted from what was released."""
+"""Judges how good a table is, in three ways that do not know each other.
+
+The modules of this folder are what the three have in common: inputs, scores, boxes, trees, the record of an evaluation
+and its verdict. `real` reads real rows, `federated` asks the holders, `predicted` reads released values alone;
+`analysis` is for those who use several tables. `report` stands above them, and shows what they found.
+"""

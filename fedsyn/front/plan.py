@@ -22,7 +22,7 @@ import numpy as np
 from fedsyn.capabilities import PLAIN
 from fedsyn.config import DataNode, EvaluationNode, RunConfig, RuntimeNode, SynthesisNode
 from fedsyn.errors import ConfigError, SchemaError
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.marginals import kway_error, workload_error
 from fedsyn.evaluation.verdict import LOST
 from fedsyn.front.archive import ReleasedRun, read_release

@@ -349,7 +349,7 @@ class Synthesizer(Generic[F]):
     ) -> tuple[npt.NDArray[Any], TableComparison]:
         """As many synthetic rows as real ones, and their scores."""
         from fedsyn.evaluation.real.comparison import compare_tables
-        from fedsyn.evaluation.real.scores import moments
+        from fedsyn.evaluation.scores import moments
 
         blocks = [release.schema.block(frame) for frame in frames_of(real)]
         real_codes = np.concatenate([block.codes for block in blocks])

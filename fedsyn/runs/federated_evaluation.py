@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.config import RunConfig
-from fedsyn.evaluation.base import ColumnRange, column_ranges, sample_rows
-from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.boxes import QUERIES, QUERY_SEED, Boxes, RangeQueries, random_queries
 from fedsyn.evaluation.federated.intervals import FederatedQuality
 from fedsyn.evaluation.federated.question import MOST_ROWS, TableQuestion, compared_cliques
-from fedsyn.evaluation.learners.trees import Trees, train_trees
-from fedsyn.evaluation.real.queries import QUERIES, QUERY_SEED, RangeQueries, random_queries
+from fedsyn.evaluation.inputs import ColumnRange, column_ranges, sample_rows
+from fedsyn.evaluation.trees import Trees, train_trees
 from fedsyn.inference import AnyModel
 from fedsyn.protocol.federated_evaluation import federated_evaluation
 from fedsyn.protocol.strategy import MechanismStrategy

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import predict_quality
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.inference import AnyModel, Evidence

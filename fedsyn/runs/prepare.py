@@ -17,12 +17,11 @@ import numpy.typing as npt
 
 from fedsyn.config import DataNode, RunConfig
 from fedsyn.errors import ConfigError, DataError, SchemaError
-from fedsyn.evaluation.base import column_ranges, label_values
-from fedsyn.evaluation.real.metrics import validate_metrics
-from fedsyn.evaluation.real.scores import Moments, MomentSums
+from fedsyn.evaluation.inputs import column_ranges, label_values
+from fedsyn.evaluation.scores import Moments, MomentSums
 from fedsyn.loading import require_files
 from fedsyn.randomness import Randomness
-from fedsyn.registry import contract_class, partitioner
+from fedsyn.registry import contract_class, metric, partitioner
 from fedsyn.runs import open_tables
 from fedsyn.table.data.encoded import write_encoded
 from fedsyn.table.data.options import written_as
@@ -144,15 +143,15 @@ def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
 
 def _check_evaluation(config: RunConfig, schema: Schema, test_rows: int) -> None:
     numeric = None if schema.label is None else label_values(schema, schema.label) is not None
-    validate_metrics(
-        config.evaluation.metrics,
-        test_rows > 0,
-        schema.label,
-        numeric_label=numeric,
-        has_partition=True,
-        attributes=len(schema.domain),
-        numeric_attributes=len(column_ranges(schema)),
-    )
+    for name in config.evaluation.metrics:
+        metric(name).require(
+            test_rows > 0,
+            schema.label,
+            numeric_label=numeric,
+            has_partition=True,
+            attributes=len(schema.domain),
+            numeric_attributes=len(column_ranges(schema)),
+        )
 
 
 @dataclass(frozen=True, eq=False)

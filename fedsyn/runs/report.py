@@ -19,22 +19,22 @@ from fedsyn.bounded import read_bytes
 from fedsyn.config import FORMAT, DataNode, RunConfig
 from fedsyn.domain import Clique
 from fedsyn.errors import ConfigError, DataError, FedsynError, InputError
-from fedsyn.evaluation.base import EvaluationInput
 from fedsyn.evaluation.federated.intervals import FederatedQuality
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.real.metrics import evaluate, reported
+from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.evaluation.real.scales import scales
-from fedsyn.evaluation.real.scores import Grouping, Moments, association, axis_labels, shares
 from fedsyn.evaluation.record import Evaluation
 from fedsyn.evaluation.report.charts import MOST_MARGINALS, Links, Marginal
 from fedsyn.evaluation.report.run_page import RunFacts, alarms, readme, run_page
+from fedsyn.evaluation.scores import Grouping, Moments, association, axis_labels, shares
 from fedsyn.evaluation.verdict import few
 from fedsyn.files import write_text
 from fedsyn.inference import AnyModel, Model
 from fedsyn.loading import released_config
 from fedsyn.output import cell
-from fedsyn.registry import installed_only
+from fedsyn.registry import installed_only, reported
 from fedsyn.runs.directory import (
     LOOKS_FILE,
     README_FILE,

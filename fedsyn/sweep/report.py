@@ -10,7 +10,7 @@ from pathlib import Path
 
 from fedsyn import yamlio
 from fedsyn.errors import ConfigError, DataError
-from fedsyn.evaluation.base import Metric
+from fedsyn.evaluation.inputs import Metric
 from fedsyn.evaluation.real.metrics import all_metrics
 from fedsyn.evaluation.report.page import Page, Part
 from fedsyn.evaluation.report.tables import Table, number

@@ -70,7 +70,7 @@ class Pairs(MechanismStrategy):
 EXTRAS = """
 import numpy as np
 
-from fedsyn.evaluation.base import Metric
+from fedsyn.evaluation.inputs import Metric
 from fedsyn.table.data.partition import Partitioner
 
 

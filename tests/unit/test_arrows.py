@@ -20,7 +20,8 @@ AROUND = ("tests", "experiments", "benchmarks", "claims", "docs")
 # The floors, from the top down: top folders and single files of `fedsyn`, and the plug-ins' folders. A module imports
 # from its own folder and from the floors below it; folders of one floor do not know each other.
 # docs/architecture.md draws the same floors.
-LEVELS: tuple[tuple[str, ...], ...] = (
+Levels = tuple[tuple[str, ...], ...]
+LEVELS: Levels = (
     ("fedsyn",),  # the public face: fedsyn/__init__.py alone
     ("fedsyn.testing",),
     ("fedsyn.front",),
@@ -43,6 +44,17 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("fedsyn.randomness", "fedsyn.files", "fedsyn.health", "fedsyn.bounded", "fedsyn.notebook"),
     ("fedsyn.errors",),
     ("fedsyn.output", "fedsyn.version", "fedsyn.domain", "fedsyn.plugins"),
+)
+
+# The floors inside of `evaluation`: what real rows, holders and released values have in common is the ground, its own
+# modules; the three readers and the analysis of several tables do not know each other; pages stand above.
+INSIDE_EVALUATION: Levels = (
+    ("fedsyn.evaluation.report",),
+    (
+        *("fedsyn.evaluation.real", "fedsyn.evaluation.federated", "fedsyn.evaluation.predicted"),
+        "fedsyn.evaluation.analysis",
+    ),
+    ("fedsyn.evaluation",),
 )
 
 # Plug-ins: the core names their classes by path and imports none of them.
@@ -102,11 +114,11 @@ def show(found: Iterable[tuple[str, str]]) -> str:
 # The order -----------------------------------------------------------------------------------------------------------
 
 
-def place(module: str) -> tuple[int, str]:
+def place(module: str, levels: Levels = LEVELS) -> tuple[int, str]:
     """(row of the table, room) of a module; the face `fedsyn` is one module and no room."""
     fitting = [
         (len(room), row, room)
-        for row, rooms in enumerate(LEVELS)
+        for row, rooms in enumerate(levels)
         for room in rooms
         if module == room or (room != "fedsyn" and module.startswith(f"{room}."))
     ]
@@ -115,9 +127,9 @@ def place(module: str) -> tuple[int, str]:
     return row, room
 
 
-def against_the_order(found: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+def against_the_order(found: Iterable[tuple[str, str]], levels: Levels = LEVELS) -> set[tuple[str, str]]:
     """Arrows that point up, or across to another room of the same row."""
-    places = {module: place(module) for arrow in found for module in arrow}
+    places = {module: place(module, levels) for arrow in found for module in arrow}
     return {(a, b) for a, b in found if places[a][1] != places[b][1] and places[a][0] >= places[b][0]}
 
 
@@ -154,6 +166,19 @@ def test_every_row_of_the_table_holds_something() -> None:
     modules = {module_of(path) for path in sources()}
     rooms = {room for row in LEVELS for room in row}
     assert rooms == {place(module)[1] for module in modules}
+
+
+def within(found: Iterable[tuple[str, str]], folder: str) -> set[tuple[str, str]]:
+    """Arrows between two modules of a folder."""
+    return {arrow for arrow in found if all(f"{module}.".startswith(f"{folder}.") for module in arrow)}
+
+
+def test_the_three_readers_of_a_table_do_not_know_each_other() -> None:
+    inside = within(arrows_of_the_tree(), "fedsyn.evaluation")
+    rooms = {room for row in INSIDE_EVALUATION for room in row}
+    assert rooms == {place(module, INSIDE_EVALUATION)[1] for arrow in inside for module in arrow}
+    wrong = against_the_order(inside, INSIDE_EVALUATION)
+    assert not wrong, f"imports against the order of INSIDE_EVALUATION:\n{show(wrong)}"
 
 
 def test_arrows_point_down() -> None:
@@ -243,6 +268,24 @@ def test_an_arrow_against_the_order_is_found(importer: str, line: str, imported:
     imported_path = "fedsyn/__init__.py" if imported == "fedsyn" else imported.replace(".", "/") + ".py"
     found = arrows({importer: line, imported_path: ""})
     assert show(against_the_order(found)) == f"{module_of(importer)} -> {imported}"
+
+
+@pytest.mark.parametrize(
+    ("importer", "line", "imported"),
+    [
+        (
+            "fedsyn/evaluation/predicted/links.py",
+            "import fedsyn.evaluation.real.metrics",
+            "fedsyn.evaluation.real.metrics",
+        ),
+        ("fedsyn/evaluation/scores.py", "import fedsyn.evaluation.real.metrics", "fedsyn.evaluation.real.metrics"),
+        ("fedsyn/evaluation/real/metrics.py", "import fedsyn.evaluation.report.page", "fedsyn.evaluation.report.page"),
+    ],
+)
+def test_a_reader_that_knows_another_is_found(importer: str, line: str, imported: str) -> None:
+    found = arrows({importer: line, imported.replace(".", "/") + ".py": ""})
+    wrong = against_the_order(within(found, "fedsyn.evaluation"), INSIDE_EVALUATION)
+    assert show(wrong) == f"{module_of(importer)} -> {imported}" and not against_the_order(found)
 
 
 def test_arrows_with_the_order_are_none_of_its_business() -> None:

@@ -1,1 +1,1 @@
-"""How good a table is, asked of its holders: what each of them counts, and what the noisy sums of that say."""
+"""Asks holders how good a table is: what each counts, and what the noisy sums say."""

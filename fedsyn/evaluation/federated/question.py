@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.evaluation.federated.boxes import Boxes
-from fedsyn.evaluation.learners.trees import Trees
+from fedsyn.evaluation.boxes import Boxes
+from fedsyn.evaluation.trees import Trees
 from fedsyn.table.counting.marginals import SparseMarginal, count_sparse_many
 from fedsyn.table.counting.workload import Workload
 

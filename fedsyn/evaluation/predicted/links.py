@@ -15,7 +15,8 @@ columns with an order the rest is what scores that are linked as much as was see
 link much lies inside groups, where the table has nothing. Of other pairs what is kept is that of what groups show.
 
 Of two columns of numbers a correlation is kept as well, at most: by both standard deviations in the rows over those in
-the table (`moments`), or the other way round: noise that a fit leaves on far values widens a column and links nothing.
+the table (`SeenMoments`), or the other way round: noise that a fit leaves on far values widens a column and links
+nothing.
 
 A pair is seen to be linked if the look is beyond noise, for all pairs together, and the association is no weaker than
 what `verdict` calls a link.
@@ -34,24 +35,96 @@ from scipy.special import chdtri, ndtr, ndtri
 
 from fedsyn.domain import Clique
 from fedsyn.evaluation.predicted.effects import Effects, SketchError, independent
-from fedsyn.evaluation.predicted.moments import SeenMoments
-from fedsyn.evaluation.real.scores import few_groups, places
-from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, judged_link
+from fedsyn.evaluation.scores import few_groups, level_of_codes, places
+from fedsyn.evaluation.verdict import CHANCE, LEAST_LINK, LOST, Judged, doubtful, judged_link
 from fedsyn.evaluation.verdict import few as some
 from fedsyn.inference.factor import Cuts
 from fedsyn.selection.planning import shrunk
 from fedsyn.selection.views import ModelView
 from fedsyn.table.counting.groups import Groups, group_of_cells, sums_of_groups
 from fedsyn.table.counting.residuals import residual
-from fedsyn.table.schema import CategoricalColumn, Schema
+from fedsyn.table.schema import BinnedColumn, CategoricalColumn, Schema
 
 Floats = npt.NDArray[np.float64]
-#: A link is called kept or lost if it is so by this many standard deviations: experiments/verdicts, the tuning side.
-DOUBT = 1.5
+#: A link is called kept or lost, and a moment close or lost, if it is so by this many standard deviations:
+#: experiments/verdicts, the tuning side.
+LINK_DOUBT, MOMENT_DOUBT = 1.5, 0.5
 _SQUARES = np.append(0.0, np.exp(np.linspace(math.log(1e-5), math.log(8.0), 80)))  # of relative errors
 _NOTHING = 1e-12  # shares below it count as none
 _STRONGEST, _ANGLES = 0.9999, np.linspace(0.0, math.pi / 2.0, 17)  # of the correlation of scores, and its arcsines
 _POINTS = 16  # of the first score in each of its groups
+
+
+# Moments -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeenMoments:
+    """A column of numbers.
+
+    Attributes:
+        mean: how far the table's mean is from the rows', in their standard deviations.
+        mean_spread: its standard deviation, by noise.
+        variance: that of the rows over that of the table.
+        variance_spread: its standard deviation, by noise.
+    """
+
+    mean: float
+    mean_spread: float
+    variance: float
+    variance_spread: float
+
+    def losses(self, doubt: float = MOMENT_DOUBT) -> list[tuple[str, float, str]]:
+        """Return (kind, amount, words) of each, as `verdict.judged` takes them; doubt: in standard deviations."""
+        times = 1.0 / math.sqrt(self.variance)
+        off = 0.5 * self.variance_spread / self.variance
+        return [
+            (
+                "mean",
+                doubtful("mean", self.mean, doubt * self.mean_spread),
+                f"its mean may be {self.mean:.2f} standard deviations off, as noise shows it",
+            ),
+            (
+                "spread",
+                doubtful("spread", abs(math.log(times)), doubt * off),
+                f"its standard deviation may be {times:.2f} times the real one, as noise shows it",
+            ),
+        ]
+
+
+def seen_moments(effects: Effects, schema: Schema) -> dict[str, SeenMoments]:
+    """Returns the moments of each column with bins whose single values were counted.
+
+    The table's are known. The rows' follow from the noisy counts of a column's single values, their mean weighted by
+    precision: both are linear in the counts (the variance about the mean that they give), so their noise is known.
+    Values stand where the table has them inside a bin. What noise makes of the rows' variance is at least its standard
+    deviation.
+    """
+    found: dict[str, SeenMoments] = {}
+    for name, column in schema.columns.items():
+        at, counts = places(schema, name), [m for m in effects.measured((name,)) if m.groups is None]
+        if at is None or not isinstance(column, BinnedColumn) or not counts:
+            continue
+        known, weights = np.isfinite(at), np.array([m.sigma**-2 for m in counts])
+        rows = np.average([m.values for m in counts], axis=0, weights=weights)[known]
+        table = effects.masses[name][known]
+        if min(rows.sum(), table.sum()) <= 0:
+            continue
+        rows, table, noise = rows / rows.sum(), table / table.sum(), 1.0 / math.sqrt(weights.sum()) / float(rows.sum())
+        values = level_of_codes(column, effects.masses[name], at, effects.rows)[known]
+        mean = float(rows @ values)
+        apart, own = values - mean, float(table @ (values - table @ values) ** 2)
+        if own <= 0:
+            continue
+        off = noise * math.sqrt(float((apart**4).sum())) / own
+        variance = max(float(rows @ apart**2) / own, off)
+        unit = math.sqrt(variance * own)
+        told = abs(float(table @ apart)) / unit, noise * math.sqrt(float((apart**2).sum())) / unit, variance, off
+        found[name] = SeenMoments(*(float(f"{number:.4g}") for number in told))
+    return found
+
+
+# Links ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -76,7 +149,7 @@ class SeenLink:
 
     def judged(self) -> Judged:
         """Return what became of the link."""
-        found = judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, DOUBT * self.spread)
+        found = judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, LINK_DOUBT * self.spread)
         if not self.widths:
             return found
         return replace(found, why=f"about {self.kept:.0%} of the correlation is kept at most, by the columns' spread")

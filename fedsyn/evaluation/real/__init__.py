@@ -1,1 +1,4 @@
-"""How good a table is, from real rows: metrics, scores and their scales, an attack. What it finds is not private."""
+"""Judges a table by real rows: metrics, scores and scales, an attack.
+
+What it finds is not private.
+"""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.evaluation.base import sample_rows
-from fedsyn.evaluation.real.scores import Codes, Floats, places
+from fedsyn.evaluation.inputs import sample_rows
+from fedsyn.evaluation.scores import Codes, Floats, places
 from fedsyn.table.schema import Schema
 
 MOST_ATTACKED = 1000  # rows of each kind

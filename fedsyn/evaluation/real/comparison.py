@@ -19,10 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fedsyn.errors import DataError
-from fedsyn.evaluation.base import sample_rows
-from fedsyn.evaluation.learners.prediction import Prediction, prediction
+from fedsyn.evaluation.inputs import sample_rows
 from fedsyn.evaluation.real.attack import Attack, membership
-from fedsyn.evaluation.real.scores import (
+from fedsyn.evaluation.real.prediction import Prediction, prediction
+from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence
+from fedsyn.evaluation.scores import (
     Codes,
     Floats,
     Grouping,
@@ -36,7 +37,6 @@ from fedsyn.evaluation.real.scores import (
     places,
     shares,
 )
-from fedsyn.evaluation.record import COMPARISON_FILE, Evaluation, of_unlisted, sentence
 from fedsyn.evaluation.verdict import (
     CHANCE,
     LEAST_LINK,
@@ -130,7 +130,7 @@ class PairScore:
         first, second: the columns.
         score: 1 - total variation distance of the real and the synthetic two-way marginal.
         association, association_synthetic: Cramér's V (bias-corrected), real and synthetic.
-        kept: how much of what links them is in the table: `fedsyn.evaluation.real.scores.Link`.
+        kept: how much of what links them is in the table: `fedsyn.evaluation.scores.Link`.
         linked: whether something links the real columns, beyond chance and by V = 0.1 at least.
         correlation: of two columns with bins; None where the real one is below 0.1.
     """

@@ -15,10 +15,10 @@ from dataclasses import replace
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
-from fedsyn.evaluation.base import EvaluationInput, sample_rows
+from fedsyn.evaluation.inputs import EvaluationInput, sample_rows
 from fedsyn.evaluation.real.marginals import COUNTED
 from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.evaluation.real.scores import Codes, Floats, shares
+from fedsyn.evaluation.scores import Codes, Floats, shares
 from fedsyn.inference import AnyModel, EmpiricalModel, Model
 
 _FAST = ("workload_error", "nll", "range_query_error")

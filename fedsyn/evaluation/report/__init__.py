@@ -1,1 +1,1 @@
-"""Pages, pictures and tables of what a run or a sweep left. Draws, and knows neither."""
+"""Draws pages, pictures and tables of runs and sweeps, from facts alone."""

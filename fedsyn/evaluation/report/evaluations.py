@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedsyn.evaluation.federated.intervals import FederatedQuality
-from fedsyn.evaluation.learners.prediction import Prediction
 from fedsyn.evaluation.predicted import PredictedError, PredictedQuality
 from fedsyn.evaluation.real.attack import Attack
 from fedsyn.evaluation.real.comparison import TableComparison
 from fedsyn.evaluation.real.comparison import number as written
+from fedsyn.evaluation.real.prediction import Prediction
 from fedsyn.evaluation.record import Evaluation, sentence
 from fedsyn.evaluation.report.charts import Marginal, associations, marginals
 from fedsyn.evaluation.report.page import Page, Part, Section

@@ -157,7 +157,7 @@ def _with_moments(file: Path, schema: Schema) -> tuple[Any, Any]:
     """The codes of a file's rows, and the moments of their values before binning."""
     import numpy as np
 
-    from fedsyn.evaluation.real.scores import moments
+    from fedsyn.evaluation.scores import moments
     from fedsyn.runs.directory import reading_of
     from fedsyn.table.data import encoded_blocks
 

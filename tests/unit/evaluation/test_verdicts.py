@@ -19,10 +19,10 @@ import fedsyn
 from experiments.held_out.held_tables import TABLES
 from experiments.verdicts.run import SHRUNK, compared
 from fedsyn.config import RunConfig
-from fedsyn.evaluation.learners.prediction import Prediction, _chance
 from fedsyn.evaluation.predicted import PredictedQuality
 from fedsyn.evaluation.real.comparison import TableComparison, compare_tables
-from fedsyn.evaluation.real.scores import link, moments
+from fedsyn.evaluation.real.prediction import Prediction, _chance
+from fedsyn.evaluation.scores import link, moments
 from fedsyn.evaluation.verdict import Judged, Verdict, judged, judged_link
 from fedsyn.runs import finish as finishing
 from fedsyn.runs.compare import ComparedRun, rows_of

@@ -16,8 +16,8 @@ from experiments.distributed_aim_figure1.run import top_k, top_k_overlap
 from experiments.drawing import Point, against
 from fedsyn.domain import Domain
 from fedsyn.errors import ConfigError, FedsynError
-from fedsyn.evaluation.real.metrics import metric_named
 from fedsyn.loading import parse_config
+from fedsyn.registry import metric as metric_named
 from fedsyn.registry import partitioner as make_partitioner
 from fedsyn.sweep import load_sweep
 from fedsyn.sweep.spec import Sweep

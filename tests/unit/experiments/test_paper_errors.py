@@ -9,7 +9,7 @@ import pytest
 
 from experiments import paper_metrics
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.table.counting.workload import Workload, all_kway
 from support.small_tables import DOMAIN, a_model, table

@@ -7,7 +7,7 @@ from sklearn.metrics import f1_score
 from experiments import efficacy as module
 from experiments.efficacy import features, weighted_f1
 from fedsyn.domain import Domain
-from fedsyn.evaluation.base import ColumnRange, EvaluationInput
+from fedsyn.evaluation.inputs import ColumnRange, EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate as evaluated
 from fedsyn.table.counting.workload import all_kway
 

@@ -10,7 +10,7 @@ from experiments import transport as module
 from experiments.transport import pair_distance
 from fedsyn.domain import Domain
 from fedsyn.errors import RunError
-from fedsyn.evaluation.base import ColumnRange, EvaluationInput
+from fedsyn.evaluation.inputs import ColumnRange, EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate as evaluated
 from fedsyn.table.counting.workload import all_kway
 

@@ -10,7 +10,7 @@ import pytest
 
 from fedsyn.domain import Domain
 from fedsyn.errors import ProtocolError
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
 from fedsyn.inference import EmpiricalModel, Measurement, Model, estimate, read_model
 from fedsyn.runs.directory import load_model, save_model

@@ -324,7 +324,7 @@ _GROUPS = (
 )
 _WEIGHED = "property/test_vector_sensitivity.py::test_weighed_marginals_move_as_far_as_their_layout_says"
 _PIECES = "unit/protocol/test_opening.py::test_pieces_that_do_not_fit_the_schema_are_refused"
-_JUDGE = "unit/evaluation/test_federated_evaluation.py::test_a_row_moves_no_entry_farther_than_is_charged"
+_JUDGE = "unit/evaluation/federated/test_federated_evaluation.py::test_a_row_moves_no_entry_farther_than_is_charged"
 _FITTED = "unit/protocol/test_hostile_requests.py::test_measurements_that_a_client_fits_itself_are_bounded_like_a_model"
 _CONTRIBUTORS = "unit/stores/parties/test_crypto_contributors.py"
 _COMPUTED = f"{_CONTRIBUTORS}::test_a_choice_sees_the_total_of_all_or_nothing"

@@ -14,13 +14,13 @@ from scipy.stats import binom
 
 from fedsyn.domain import Domain
 from fedsyn.errors import BudgetExceeded, ConfigError, ProtocolError
-from fedsyn.evaluation.base import EvaluationInput
-from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.boxes import Boxes
 from fedsyn.evaluation.federated.intervals import MISS, HolderSums, Interval
 from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
 from fedsyn.evaluation.federated.statistics import Entries, vector
-from fedsyn.evaluation.learners.trees import MOST_CLASSES, Trees, train_trees
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.evaluation.trees import MOST_CLASSES, Trees, train_trees
 from fedsyn.front.testing.harness import config_of, execute, federation_of, finished
 from fedsyn.front.testing.schemas import awkward_names, awkward_table
 from fedsyn.loading import parse_config
@@ -250,7 +250,7 @@ def test_of_too_few_rows_apart_nothing_is_known() -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("classes", [1, pytest.param(2, marks=pytest.mark.slow), 3])
 def test_trees_that_travel_predict_as_those_that_were_trained(classes: int) -> None:
-    from fedsyn.evaluation.learners.boosting import classifier
+    from fedsyn.evaluation.trees import classifier
 
     rng = np.random.default_rng(2)
     codes = rng.integers(0, (6, classes, 9, 4), (300, 4)).astype(np.uint8)

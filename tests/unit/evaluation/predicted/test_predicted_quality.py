@@ -19,12 +19,10 @@ from experiments.held_out.held_tables import row_counts
 from experiments.quality.run import outcome
 from fedsyn.domain import Clique, Domain
 from fedsyn.evaluation.predicted import PredictedQuality, SketchError, predict_quality
-from fedsyn.evaluation.predicted.beliefs import believed
-from fedsyn.evaluation.predicted.effects import Effects, Scenario, part_of, visible
-from fedsyn.evaluation.predicted.errors import Predictor, deviation, kept_noise
-from fedsyn.evaluation.predicted.links import SeenLink, _Scores, seen_links
-from fedsyn.evaluation.predicted.moments import seen_moments
-from fedsyn.evaluation.real.scores import few_groups, level_of_codes, link, places
+from fedsyn.evaluation.predicted.effects import Effects, Scenario, believed, part_of, visible
+from fedsyn.evaluation.predicted.links import SeenLink, _Scores, seen_links, seen_moments
+from fedsyn.evaluation.predicted.quality import Predictor, deviation, kept_noise
+from fedsyn.evaluation.scores import few_groups, level_of_codes, link, places
 from fedsyn.evaluation.verdict import judged, judged_link
 from fedsyn.inference import EmpiricalModel, Evidence, Measurement, MixtureModel, Model, estimate
 from fedsyn.inference.posterior import nearest_counts

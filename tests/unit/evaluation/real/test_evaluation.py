@@ -10,12 +10,12 @@ import pytest
 
 from fedsyn.domain import Clique, Domain
 from fedsyn.errors import ConfigError
-from fedsyn.evaluation.base import EvaluationInput, label_values
-from fedsyn.evaluation.learners.boosting import _classify
+from fedsyn.evaluation.inputs import EvaluationInput, label_values
 from fedsyn.evaluation.real import marginals as marginal_metrics
 from fedsyn.evaluation.real.marginals import client_heterogeneity
-from fedsyn.evaluation.real.metrics import METRICS, evaluate, validate_metrics
-from fedsyn.registry import installed_only
+from fedsyn.evaluation.real.metrics import evaluate
+from fedsyn.evaluation.real.prediction import _classify
+from fedsyn.registry import METRICS, installed_only, metric
 from fedsyn.table.counting.workload import Workload, all_kway
 
 DOMAIN = Domain(("a", "b", "c", "y"), (3, 4, 2, 2))
@@ -282,10 +282,12 @@ def test_a_metric_that_cannot_be_computed_is_refused_beforehand(
     names: list[str], arguments: dict, message: str
 ) -> None:
     with installed_only(), pytest.raises(ConfigError, match="is the path of a module"):
-        validate_metrics([f"{PAPERS}:f1_rf"], has_test=True, label="y")
-    validate_metrics(METRICS, has_test=True, label="y")
+        metric(f"{PAPERS}:f1_rf")
+    for name in METRICS:
+        metric(name).require(has_test=True, label="y")
     with pytest.raises(ConfigError, match=message):
-        validate_metrics(names, **{"has_test": True, "label": "y", **arguments})
+        for name in names:
+            metric(name).require(**{"has_test": True, "label": "y", **arguments})
 
 
 @pytest.mark.parametrize(
@@ -299,17 +301,16 @@ def test_a_metric_that_cannot_be_computed_is_refused_beforehand(
 def test_a_missing_package_is_named_before_the_run(
     package: str, name: str, project: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "fedsyn.evaluation.real.metrics.find_spec", lambda asked: None if asked == package else object()
-    )
+    monkeypatch.setattr("fedsyn.evaluation.inputs.find_spec", lambda asked: None if asked == package else object())
     message = rf"'{name.rpartition(':')[2]}' needs {project}, which is not installed: pip install '.*\.whl\[{extra}\]'"
     with pytest.raises(ConfigError, match=message):
-        validate_metrics([name], has_test=True, label="y")
-    validate_metrics(["workload_error", "range_query_error"], has_test=True, label="y")
+        metric(name).require(has_test=True, label="y")
+    for other in ("workload_error", "range_query_error"):
+        metric(other).require(has_test=True, label="y")
 
 
 def test_directions_of_the_metrics() -> None:
-    higher = {name for name, metric in METRICS.items() if not metric.lower_is_better}
+    higher = {name for name in METRICS if not metric(name).lower_is_better}
     assert higher == {"auc", "f1", "accuracy"}
 
 
@@ -333,7 +334,7 @@ def test_a_run_measures_its_held_out_rows_with_their_own_numbers(tmp_path: Path)
     """The metrics of a run are those of the rows that it held out, read again from the table."""
     import json
 
-    from fedsyn.evaluation.base import column_ranges
+    from fedsyn.evaluation.inputs import column_ranges
     from fedsyn.loading import load_config
     from fedsyn.runs.engines import run
     from fedsyn.runs.prepare import split_rows

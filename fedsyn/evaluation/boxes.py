@@ -1,7 +1,15 @@
-"""Boxes of codes over two columns each: range queries as a data holder without bounds and bins sees them."""
+"""Boxes over columns: random range queries, and the rows inside them.
+
+Source: Li et al. 2026 (HeteroFedSyn), Eq. 5, drawn as the published code and Du & Li 2024 (SynMeter) do it: every set
+of attributes is equally likely; on a numeric attribute the range from lo ~ U(lower, upper) to hi ~ U(lo, upper) of the
+public bounds, on a categorical one a single value, every value equally likely; the label is an attribute like the
+others. One departure: the queries come from a fixed seed and the schema alone, so that every run of a table answers the
+same ones (the published code draws others each time). A missing number lies in no range.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +17,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fedsyn.domain import Domain
+from fedsyn.evaluation.inputs import ColumnRange
+
+#: Queries of every run of a table, and their public seed.
+QUERIES, QUERY_SEED = 1_000, 20_260
 #: Boxes that a message may bring.
 MOST_BOXES = 4_096
 # Comparisons of a row with a side that are held at a time: 2 million take about 20 MB.
@@ -38,8 +51,49 @@ def rows_inside(
 
 
 @dataclass(frozen=True, eq=False)
+class RangeQueries:
+    """Boxes of positions (see `EvaluationInput.positions`): Q queries over k attributes each.
+
+    Attributes:
+        axes: (Q, k) int64 column indices, different within a query.
+        low, high: (Q, k) float64 bounds, both included.
+    """
+
+    axes: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    def answers(self, positions: np.ndarray) -> np.ndarray:
+        """(Q,) float64 share of the rows of (n, d) positions inside each box; 0 for a table without rows."""
+        return rows_inside(positions, self.axes, self.low, self.high) / max(1, len(positions))
+
+
+def random_queries(
+    domain: Domain, ranges: Mapping[str, ColumnRange], ways: int, number: int, rng: np.random.Generator
+) -> RangeQueries:
+    """Draws `number` random boxes over `ways` different attributes, distributed as the module says.
+
+    Raises:
+        ValueError: the domain has fewer attributes.
+    """
+    if not 1 <= ways <= len(domain):
+        raise ValueError(f"a query over {ways} attributes of a domain that has {len(domain)}")
+    axes = np.argsort(rng.random((number, len(domain))), axis=1)[:, :ways]
+    first, second = rng.random((2, number, ways))
+    low = np.floor(first * np.array(domain.shape)[axes])
+    high = low.copy()
+    for name, column in ranges.items():
+        chosen = axes == domain.axes((name,))[0]
+        low[chosen] = column.lower + first[chosen] * (column.upper - column.lower)
+        high[chosen] = low[chosen] + second[chosen] * (column.upper - low[chosen])
+    return RangeQueries(axes, low, high)
+
+
+@dataclass(frozen=True, eq=False)
 class Boxes:
-    """J boxes; a box without codes (`high` below `low`) holds no row.
+    """J boxes of codes over two columns each: range queries as a data holder without bounds and bins sees them.
+
+    A box without codes (`high` below `low`) holds no row.
 
     Attributes:
         axes: (J, 2) int32 columns, different within a box.

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.federated.boxes import Boxes
+from fedsyn.evaluation.boxes import Boxes
 from fedsyn.evaluation.federated.question import TableQuestion, compared_cliques
 from fedsyn.evaluation.federated.statistics import Entries, vector
-from fedsyn.evaluation.learners.trees import Trees
+from fedsyn.evaluation.trees import Trees
 from fedsyn.table.counting.workload import all_kway
 
 SHAPE = (4, 3, 2)

@@ -1,18 +1,24 @@
-"""What a metric is, and what it is computed from."""
+"""A metric, and what it is computed from."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from fedsyn.domain import Clique, Domain
+from fedsyn.errors import ConfigError
 from fedsyn.table.counting.workload import Workload
+from fedsyn.version import installing
 
 if TYPE_CHECKING:
     from fedsyn.table.schema import BinnedColumn, Schema
+
+#: Package -> its project, and the extra that brings it.
+PROJECTS = {"sklearn": ("scikit-learn", "evaluation"), "xgboost": ("XGBoost", "papers"), "ot": ("POT", "papers")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +178,58 @@ class Metric:
 
     @property
     def better(self) -> str:
-        """Which end is better, in a word."""
+        """The better end, in a word."""
         return "lower" if self.lower_is_better else "higher"
+
+    def require(
+        self,
+        has_test: bool,
+        label: str | None,
+        *,
+        numeric_label: bool | None = None,
+        has_model: bool | None = None,
+        has_partition: bool | None = None,
+        attributes: int | None = None,
+        numeric_attributes: int | None = None,
+    ) -> None:
+        """Refuses, before a run starts, what cannot be computed at its end.
+
+        Args:
+            has_test: rows are held out.
+            label: the label attribute, None where there is none.
+            numeric_label: the label stands for numbers (`label_values` is not None); here and below, None: not known
+                yet.
+            has_model: the mechanism estimates a model.
+            has_partition: the pooled rows are split into simulated clients.
+            attributes: number of attributes.
+            numeric_attributes: number of those that are numeric, which is the size of `EvaluationInput.ranges`.
+
+        Raises:
+            ConfigError: something that the metric needs is missing, a package included.
+        """
+        missing = {
+            "test": None if has_test else "needs held-out rows: set data.test_fraction above 0",
+            "label": None if label is not None else "needs a label: set data.label",
+            "label_values": "needs a numeric label" if numeric_label is False else None,
+            "model": "needs a mechanism that estimates a model" if has_model is False else None,
+            "partition": "needs a simulation, which splits one table into clients" if has_partition is False else None,
+            "two_attributes": _too_few("attributes", attributes, 2),
+            "three_attributes": _too_few("attributes", attributes, 3),
+            "two_numeric": _too_few("numeric attributes", numeric_attributes, 2),
+        }
+        for need in sorted(self.needs):
+            if missing.get(need) is not None:
+                raise ConfigError(f"evaluation: '{self.name}' {missing[need]}")
+        for package in self.packages:
+            if find_spec(package) is None:
+                project, extra = PROJECTS[package]
+                raise ConfigError(
+                    f"evaluation: '{self.name}' needs {project}, which is not installed: {installing(extra)}"
+                )
+
+
+def _too_few(what: str, number: int | None, needed: int) -> str | None:
+    return f"needs at least {needed} {what}: the table has {number}" if number is not None and number < needed else None
 
 
 def sample_rows(codes: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:

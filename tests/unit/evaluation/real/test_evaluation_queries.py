@@ -5,11 +5,11 @@ import pandas as pd
 import pytest
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.base import ColumnRange, EvaluationInput, column_ranges, sample_rows
-from fedsyn.evaluation.federated import boxes
-from fedsyn.evaluation.real import queries as range_queries
+from fedsyn.evaluation import boxes
+from fedsyn.evaluation.boxes import QUERIES, RangeQueries, random_queries
+from fedsyn.evaluation.inputs import ColumnRange, EvaluationInput, column_ranges, sample_rows
+from fedsyn.evaluation.real import marginals
 from fedsyn.evaluation.real.metrics import evaluate
-from fedsyn.evaluation.real.queries import QUERIES, RangeQueries, random_queries
 from fedsyn.table.counting.workload import all_kway
 from fedsyn.table.schema import CategoricalColumn, NumericColumn, Schema
 
@@ -76,9 +76,9 @@ def test_the_error_is_the_mean_difference_over_queries_counted_row_by_row(ways: 
     real, other = frame(40, 0), frame(40, 1)
     test, synthetic = SCHEMA.encode(real), SCHEMA.encode(other)
     numbers = SCHEMA.block(real).numbers if raw else None
-    found = range_queries.range_query_error(given(test, synthetic, test_numbers=numbers), ways)
+    found = marginals.range_query_error(given(test, synthetic, test_numbers=numbers), ways)
 
-    rng = np.random.default_rng([range_queries.QUERY_SEED, ways])
+    rng = np.random.default_rng([boxes.QUERY_SEED, ways])
     query = random_queries(DOMAIN, column_ranges(SCHEMA), ways, QUERIES, rng)
     made = [[value(a, c) for a, c in zip(DOMAIN.attributes, row, strict=True)] for row in synthetic]
     held = [[value(a, c) for a, c in zip(DOMAIN.attributes, row, strict=True)] for row in test]
@@ -128,14 +128,14 @@ def test_answers_do_not_depend_on_the_size_of_the_blocks(monkeypatch: pytest.Mon
 def test_every_run_of_a_table_answers_the_same_queries() -> None:
     test = SCHEMA.encode(frame(60, 0))
     asked = []
-    original = range_queries.random_queries
+    original = marginals.random_queries
 
     def spy(*arguments: object) -> RangeQueries:
         asked.append(original(*arguments))
         return asked[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(range_queries, "random_queries", spy)
+        patch.setattr(marginals, "random_queries", spy)
         for seed in (1, 2):
             evaluate(["range_query_error"], given(test, SCHEMA.encode(frame(80, seed))))
     np.testing.assert_array_equal(asked[0].axes, asked[1].axes)
@@ -148,9 +148,7 @@ def test_the_same_table_has_no_error_and_an_empty_one_answers_nothing() -> None:
     names = ["range_query_error", "experiments.paper_metrics:range_query_error_3"]
     assert evaluate(names, given(test, test)) == {"range_query_error": 0.0, "range_query_error_3": 0.0}
     empty = evaluate(names, given(test, test[:0]))
-    query = random_queries(
-        DOMAIN, column_ranges(SCHEMA), 2, QUERIES, np.random.default_rng([range_queries.QUERY_SEED, 2])
-    )
+    query = random_queries(DOMAIN, column_ranges(SCHEMA), 2, QUERIES, np.random.default_rng([boxes.QUERY_SEED, 2]))
     assert empty["range_query_error"] == pytest.approx(query.answers(given(test, test).positions(test)).mean())
     assert empty["range_query_error"] > empty["range_query_error_3"] > 0
 
@@ -188,7 +186,7 @@ def test_numbers_before_binning_decide_what_a_range_holds() -> None:
     )
     test = np.zeros((100, 2), dtype=np.uint8)
     numbers = np.full((100, 1), 0.9, dtype=np.float32)
-    rng = np.random.default_rng([range_queries.QUERY_SEED, 2])
+    rng = np.random.default_rng([boxes.QUERY_SEED, 2])
     query = random_queries(schema.domain, column_ranges(schema), 2, QUERIES, rng)
     low, high = query.low[query.axes == 0], query.high[query.axes == 0]
     apart = np.mean(((low <= 0.9) & (high >= 0.9)) != ((low <= 0.5) & (high >= 0.5)))
@@ -240,7 +238,7 @@ def test_columns_of_one_value_and_tables_without_numbers_have_queries() -> None:
         synthetic=test + np.array([0, 1, 0], np.uint8),
         ranges={"c": ColumnRange(np.array([5.0]), 5.0, 5.0)},
     )
-    rng = np.random.default_rng([range_queries.QUERY_SEED, 2])
+    rng = np.random.default_rng([boxes.QUERY_SEED, 2])
     asks_b = np.mean(np.any(random_queries(domain, data.ranges, 2, QUERIES, rng).axes == 1, axis=1))
     # A query that looks at b tells the tables apart whichever value it asks for; the others hold every row.
     assert evaluate(["range_query_error"], data)["range_query_error"] == pytest.approx(asks_b)

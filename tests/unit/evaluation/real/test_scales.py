@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsyn.domain import Domain
-from fedsyn.evaluation.base import EvaluationInput
+from fedsyn.evaluation.inputs import EvaluationInput
 from fedsyn.evaluation.real.scales import scales
 from fedsyn.inference import Model
 from fedsyn.table.counting.workload import all_kway

@@ -14,7 +14,7 @@ from fedsyn.errors import DataError
 from fedsyn.evaluation.real.attack import auc_interval, membership
 from fedsyn.evaluation.real.comparison import MOST_PAIRED_COLUMNS, TableComparison, compare_tables
 from fedsyn.evaluation.real.scales import placed
-from fedsyn.evaluation.real.scores import (
+from fedsyn.evaluation.scores import (
     MOST_GROUPS,
     Grouping,
     association,

@@ -5,22 +5,43 @@ A data holder that gets one checks that it is one: every step down a tree goes t
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fedsyn.evaluation.learners.boosting import classifier, one_thread
 from fedsyn.version import installing
 
 #: Trees, nodes of one, and classes that a message may bring.
 MOST_TREES, MOST_NODES, MOST_CLASSES = 3_200, 63, 32
 #: The largest value of a leaf; those of a classifier that was trained are log odds.
 LARGEST = 1e100
+#: FLAIM's setting of scikit-learn's histogram gradient boosting; it is deterministic.
+LEARNER = {"max_iter": 100, "max_depth": 4, "early_stopping": False, "random_state": 0}
 # Rows that are classified at a time.
 _ROWS_AT_ONCE = 1 << 16
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Keeps learners on one thread.
+
+    No result depends on the number of cores, and on busy cores threads cost time.
+    """
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1)
+    return limits
+
+
+def classifier() -> Any:
+    """Returns the untrained classifier of the metrics `auc`, `f1` and `accuracy`."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(**LEARNER)
 
 
 @dataclass(frozen=True, eq=False)

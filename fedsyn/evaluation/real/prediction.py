@@ -1,0 +1,268 @@
+"""Measures prediction: a learner is trained on synthetic rows and tested on held-out real ones.
+
+The learner is scikit-learn's histogram gradient boosting with FLAIM's setting of 100 trees of depth 4, on the
+integer codes as numbers, as in FLAIM's experiments. It is deterministic. Cases in which nothing can be
+learned have fixed answers instead of errors, so that a run that fails its purpose still gets numbers:
+
+- a synthetic label with one value (or one column, or no rows) gives a constant prediction: that value, or the
+  label's first value where there are no rows. Its AUC is 0.5;
+- held-out rows with a single class have no ranking: AUC 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+
+from fedsyn.domain import Domain
+from fedsyn.evaluation.inputs import EvaluationInput, label_values, sample_rows
+from fedsyn.evaluation.scores import Codes
+from fedsyn.evaluation.trees import LEARNER, classifier, one_thread
+from fedsyn.table.counting.workload import Workload
+from fedsyn.table.schema import Schema
+from fedsyn.version import installing
+
+# Features and label values of the synthetic rows, features of the held-out rows -> predictions for the latter.
+Regression = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+MOST_ROWS = 10_000  # of each kind: enough for 100 trees of depth 4
+MOST_CLASSES = 8  # classes beyond these, the rarest, count as one
+
+
+# Metrics -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Predictions:
+    """`truth` (m,) label codes of the held-out rows; `scores` (m, C) probability of each label code."""
+
+    truth: np.ndarray
+    scores: np.ndarray
+
+
+def auc(data: EvaluationInput) -> float:
+    """Return the area under the ROC curve: the mean over the held-out classes, each against the rest.
+
+    Classes that no held-out row has, or that all of them have, are left out; without any class it is 0.5.
+    """
+    from sklearn.metrics import roc_auc_score
+
+    found = _classify(data)
+    classes = np.unique(found.truth)
+    areas = [roc_auc_score(found.truth == code, found.scores[:, code]) for code in classes if classes.size > 1]
+    return float(np.mean(areas)) if areas else 0.5
+
+
+def f1(data: EvaluationInput) -> float:
+    """Return the unweighted mean over the held-out classes of the F1 score (macro F1, also for two classes)."""
+    from sklearn.metrics import f1_score
+
+    truth, predicted = _truth_and_predicted(data)
+    return float(f1_score(truth, predicted, labels=np.unique(truth), average="macro"))
+
+
+def accuracy(data: EvaluationInput) -> float:
+    """Return the share of held-out rows whose label is predicted."""
+    from sklearn.metrics import accuracy_score
+
+    return float(accuracy_score(*_truth_and_predicted(data)))
+
+
+def rmse(data: EvaluationInput) -> float:
+    """Root of the mean squared error of a regression on the label, in the label's unit.
+
+    A label code stands for the middle of its bin on both sides, so the bins' width is not part of the error.
+    Rows without a label value are left out; without any synthetic value the prediction is the middle of the
+    label's range.
+    """
+    assert data.test is not None and data.synthetic is not None
+
+    def predict(x: np.ndarray, y: np.ndarray, x_test: np.ndarray) -> np.ndarray:
+        from sklearn.ensemble import HistGradientBoostingRegressor
+
+        with one_thread():
+            predicted: np.ndarray = HistGradientBoostingRegressor(**LEARNER).fit(x, y).predict(x_test)
+        return predicted
+
+    x, x_test = _features_and_label(data.synthetic, data)[0], _features_and_label(data.test, data)[0]
+    return regression_error(data, x, x_test, predict)
+
+
+def regression_error(data: EvaluationInput, x: np.ndarray, x_test: np.ndarray, predict: Regression) -> float:
+    """RMSE of a regression on the label, for any features of the synthetic (x) and of the held-out rows; see `rmse`."""
+    assert data.test is not None and data.synthetic is not None and data.label is not None
+    assert data.label_values is not None
+    from sklearn.metrics import root_mean_squared_error
+
+    axis = data.label_axis
+    y, y_test = data.label_values[data.synthetic[:, axis]], data.label_values[data.test[:, axis]]
+    known, known_test = np.isfinite(y), np.isfinite(y_test)
+    x, y, x_test, y_test = x[known], y[known], x_test[known_test], y_test[known_test]
+    if y_test.size == 0:
+        return 0.0
+    if y.size < 2 or x.shape[1] == 0:
+        middle = (np.nanmin(data.label_values) + np.nanmax(data.label_values)) / 2
+        predicted = np.full(y_test.size, y.mean() if y.size else middle)
+    else:
+        predicted = predict(x, y, x_test)
+    return float(root_mean_squared_error(y_test, predicted))
+
+
+def _classify(data: EvaluationInput) -> _Predictions:
+    """The predictions that auc, f1 and accuracy share."""
+    if "predictions" not in data.cache:
+        data.cache["predictions"] = _fit_classifier(data)
+    predictions: _Predictions = data.cache["predictions"]
+    return predictions
+
+
+def _truth_and_predicted(data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
+    found = _classify(data)
+    return found.truth, np.argmax(found.scores, axis=1)
+
+
+def _fit_classifier(data: EvaluationInput) -> _Predictions:
+    assert data.test is not None and data.synthetic is not None and data.label is not None
+    x, y = _features_and_label(data.synthetic, data)
+    x_test, truth = _features_and_label(data.test, data)
+    scores = np.zeros((truth.size, data.domain[data.label]))
+    seen, counts = np.unique(y, return_counts=True)
+    if seen.size < 2 or x.shape[1] == 0:
+        scores[:, seen] = counts / max(y.size, 1)
+        return _Predictions(truth, scores)
+    with one_thread():
+        learner = classifier().fit(x, y)
+        scores[:, learner.classes_] = learner.predict_proba(x_test)
+    return _Predictions(truth, scores)
+
+
+def _features_and_label(codes: np.ndarray, data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
+    """(n, d - 1) float64 features and (n,) int64 label codes."""
+    assert data.label is not None
+    axis = data.label_axis
+    return np.delete(codes, axis, axis=1).astype(np.float64), codes[:, axis].astype(np.int64)
+
+
+# Synthetic rows beside real ones -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How well a model that was trained on the synthetic table predicts real rows.
+
+    Attributes:
+        label: the predicted column.
+        measure: 'AUC' (higher is better, 0.5 is guessing) or 'RMSE' (lower is better, in the label's unit).
+        synthetic: of the model trained on synthetic rows.
+        real: of the same model trained on as many real rows.
+        guess: of a prediction that looks at nothing: 0.5, or the spread of the label.
+        held_out: whether the rows tested on were held out; otherwise they are a half of the rows that the table was
+            made from, which flatters both.
+        rows: tested rows.
+        chance: gain over guessing that a model which knows nothing has by chance in one table of 700 (three standard
+            errors of an AUC of 0.5, Hanley & McNeil 1982); 0 where the measure is no AUC.
+    """
+
+    label: str
+    measure: str
+    synthetic: float
+    real: float
+    guess: float
+    held_out: bool
+    rows: int
+    chance: float = 0.0
+
+    @property
+    def can_judge(self) -> bool:
+        """Whether real rows predict the label at all: by more than a fiftieth, and by more than chance."""
+        good = (self.real - self.guess) * (-1 if self.measure == "RMSE" else 1)
+        return good > max(self.chance, 0.02 if self.measure == "AUC" else 0.02 * abs(self.guess))
+
+    @property
+    def kept(self) -> float:
+        """What share of what can be learned from real rows is learned from synthetic ones; may lie outside 0 to 1."""
+        gain = self.real - self.guess
+        return (self.synthetic - self.guess) / gain if gain else 0.0
+
+    def words(self) -> str:
+        """Return what a model learns from the table beside what it learns from real rows, as a clause."""
+        if not self.can_judge:
+            return f"{self.rows:,} real rows do not show that {self.label} can be predicted"
+        if self.kept >= 0.9:
+            return "predicts nearly as well as real rows"
+        if self.kept >= 0.5:
+            return "predicts, worse than real rows"
+        return "predicts little" if self.kept > 0.1 else "predicts nothing"
+
+
+def prediction(
+    schema: Schema,
+    real: Codes,
+    synthetic: Codes,
+    holdout: Codes | None,
+    label: str | None,
+    halves: tuple[Codes, Codes],
+    rng: np.random.Generator,
+) -> Prediction | str:
+    """Histogram gradient boosting as of the metric `auc`, on at most 10,000 rows; or a text that says what is missing.
+
+    A label of many categories is predicted as its most frequent ones and the rest.
+    """
+    if label is None:
+        return "needs a label: the column to predict (data.label)"
+    if find_spec("sklearn") is None or find_spec("threadpoolctl") is None:
+        return f"needs scikit-learn: {installing('evaluation')}"
+    held_out = holdout is not None and len(holdout) > 0
+    train, test = (real, holdout) if held_out else halves
+    assert test is not None
+    train, test, made = (sample_rows(codes, MOST_ROWS, rng) for codes in (train, test, synthetic))
+    axis, domain, values = schema.domain.axes((label,))[0], schema.domain, label_values(schema, label)
+    numeric = values is not None and domain[label] > MOST_CLASSES
+    if not numeric and domain[label] > MOST_CLASSES:
+        classes = _classes(train[:, axis], domain[label])
+        train, test, made = (_with_label(codes, axis, classes) for codes in (train, test, made))
+        domain = Domain(domain.attributes, tuple(MOST_CLASSES if i == axis else n for i, n in enumerate(domain.shape)))
+    scores = [
+        (rmse if numeric else auc)(
+            EvaluationInput(
+                train=train,
+                domain=domain,
+                workload=Workload((), ()),
+                test=test,
+                synthetic=rows,
+                label=label,
+                label_values=values if numeric else None,
+            )
+        )
+        for rows in (made, train)
+    ]
+    spread = 0.5
+    if numeric:
+        assert values is not None
+        known, learned = values[test[:, axis]], values[train[:, axis]]
+        spread = float(np.sqrt(np.nanmean((known - np.nanmean(learned)) ** 2)))
+    chance = 0.0 if numeric else _chance(test[:, axis])
+    return Prediction(label, "RMSE" if numeric else "AUC", scores[0], scores[1], spread, held_out, len(test), chance)
+
+
+def _chance(labels: Codes) -> float:
+    """Three standard errors of the mean over the classes of an AUC of 0.5, or more: as if the classes' were one."""
+    rows, counts = len(labels), np.unique(labels, return_counts=True)[1].astype(np.float64)
+    apart = counts[counts < rows]
+    return float(np.mean(3.0 * np.sqrt((rows + 1.0) / (12.0 * apart * (rows - apart))))) if len(apart) else 0.0
+
+
+def _classes(codes: Codes, size: int) -> Codes:
+    """(size,) class of each label code: the most frequent ones, and one for the rest."""
+    result = np.full(size, MOST_CLASSES - 1)
+    frequent = np.argsort(-np.bincount(codes.astype(np.int64), minlength=size), kind="stable")[: MOST_CLASSES - 1]
+    result[frequent] = np.arange(MOST_CLASSES - 1)
+    return result
+
+
+def _with_label(codes: Codes, axis: int, classes: Codes) -> Codes:
+    result = codes.astype(np.int64)
+    result[:, axis] = classes[codes[:, axis]]
+    return result
