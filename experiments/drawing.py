@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsyn.evaluation.report.style import PALETTE, chart_config
+from fedsyn.evaluation.report.figures import PALETTE, chart_config
 
 # With seven colours, seven shapes and four kinds of lines no two of 196 lines look the same.
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "triangle-right")

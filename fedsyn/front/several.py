@@ -141,7 +141,6 @@ def write_tables(
         "tables": named,
         "real_rows": tables.real,
         **tables.facts,
-        "centre": None,
         "seed": seed,
         "run": release.config.sha256,
         "private": bool(release.ledger.get("private", False)),

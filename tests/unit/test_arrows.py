@@ -58,6 +58,17 @@ INSIDE_EVALUATION: Levels = (
     ("fedsyn.evaluation",),
 )
 
+# The floors inside of `evaluation`: what real rows, holders and released values have in common is the ground, its own
+# modules; the three readers and the analysis of several tables do not know each other; pages stand above.
+INSIDE_EVALUATION: Levels = (
+    ("fedsyn.evaluation.report",),
+    (
+        *("fedsyn.evaluation.real", "fedsyn.evaluation.federated", "fedsyn.evaluation.predicted"),
+        "fedsyn.evaluation.analysis",
+    ),
+    ("fedsyn.evaluation",),
+)
+
 # Plug-ins: the core names their classes by path and imports none of them.
 PLUG_INS = ("fedsyn.plugins.strategies", "fedsyn.plugins.clients", "fedsyn.plugins.partitioners")
 

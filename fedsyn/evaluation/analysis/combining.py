@@ -30,7 +30,7 @@ class Combined:
     """Estimates of k quantities from m tables. Arrays are (k,) float64; of shape () where k was not an axis.
 
     Attributes:
-        estimate: mean over the tables, corrected where a centre was given.
+        estimate: mean over the tables.
         variance: T*, of that mean about the population's value; in squared units of the estimate.
         between: b, variance of the tables' estimates.
         within: v_bar, mean of the variances that each table claims for itself.
@@ -61,9 +61,7 @@ class Combined:
         return estimate - half, estimate + half
 
 
-def combine(
-    estimates: npt.ArrayLike, variances: npt.ArrayLike, *, ratio: float = 1.0, centre: npt.ArrayLike | None = None
-) -> Combined:
+def combine(estimates: npt.ArrayLike, variances: npt.ArrayLike, *, ratio: float = 1.0) -> Combined:
     """Estimates of one quantity, or of k, from m tables that each come from their own draw of a posterior.
 
     With b the variance of the m estimates and v_bar the mean of their variances, the variance of the mean is
@@ -76,10 +74,6 @@ def combine(
     with 2 T*^2 over that, (m - 1) (T* / ((1 + 1/m) b))^2, matches it. Where T* = T these are Reiter's
     (m - 1) (1 - v_bar / ((1 + 1/m) b))^2.
 
-    Where tables come from models that were fitted again to noisier values, their mean has the bias of a fit a second
-    time (no cell can be negative, so nearly empty ones are too full): with the estimate of the `centre` that they
-    scatter about, mean - centre estimates it, and 2 centre - mean is without it (the bootstrap's correction).
-
     >>> found = combine([4.0, 5.0, 6.0, 5.0], [0.1, 0.1, 0.1, 0.1])
     >>> float(found.estimate), round(float(found.variance), 4), round(float(found.df), 2)
     (5.0, 0.7333, 2.32)
@@ -90,8 +84,6 @@ def combine(
         estimates: (m,) or (m, k), finite.
         variances: of the same shape: squared standard errors as the analysis of each table prints them.
         ratio: rows of a synthetic table / real rows.
-        centre: (k,), what a table of the model itself gives that the draws scatter about; its own error is not counted,
-            so take one many times as large. None: no correction, which is right for draws from a posterior.
 
     Raises:
         InputError: one table only, other shapes, or numbers that are none.
@@ -108,19 +100,13 @@ def combine(
         raise InputError("estimates must be finite, and variances finite and not negative, in every table")
     if not (np.isfinite(ratio) and ratio > 0):
         raise InputError(f"ratio: expected rows of a table / real rows, a positive number, found {ratio!r}")
-    mean = q.mean(axis=0)
-    if centre is not None:
-        middle = np.asarray(centre, np.float64)
-        if middle.shape != mean.shape or not np.isfinite(middle).all():
-            raise InputError(f"centre: expected finite numbers of shape {mean.shape}, found shape {middle.shape}")
-        mean = 2.0 * middle - mean
     b, within = q.var(axis=0, ddof=1), v.mean(axis=0)
     spread = (1.0 + 1.0 / m) * b
     raw, floor = spread - within, ratio * within
     total = np.maximum(raw, floor)
     with np.errstate(divide="ignore", invalid="ignore"):
         df = np.where(spread > 0, (m - 1) * (total / spread) ** 2, np.inf)
-    return Combined(mean, total, b, within, df, np.asarray(raw < floor), (q[0], v[0]), m)
+    return Combined(q.mean(axis=0), total, b, within, df, np.asarray(raw < floor), (q[0], v[0]), m)
 
 
 def _level(level: float) -> float:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fedsyn.errors import ConfigError, DataError, nearest
 from fedsyn.evaluation.analysis.estimators import NEEDED, Estimator, Linear, Logit, Means, estimator_of
-from fedsyn.evaluation.analysis.tables import Tables
+from fedsyn.evaluation.analysis.tables import SyntheticTables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -89,7 +89,7 @@ class Question:
 class OneColumn(Question):
     """A numeric column's mean, or the proportion of each value of another one."""
 
-    def __init__(self, column: str, tables: Tables, proportion: bool) -> None:
+    def __init__(self, column: str, tables: SyntheticTables, proportion: bool) -> None:
         import pandas as pd
 
         self.column, self.outcome = column, frozenset[str]()
@@ -117,7 +117,7 @@ class OneColumn(Question):
 class Regression(Question):
     """A formula with an outcome; terms and levels are those of all tables together, so every table has the same."""
 
-    def __init__(self, formula: str, tables: Tables, model: str | Estimator | None) -> None:
+    def __init__(self, formula: str, tables: SyntheticTables, model: str | Estimator | None) -> None:
         import pandas as pd
 
         formulaic = _formulaic()
@@ -128,9 +128,8 @@ class Regression(Question):
             raise ConfigError(_unknown(word, list(self._names.values())))  # before anything is evaluated
         self._used = [name for name in self._names if name in words]
         _require_few_levels([self._names[name] for name in self._used], frames)
-        every = frames if tables.centre is None else [*frames, tables.centre]
         asked = {self._names[name] for name in self._used if re.search(rf"\b{name}\b\s*(?:[=!<>]|in\b)", text)}
-        self.left_out = _rare([self._names[name] for name in self._used], every, asked)
+        self.left_out = _rare([self._names[name] for name in self._used], frames, asked)
         whole = []
         for number, frame in enumerate(frames, 1):
             with _in_table(number, len(frames)):
@@ -224,7 +223,7 @@ def _two(outcome: npt.NDArray[Any]) -> tuple[float, float] | None:
     return (float(found[0]), float(found[1])) if len(found) == 2 else None
 
 
-def question_of(formula: str, tables: Tables, model: str | Estimator | None = None) -> Question:
+def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | None = None) -> Question:
     """What a formula asks of these tables.
 
     Raises:

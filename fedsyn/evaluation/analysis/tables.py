@@ -27,13 +27,12 @@ FACTS = "fedsyn"
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class SyntheticTables:
     """Several synthetic tables with what was released beside them.
 
     Attributes:
         frames: the tables, two or more.
         real_rows: how many real rows the model stands for, as released; None where nobody said.
-        centre: a table of the model that the tables' own scatter about, where they were fitted again to noisier values.
         held: cliques of columns whose joint distribution was measured; None where nobody said.
         given: columns that a condition restricts: every estimate rests on them as well.
         bins: edges of the numeric columns' bins; empty where nobody said.
@@ -42,7 +41,6 @@ class Tables:
     frames: Sequence[pd.DataFrame]
     real_rows: float | None = None
     held: frozenset[frozenset[str]] | None = None
-    centre: pd.DataFrame | None = None
     given: frozenset[str] = frozenset()
     bins: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
@@ -62,7 +60,7 @@ class Tables:
         return self.held is None or any(wanted <= clique for clique in self.held)
 
 
-def tables_of(given: Any) -> Tables:
+def tables_of(given: Any) -> SyntheticTables:
     """The tables that were given.
 
     Args:
@@ -72,7 +70,7 @@ def tables_of(given: Any) -> Tables:
         InputError: one table only.
         DataError: something else, or files that cannot be read.
     """
-    if isinstance(given, Tables):
+    if isinstance(given, SyntheticTables):
         return given
     if isinstance(given, str | Path):
         return _of_path(Path(given))
@@ -83,12 +81,12 @@ def tables_of(given: Any) -> Tables:
     frames = _checked([as_frame(one) if is_table(one) else _frame(Path(one), None) for one in given])
     facts = frames[0].attrs.get(FACTS)
     if facts is None or any(frame.attrs.get(FACTS) != facts for frame in frames):
-        return Tables(frames)
+        return SyntheticTables(frames)
     held, given_ = frozenset(map(frozenset, facts["held"])), frozenset(facts["given"])
-    return Tables(frames, facts.get("real_rows"), held, None, given_, facts.get("bins", {}))
+    return SyntheticTables(frames, facts.get("real_rows"), held, given_, facts.get("bins", {}))
 
 
-def _of_path(path: Path) -> Tables:
+def _of_path(path: Path) -> SyntheticTables:
     if path.is_file():
         raise InputError(f"{path}: {ONE_TABLE}")
     facts_file = path / FACTS_FILE
@@ -101,8 +99,7 @@ def _of_path(path: Path) -> Tables:
     try:
         facts = json_of(read_bytes(facts_file), str(facts_file))
         names = [str(one["file"] if isinstance(one, dict) else one) for one in facts["tables"]]
-        real = facts.get("real_rows")
-        held, middle = facts.get("held"), facts.get("centre")
+        real, held = facts.get("real_rows"), facts.get("held")
         cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
         real_rows = None if real is None else float(real)
         given = frozenset(map(str, facts.get("given", ())))
@@ -111,9 +108,8 @@ def _of_path(path: Path) -> Tables:
     file = path / "schema.yaml"
     schema = Schema.load(file) if file.is_file() else None
     frames = [_frame(_inside(path, name), schema) for name in names]
-    centre = None if middle is None else _checked([frames[0], _frame(_inside(path, str(middle)), schema)])[1]
     bins = {} if schema is None else bins_of(schema)
-    return Tables(_checked(frames), real_rows, cliques, centre, given, bins)
+    return SyntheticTables(_checked(frames), real_rows, cliques, given, bins)
 
 
 def _inside(folder: Path, name: str) -> Path:

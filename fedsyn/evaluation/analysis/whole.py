@@ -13,7 +13,7 @@ from fedsyn.evaluation.analysis.combining import Combined, combine
 from fedsyn.evaluation.analysis.estimators import Estimator
 from fedsyn.evaluation.analysis.formulas import Question, question_of
 from fedsyn.evaluation.analysis.result import Analysis
-from fedsyn.evaluation.analysis.tables import Tables, tables_of
+from fedsyn.evaluation.analysis.tables import SyntheticTables, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,7 +27,7 @@ _MUCH = 0.1
 
 
 def analyse(
-    tables: str | Path | Sequence[AnyFrame | str | Path] | Tables,
+    tables: str | Path | Sequence[AnyFrame | str | Path] | SyntheticTables,
     formula: str,
     model: str | Estimator | None = None,
     *,
@@ -53,8 +53,7 @@ def analyse(
         raise ConfigError(f"level: expected a probability between 0 and 1, such as 0.95, found {level!r}")
     given = tables_of(tables)
     question = question_of(formula, given, model)
-    centre = None if given.centre is None else question.estimates([given.centre])[0][0]
-    combined = combine(*question.estimates(given.frames), ratio=given.ratio, centre=centre)
+    combined = combine(*question.estimates(given.frames), ratio=given.ratio)
     pairs, unheld = _not_held(question, given)
     notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_bins(question, given), *_of_pairs(pairs)]
     notes += _of_left_out(question, given)
@@ -62,7 +61,7 @@ def analyse(
     return Analysis(question.about, names, combined, level, unheld, tuple(notes))
 
 
-def _not_held(question: Question, tables: Tables) -> tuple[list[str], frozenset[str]]:
+def _not_held(question: Question, tables: SyntheticTables) -> tuple[list[str], frozenset[str]]:
     """What the model was not fitted to: groups of columns, and the terms whose estimates rest on them.
 
     A term rests on its columns together with the outcome's, and on those of every other term, from which it is told
@@ -84,7 +83,7 @@ def _of_freedom(combined: Combined) -> list[str]:
     return [f"{few} say little of how far apart they are: draw more tables, or larger ones."]
 
 
-def _of_bins(question: Question, tables: Tables) -> list[str]:
+def _of_bins(question: Question, tables: SyntheticTables) -> list[str]:
     """What is said of columns with a bin whose inside has more than a tenth of the column's variance."""
     notes, named = [], question.outcome.union(*(term.columns for term in question.terms))
     for name in sorted(named & tables.bins.keys()):
@@ -115,7 +114,7 @@ def _of_pairs(pairs: list[str]) -> list[str]:
     ]
 
 
-def _of_left_out(question: Question, tables: Tables) -> list[str]:
+def _of_left_out(question: Question, tables: SyntheticTables) -> list[str]:
     """What is said of values that some table has too few rows of."""
     notes = []
     for name, values in question.left_out.items():
@@ -127,7 +126,7 @@ def _of_left_out(question: Question, tables: Tables) -> list[str]:
     return notes
 
 
-def _of_tables(tables: Tables, combined: Combined) -> list[str]:
+def _of_tables(tables: SyntheticTables, combined: Combined) -> list[str]:
     notes = []
     if tables.real_rows is None:
         notes.append(

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from fedsyn.evaluation.report.figures import INSTALL, Figure, drawable, runtime
-from fedsyn.evaluation.report.style import PALETTE, PALETTE_DARK, chart_config
+from fedsyn.evaluation.report.figures import (
+    INSTALL,
+    PALETTE,
+    PALETTE_DARK,
+    Figure,
+    chart_config,
+    drawable,
+    runtime,
+)
 from fedsyn.evaluation.report.tables import Table
 from fedsyn.files import write_text
 from fedsyn.output import filled

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 import fedsyn
 from fedsyn.errors import ConfigError, DataError, InputError
 from fedsyn.evaluation.analysis import Linear, Logit, combine
-from fedsyn.evaluation.analysis.tables import Tables
+from fedsyn.evaluation.analysis.tables import SyntheticTables
 from fedsyn.front.cli import app
 
 M = 20
@@ -45,15 +45,6 @@ def test_a_variance_below_that_of_the_real_rows_is_replaced() -> None:
     found = combine(same, np.full((5, 2), 0.4), ratio=0.5)
     assert found.floored.all() and np.allclose(found.variance, 0.2)
     assert np.isinf(found.df).all() and np.isfinite(found.interval()).all()
-
-
-def test_draws_that_lie_beside_their_centre_are_moved_as_far_to_the_other_side() -> None:
-    q, v = np.array([[3.0, 1.0], [5.0, 2.0]]), np.ones((2, 2))
-    found = combine(q, v, centre=[3.0, 1.0])
-    assert found.estimate.tolist() == [2.0, 0.5]
-    assert np.array_equal(found.variance, combine(q, v).variance)
-    with pytest.raises(InputError, match="centre"):
-        combine(q, v, centre=[1.0])
 
 
 def test_the_variance_is_right_on_average() -> None:
@@ -369,18 +360,18 @@ def test_without_statsmodels_it_says_what_to_type(tables: list[pd.DataFrame], mo
 
 def test_terms_that_the_model_does_not_hold_are_marked(tables: list[pd.DataFrame]) -> None:
     held = frozenset({frozenset({"hours-per-week", "age"}), frozenset({"age", "ward"})})
-    found = fedsyn.analyse(Tables(tables, 300.0, held), "hours-per-week ~ age + ward")
+    found = fedsyn.analyse(SyntheticTables(tables, 300.0, held), "hours-per-week ~ age + ward")
     assert found.unheld == set(found.terms)
     assert "hours-per-week × ward: not measured value by value" in " ".join(found.warnings)
     assert "ward[T.heart] *" in str(found) and not found.to_frame().held["age"]
-    both = Tables(tables, 300.0, frozenset({frozenset({"hours-per-week", "age", "ward"})}))
+    both = SyntheticTables(tables, 300.0, frozenset({frozenset({"hours-per-week", "age", "ward"})}))
     assert not fedsyn.analyse(both, "hours-per-week ~ age * ward").unheld
     pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("hours-per-week", "ward")]))
-    told_apart = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age + ward")
+    told_apart = fedsyn.analyse(SyntheticTables(tables, 300.0, pairs), "hours-per-week ~ age + ward")
     assert "age" in told_apart.unheld  # a term is told apart from the others by their pairs
-    assert not fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ ward").unheld
+    assert not fedsyn.analyse(SyntheticTables(tables, 300.0, pairs), "hours-per-week ~ ward").unheld
     pairs = frozenset(map(frozenset, [("hours-per-week", "age"), ("age", "ward"), ("hours-per-week", "ward")]))
-    crossed = fedsyn.analyse(Tables(tables, 300.0, pairs), "hours-per-week ~ age * ward")
+    crossed = fedsyn.analyse(SyntheticTables(tables, 300.0, pairs), "hours-per-week ~ age * ward")
     assert "age:ward[T.heart]" in crossed.unheld  # an interaction needs the three together
 
 
@@ -394,20 +385,20 @@ def test_a_pair_that_is_not_held_moves_the_coefficients_of_the_others() -> None:
         # as the model has it: both w and y = w + noise are 0.8 a and the rest, independent of each other given a
         w, y = 0.8 * a + rng.normal(0, 0.6, 3000), 0.8 * a + rng.normal(0, 1.2, 3000)
         frames.append(pd.DataFrame({"y": y, "a": a, "w": w}))
-    found = fedsyn.analyse(Tables(frames, 3000.0, held), "y ~ a + w")
+    found = fedsyn.analyse(SyntheticTables(frames, 3000.0, held), "y ~ a + w")
     assert found.to_frame().low["a"] > 0.5  # far from the truth, and sure of it
     assert found.unheld == {"Intercept", "a", "w"}
 
 
 def test_a_column_that_was_never_measured_is_marked(tables: list[pd.DataFrame]) -> None:
-    given = Tables(tables, 300.0, frozenset({frozenset({"back", "age"})}))
+    given = SyntheticTables(tables, 300.0, frozenset({frozenset({"back", "age"})}))
     assert not fedsyn.analyse(given, "age").unheld and fedsyn.analyse(given, "ward").unheld
     assert fedsyn.analyse(given, "back01 ~ 1").unheld == {"Intercept"}
 
 
 def test_under_a_condition_everything_rests_on_its_columns_too(tables: list[pd.DataFrame]) -> None:
     held = frozenset(map(frozenset, [("age", "ward"), ("age", "back")]))
-    given = Tables(tables, 300.0, held, given=frozenset({"ward"}))
+    given = SyntheticTables(tables, 300.0, held, given=frozenset({"ward"}))
     assert not fedsyn.analyse(given, "age").unheld
     found = fedsyn.analyse(given, "back ~ age")
     assert found.unheld == {"Intercept", "age"} and "age × back × ward: not measured value by value" in " ".join(
@@ -422,7 +413,7 @@ def test_tables_in_memory_say_what_their_model_holds(tables: list[pd.DataFrame])
     assert not fedsyn.analyse(told, "back ~ age").unheld
     found = fedsyn.analyse(told, "back ~ age + ward")
     assert found.unheld == set(found.terms) and "came without" not in str(found)
-    given = Tables(tables, len(tables[0]) / 5, frozenset({frozenset({"age", "back"})}))
+    given = SyntheticTables(tables, len(tables[0]) / 5, frozenset({frozenset({"age", "back"})}))
     assert (
         fedsyn.analyse(told, "age").to_frame().equals(fedsyn.analyse(given, "age").to_frame())
     )  # as wide as a folder's
@@ -434,16 +425,16 @@ def test_tables_in_memory_say_what_their_model_holds(tables: list[pd.DataFrame])
 def test_few_degrees_of_freedom_are_said(tables: list[pd.DataFrame]) -> None:
     assert "2 tables say little" in str(fedsyn.analyse(tables[:2], "age"))
     frames = [one(seed) for seed in range(20)]
-    assert "say little" not in str(fedsyn.analyse(Tables(frames, 300.0), "age"))
-    assert "df below 5 say little" in str(fedsyn.analyse(Tables(frames, 3000.0), "age"))
+    assert "say little" not in str(fedsyn.analyse(SyntheticTables(frames, 300.0), "age"))
+    assert "df below 5 say little" in str(fedsyn.analyse(SyntheticTables(frames, 3000.0), "age"))
 
 
 def test_samples_of_one_model_are_noticed() -> None:
     same = [one(0)] * 5
     assert "samples of ONE model" in str(fedsyn.analyse(same, "ward"))
-    assert "samples of ONE model" in str(fedsyn.analyse(Tables(same, 60.0), "ward"))
+    assert "samples of ONE model" in str(fedsyn.analyse(SyntheticTables(same, 60.0), "ward"))
     # a tenth of the real rows: tables of a posterior differ by a tenth more than their rows do
-    assert "samples of ONE model" not in str(fedsyn.analyse(Tables(same, 3000.0), "ward"))
+    assert "samples of ONE model" not in str(fedsyn.analyse(SyntheticTables(same, 3000.0), "ward"))
     constant = [frame.assign(age=1.0) for frame in same]
     assert "samples of ONE model" not in str(fedsyn.analyse(constant, "age"))
 
@@ -459,8 +450,10 @@ def test_a_folder_of_tables(tables: list[pd.DataFrame], tmp_path: Path) -> None:
     }
     (tmp_path / "tables.json").write_text(json.dumps(facts))
     found = fedsyn.analyse(tmp_path, "back ~ age")
-    expected = fedsyn.analyse(Tables(tables, 150.0), "back ~ age")
-    assert fedsyn.analyse(Tables(tables, 3.0), "back ~ age").combined.floored.all()  # 100 times as many rows as real
+    expected = fedsyn.analyse(SyntheticTables(tables, 150.0), "back ~ age")
+    assert fedsyn.analyse(
+        SyntheticTables(tables, 3.0), "back ~ age"
+    ).combined.floored.all()  # 100 times as many rows as real
     assert np.array_equal(found.combined.variance, expected.combined.variance) and not found.unheld
     (tmp_path / "tables.json").write_text(json.dumps({**facts, "given": ["ward"]}))
     assert fedsyn.analyse(tmp_path, "back ~ age").unheld == set(found.terms)
@@ -490,16 +483,6 @@ def test_text_of_many_values_is_no_category(tables: list[pd.DataFrame]) -> None:
     dated = [frame.assign(day=(frame["hours-per-week"] * 1000).astype(int).astype(str)) for frame in tables]
     with pytest.raises(ConfigError, match=r"'day' has .* values that are not numbers"):
         fedsyn.analyse(dated, "age ~ day")
-
-
-def test_a_folder_with_a_centre(tables: list[pd.DataFrame], tmp_path: Path) -> None:
-    for number, frame in enumerate(tables):
-        frame.to_csv(tmp_path / f"table_{number:02d}.csv", index=False)
-    facts = {"tables": [{"file": "table_01.csv"}, {"file": "table_02.csv"}], "centre": "table_00.csv"}
-    (tmp_path / "tables.json").write_text(json.dumps(facts))
-    found = fedsyn.analyse(tmp_path, "age").combined.estimate[0]
-    mean = (tables[1].age.mean() + tables[2].age.mean()) / 2
-    assert found == pytest.approx(2 * tables[0].age.mean() - mean)
 
 
 @pytest.mark.parametrize(
@@ -535,7 +518,7 @@ def test_a_link_is_no_table_of_a_folder(tmp_path: Path) -> None:
 
 def test_an_infinite_end_is_no_number_of_json() -> None:
     frames = [pd.DataFrame({"x": np.random.default_rng(seed).normal(size=20)}) for seed in range(3)]
-    found = fedsyn.analyse(Tables(frames, 1e6), "x")
+    found = fedsyn.analyse(SyntheticTables(frames, 1e6), "x")
     combined = dataclasses.replace(found.combined, variance=np.full(1, np.inf))
     wide = dataclasses.replace(found, combined=combined).to_dict()
     assert wide["terms"][0]["low"] is None and json.dumps(wide, allow_nan=False)
@@ -555,7 +538,7 @@ def test_a_bin_whose_inside_carries_the_variance_is_named() -> None:
         pd.DataFrame({"cost": np.exp(rng.normal(8, 1, 2000)), "age": rng.uniform(0, 100, 2000)}) for _ in range(3)
     ]
     bins = {"cost": [0.0, 1000, 2000, 4000, 8000, 1e6], "age": [0.0, 25, 50, 75, 100]}
-    tables = Tables(frames, 2000.0, None, bins=bins)
+    tables = SyntheticTables(frames, 2000.0, None, bins=bins)
     (said,) = (note for note in fedsyn.analyse(tables, "mean(cost)").warnings if "variance of cost" in note)
     assert "inside one bin, 8000 to 1e+06" in said
     assert not any("variance of" in note for note in fedsyn.analyse(tables, "mean(age)").warnings)

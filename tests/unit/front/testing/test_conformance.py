@@ -13,8 +13,8 @@ import pytest
 
 import fedsyn.registry as registry
 from fedsyn.errors import ConfigError
-from fedsyn.front.testing.checks import files
-from fedsyn.front.testing.checks.files import PUBLIC
+from fedsyn.front.testing.checks import replay
+from fedsyn.front.testing.checks.replay import PUBLIC
 from fedsyn.front.testing.schemas import AwkwardTable, awkward_names, awkward_tables
 from fedsyn.runs.directory import LOOKS_FILE
 from fedsyn.runs.report import keep_looks
@@ -222,7 +222,7 @@ def test_what_sketches_say_follows_from_released_values(monkeypatch: pytest.Monk
         keep_looks(out, *looks, **named)
         written.append((out / LOOKS_FILE).read_text(encoding="utf-8"))
 
-    monkeypatch.setattr(files, "keep_looks", watched)
+    monkeypatch.setattr(replay, "keep_looks", watched)
     check()
     assert len(written) == 3 and '"clique"' in written[0]
 
@@ -230,6 +230,6 @@ def test_what_sketches_say_follows_from_released_values(monkeypatch: pytest.Monk
         watched(out, *looks, **named)
         (out / LOOKS_FILE).write_text(f"{len(written)}", encoding="utf-8")
 
-    monkeypatch.setattr(files, "keep_looks", telling)
+    monkeypatch.setattr(replay, "keep_looks", telling)
     with pytest.raises(AssertionError, match=r"with every release held fixed, changes looks\.json"):
         check()
