@@ -1,1 +1,1 @@
-"""Client half of each mechanism; the file has the same name as the strategy."""
+"""Client half of each mechanism, in the strategy's file name."""

@@ -1,4 +1,6 @@
-"""The client half of AIM, and its contract: exact answers into a store, from which one clique a round is chosen.
+"""The client half of AIM, and its contract.
+
+Exact answers go into a store, from which one clique a round is chosen.
 
 Maddock et al. 2024, Algorithms 2 and 3 (after McKenna et al. 2022). The server half is `strategies/aim.py`.
 """
@@ -58,7 +60,10 @@ class AimOptions(Node):
 
 
 class AimContract(Contract):
-    """Choices by the exponential mechanism and Gaussian noise, both by the store: a zCDP filter."""
+    """A zCDP filter over choices and Gaussian noise of a store.
+
+    Choices are by the exponential mechanism.
+    """
 
     Options = AimOptions
     options: AimOptions
@@ -95,7 +100,9 @@ class AimContract(Contract):
     # The score, lines 12-13 -------------------------------------------------------------------------------------------
 
     def terms(self, view: ModelView, eligible: Sequence[int], sigma: float, size: float, rows: int) -> ChoiceTerms:
-        """The public integers of a choice: w_q (||M_q(D) - n p_q|| - penalty_q), the norm as `score` says.
+        """Returns the public integers of a choice.
+
+        w_q (||M_q(D) - n p_q|| - penalty_q), the norm as `score` says.
 
         One row moves a score by at most `ChoiceTerms.moved`; the penalty and the model depend on released values only.
 
@@ -113,7 +120,9 @@ class AimContract(Contract):
         return ChoiceTerms.of(self.options.score, cliques, p, weights, cells, sigma=sigma, size=size, rows=rows)
 
     def bound(self, size: float) -> int:
-        """Bound on the rows that were dealt: their number where it is public, else well beyond the released one.
+        """Returns a bound on the rows that were dealt.
+
+        Their number where it is public, else well beyond the released one.
 
         A store computes with as many bits as that needs. More rows than this would spoil a score, and no privacy.
         """
@@ -122,13 +131,15 @@ class AimContract(Contract):
 
     @property
     def most_rounds(self) -> int:
-        """T, or where the budget is annealed the 16 d at which it ends."""
+        """T, or where the budget is annealed its 16 d rounds."""
         return 16 * len(self.domain) if self.options.rounds is None else int(self.options.rounds)
 
     # The budget, lines 1-2 --------------------------------------------------------------------------------------------
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """Lines 1-2: an equal division over d one-way marginals and T rounds; else the first of 16 d planned rounds.
+        """Divides the budget evenly, or for 16 d planned rounds (lines 1-2).
+
+        Over d one-way marginals and T rounds; annealed, the first of the 16 d rounds.
 
         Each of the 16 d planned releases gets `r rho / (16 d)`: `sigma² = 16 d / (2 r rho)`, as in AIM itself (McKenna
         et al. 2022). FLAIM's line 2 prints `sigma² = 16 d / (0.9 rho)`, without the 2: private as well, but it starts
@@ -150,8 +161,10 @@ class AimContract(Contract):
         return [Step(Answers, rho, says="for all that follows"), Step(OpenOneWay, first, arrays=d), choice, marginal]
 
     def largest_terms(self, part: float, rows: int) -> ChoiceTerms:
-        """Those of the candidates that scores of others cannot reach farther than: of none are both weight and cells
-        larger. What the model says of them moves no bound."""
+        """Returns the candidates whose scores reach farthest.
+
+        Of no other candidate are both weight and cells larger. What the model says of them moves no bound.
+        """
         sigma = next(step for step in self.steps if step.request is OpenMarginals).sigma / math.sqrt(part)
         every = self.candidates
         order = np.lexsort((-every.weights, -every.cells))
@@ -176,7 +189,10 @@ class FhAimOptions(AimOptions):
 
 
 class FhAimContract(AimContract):
-    """FHAIM: the same over ciphertexts. The paper has one data entity; here there may be many."""
+    """FHAIM: AIM over ciphertexts.
+
+    The paper has one data entity; here there may be many.
+    """
 
     Options = FhAimOptions
     central = False
@@ -187,7 +203,10 @@ class FhAimContract(AimContract):
 
 
 class DistAimContract(AimContract):
-    """The same over many holders: each deals in the first round in which it takes part."""
+    """DistAIM: AIM over many holders.
+
+    Each deals in the first round in which it takes part.
+    """
 
     central = False
 
@@ -199,7 +218,10 @@ class AimClient(TableClient):
 
 
 class FhAimClient(TableClient):
-    """A data entity: encrypts its answers and the noise of what will be opened, and may then leave."""
+    """A data entity that encrypts its answers and noise.
+
+    The noise of what will be opened; it may then leave.
+    """
 
     Contract = FhAimContract
 

@@ -1,4 +1,6 @@
-"""The discriminator of (Fed) DP-CTGAN, and the sum of its clipped gradients over rows. Imports JAX: loaded when used.
+"""The discriminator of (Fed) DP-CTGAN, and its clipped gradients.
+
+Imports JAX: loaded when used.
 
 Two hidden layers with leaky ReLU, as in CTGAN (Xu et al. 2019, Section 4.4), which scores a one-hot row and the
 condition under which it was drawn. No dropout, and one row at a time (CTGAN looks at packs of ten): a row's gradient
@@ -24,7 +26,10 @@ CHUNK = 32
 
 
 def score(parameters: Parameters, seen: Any) -> Any:
-    """The logit of "real". `seen`: (..., 2 C), a row and its condition, one-hot."""
+    """Returns the logit of "real".
+
+    `seen`: (..., 2 C), a row and its condition, one-hot.
+    """
     return _from_first_layer(seen @ parameters[0], parameters[1:])
 
 
@@ -47,7 +52,10 @@ def _real_loss(own: tuple[Any, Parameters]) -> Any:
 
 @partial(jax.jit, static_argnames=("clip", "steps"))
 def _chunk(parameters: Parameters, places: Any, taken: Any, clip: float, steps: int) -> list[Any]:
-    """Sums over a chunk, in whole steps; `places`: (CHUNK, d + 1) distinct inputs of the first layer that are 1."""
+    """Sums a chunk's gradients, in whole steps.
+
+    `places`: (CHUNK, d + 1) distinct inputs of the first layer that are 1.
+    """
     first, others = parameters[0], parameters[1:]
     size = places.shape[1] * first.shape[1] + sum(array.size for array in others)
     # A norm of so many numbers in single precision is off by at most size 2^-24 of itself, a quotient by 2^-24.
@@ -72,7 +80,9 @@ def clipped_sum(
     clip: float,
     steps: int,
 ) -> npt.NDArray[np.int64]:
-    """(P,) the sum over rows of clipped gradients, each rounded towards zero to whole steps of clip / steps.
+    """Sums clipped gradients over rows, (P,).
+
+    Each is rounded towards zero to whole steps of clip / steps.
 
     A row's part has an L2 norm of at most `steps`, whatever the parameters are: its gradient is clipped first
     (jax-privacy's `clip_pytree`, which turns what is no number into 0), with room for the rounding of the norm, and

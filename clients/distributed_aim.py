@@ -1,4 +1,6 @@
-"""The client half of Distributed AIM, and its contract: local scores and exact marginals, both for sums only.
+"""The client half of Distributed AIM, and its contract.
+
+Local scores and exact marginals, both for sums only.
 
 Sedimo & Near, "Efficient Distributed Differentially Private Synthetic Data with High Utility via Secure Aggregation",
 Protocols 1 and 2. The server half is `strategies/distributed_aim.py`.
@@ -80,7 +82,9 @@ class DistributedAimContract(Contract):
         return len(self.domain)
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """A part for one-way marginals once and k marginals a round, the rest for a round's scores.
+        """Divides the budget between marginals and scores.
+
+        A part for one-way marginals once and k marginals a round, the rest for a round's scores.
 
         Of the T rounds a row pays for those in which its client takes part.
         """
@@ -95,7 +99,10 @@ class DistributedAimContract(Contract):
         ]
 
     def require_size(self, rows: float) -> None:
-        """Scores are real numbers that a client rounds: they have to be exact before."""
+        """Raises ConfigError where a client's scores would not be exact.
+
+        They are real numbers that a client rounds.
+        """
         largest = 2.0 * rows * float(self.candidates.weights.max()) * self.options.resolution
         if largest > LARGEST:
             raise ConfigError(
@@ -114,7 +121,10 @@ class DistributedAimContract(Contract):
 
 
 class Scores(SumRequest):
-    """Protocol 1, steps 1-2: w_r ||M_r(D_i) - n_i p_r||_1 of every eligible r, in integers of 1 / `resolution`."""
+    """Scores of every eligible clique (Protocol 1, steps 1-2).
+
+    w_r ||M_r(D_i) - n_i p_r||_1 of every eligible r, in integers of 1 / `resolution`.
+    """
 
     name = "scores"
     leaves = "its distances from the current model, rounded, in a sum"
@@ -136,7 +146,10 @@ class Scores(SumRequest):
 
     @classmethod
     def largest(cls, contract: DistributedAimContract) -> Iterable[Layout]:
-        """The scores of the heaviest candidate, and of all; the request brings the model."""
+        """Returns layouts of the heaviest candidate's score, and of all.
+
+        The request brings the model.
+        """
         check_message(8.0 * contract.config.inference.max_cells, "inference.max_cells")
         heaviest = int(np.argmax(contract.candidates.weights))
         every = list(range(len(contract.candidates)))
@@ -144,14 +157,20 @@ class Scores(SumRequest):
 
 
 class DistributedAimClient(TableClient):
-    """Nothing of a client is seen but its part in a sum: it releases nothing by itself."""
+    """A client that releases nothing by itself.
+
+    Nothing of it is seen but its part in a sum.
+    """
 
     Contract = DistributedAimContract
     contract: DistributedAimContract
 
     @answers(Scores)
     def scores(self, call: Call[Scores]) -> Contribution:
-        """Protocol 1, steps 1-2. The penalty is the same for all clients: the server subtracts it, once."""
+        """Contributes its encoded scores (Protocol 1, steps 1-2).
+
+        The penalty is the same for all clients: the server subtracts it, once.
+        """
         eligible, resolution = call.request.eligible, self.options.resolution
         weights = self.candidates.weights[eligible]
         try:
@@ -163,7 +182,9 @@ class DistributedAimClient(TableClient):
 
     @answers(Marginals)
     def measure(self, call: Call[Marginals]) -> Contribution:
-        """Protocol 2, step 2b: the exact marginals of the selected cliques; each is a count, L2 sensitivity 1.
+        """Contributes the selected cliques' exact marginals (Protocol 2, step 2b).
+
+        Each is a count, L2 sensitivity 1.
 
         Counts are integers as they are: nothing is rounded.
         """
@@ -174,7 +195,9 @@ class DistributedAimClient(TableClient):
 
 
 def encode(values: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
-    """Return `resolution * values`, rounded to the nearest integers (Algorithm 3, line 1, which truncates).
+    """Returns `resolution * values`, rounded to the nearest integers.
+
+    Algorithm 3, line 1, which truncates.
 
     Raises:
         ValueError: a value is not finite, or 2^53 or larger when scaled.
@@ -186,12 +209,17 @@ def encode(values: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
 
 
 def decode(sums: npt.ArrayLike, resolution: int) -> npt.NDArray[np.float64]:
-    """Return `sums / resolution` (Algorithm 4, line 7); `sums` are signed, and no integers once noise is on them."""
+    """Returns `sums / resolution` (Algorithm 4, line 7).
+
+    `sums` are signed, and no integers once noise is on them.
+    """
     return np.asarray(sums, np.float64) / resolution
 
 
 def encoded_moves(moves: npt.ArrayLike, resolution: int) -> npt.NDArray[np.int64]:
-    """Return how far encoded values move at most when the values move by at most `moves`.
+    """Returns the most that encoded values move.
+
+    The values move by at most `moves`.
 
     Rounding two numbers to the nearest integers moves their distance x by at most 1, and leaves an integer: at most
     floor(x + 1). With x = resolution * moves that is x + 1 where x is whole (0.5 and 1.5 are one apart and round to 0

@@ -1,4 +1,6 @@
-"""The client half of Fed DP-CTGAN and its contract: steps of DP-SGD for a discriminator, each private by itself.
+"""The client half of Fed DP-CTGAN and its contract.
+
+Steps of DP-SGD for a discriminator, each private by itself.
 
 The deep baselines of FLAIM's Table 1 (Maddock et al. 2024, Section 5.1 and appendix B.4.1): CTGAN (Xu et al. 2019), its
 discriminator trained with DP-FedSGD. With one client it is DP-CTGAN. The server half is `strategies/fed_dp_ctgan.py`.
@@ -53,7 +55,10 @@ _NEEDED = ("jax", "optax", "jax_privacy")
 
 
 def require_deep() -> None:
-    """ConfigError unless the packages of the extra `deep` are installed; imports none of them."""
+    """Raises ConfigError unless the extra `deep` is installed.
+
+    Imports none of its packages.
+    """
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(f"mechanism 'fed_dp_ctgan' needs the package '{missing[0]}': {installing('deep')}")
@@ -96,7 +101,10 @@ class CtganOptions(Node):
 
 
 class CtganContract(Contract):
-    """Equal steps on secret Poisson samples, and one noisy sum of one-way marginals before them."""
+    """Equal steps on secret Poisson samples.
+
+    One noisy sum of one-way marginals comes before them.
+    """
 
     Options: ClassVar[type[Node]] = CtganOptions
     accountant = "renyi"
@@ -119,7 +127,9 @@ class CtganContract(Contract):
 
     @classmethod
     def order_of(cls, config: RunConfig) -> int:
-        """The Rényi order that the whole run is counted at: as asked, or where the steps of one row need least noise.
+        """Returns the Rényi order that the whole run is counted at.
+
+        The configured one, or where the steps of one row need least noise.
 
         It follows from the configuration alone, before anything was released.
         """
@@ -140,7 +150,9 @@ class CtganContract(Contract):
         return RenyiAccountant.of(budget, self.order)
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """One sum of one-way marginals, and a row's steps: in rho as ledgers enter them, as if a step took every row.
+        """Divides the budget between one-way marginals and a row's steps.
+
+        In rho as ledgers enter them, as if a step took every row.
 
         `rho` is what a Gaussian release might cost if it were the only one: α rho is the Rényi divergence to divide.
         """
@@ -151,7 +163,10 @@ class CtganContract(Contract):
         return [one_way, step]
 
     def multiplier(self, rho: float) -> float:
-        """z, the noise of a step over its clipping norm, where T steps have what the one-way marginals leave of rho."""
+        """Returns z, the noise of a step over its clipping norm.
+
+        T steps have what the one-way marginals leave of rho.
+        """
         options = self.options
         step = (1.0 - options.one_way_share) * rho * self.order / self.steps_of_a_row
         return multiplier_for(step, options.rate, self.order)
@@ -160,7 +175,10 @@ class CtganContract(Contract):
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
-        """Shapes of its parameters: two hidden layers and a score, from a row and a condition over all values."""
+        """Returns the shapes of the discriminator's parameters.
+
+        Two hidden layers and a score, from a row and a condition over all values.
+        """
         cells, hidden = sum(self.domain.shape), self.options.hidden
         return ((2 * cells, hidden), (hidden,), (hidden, hidden), (hidden,), (hidden, 1), (1,))
 
@@ -187,7 +205,10 @@ class Descent(AskRequest):
         return ()
 
     def releases(self, contract: CtganContract) -> tuple[Release, ...]:
-        """In steps of the clipping norm: a row that is sampled moves the sum by at most 2^20 of them (`gradient`)."""
+        """Returns the release of a step, in steps of clipping.
+
+        A row that is sampled moves the sum by at most 2^20 of them (`gradient`).
+        """
         return (
             Release(
                 self.name,
@@ -202,7 +223,10 @@ class Descent(AskRequest):
         )
 
     def discriminator(self, arrays: Arrays, contract: CtganContract) -> Arrays:
-        """The request's parameters; ProtocolError unless they are those of a discriminator of this run."""
+        """Returns the request's parameters.
+
+        Raises ProtocolError unless they are those of a discriminator of this run.
+        """
         if self.attribute >= len(contract.domain):
             raise ProtocolError(f"parameter 'attribute' must be below {len(contract.domain)}")
         if tuple(array.shape for array in arrays) != contract.shapes or any(a.dtype.kind != "f" for a in arrays):
@@ -211,14 +235,19 @@ class Descent(AskRequest):
 
 
 class CtganClient(TableClient):
-    """Takes steps of DP-SGD on its own rows, and adds its one-way marginals to a sum (the base class's answer)."""
+    """Takes steps of DP-SGD on its own rows.
+
+    It adds its one-way marginals to a sum (the base class's answer).
+    """
 
     Contract = CtganContract
     contract: CtganContract
 
     @answers(Descent)
     def step(self, call: Call[Descent]) -> Answer:
-        """The noisy sum of clipped gradients over a Poisson sample of this client's rows; (P,) float32.
+        """Returns the noisy sum of clipped gradients, (P,) float32.
+
+        Over a Poisson sample of this client's rows.
 
         Sensitivity: a row that is sampled adds its own clipped gradient to the sum and changes no other row's, so it
         moves the sum by at most the clipping norm C: 2^20 steps of C / 2^20, in which gradients are rounded towards

@@ -1,4 +1,6 @@
-"""The client half of the FLAIM family, and its contract: local selection, then exact marginals for a sum.
+"""The client half of the FLAIM family, and its contract.
+
+Local selection, then exact marginals for a sum.
 
 Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1, lines 4-13.
 The server half is `strategies/flaim.py`. Table 1's two Gaussian baselines stand at the end.
@@ -101,7 +103,10 @@ class FlaimContract(Contract):
     one_way_every_round: ClassVar[bool] = False
 
     def score_sensitivity(self, eligible: Sequence[int]) -> float:
-        """How far one row moves a score: the largest w_q of the eligible cliques, `moves_per_row` times."""
+        """Returns how far one row moves a score.
+
+        The largest w_q of the eligible cliques, `moves_per_row` times.
+        """
         if not eligible:
             raise ProtocolError("parameter 'eligible' names no clique")
         return self.moves_per_row * float(self.candidates.weights[list(eligible)].max())
@@ -109,7 +114,9 @@ class FlaimContract(Contract):
     # The plan ---------------------------------------------------------------------------------------------------------
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """Lemma 4.1 for T rounds; annealed, from its scales for 8 d rounds to the most that they can come to.
+        """Divides the budget by Lemma 4.1 for T rounds.
+
+        Annealed: from its scales for 8 d rounds to the most that they can come to.
 
         Where a client takes part in m of T rounds, it is in m rounds' choices and sums and, at most, in the first
         round's one-way marginals: m stands for T. Only the budget limits how often a client is asked.
@@ -140,7 +147,10 @@ class AugFlaimContract(FlaimContract):
 
 
 class AugFlaimOracleContract(FlaimContract):
-    """NOT PRIVATE: the clients' scores read the marginals of the pooled table, which no party of a federation has."""
+    """NOT PRIVATE: scores read the pooled table's marginals.
+
+    No party of a federation has them.
+    """
 
     moves_per_row = 2.0  # the pooled marginals are treated as given, which is why this is no mechanism
     not_private = "the oracle's scores read the exact marginals of the pooled table"
@@ -200,7 +210,10 @@ class Select(AskRequest):
         return (choices, local)
 
     def past(self, arrays: Arrays, domain: Domain) -> list[Measurement]:
-        """The server's past measurements; ProtocolError unless they fit the arrays behind the model and the domain."""
+        """Returns the server's past measurements.
+
+        Raises ProtocolError unless they fit the arrays behind the model and the domain.
+        """
         values = arrays[self.model_arrays :]
         if not len(self.measured) == len(self.sigmas) == len(values):
             raise ProtocolError("parameters 'measured' and 'sigmas' must match the request's arrays")
@@ -216,7 +229,10 @@ class Select(AskRequest):
 
 
 class Measure(SumRequest):
-    """All one-way marginals (if asked for), and chosen marginals of those who chose them (lines 11-13)."""
+    """One-way marginals (if requested) and chosen marginals, lines 11-13.
+
+    A chosen marginal comes from those who chose it.
+    """
 
     name = "measure"
     leaves = "the counts of its own choices (and of every attribute), in a sum"
@@ -244,18 +260,27 @@ class Measure(SumRequest):
 
 
 class FlaimClient(TableClient):
-    """NaiveFLAIM: selects cliques of its own table (lines 4-10) and contributes their marginals (lines 11-13)."""
+    """NaiveFLAIM: selects cliques of its own table (lines 4-10).
+
+    It contributes their marginals (lines 11-13).
+    """
 
     Contract = FlaimContract
     contract: FlaimContract
 
     def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
-        """Line 7: what is subtracted from the distances, (m,) records. Nothing in the naive variant."""
+        """Returns the proxy tau_k that distances are reduced by (line 7).
+
+        (m,) records; zero in the naive variant.
+        """
         return np.zeros(len(cliques))
 
     @answers(Select)
     def select(self, call: Call[Select]) -> Answer:
-        """Lines 4-10: s choices, each by the exponential mechanism; returns their candidate indices."""
+        """Makes s choices by the exponential mechanism (lines 4-10).
+
+        Returns their candidate indices.
+        """
         asked, candidates = call.request, self.candidates
         if asked.model_arrays > len(call.arrays):
             raise ProtocolError("parameter 'model_arrays' must count arrays of the request")
@@ -283,7 +308,10 @@ class FlaimClient(TableClient):
         return [], {"chosen": chosen}
 
     def _measure_locally(self, clique: Clique, call: Call[Select], total: float) -> Measurement:
-        """Line 9: a noisy marginal that never leaves the client but steers the next choice: a release of its own."""
+        """Measures a marginal for this client's next choice (line 9).
+
+        The noisy marginal never leaves the client but steers the next choice: a release of its own.
+        """
         exact, sigma = count(self.codes, self.domain, [clique]), call.request.sigma
         _, release = call.request.releases(self.contract)
         (noisy,) = self.ledger.gaussian(exact, replace(release, round=call.round, count=1, argument=""), call.source)
@@ -302,7 +330,9 @@ class FlaimClient(TableClient):
 
     @answers(Measure)
     def measure(self, call: Call[Measure]) -> Contribution:
-        """Lines 11-13: all one-way marginals (if asked for) and the marginals of its own choices, exact.
+        """Contributes exact marginals (lines 11-13).
+
+        All one-way marginals (if requested) and those of its own choices.
 
         One row touches each of them once, and each is a count: L2 sensitivity 1 per marginal.
         """
@@ -315,19 +345,28 @@ class FlaimClient(TableClient):
 
 
 class AugFlaimClient(FlaimClient):
-    """AugFLAIM (Private): penalises a clique by the average distance of its attributes' one-way marginals."""
+    """AugFLAIM (Private), which penalises cliques by the proxy tau_k.
+
+    The average distance of a clique's attributes' one-way marginals.
+    """
 
     Contract = AugFlaimContract
 
     def heterogeneity(self, cliques: list[Clique], view: ModelView) -> npt.NDArray[np.float64]:
-        """Line 7, Private: tau_k(q) = mean over j in q of ||M_j(D_k) - n_k p_j||_1; one row moves it by at most 1."""
+        """Returns the proxy tau_k(q) of each clique (line 7, Private).
+
+        The mean over j in q of ||M_j(D_k) - n_k p_j||_1; one row moves it by at most 1.
+        """
         attributes = list(self.domain)
         distances = l1_distances(self.codes, self.domain, [(name,) for name in attributes], view, self.size)
         return _means(distances, self.domain, tuple(cliques))
 
 
 class AugFlaimOracleClient(FlaimClient):
-    """AugFLAIM (Oracle): penalises a clique by the client's true distance from the pooled table. Not private."""
+    """AugFLAIM (Oracle); not private.
+
+    Penalises a clique by the client's true distance from the pooled table.
+    """
 
     Contract = AugFlaimOracleContract
 
@@ -339,7 +378,10 @@ class AugFlaimOracleClient(FlaimClient):
 
 
 def _means(values: npt.NDArray[np.float64], domain: Domain, cliques: tuple[Clique, ...]) -> npt.NDArray[np.float64]:
-    """(m,) mean over each clique's attributes of (d,) values, the same to the last bit as clique by clique."""
+    """Returns means over each clique's attributes, (m,).
+
+    Of (d,) values, the same to the last bit as clique by clique.
+    """
     means = np.empty(len(cliques))
     for places, axes in flat_layout(domain, cliques).by_length:
         means[places] = values[axes].mean(axis=1)
@@ -368,7 +410,10 @@ class FlaimRandomContract(FlaimContract):
     )
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """All of the budget on the chosen marginals (s in each round of a client) and the one-way ones."""
+        """Gives all of the budget to marginals.
+
+        The chosen ones (s in each round of a client) and the one-way ones.
+        """
         options, d = self.options, len(self.domain)
         rounds = self.paid(options.rounds)
         each = rho / (rounds * options.local_rounds + d * (rounds if self.one_way_every_round else 1))
@@ -424,7 +469,10 @@ class FedNaiveBayesContract(Contract):
     statement = PrivacyStatement(server_sees="{server}", client_sees="the names of the requests")
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """Equal noise on every marginal: d of them in each of the rounds that a client takes part in."""
+        """Gives every marginal equal noise.
+
+        d of them in each of the rounds that a client takes part in.
+        """
         d, rounds = len(self.domain), self.options.rounds
         return [Step(OneWay, rho / (self.paid(rounds) * d), arrays=d, paid=math.inf, times=rounds)]
 
@@ -441,7 +489,9 @@ class FedNaiveBayesClient(TableClient):
 def lemma_4_1(
     rho: float, rounds: int, local_rounds: int, one_way: int, measure_fraction: float = 0.9
 ) -> tuple[float, float]:
-    """Return rho of one measurement and of one choice: Lemma 4.1, corrected for more than one local round.
+    """Returns rho of one measurement and of one choice.
+
+    Lemma 4.1, corrected for more than one local round.
 
     A row sits at one client, so only that client's choices and the sums it joins touch the row: parallel
     composition over clients, no factor for their number. Of a client that is asked in all T rounds these are
@@ -470,7 +520,9 @@ def lemma_4_1(
 def most_of_one(
     first: tuple[float, float], per_round: tuple[int, int], rho: float, measure_fraction: float
 ) -> tuple[float, float]:
-    """The most that annealing ever spends on one Gaussian release, and on one choice, in zCDP.
+    """Returns annealing's largest cost of one measurement and one choice.
+
+    In zCDP.
 
     A round that is not the last costs less than half of what is left, in the proportions of the first round: a settled
     round quadruples both costs. The last round spends the rest, that share of it on its Gaussian releases, evenly.

@@ -1,4 +1,6 @@
-"""The client half of HeteroFedSyn, and its contract: projections, and PrivSyn's weighted marginals, for sums.
+"""The client half of HeteroFedSyn, and its contract.
+
+Projections, and PrivSyn's weighted marginals, for sums.
 
 Li et al. 2026, "HeteroFedSyn", Algorithm 1. The server half is `strategies/heterofedsyn.py`.
 """
@@ -44,7 +46,10 @@ class AdaFedPairOptions(FedPairOptions):
 
 
 class Projections(PairScores):
-    """Algorithm 1, lines 2 and 4: the projection of some pairs' exact marginals, k integers each, as ONE vector."""
+    """Projections of pairs' exact marginals, as ONE vector.
+
+    Algorithm 1, lines 2 and 4; k integers each.
+    """
 
     name = "project"
     leaves = "random projections of its two-way marginals, in a sum"

@@ -1,4 +1,6 @@
-"""The client half of MST and of its federated form, with their contracts: a spanning tree of pairs, chosen, measured.
+"""The client half of MST and its federated form.
+
+With their contracts: a spanning tree of pairs, chosen, measured.
 
 McKenna, Miklau & Sheldon 2021, "Winning the NIST Contest: A scalable and general approach to differentially private
 synthetic data". The server half is `strategies/mst.py`.
@@ -50,11 +52,17 @@ MOST_WIDTH = 64
 
 
 class MstOptions(Node):
-    """MST has no options: shares, scores and the number of pairs are the paper's."""
+    """MST has no options.
+
+    Shares, scores and the number of pairs are the paper's.
+    """
 
 
 class MstContract(Contract):
-    """All pairs of attributes are candidates, whatever the workload; a third of rho for each of three things."""
+    """A third of rho for each of three steps.
+
+    All pairs of attributes are candidates, whatever the workload.
+    """
 
     Options: ClassVar[type[Node]] = MstOptions
     central = True
@@ -70,7 +78,10 @@ class MstContract(Contract):
 
     @cached_property
     def edges(self) -> tuple[int, ...]:
-        """The candidates that are pairs and that a model can take by themselves: a public fact."""
+        """Candidates that are pairs and fit a model by themselves.
+
+        A public fact.
+        """
         fits, cliques = Capacity(self.domain, self.config.inference).test(), self.candidates.cliques
         return tuple(i for i, q in enumerate(cliques) if len(q) == 2 and fits(q))
 
@@ -81,16 +92,22 @@ class MstContract(Contract):
 
     @cached_property
     def tree_size(self) -> int:
-        """Edges of every spanning forest: d - 1, or fewer where pairs too large to be measured leave parts apart."""
+        """Number of edges of every spanning forest.
+
+        d - 1, or fewer where pairs too large to be measured leave parts apart.
+        """
         forest = DisjointSet(self.domain)
         return sum(forest.merge(*pair) for pair in self.pairs)
 
     def third(self, rho: float) -> float:
-        """rho of each of the three parts; all of it where there are no pairs."""
+        """Returns rho of each of the three parts.
+
+        All of it where there are no pairs.
+        """
         return rho / 3.0 if self.edges else rho
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """A third each for the one-way marginals, the choices of a tree, and its pairs."""
+        """Gives a third each to marginals, choices and pairs."""
         third, d, k = self.third(rho), len(self.domain), self.tree_size
         one_way = Step(OneWay, third / d, arrays=d)
         if not k:
@@ -122,7 +139,10 @@ class FedMstContract(MstContract):
     )
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """A third each; the one-way marginals twice, where no pair is worth measuring."""
+        """Gives a third each to marginals, sketches and pairs.
+
+        The one-way marginals twice, where no pair is worth measuring.
+        """
         third, d, k = self.third(rho), len(self.domain), self.tree_size
         one_way = Step(OneWay, third / d, arrays=d)
         if not k:
@@ -132,7 +152,9 @@ class FedMstContract(MstContract):
         return [one_way, Step(PairSketches, third), pairs, again]
 
     def sketcher(self, width: int, packed: npt.NDArray[Any]) -> Sketcher:
-        """Coarse marginals of all pairs, of at most `width` cells each, the same on server and clients.
+        """Returns the coarse marginals of all pairs.
+
+        At most `width` cells each, the same on server and clients.
 
         Raises:
             ProtocolError: there are no pairs, or the groups are malformed.
@@ -146,7 +168,10 @@ class FedMstContract(MstContract):
 
 
 class Tree(AskRequest):
-    """The pairs of a spanning tree, one after the other, each by the exponential mechanism."""
+    """The pairs of a spanning tree, one after the other.
+
+    Each by the exponential mechanism.
+    """
 
     name = "tree"
     leaves = "the indices of the pairs of a spanning tree"
@@ -181,7 +206,10 @@ class PairSketches(SumRequest):
         return contract.sketcher(self.width, arrays[0])
 
     def layout(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row is in one cell of each coarse marginal, whatever the groups: the vector moves by sqrt(m) in L2."""
+        """Returns the layout of a vector that moves by sqrt(m).
+
+        One row is in one cell of each coarse marginal, whatever the groups: sqrt(m) in L2.
+        """
         sketcher = self.sketcher(contract, arrays)
         return Layout.of_vector(sketcher.length, sketcher.sensitivity, replaced=COUNTS)
 
@@ -208,7 +236,10 @@ class CoarsePairs(SumRequest):
         return CoarseMarginals.unpack(contract.domain, cliques, self.shapes, arrays[0])
 
     def layout(self, contract: FedMstContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row is in one cell of each coarse marginal, whatever the groups."""
+        """Returns the layout of the coarse marginals.
+
+        One row is in one cell of each, whatever the groups.
+        """
         shapes = self.coarse(contract, arrays).shapes
         return Layout(shapes, len(shapes), replaced=COUNTS)
 
@@ -228,7 +259,9 @@ class MstClient(TableClient):
 
     @answers(Tree)
     def tree(self, call: Call[Tree]) -> Answer:
-        """Kruskal's algorithm with noisy choices (Algorithm 1's selection): d - 1 times one pair that joins two parts.
+        """Runs Kruskal's algorithm with noisy choices.
+
+        Algorithm 1's selection: d - 1 times one pair that joins two parts.
 
         Score of a pair: ||M_ab(D) - n p_a p_b||_1, p the model of the released one-way marginals, n the public or
         released number of rows. Sensitivity: with p and n fixed, a row more moves one cell of M_ab by 1, so each score
@@ -264,7 +297,10 @@ class FedMstClient(TableClient):
 
     @answers(CoarsePairs)
     def measure(self, call: Call[CoarsePairs]) -> Contribution:
-        """The tree's pairs in groups, exact; each is a count, L2 sensitivity 1."""
+        """Contributes the tree's pairs in groups, exact.
+
+        Each is a count, L2 sensitivity 1.
+        """
         tables = call.request.coarse(self.contract, call.arrays).of_rows(self.codes)
         vector = np.concatenate([table.ravel() for table in tables])
         cells = np.flatnonzero(vector)
@@ -275,7 +311,9 @@ class FedMstClient(TableClient):
 
 
 def width_of(signal: float, noise: float) -> int:
-    """k, entries of a sketch: about signal / noise, from 4 to 64. (Why: docs/mechanisms/mst.md.)
+    """Returns k, entries of a sketch: about signal / noise.
+
+    From 4 to 64. (Why: docs/mechanisms/mst.md.)
 
     Args:
         signal: squared L2 norm of the dependence that is looked for, in records^2.

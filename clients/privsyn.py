@@ -1,4 +1,6 @@
-"""The client half of central PrivSyn, and what its contract shares with HeteroFedSyn: weighted marginals for sums.
+"""The client half of central PrivSyn, shared with HeteroFedSyn.
+
+Weighted marginals for sums.
 
 Zhang et al. 2021, "PrivSyn: Differentially Private Data Synthesis". The server half is `strategies/privsyn.py`.
 Everything here is the exact part of a sum; who adds the noise is the configuration's business.
@@ -78,7 +80,7 @@ class PairOptions(Node):
 
 
 class PairScores(SumRequest):
-    """What the dependency scores of some pairs are made of."""
+    """Base of the statistics that pairs' dependency scores need."""
 
     pairs: PairIndices
 
@@ -89,14 +91,19 @@ class PairScores(SumRequest):
 
 
 class InDifs(PairScores):
-    """InDif of some pairs, times a public integer and rounded (Zhang et al. 2021, Section 4.1)."""
+    """InDif of some pairs, as rounded multiples.
+
+    Times a public integer (Zhang et al. 2021, Section 4.1).
+    """
 
     name = "indif"
     leaves = "its dependency scores, rounded, in a sum"
     costs = "one vector of L2 sensitivity S = 4 sqrt(m) for m pairs: mu^2 = S^2/sigma^2"
 
     def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row moves a score by at most 4 records, so its multiple by at most the integer 4 times the unit.
+        """Returns the layout of the scores.
+
+        One row moves a score by at most 4 records, so its multiple by at most the integer 4 times the unit.
 
         And so its rounding; sqrt(m) times that for all m pairs together.
         """
@@ -105,7 +112,9 @@ class InDifs(PairScores):
 
 
 class PairContract(Contract):
-    """Only Gaussian noise, each time on ONE vector of a known norm per row.
+    """Gaussian noise only, each time on ONE vector.
+
+    Of a known norm per row.
 
     What the one-way marginals, the scores and all pairs together may cost is fixed in advance; which pairs are asked
     for, with which weights and in which exchanges, follows from what was released before. Gaussian releases whose sum
@@ -129,12 +138,17 @@ class PairContract(Contract):
 
     @cached_property
     def measurable(self) -> tuple[int, ...]:
-        """Positions of the pairs that may be measured: one of more cells than a model may have never is."""
+        """Positions of the pairs that may be measured.
+
+        One of more cells than a model may have never is.
+        """
         most = self.config.inference.max_cells
         return tuple(i for i, q in enumerate(self.pairs) if self.domain.size(q) <= most)
 
     def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
-        """Shares of the budget (Algorithm 5 of HeteroFedSyn); all for the one-way marginals where there are no pairs.
+        """Divides the budget by shares (Algorithm 5 of HeteroFedSyn).
+
+        All for the one-way marginals where there are no pairs.
 
         However many pairs are selected, and in how many sums, they have their share together.
         """
@@ -150,7 +164,10 @@ class PairContract(Contract):
         ]
 
     def hierarchies(self) -> dict[str, Hierarchy]:
-        """What is measured of each attribute; the integer weights divide the budget so that noise is least in sum."""
+        """Returns what is measured of each attribute.
+
+        The integer weights divide the budget so that noise is least in sum.
+        """
         domain = self.domain
         trees = {name: Hierarchy.binary(domain[name], domain.ordered.get(name, 0)) for name in domain}
         if all(len(tree.widths) == 1 for tree in trees.values()):
@@ -181,7 +198,7 @@ class Resolution(BaseModel):
 
 
 class Resolutions(SumRequest):
-    """The one-way marginals of all attributes at some resolutions, each weighted, as ONE vector."""
+    """Weighted one-way marginals at some resolutions, as ONE vector."""
 
     name = "one-way"
     leaves = "weighted counts of every attribute, at several resolutions, in a sum"
@@ -190,7 +207,10 @@ class Resolutions(SumRequest):
     resolutions: list[Resolution]
 
     def trees(self, contract: PairContract) -> list[Hierarchy]:
-        """One hierarchy per attribute; ProtocolError unless there are as many, and each fits."""
+        """Returns one hierarchy per attribute.
+
+        Raises ProtocolError unless there are as many, and each fits.
+        """
         try:
             pairs = zip(self.resolutions, contract.domain.shape, strict=True)
             return [
@@ -202,7 +222,10 @@ class Resolutions(SumRequest):
             ) from None
 
     def layout(self, contract: PairContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row is in one cell and at most one block of each further resolution of every attribute."""
+        """Returns the layout of all resolutions.
+
+        One row is in one cell and at most one block of each further resolution of every attribute.
+        """
         trees = self.trees(contract)
         return Layout.of_vector(
             sum(tree.length for tree in trees),
@@ -217,7 +240,10 @@ class Resolutions(SumRequest):
 
 
 class WeightedPairs(SumRequest):
-    """The marginals of some pairs, each times a public integer weight, as ONE vector."""
+    """Weighted marginals of some pairs, as ONE vector.
+
+    Each times a public integer.
+    """
 
     name = "measure"
     leaves = "weighted counts of the selected pairs, in a sum"
@@ -255,7 +281,10 @@ class WeightedPairs(SumRequest):
 
 
 class PairClient(TableClient):
-    """What all variants share: one-way marginals at some resolutions, and marginals of the pairs that are asked for."""
+    """The common client half of all variants.
+
+    One-way marginals at some resolutions, and marginals of requested pairs.
+    """
 
     contract: PairContract
 

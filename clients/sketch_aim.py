@@ -1,4 +1,6 @@
-"""The client half of sketch_aim, and its contract: exact one-way marginals, sketches, chosen marginals, for sums only.
+"""The client half of sketch_aim, and its contract.
+
+Exact one-way marginals, sketches, chosen marginals, for sums only.
 
 The server half is `strategies/sketch_aim.py`; docs/mechanisms/sketch_aim.md describes the mechanism.
 """
@@ -60,7 +62,9 @@ LARGEST_MULTIPLE = 1 << 31
 
 
 class SketchAimOptions(Node):
-    """Options of sketch_aim. How many marginals are measured, which, and with how much noise each, is planned.
+    """Options of sketch_aim.
+
+    How many marginals are measured, which, and with how much noise each, is planned.
 
     Attributes:
         rounds: T, sums of chosen marginals.
@@ -88,13 +92,18 @@ class SketchAimOptions(Node):
 
 @lru_cache(maxsize=4)
 def _taken_alone(domain: Domain, max_cells: int, max_pass: float, cliques: tuple[Clique, ...]) -> list[int]:
-    """Which cliques a model can take by themselves; not those of an attribute of one value."""
+    """Returns cliques that a model can take by themselves.
+
+    Not those of an attribute of one value.
+    """
     fits = Capacity(domain, InferenceNode(max_cells=max_cells, max_message_passing_cost=max_pass)).test()
     return [i for i, clique in enumerate(cliques) if min(domain.shape_of(clique)) > 1 and fits(clique)]
 
 
 def residual_weights(budgets: Sequence[float], shapes: Sequence[tuple[int, ...]]) -> tuple[list[int], float]:
-    """Integers c that divide a budget, up to rounding, and the noise on the vector that spends it.
+    """Returns integers c that divide a budget, and the vector's noise.
+
+    Up to rounding; the noise spends the budget.
 
     Noise of sigma on c G R M is noise of sigma / (c G) on R M, at a price of (c G)^2 t / sigma^2 for the share t of the
     dimensions: c G is in proportion to the root of budget / t. The largest is `FINEST` times the most cells, so that
@@ -131,7 +140,9 @@ class SketchAimContract(Contract):
     # The plan ---------------------------------------------------------------------------------------------------------
 
     def plan(self, rho: float, rows: float = math.inf) -> Iterable[Step]:
-        """One-way marginals and sketches once, at their shares; all rounds together what is left.
+        """Divides the budget between first look, sketches and rounds.
+
+        One-way marginals and sketches once, at their shares; all rounds together what is left.
 
         One-way marginals that are asked for alone may have everything: nothing is left to ask with after that. Sketches
         that put values in an order come before the others, and take at most `ARRANGING` from the rounds.
@@ -153,7 +164,10 @@ class SketchAimContract(Contract):
         return [*steps, Step(self.measuring, left, least=left * _SMALLEST_ROUND / rounds, times=rounds)]
 
     def rho_of_rounds(self, rho: float, arranging: float = 0.0) -> float:
-        """Return what all rounds have, when a share of the budget went into an order for values without one."""
+        """Returns the rho that all rounds have together.
+
+        When a share of the budget went into an order for values without one.
+        """
         options: SketchAimOptions = self.options
         return (1.0 - options.one_way_share - options.sketch_share - arranging) * rho
 
@@ -177,7 +191,10 @@ class SketchAimContract(Contract):
         return [*first, Step(MeasureAll, each, least=each / (d + cells), paid=most, times=rounds)]
 
     def below_noise_level(self, which: Sequence[int], rows: float) -> bool:
-        """Whether sketches of these candidates show nothing at this size: then only the first look is asked for."""
+        """Returns whether sketches of these candidates show nothing.
+
+        At this number of rows: then only the first look is asked for.
+        """
         if self.config.federation.max_participations is not None:
             return False
         sizes = [len(self.candidates.cliques[i]) for i in which]
@@ -199,7 +216,9 @@ class SketchAimContract(Contract):
 
     @cached_property
     def factors(self) -> tuple[int, ...] | None:
-        """f of each attribute in the first look: its values' multiple nearest to `FINEST` times the most; None: counts.
+        """Factor f of each attribute in the first look.
+
+        Its values' multiple nearest to `FINEST` times the most; None: counts.
 
         So all marginals have about the same noise in records.
         """
@@ -211,7 +230,9 @@ class SketchAimContract(Contract):
 
     @cached_property
     def sketchable(self) -> list[int]:
-        """Candidates that may be sketched, a public fact: of such a size, that the model can take by themselves.
+        """Candidates that may be sketched, a public fact.
+
+        Of such a size, that the model can take by themselves.
 
         An attribute of one value has no association with any other.
         """
@@ -221,7 +242,9 @@ class SketchAimContract(Contract):
 
     @cached_property
     def unordered(self) -> tuple[str, ...]:
-        """Attributes in pairs that may be sketched whose codes have no order, and of which a sketch shows each value.
+        """Attributes whose codes have no order and that sketches resolve.
+
+        In pairs that may be sketched; a sketch shows each value.
 
         Cohorts are not asked twice, so theirs stay without.
         """
@@ -232,12 +255,18 @@ class SketchAimContract(Contract):
         return tuple(n for n in self.domain if n in paired and not has_order(self.domain, n) and self.domain[n] <= few)
 
     def arranged(self, which: Sequence[int]) -> list[int]:
-        """The pairs among some candidates with an attribute whose values are to be put in an order."""
+        """Returns the pairs with an attribute that needs an order.
+
+        Among some candidates.
+        """
         names, cliques = set(self.unordered), self.candidates.cliques
         return [i for i in which if len(cliques[i]) == 2 and names.intersection(cliques[i])]
 
     def arranging_share(self, rows: float) -> float:
-        """Share of the budget that puts values without an order in one, where rows are as many; a public number."""
+        """Returns the budget's share for ordering values without an order.
+
+        Where rows are as many; a public number.
+        """
         cliques, which = self.candidates.cliques, self.sketchable
         pairs = [cliques[i] for i in self.arranged(which)]
         few, named = math.isqrt(self.options.width), {name for pair in pairs for name in pair}
@@ -274,19 +303,27 @@ class SketchAimContract(Contract):
         mass: Mapping[str, npt.NDArray[np.float64]],
         scores: Mapping[str, npt.NDArray[np.float64]] | None = None,
     ) -> list[npt.NDArray[Any]]:
-        """Return what a request for sketches brings: the packed groups of neighbouring values of equal mass."""
+        """Returns the packed groups that a request for sketches brings.
+
+        Neighbouring values of equal mass.
+        """
         return [pack_grouping(grouping_of(self.domain, cliques, width, mass, scores))]
 
 
 class FirstLook(OneWay):
-    """All one-way marginals, at their share of the budget; or alone, with nothing asked after them."""
+    """All one-way marginals, at their share of the budget.
+
+    Or alone, with nothing asked after them.
+    """
 
     costs = "one vector of L2 sensitivity S: mu^2 = S^2/sigma^2; with cohorts one array each, mu^2 = 1/sigma^2"
 
     alone: Annotated[bool, Field(strict=True, description="they may have all of the budget")]
 
     def layout(self, contract: Any, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """ONE vector of what each marginal has beyond the total, or the marginals as they are.
+        """Returns ONE vector of residuals, or the marginals unchanged.
+
+        A residual is what a marginal has beyond the total.
 
         Of g values and a multiple f of g, one row adds f times a column of the projection of `residuals`: f^2 (1 - 1/g)
         in squared L2 norm, whatever its value, and no more than f to one entry.
@@ -317,7 +354,9 @@ class Sketches(SumRequest):
         return contract.sketcher([contract.candidates.cliques[i] for i in self.cliques], self.width, arrays)
 
     def layout(self, contract: SketchAimContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One row adds one row of each public matrix, so the vector moves by sqrt(sum of r^2) in L2, exactly.
+        """Returns the layout of the sketches, with their exact sensitivity.
+
+        One row adds one row of each public matrix, so the vector moves by sqrt(sum of r^2) in L2, exactly.
 
         Whatever groups the server names: every row of a matrix has the same norm r.
         """
@@ -337,7 +376,10 @@ class Sketches(SumRequest):
 
     @classmethod
     def largest(cls, contract: SketchAimContract) -> Iterable[Layout]:
-        """Sketches of all, and of one clique alone, whose values are as large and whose noise is smallest."""
+        """Returns layouts of all sketches, and of one clique's.
+
+        One clique alone has values as large and the smallest noise.
+        """
         which, domain = cls.sketched(contract), contract.domain
         even = {name: np.ones(size) for name, size in zip(domain, domain.shape, strict=True)}
         groups = contract.groups([contract.candidates.cliques[i] for i in which], contract.options.width, even)
@@ -347,7 +389,10 @@ class Sketches(SumRequest):
 
 
 class Arrangement(Sketches):
-    """Sketches of pairs before all others, that put values without an order in one."""
+    """Sketches of pairs, by which values without an order get one.
+
+    Before all other sketches.
+    """
 
     name = "arrange"
 
@@ -358,7 +403,10 @@ class Arrangement(Sketches):
 
 
 class Residuals(SumRequest):
-    """What some candidates' marginals have beyond their one-way marginals and total, as ONE vector."""
+    """Residuals of candidates' marginals, as ONE vector.
+
+    What they have beyond their one-way marginals and total.
+    """
 
     name = "measure"
     leaves = "what chosen marginals have beyond their one-way marginals and total, each times an integer, in a sum"
@@ -381,7 +429,10 @@ class Residuals(SumRequest):
         return [contract.candidates.cliques[i] for i in self.cliques]
 
     def coarse(self, contract: Contract, arrays: Arrays | Sequence[npt.NDArray[Any]]) -> CoarseMarginals:
-        """The cliques in groups of values; where none came along, each value is its own."""
+        """Returns the cliques in groups of values.
+
+        Where no groups came along, each value is its own.
+        """
         if len(arrays) != bool(self.shapes):
             raise ProtocolError("the request does not bring the groups of its marginals, or more than them")
         domain, cliques = contract.domain, self.chosen(contract)
@@ -390,7 +441,9 @@ class Residuals(SumRequest):
         return CoarseMarginals.in_groups(domain, cliques, [tuple(map(np.arange, domain.shape_of(q))) for q in cliques])
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """The vector moves by exactly S in L2, for every row and whatever the groups.
+        """Returns the layout of a vector that moves by exactly S.
+
+        In L2, for every row and whatever the groups.
 
         A row is in one cell of each marginal, and adds c G R e to the vector there: e the unit table of that cell, R
         the projection of `fedsyn.table.counting.sums`, whose columns all have the squared norm dimensions / G. So
@@ -408,7 +461,9 @@ class Residuals(SumRequest):
 
     @classmethod
     def largest(cls, contract: Contract) -> Iterable[Layout]:
-        """As many cells as a model can take, of marginals of two cells and of the largest.
+        """Returns layouts of as many cells as fit a model.
+
+        Of marginals of two cells and of the largest.
 
         A residual's values are at most c G of a row, c G being `FINEST` times the most cells of a marginal, or half of
         its own cells more (`residual_weights`); a row moves the vector by half of that at least.
@@ -430,7 +485,10 @@ class Residuals(SumRequest):
 
 
 class MeasureAll(SumRequest):
-    """All one-way marginals and those of some candidates, each times a weight of its own, as ONE vector."""
+    """Weighted one-way and chosen marginals, as ONE vector.
+
+    Each times a weight of its own.
+    """
 
     name = "measure-all"
     leaves = "the counts of every attribute and of the chosen cliques, each times its weight, in a sum"
@@ -445,7 +503,10 @@ class MeasureAll(SumRequest):
         return [(name,) for name in contract.domain] + [contract.candidates.cliques[i] for i in self.cliques]
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """A row is in one cell of each marginal, so it moves the vector by exactly sqrt(sum of c^2) in L2."""
+        """Returns the layout, with sensitivity sqrt(sum of c^2).
+
+        A row is in one cell of each marginal, so it moves the vector by exactly that in L2.
+        """
         if len(self.weights) != len(self.cliques):
             raise ProtocolError("parameter 'weights' must have one weight for each of 'cliques'")
         if len(self.one_way) != len(contract.domain):
@@ -468,7 +529,10 @@ class SketchAimClient(TableClient):
 
     @answers(FirstLook)
     def one_way(self, call: Call[Any]) -> Contribution:
-        """Every exact one-way marginal, or f times what it has beyond the total: exact integers."""
+        """Contributes one-way marginals, or multiples of their residuals.
+
+        f times what each has beyond the total: exact integers.
+        """
         factors, domain = self.contract.factors, self.domain
         if factors is None:
             return super().one_way(call)
@@ -479,7 +543,7 @@ class SketchAimClient(TableClient):
 
     @answers(Arrangement)
     def arrange(self, call: Call[Any]) -> Contribution:
-        """As `sketch`."""
+        """Contributes the sketches of an `Arrangement`."""
         return self.sketch(call)
 
     @answers(Sketches)
@@ -490,7 +554,10 @@ class SketchAimClient(TableClient):
 
     @answers(Residuals)
     def measure_residuals(self, call: Call[Residuals]) -> Contribution:
-        """What the chosen marginals have beyond their one-way parts, exact integers."""
+        """Contributes the chosen marginals' residuals, exact integers.
+
+        What they have beyond their one-way parts.
+        """
         layout = call.layout  # which refuses what does not fit, before a row is counted
         return Contribution.of_vector(call.request.of_rows(self.contract, call.arrays, self.codes), layout)
 

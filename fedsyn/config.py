@@ -1,4 +1,6 @@
-"""The configuration: one pydantic model per YAML node; unknown keys are errors with the nearest valid key.
+"""The configuration: one pydantic model per YAML node.
+
+Unknown keys are errors with the nearest valid key.
 
 A configuration is public: every party of a run sees all of it. `RunConfig.sha256` is the hash that requests carry, so
 that a client never answers a server that runs something else than the client was told.
@@ -55,7 +57,7 @@ class MechanismNode(NamedNode):
 
 
 class DataNode(Node):
-    """Where the pooled table of a simulation comes from.
+    """The pooled table of a simulation.
 
     Attributes:
         source: a registered name (`fedsyn datasets`), `synthfs`, `openml:NAME`, or the path of a CSV or Parquet file.
@@ -88,7 +90,9 @@ class DataNode(Node):
 
 
 class WorkloadNode(Node):
-    """Workload: `size` random cliques of `degree` attributes (null: all of them), or explicit cliques.
+    """Workload of cliques.
+
+    `size` random cliques of `degree` attributes (null: all of them), or explicit cliques.
 
     Attributes:
         degree: attributes of each clique.
@@ -116,7 +120,9 @@ class SynthesisNode(Node):
 
 
 class EvaluationNode(Node):
-    """How good the table is. A list alone stands for `metrics`; a configuration without any has `[workload_error]`.
+    """Evaluation of the table.
+
+    A list alone stands for `metrics`; a configuration without any has `[workload_error]`.
 
     Attributes:
         metrics: they compare the table with real rows, in a simulation only (docs/metrics.md); [] for none.
@@ -144,7 +150,7 @@ RUN_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$"
 
 
 class RuntimeNode(Node):
-    """Where the run happens; nothing here changes its result.
+    """The run's runtime; nothing here changes its result.
 
     Attributes:
         engine: 'inprocess', 'ray' (tasks of a Ray cluster) or 'deployment' (real SuperNodes).
@@ -240,7 +246,7 @@ class RunConfig(Node):
 
     @property
     def fhe(self) -> FheNode:
-        """How protocol 'fhe' computes."""
+        """Settings of protocol 'fhe'."""
         return self.aggregation.fhe or FheNode()
 
     @cached_property
@@ -265,7 +271,10 @@ class RunConfig(Node):
 
 
 def explain(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    """All problems of a pydantic error as one message: what, where, what is allowed (with the nearest valid key)."""
+    """Returns all problems of a pydantic error as one message.
+
+    What, where, what is allowed (with the nearest valid key).
+    """
     lines = []
     unknown: dict[tuple[str, ...], list[str]] = {}
     for problem in error.errors(include_url=False):

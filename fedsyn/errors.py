@@ -1,4 +1,6 @@
-"""The errors a user may see. Each message names what is wrong, where, and what is allowed.
+"""Errors that a user may see.
+
+Each message names what is wrong, where, and what is allowed.
 
 Messages never quote a value of a private table: they name columns, row counts and positions only.
 """
@@ -14,7 +16,10 @@ from fedsyn.output import plain
 
 
 class FedsynError(Exception):
-    """Base class of all errors that fedsyn raises on purpose; its text is one line without control characters."""
+    """Base class of all errors that fedsyn raises on purpose.
+
+    Its text is one line without control characters.
+    """
 
     is_for_people = True
 
@@ -31,11 +36,14 @@ class ConfigError(InputError):
 
 
 class UnknownParameter(ConfigError, TypeError, ValueError):
-    """A parameter that a synthesizer does not have; a TypeError as Python's, a ValueError as scikit-learn's."""
+    """A parameter that a synthesizer does not have.
+
+    A TypeError as Python's, a ValueError as scikit-learn's.
+    """
 
 
 class NodeError(ConfigError):
-    """A node that is set up wrongly, or that refuses the run that it is asked to join.
+    """A misconfigured node, or one that refuses a run.
 
     A node tells its server the text of such errors, so each is a fixed sentence: what stands in a file, in the node's
     configuration or in the run's never gets into it. (Beside them it tells the text of a `ProtocolError`, and of a sum
@@ -44,11 +52,16 @@ class NodeError(ConfigError):
 
 
 class WaitsForHolder(NodeError):
-    """A node whose holder has not said yet whether it takes part in a run: a server asks it again."""
+    """A node that waits for its holder's decision on a run.
+
+    A server asks it again.
+    """
 
 
 class LedgerDamaged(ConfigError):
-    """A lifetime ledger with a changed, lost or moved line, or one older than its last recorded state.
+    """A damaged lifetime ledger.
+
+    A line was changed, lost or moved, or it is older than its last recorded state.
 
     Attributes:
         line: number of the first line that does not follow, counted from 1.
@@ -60,23 +73,32 @@ class LedgerDamaged(ConfigError):
 
 
 class SchemaError(InputError):
-    """A schema that is malformed, not approved, or does not match a table."""
+    """A malformed or unapproved schema, or one that misfits a table."""
 
 
 class DataError(InputError):
-    """A table that cannot be read or does not hold what the schema promises."""
+    """A table that is unreadable or breaks its schema's promises."""
 
 
 class CellError(DataError):
-    """A table whose cells are not what the schema promises: that is a fact about its rows, and stays with them."""
+    """A table whose cells break its schema's promises.
+
+    That is a fact about its rows, and stays with them.
+    """
 
 
 class NotFittedError(InputError, ValueError, AttributeError):
-    """Something is asked of a synthesizer that has not been fitted; an AttributeError, as scikit-learn's."""
+    """A request to a synthesizer that has not been fitted.
+
+    An AttributeError, as scikit-learn's.
+    """
 
 
 class BudgetExceeded(FedsynError):
-    """A release that would exceed the privacy budget; raised before any noise is drawn."""
+    """A release that would exceed the privacy budget.
+
+    Raised before any noise is drawn.
+    """
 
 
 class ProtocolError(FedsynError):
@@ -84,13 +106,18 @@ class ProtocolError(FedsynError):
 
 
 def refuse(condition: object, sentence: str) -> None:
-    """Raise ProtocolError if the condition holds: what another party has sent cannot be used, and why."""
+    """Raises ProtocolError if the condition holds.
+
+    What another party has sent cannot be used, and the text says why.
+    """
     if condition:
         raise ProtocolError(sentence)
 
 
 class RunError(FedsynError):
-    """The run failed for a reason other than its input: the command line exits with code 1.
+    """A run that failed for a reason other than its input.
+
+    The command line exits with code 1.
 
     Attributes:
         can_go_on: whether a run that ended with it may go on (`--resume`) once the reason is gone.
@@ -102,11 +129,16 @@ class RunError(FedsynError):
 
 
 class Lost(RunError):
-    """A request of the run was answered by too few holders, for good or for as long as the run had patience."""
+    """A request of the run that too few holders answered.
+
+    For good or for as long as the run had patience.
+    """
 
 
 class Unable(RunError):
-    """A node cannot write or read what it has to keep, or lacks memory: now, and perhaps not in a minute.
+    """A node that cannot write or read, or lacks memory.
+
+    Now, and perhaps not in a minute.
 
     Attributes:
         told: what a server may know of it: a fixed sentence, which says what of the node's own failed.
@@ -118,7 +150,9 @@ class Unable(RunError):
 
 
 class CannotWrite(Unable):
-    """A file that has to be on the disk first cannot be written, so nothing is released.
+    """A file that must be on disk first cannot be written.
+
+    Nothing is released.
 
     Args:
         message: for those whose disk it is; it may name the file.
@@ -162,7 +196,9 @@ _PLAIN = {
 
 
 def plainly(problem: Mapping[str, Any]) -> str:
-    """What is wrong with a value, from one of pydantic's errors: `must be greater than 0`.
+    """Returns what is wrong with a value, in plain words.
+
+    From one of pydantic's errors: `must be greater than 0`.
 
     A validator's own sentence stays as it is, without a capital.
     """
@@ -175,6 +211,9 @@ def plainly(problem: Mapping[str, Any]) -> str:
 
 
 def nearest(word: str, allowed: Iterable[str]) -> str:
-    """A clause ' (did you mean X?)' for the allowed word closest to `word`, or an empty string."""
+    """Returns a clause ' (did you mean X?)', or an empty string.
+
+    X is the allowed word closest to `word`.
+    """
     match = difflib.get_close_matches(word, list(allowed), n=1, cutoff=0.6)
     return f" (did you mean '{match[0]}'?)" if match else ""

@@ -16,7 +16,7 @@ else:
     from importlib import import_module
 
     class _Lazy:
-        """A module that is imported when somebody asks for a name of it."""
+        """A module that is imported when one of its names is used."""
 
         def __init__(self, name):
             self._name = name

@@ -1,4 +1,7 @@
-"""From YAML, `--set` and plain dictionaries to a checked configuration, in which every file name is absolute."""
+"""Loading of a checked configuration.
+
+From YAML, `--set` and plain dictionaries; every file name becomes absolute.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,9 @@ def load_config(path: Path | str, assignments: Sequence[str] = (), folder: Path 
 
 
 def parse_config(document: Any, where: str = "config", folder: Path | None = None) -> RunConfig:
-    """A checked configuration from a mapping of keys. Opens no file, and looks for none.
+    """Returns a checked configuration from a mapping of keys.
+
+    Opens no file, and looks for none.
 
     Args:
         document: the keys, as in YAML; left as it is.
@@ -74,7 +79,9 @@ def parse_config(document: Any, where: str = "config", folder: Path | None = Non
 
 
 def released_config(document: Any, where: str) -> RunConfig:
-    """The configuration of a run that is over, from the mapping that it left, without a look at its plug-ins.
+    """Returns the configuration of a finished run from its mapping.
+
+    Without a look at its plug-ins.
 
     The mechanism's name may be the path of any module: none is imported, and its options are not checked.
 
@@ -91,7 +98,10 @@ def released_config(document: Any, where: str) -> RunConfig:
 
 
 def check_config(config: RunConfig) -> None:
-    """Checks what the models of `fedsyn.config` cannot know: names, options of plug-ins, combinations."""
+    """Checks what the models of `fedsyn.config` cannot know.
+
+    Names, options of plug-ins, combinations.
+    """
     contract = contract_class(config.mechanism.name)
     contract.options_of(config)
     contract.trusted(config).check(config.federation.clients)
@@ -105,7 +115,10 @@ def check_config(config: RunConfig) -> None:
 
 
 def protected(document: dict[str, Any]) -> dict[str, Any]:
-    """A configuration that names no protocol gets the one that trusts nobody: trust is asked for, never assumed."""
+    """Returns the configuration with a protocol that trusts nobody.
+
+    If it names none: trust is asked for, never assumed.
+    """
     node = document.get("aggregation", {})
     if not isinstance(node, dict) or node.get("protocol") is not None:
         return document
@@ -120,7 +133,9 @@ def protected(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
-    """A configuration's short forms in full: `data: FILE`, and `epsilon` and `delta` at the top.
+    """Returns a configuration's short forms in full.
+
+    `data: FILE`, and `epsilon` and `delta` at the top.
 
     A list of files, `data: [FILE, FILE]`, has one of each client.
 
@@ -143,7 +158,10 @@ def written_out(document: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _one_file_a_client(document: dict[str, Any]) -> None:
-    """Writes out a list of files under `data.source`: each is a client's, and nobody has to say how many there are."""
+    """Writes out a list of files under `data.source`.
+
+    Each is a client's, and nobody has to say how many there are.
+    """
     data, federation = document.get("data"), document.get("federation")
     if not isinstance(data, dict) or not isinstance(data.get("source"), list):
         return
@@ -156,7 +174,9 @@ def _one_file_a_client(document: dict[str, Any]) -> None:
 
 
 def find_schema(document: dict[str, Any]) -> None:
-    """Puts the schema that lies beside a table's file into a configuration that names none.
+    """Adds the schema beside a table's file to a configuration.
+
+    If the configuration names none.
 
     That is NAME.schema.yaml of NAME.csv, else schema.yaml. It is looked for where a configuration is read from a file
     or handed over in Python, never where one arrives in a message.
@@ -173,7 +193,9 @@ def find_schema(document: dict[str, Any]) -> None:
 
 
 def assign(document: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Puts a value at a dotted key of a configuration; groups of keys on the way are made where they are missing.
+    """Sets a value at a dotted key of a configuration.
+
+    Groups of keys on the way are made where they are missing.
 
     Raises:
         ConfigError: `key` is none, or goes through a value; `where` says who asked for it.
@@ -213,7 +235,9 @@ def flattened(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
-    """Makes the file names of a configuration absolute: table, schema, and the operator's folder.
+    """Makes the file names of a configuration absolute.
+
+    Table, schema, and the operator's folder.
 
     A name means one place: it is not looked for, so that no file elsewhere can take its place unnoticed.
 
@@ -238,7 +262,7 @@ def anchor_files(document: dict[str, Any], folder: Path | None = None) -> None:
 
 
 def read_cards(document: dict[str, Any], folder: Path) -> None:
-    """Puts the cards of computing parties into a configuration in place of their files' names.
+    """Replaces files' names by the computing parties' cards in them.
 
     They stand under `aggregation.parties` and `aggregation.crypto`.
 
@@ -256,7 +280,10 @@ def read_cards(document: dict[str, Any], folder: Path) -> None:
 
 
 def names_file(source: str) -> bool:
-    """Whether a data source is a file's name, and not that of a registered, generated or downloaded table."""
+    """Returns whether a data source is a file's name.
+
+    Not that of a registered, generated or downloaded table.
+    """
     from fedsyn.table.data.opening import SUFFIXES
 
     return not source.startswith(("openml:", "sklearn:")) and ("/" in source or source.lower().endswith(SUFFIXES))

@@ -1,4 +1,6 @@
-"""What an author of a mechanism imports: the bases of both halves, what they yield and say, and small helpers.
+"""Names that an author of a mechanism imports.
+
+The bases of both halves, what they yield and say, and small helpers.
 
     from fedsyn.mechanism import Contract, MechanismStrategy, Step, Sum, SumRequest, TableClient, answers
 

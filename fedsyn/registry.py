@@ -139,7 +139,9 @@ def partitioner(name: str, **options: Any) -> Any:
 
 
 def metric(name: str) -> Any:
-    """Returns a metric by its name, or by the place of one from outside: `package.module:NAME`.
+    """Returns a metric by its name.
+
+    Or by the place of one from outside: `package.module:NAME`.
 
     Raises:
         ConfigError: there is no such metric.
@@ -155,7 +157,10 @@ def metric(name: str) -> Any:
 
 
 def reported(name: str) -> str:
-    """Returns the name under which a configuration's metric is reported: of `package.module:NAME` the last part."""
+    """Returns the name under which a metric is reported.
+
+    Of `package.module:NAME` the last part.
+    """
     return name.rpartition(":")[2]
 
 

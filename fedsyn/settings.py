@@ -1,4 +1,6 @@
-"""Nodes of the configuration that say who computes and what is protected, and what every node has in common.
+"""Nodes of the configuration on trust and protection.
+
+And what every node has in common.
 
 `fedsyn.config` has the rest, and names all of them.
 """
@@ -18,7 +20,10 @@ from fedsyn.privacy.budget import PrivacyBudget
 
 
 class Node(BaseModel):
-    """Base of all configuration nodes: frozen, strict about keys and numbers: `true` and infinity are refused."""
+    """Base of all configuration nodes.
+
+    Frozen, strict about keys and numbers: `true` and infinity are refused.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -33,7 +38,10 @@ class Node(BaseModel):
 
 
 class NamedNode(BaseModel):
-    """A name, and the options of what has it: other keys. The name alone is short for it."""
+    """A name, and its options as other keys.
+
+    The name alone is short for it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -113,7 +121,10 @@ class FederationNode(Node):
 
 
 def digits_to_compare(public: bytes) -> str:
-    """Return what two people read to each other to compare something public: 80 bits of its SHA-256."""
+    """Returns text that two people compare to compare something public.
+
+    80 bits of its SHA-256.
+    """
     return "-".join(re.findall("....", hashlib.sha256(public).hexdigest()[:20]))
 
 
@@ -134,14 +145,20 @@ HostPort = Annotated[str, AfterValidator(lambda address: host_of(address) and ad
 
 
 def as_list(value: Any) -> Any:
-    """Return a list as it is. Raises ValueError for a name alone, which says what it lacks."""
+    """Returns a list unchanged.
+
+    Raises ValueError for a name alone, which says what it lacks.
+    """
     if isinstance(value, str):
         raise ValueError(f"expected a list: [{value}]")
     return value
 
 
 def all_hex(otherwise: str) -> AfterValidator:
-    """Return a check of texts: 64 lower-case hexadecimal digits each; otherwise it says so in that sentence."""
+    """Returns a check of texts of 64 lower-case hexadecimal digits.
+
+    Its error is that sentence.
+    """
 
     def check(texts: tuple[str, ...]) -> tuple[str, ...]:
         if not all(re.fullmatch("[0-9a-f]{64}", text) for text in texts):
@@ -152,7 +169,9 @@ def all_hex(otherwise: str) -> AfterValidator:
 
 
 class PartyCard(Node):
-    """A computing or crypto party, as `fedsyn party card` prints it. All of it is public.
+    """A computing or crypto party, as `fedsyn party card` prints it.
+
+    All of it is public.
 
     Attributes:
         name: of the party.
@@ -201,12 +220,14 @@ class PartyCard(Node):
 
     @property
     def fingerprint(self) -> str:
-        """What two people read to each other to compare cards."""
+        """Text that two people read to each other to compare cards."""
         return digits_to_compare(json.dumps([self.name, self.address, self.key, self.certificate.strip()]).encode())
 
 
 class RayNode(Node):
-    """How `runtime.engine: ray` uses Ray. A sweep on Ray reserves `cpus` and `memory` for each of its cells, too.
+    """Settings of `runtime.engine: ray`.
+
+    A sweep on Ray reserves `cpus` and `memory` for each of its cells, too.
 
     Attributes:
         address: of a cluster that runs already and of which this machine is a node: HOST:PORT, or 'auto' to find it;
@@ -247,7 +268,9 @@ class RayNode(Node):
 
 
 class FheNode(Node):
-    """How `aggregation.protocol: fhe` computes. Sums need none of it: they are always exact.
+    """Settings of `aggregation.protocol: fhe`.
+
+    Sums need none of it: they are always exact.
 
     Attributes:
         compute: who counts. 'client': each client counts its rows and encrypts the counts; 'packed': clients encrypt
@@ -259,12 +282,17 @@ class FheNode(Node):
 
     @property
     def is_bound(self) -> bool:
-        """Whether what is opened is bound to its contributors and their noise; else the server is trusted with it."""
+        """Returns whether openings are bound to contributors and their noise.
+
+        Else the server is trusted with it.
+        """
         return self.compute == "client"
 
 
 class AggregationNode(Node):
-    """How the clients' numbers come together, who sees what of them, and who adds the noise.
+    """Aggregation of the clients' numbers.
+
+    It says how they come together, who sees what of them, and who adds the noise.
 
     Attributes:
         protocol: 'plain': the server receives every client's vector and is trusted with it; 'secagg': a secure sum, of
@@ -316,22 +344,31 @@ class AggregationNode(Node):
 
     @property
     def rests_on_clients(self) -> bool:
-        """Whether `corrupted` and `dropout` say how many clients noise or masks rest on."""
+        """Returns whether `corrupted` and `dropout` matter.
+
+        They say how many clients noise or masks rest on.
+        """
         return self.capabilities.masks or (self.noise == "distributed" and self.capabilities.sums)
 
     @property
     def signs_masks(self) -> bool:
-        """Whether clients sign what they send to each other, with keys of rosters of their own."""
+        """Returns whether clients sign their messages to each other.
+
+        With keys of rosters of their own.
+        """
         return self.capabilities.masks and self.threat == "malicious"
 
     @property
     def is_signed(self) -> bool:
-        """Whether clients sign what they send, with keys that somebody has pinned."""
+        """Returns whether clients sign their messages with pinned keys."""
         return self.signs_masks or (self.capabilities.pins_clients and self.roster is not None)
 
     @property
     def encrypts_columns(self) -> bool:
-        """Whether clients encrypt columns, which are counted as ciphertexts, and not counts."""
+        """Returns whether clients encrypt columns instead of counts.
+
+        They are counted as ciphertexts.
+        """
         return self.capabilities.splits_columns and self.fhe is not None and self.fhe.compute != "client"
 
     @field_validator("parties")
@@ -354,7 +391,9 @@ class AggregationNode(Node):
 
 
 class PrivacyNode(Node):
-    """The guarantee: (epsilon, delta)-differential privacy for one row at one client, or for a whole client.
+    """The guarantee: (epsilon, delta)-differential privacy.
+
+    For one row at one client, or for a whole client.
 
     Attributes:
         epsilon: the run's whole budget; smaller is more private.

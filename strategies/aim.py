@@ -1,4 +1,6 @@
-"""The server half of AIM over a store: central AIM, DistAIM and FHAIM. The client half is `clients/aim.py`.
+"""The server half of AIM over a store.
+
+Central AIM, DistAIM and FHAIM. The client half is `clients/aim.py`.
 
 Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 2 (after McKenna
 et al. 2022, "AIM: An Adaptive and Iterative Mechanism for Differentially Private Synthetic Data") and Algorithm 3.
@@ -26,7 +28,9 @@ from fedsyn.selection.scores import Scales, annealed, is_settled
 
 
 class Aim(MechanismStrategy):
-    """AIM: the store selects and measures, the server fits, T times or until the budget is spent.
+    """AIM over a store that selects and measures.
+
+    The server fits, T times or until the budget is spent.
 
     Central AIM is this over one holder of every row, DistAIM over a sample of many holders: whoever is drawn for the
     first time deals its exact answers into the store, which adds them up. What the store is, `aggregation` says.
@@ -75,21 +79,29 @@ class Aim(MechanismStrategy):
                 break
 
     def next_scales(self, scales: Scales, settled: bool) -> tuple[Scales, bool]:
-        """Lines 17-20: halves the noise if the last round changed little; all of the budget if little is left."""
+        """Returns the next round's scales (lines 17-20).
+
+        The noise is halved if the last round changed little; all of the budget goes if little is left.
+        """
         if self.options.rounds is not None:
             return scales, self.round == self.options.rounds
         scales, last = annealed(scales, settled, self.ledger.remaining_rho, self.options.measure_fraction)
         return scales, last or self.round >= 16 * len(self.domain)  # where nobody deals, no budget ends a run
 
     def share(self) -> float:
-        """Share of the largest model that this round may use: what will be spent when the round is over (line 12)."""
+        """Returns the share of the largest model that this round may use.
+
+        The share of the budget that will be spent when the round is over (line 12).
+        """
         if self.options.rounds is None:
             return min(1.0, max(0.05, self.ledger.spent_rho / self.budget.rho))
         return self.round / float(self.options.rounds)
 
 
 class DistAim(Aim):
-    """DistAIM, Algorithm 3: a tenth of the clients may be there in a round, and each deals only once.
+    """DistAIM, Algorithm 3.
+
+    A tenth of the clients may be there in a round, and each deals only once.
 
     With everybody present, and the same noise, it is central AIM, to the last bit.
     """
@@ -98,7 +110,9 @@ class DistAim(Aim):
 
 
 class FhAim(Aim):
-    """FHAIM (Kumar et al. 2025): AIM whose store is encrypted, with the squared L2 score that ciphertexts can compute.
+    """FHAIM (Kumar et al. 2025): AIM over an encrypted store.
+
+    With the squared L2 score that ciphertexts can compute.
 
     Over one data entity, without noise, it is central AIM with that score.
     """

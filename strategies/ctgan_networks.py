@@ -1,4 +1,6 @@
-"""CTGAN's generator and how both networks learn at the server, which sees no row. Imports JAX: loaded when used.
+"""CTGAN's generator, and the training of both networks.
+
+The server sees no row. Imports JAX: loaded when used.
 
 The generator is that of Xu et al. 2019, Section 4.4 (two hidden layers, each beside its own input; Gumbel-softmax with
 temperature 0.2; a cross entropy that holds it to its condition), with layer normalisation for their batch
@@ -81,7 +83,9 @@ class Networks:
         self._state = self._learn(self._state, gradient.astype(np.float32), attribute, self._logs, own)
 
     def mixture(self) -> npt.NDArray[np.float32]:
-        """(M, C) what the generator makes of M noise vectors and conditions: each a product of distributions.
+        """Returns the generator's output for M noise vectors, (M, C).
+
+        Each is a product of distributions, for its condition.
 
         Conditions are an attribute, uniformly, and its value, by the released marginals.
         """
@@ -128,7 +132,10 @@ def _initial(key: Any, shapes: tuple[Shape, ...]) -> Parameters:
 
 
 def _drawn(key: Any, logs: Any, attributes: Any, shape: Shape, size: tuple[int, int]) -> tuple[Any, Any, Any]:
-    """(b, C) one-hot conditions on the attributes, by the marginals; (b, noise_dim) noise; and a key."""
+    """Draws one-hot conditions (b, C), noise (b, noise_dim), and a key.
+
+    The conditions are on the attributes, by the marginals.
+    """
     values, noise, rest = jax.random.split(key, 3)
     of = jnp.asarray(np.repeat(np.arange(len(shape)), shape))
     allowed = jnp.where(of[None, :] == attributes[:, None], logs[None, :], -jnp.inf)
@@ -155,14 +162,19 @@ def _log_shares(logits: Any, shape: Shape) -> Any:
 
 
 def _made(parameters: Parameters, conditions: Any, noise: Any, key: Any, shape: Shape) -> tuple[Any, Any]:
-    """(b, 2 C) soft rows with their conditions, and (b, C) their log probabilities."""
+    """Returns soft rows with conditions, and their log probabilities.
+
+    (b, 2 C) and (b, C).
+    """
     logs = _log_shares(_logits(parameters, conditions, noise), shape)
     softened = (logs + jax.random.gumbel(key, logs.shape)) / _TEMPERATURE
     return jnp.concatenate([jnp.exp(_log_shares(softened, shape)), conditions], axis=1), logs
 
 
 def fake_gradient(discriminator: Parameters, seen: Any, clip: float) -> Parameters:
-    """Mean over made rows, (b, 2 C), of their loss's gradients, each clipped as a real row's is.
+    """Returns the mean clipped gradient over generated rows, (b, 2 C).
+
+    Each is clipped as a real row's is.
 
     The loss is -log of the probability of "made". A weight's gradient at a row is the product of what comes in and of
     the slope of what goes out, so its norm is that of both, and no row's gradient is formed by itself.

@@ -1,4 +1,6 @@
-"""The server half of Distributed AIM. The client half, with the contract of both, is `clients/distributed_aim.py`.
+"""The server half of Distributed AIM.
+
+The client half, with the contract of both, is `clients/distributed_aim.py`.
 
 Sedimo & Near, "Efficient Distributed Differentially Private Synthetic Data with High Utility via Secure Aggregation",
 Protocol 1 (Gaussian top-k) and Protocol 2 (Distributed AIM).
@@ -37,7 +39,9 @@ from fedsyn.selection.scores import contained_in, expected_noise, penalised_cell
 
 
 class DistributedAim(MechanismStrategy):
-    """Gaussian top-k over sums: a round's scores of all cliques are summed with noise, the best k are measured.
+    """Gaussian top-k over sums.
+
+    A round's scores of all cliques are summed with noise, the best k are measured.
 
     Clients send no choices: their scores and their marginals are seen in sums only. Scores are real numbers and travel
     as integers of 1 / `resolution`.
@@ -94,11 +98,16 @@ class DistributedAim(MechanismStrategy):
     # The steps --------------------------------------------------------------------------------------------------------
 
     def share(self) -> float:
-        """Share of the largest model that this round may use, as in AIM: early rounds leave room for later ones."""
+        """Returns the share of the largest model that this round may use.
+
+        As in AIM: early rounds leave room for later ones.
+        """
         return self.round / float(self.options.rounds)
 
     def eligible(self, measurements: Sequence[Measurement]) -> list[int]:
-        """Candidates that the model can take and, while there are any, that lie inside no measured clique.
+        """Returns candidates that the model can take.
+
+        While there are any, only those that lie inside no measured clique.
 
         Which ones these are follows from released values. Fewer scores also mean less noise on each.
         """
@@ -109,12 +118,18 @@ class DistributedAim(MechanismStrategy):
         return fresh or fitting
 
     def inside(self, measured: Sequence[Clique]) -> Callable[[Clique], bool]:
-        """Tells whether a clique lies inside a measured one: what it says is known already."""
+        """Returns whether a clique lies inside a measured one.
+
+        Its marginal is known already.
+        """
         return contained_in(measured)
 
     @property
     def current_model(self) -> Model:
-        """The model, or the uniform distribution before anything is measured (Protocol 2, step 1)."""
+        """Returns the model, or the uniform distribution before any measurement.
+
+        Protocol 2, step 1.
+        """
         return self.uniform if self.model is None else self.model
 
     @cached_property
@@ -122,7 +137,9 @@ class DistributedAim(MechanismStrategy):
         return estimate(self.domain, [], total=self.total)
 
     def select(self, sums: Summed, eligible: list[int], sigma: float) -> list[int]:
-        """Protocol 1, steps 4-5: decodes, subtracts the penalty once, and takes the k best that the model can take.
+        """Selects the k best cliques that fit (Protocol 1, steps 4-5).
+
+        Decodes, and subtracts the penalty once.
 
         Ties go to the smaller index. Returns candidate indices, ascending.
         """
@@ -141,7 +158,9 @@ class DistributedAim(MechanismStrategy):
         return chosen
 
     def penalty(self, eligible: list[int], sigma: float) -> npt.NDArray[np.float64]:
-        """(m,) what the noise of a measurement is expected to cost each score; it depends on no row.
+        """Returns the expected cost of a measurement's noise per score, (m,).
+
+        It depends on no row.
 
         Scores and noise are both those of the cohort, so the sum needs no scaling to the federation here.
         """

@@ -1,4 +1,6 @@
-"""The server half of Fed DP-CTGAN, FLAIM's deep baseline, and with one client of DP-CTGAN.
+"""The server half of Fed DP-CTGAN, FLAIM's deep baseline.
+
+With one client it is DP-CTGAN.
 
 Maddock et al. 2024, Section 5.1 and appendix B.4.1; CTGAN itself: Xu et al. 2019. Client half and contract:
 `clients/fed_dp_ctgan.py`.
@@ -22,7 +24,9 @@ _PARTS = 10**6  # in which jax-privacy's accountant takes a sampling rate
 
 
 class FedDpCtgan(MechanismStrategy):
-    """Federated averaging of one-step updates (DP-FedSGD): noisy gradient sums add up to a step of the discriminator.
+    """Federated averaging of one-step updates (DP-FedSGD).
+
+    Noisy gradient sums add up to a step of the discriminator.
 
     The mean of the clients' gradients, weighted by their rows, is one step of DP-SGD over the whole federation, except
     that every client's own noise is in it: with K clients it is sqrt(K) times what one client with all rows would add.
@@ -67,7 +71,10 @@ class FedDpCtgan(MechanismStrategy):
                 self.model = self.obeying(networks.mixture())  # type: ignore[assignment]
 
     def one_way_marginals(self, asked: Sequence[int], sigma: float) -> Steps:
-        """(C,) released shares of every attribute's values, from which conditions are drawn; uniform without them."""
+        """Returns released shares of every attribute's values, (C,).
+
+        Conditions are drawn from them; uniform without them.
+        """
         one_way = [(name,) for name in self.domain]
         found = yield from self.measurements_of(asked, OneWay(), sigma)
         if not found:
@@ -76,7 +83,9 @@ class FedDpCtgan(MechanismStrategy):
         return np.concatenate([tables[clique] / tables[clique].sum() for clique in one_way])
 
     def obeying(self, components: np.ndarray) -> MixtureModel | EmpiricalModel:
-        """The generator's distribution; with constraints a table of as many of its rows as keep to them.
+        """Returns the generator's distribution, within the constraints.
+
+        With constraints it is a table of as many of its rows as keep to them.
 
         The generator makes each column by itself, so its rows are drawn until there are enough that break no rule.
         """
@@ -94,7 +103,10 @@ class FedDpCtgan(MechanismStrategy):
         raise RunError("hardly any row that the generator makes keeps to the schema's constraints: leave them out")
 
     def gradient_of(self, reply: Reply) -> np.ndarray:
-        """(P,) of a reply; ProtocolError unless it is one finite vector of that length."""
+        """Returns the gradient sum of a reply, (P,).
+
+        Raises ProtocolError unless it is one finite vector of that length.
+        """
         if len(reply.arrays) != 1 or reply.arrays[0].shape != (self.contract.length,):
             raise ProtocolError(f"the reply is not one vector of {self.contract.length} numbers")
         vector = np.asarray(reply.arrays[0], np.float64)
@@ -103,7 +115,10 @@ class FedDpCtgan(MechanismStrategy):
         return vector
 
     def second_opinion(self, multiplier: float) -> None:
-        """What jax-privacy's own accountant makes of all steps. Raises RunError if it is more than the budget."""
+        """Checks all steps with jax-privacy's own accountant.
+
+        Raises RunError if they come to more than the budget.
+        """
         options, budget, steps = self.options, self.budget.guarantee, self.contract.steps_of_a_row
         epsilon = steps_epsilon(options.rate, multiplier, steps, budget.delta)
         if epsilon > budget.epsilon:
@@ -117,7 +132,10 @@ class FedDpCtgan(MechanismStrategy):
 
 @lru_cache(maxsize=16)
 def steps_epsilon(rate: float, multiplier: float, steps: int, delta: float) -> float:
-    """ε of equal steps by the numerical composition of privacy loss distributions, as jax-privacy has it."""
+    """Returns ε of equal steps by privacy loss distributions.
+
+    Their numerical composition, as jax-privacy has it.
+    """
     from jax_privacy import accounting
 
     taken = min(_PARTS, int(np.ceil(rate * _PARTS)))

@@ -1,4 +1,6 @@
-"""The server half of the FLAIM family. The client half, with the contract of both, is `clients/flaim.py`.
+"""The server half of the FLAIM family.
+
+The client half, with the contract of both, is `clients/flaim.py`.
 
 Maddock et al. 2024, "FLAIM: AIM-based Synthetic Data Generation in the Federated Setting", Algorithm 1, and the
 Gaussian baselines of its Table 1.
@@ -31,7 +33,9 @@ Choices = Mapping[int, Sequence[int]]  # by partition: indices of the candidates
 
 
 class Flaim(MechanismStrategy):
-    """What the variants share: Algorithm 1, with the places where they differ as small overrides.
+    """Algorithm 1, which all variants share.
+
+    The variants override it where they differ.
 
     The order of the first round differs from the paper in one thing: its one-way marginals are summed before it
     selects, so that no client selects against the uniform model. No release is added or lost by that.
@@ -80,7 +84,10 @@ class Flaim(MechanismStrategy):
     # Budget -----------------------------------------------------------------------------------------------------------
 
     def next_scales(self, scales: Scales, settled: bool, t: int) -> tuple[Scales, bool]:
-        """This round's scales, and whether it is the last: fixed for T rounds, or annealed (appendix B.4)."""
+        """Returns this round's scales, and whether it is the last.
+
+        Fixed for T rounds, or annealed (appendix B.4).
+        """
         if self.options.rounds is not None:
             return scales, t == self.options.rounds
         if t == 1:
@@ -92,7 +99,10 @@ class Flaim(MechanismStrategy):
     # Selection: lines 3-10 --------------------------------------------------------------------------------------------
 
     def eligible(self) -> list[int]:
-        """Line 5: what the model can take; one-way marginals that are measured anyway are not chosen."""
+        """Returns the candidates that the model can take (line 5).
+
+        One-way marginals that are measured anyway are not chosen.
+        """
         cliques = self.candidates.cliques
         shortest = 2 if self.contract.one_way_every_round else 1
         return [i for i in self.capacity.which_fit(cliques) if len(cliques[i]) >= shortest]
@@ -100,7 +110,10 @@ class Flaim(MechanismStrategy):
     def choice(
         self, eligible: list[int], scales: Scales, measurements: Sequence[Measurement]
     ) -> tuple[AskRequest, list[np.ndarray]]:
-        """What a client is asked, with the model; for s > 1 it fits the measurements so far together with its own."""
+        """Returns the request for a client's choices, with the model.
+
+        For s > 1 the client fits the measurements so far together with its own.
+        """
         assert self.model is not None
         model, sent = self.packed(), measurements if self.options.local_rounds > 1 else ()
         request = Select(
@@ -114,7 +127,9 @@ class Flaim(MechanismStrategy):
         return request, [*model, *(m.values for m in sent)]
 
     def fitting_union(self, choices: Choices) -> list[int]:
-        """The distinct choices that the model can take together, those with more records behind them first.
+        """Returns the distinct choices that fit the model together.
+
+        Those with more records behind them come first.
 
         Which clique was chosen by whom is released already, so leaving one out is post-processing, and what is left
         out is not measured.
@@ -134,13 +149,15 @@ class Flaim(MechanismStrategy):
         return ones + [self.candidates.cliques[i] for i in union]
 
     def behind(self, union: Sequence[int], choices: Choices) -> dict[Clique, set[int]]:
-        """Who chose each clique of the union."""
+        """Returns who chose each clique of the union."""
         return {self.candidates.cliques[i]: {k for k, chosen in choices.items() if i in chosen} for i in union}
 
     def weighted(
         self, sums: Summed, cliques: Sequence[Clique], choosers: Mapping[Clique, set[int]]
     ) -> list[Measurement]:
-        """Lines 15-16: brings every sum to the federation's total, and its noise with it.
+        """Brings every sum, and its noise, to the federation's total.
+
+        Lines 15-16.
 
         A sum over N_q records becomes `sum * N / N_q` with standard deviation `sigma * N / N_q`: the weight N_q / sigma
         of line 16 in units of the federation's total N.
@@ -173,7 +190,9 @@ class Flaim(MechanismStrategy):
         return self.rows(sorted(behind))
 
     def noise_factor(self, federation: float, records: float, cohort: float) -> float:
-        """Line 16's weight, as what the noise of a sum is multiplied by: alpha_q = N_q / sigma, so N / N_q.
+        """Returns the factor on a sum's noise that is line 16's weight.
+
+        alpha_q = N_q / sigma, so N / N_q.
 
         Args:
             federation: N, records of all clients.
@@ -184,23 +203,34 @@ class Flaim(MechanismStrategy):
 
 
 class NaiveFlaim(Flaim):
-    """NaiveFLAIM: AIM's score on every client, one-way marginals once, every sum weighted alike (1 / sigma)."""
+    """NaiveFLAIM: AIM's score on every client.
+
+    One-way marginals once, every sum weighted alike (1 / sigma).
+    """
 
     Client = FlaimClient
 
     def noise_factor(self, federation: float, records: float, cohort: float) -> float:
-        """Line 16, Naive: 1 / sigma for every sum of a round, however few records are behind it."""
+        """Returns 1, so that every sum has weight 1 / sigma.
+
+        Line 16, Naive: however few records are behind it.
+        """
         return federation / cohort
 
 
 class AugFlaimOracle(Flaim):
-    """AugFLAIM (Oracle): subtracts each client's true distance from the pooled table. A baseline for simulations."""
+    """AugFLAIM (Oracle), a baseline for simulations.
+
+    Subtracts each client's true distance from the pooled table.
+    """
 
     Client = AugFlaimOracleClient
 
 
 class AugFlaim(Flaim):
-    """AugFLAIM (Private): clients select locally, the server measures what they selected in noisy sums.
+    """AugFLAIM (Private).
+
+    Clients select locally, the server measures their selections in noisy sums.
 
     Each round a cohort of clients scores the candidates against the current model, subtracts a proxy of its own
     heterogeneity, and releases s choices; then the cohort's exact marginals (all one-way ones, and of each client those

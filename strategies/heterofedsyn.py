@@ -22,7 +22,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class FedPrivSyn(PairSynthesis):
-    """FedPrivSyn: unbiased InDif2 from projected marginals, all pairs selected at once (Li et al. 2026).
+    """FedPrivSyn: all pairs selected at once by unbiased InDif2.
+
+    InDif2 comes from projected marginals (Li et al. 2026).
 
     Departures from the paper, and why (docs/mechanisms/privsyn.md has them all; configs/printed/fed_privsyn.yaml is the
     printed form): marginals are counts of sensitivity 1, not proportions times n_i; +-1 projections, whose sensitivity
@@ -34,12 +36,18 @@ class FedPrivSyn(PairSynthesis):
     contract: FedPairContract
 
     def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
-        """Return InDif2 of every pair (Algorithm 1, lines 2 and 4, and Algorithm 2)."""
+        """Returns InDif2 of every pair.
+
+        Algorithm 1, lines 2 and 4, and Algorithm 2.
+        """
         projected = yield from self.share_projections(steps[Projections].rho)
         return self.dependencies(projected)
 
     def share_projections(self, rho: float) -> Steps:
-        """Algorithm 1, lines 2 and 4: the projections of all pairs, in proportions; none if they were not opened."""
+        """Returns the projections of all pairs, in proportions.
+
+        Algorithm 1, lines 2 and 4; none if they were not opened.
+        """
         projection = self.contract.projection
         widths = [projection.width(self.domain, pair) for pair in self.pairs]
         sums = yield self.one_vector(Projections(pairs=self.numbers), rho)
@@ -51,7 +59,9 @@ class FedPrivSyn(PairSynthesis):
         return [Noisy(values[bounds[i] : bounds[i + 1]], sigma) for i in range(len(self.pairs))]
 
     def dependencies(self, projected: Sequence[Noisy]) -> Floats:
-        """Returns (m,) InDif2 of every pair, brought to an L1 norm (Algorithm 2).
+        """Returns InDif2 of every pair, brought to an L1 norm, (m,).
+
+        Algorithm 2.
 
         All are 0 without projections, so that no pair is selected. Of the one-way marginals only the cells are used,
         without the coarser blocks: their noise is independent, as the debiasing needs it.
@@ -82,7 +92,9 @@ class FedPrivSyn(PairSynthesis):
 
 
 class AdaFedPrivSyn(FedPrivSyn):
-    """AdaFedPrivSyn: FedPrivSyn with adaptive selection (Algorithms 3 and 4), which re-scores pairs on synthetic rows.
+    """AdaFedPrivSyn: FedPrivSyn with adaptive selection.
+
+    Algorithms 3 and 4, which re-score pairs on synthetic rows.
 
     `every` (m) pairs are selected between two updates of the scores; they do not depend on each other's measurements,
     so they are asked for in one exchange. What a pair costs is fixed before the first is selected, such that no `most`
@@ -132,7 +144,9 @@ class AdaFedPrivSyn(FedPrivSyn):
         return max(1, math.floor(float(self.options.fraction) * len(self.pairs) + 1e-9))
 
     def updated(self, scores: Floats, chosen: Sequence[int], projected: Sequence[Noisy]) -> Floats:
-        """Algorithm 4: a pair that shares an attribute with a selected one is scored against the synthetic rows.
+        """Returns scores against the synthetic rows (Algorithm 4).
+
+        Only of pairs that share an attribute with a selected one.
 
         Only where that lowers its score. The squared distance is debiased as InDif2^2 is: the printed line 3 leaves the
         noise of the projection in it.

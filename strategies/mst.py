@@ -1,4 +1,6 @@
-"""The server half of MST and of its federated form. The client half, with the contracts, is `clients/mst.py`.
+"""The server half of MST and of its federated form.
+
+The client half, with the contracts, is `clients/mst.py`.
 
 McKenna, Miklau & Sheldon 2021, "Winning the NIST Contest: A scalable and general approach to differentially private
 synthetic data".
@@ -52,7 +54,9 @@ _AT_STAKE = 0.5
 
 
 class Mst(MechanismStrategy):
-    """MST: one-way marginals, a spanning tree of pairs by the exponential mechanism, the tree's pairs; a third each.
+    """MST: a third of the budget for each of three steps.
+
+    One-way marginals, a spanning tree of pairs by the exponential mechanism, the tree's pairs.
 
     One holder of every row grows the tree (Section 4.2; Algorithm 1 of the paper's appendix). Not here: the paper's
     compression of rare values into one, which is public post-processing of the first step.
@@ -76,7 +80,10 @@ class Mst(MechanismStrategy):
         self.estimate(measurements, last=True)
 
     def read(self, reply: Reply) -> list[int]:
-        """The holder's pairs, in the order of their choice; ProtocolError unless they are those of a spanning tree."""
+        """Reads the holder's pairs, in the order of their choice.
+
+        Raises ProtocolError unless they are those of a spanning tree.
+        """
         tree = indices(reply.params.get("tree"), len(self.candidates), "tree")
         forest, edges, cliques = DisjointSet(self.domain), set(self.contract.edges), self.candidates.cliques
         if len(tree) != self.contract.tree_size or not all(i in edges and forest.merge(*cliques[i]) for i in tree):
@@ -84,7 +91,10 @@ class Mst(MechanismStrategy):
         return tree
 
     def measure(self, cohort: Sequence[int], tree: Sequence[int], rho: float) -> Steps:
-        """Those pairs of the tree that a model can take together, at a cost of exactly rho; their measurements."""
+        """Measures the pairs of the tree that fit a model together.
+
+        At a cost of exactly rho; returns their measurements.
+        """
         cliques = [self.candidates.cliques[i] for i in tree]
         kept = self.capacity.add_while_fitting(cliques)
         chosen = [cliques[j] for j in kept]
@@ -98,7 +108,9 @@ class Mst(MechanismStrategy):
 
 
 class FedMst(Mst):
-    """MST over many holders: the tree is grown by the server from one noisy sum of sketches, and no client chooses.
+    """MST over many holders.
+
+    The server grows the tree from one noisy sum of sketches, and no client chooses.
 
     A sketch is a coarse marginal, linear in the rows, so the sum over the clients is the pooled table's, however the
     rows are spread. Of the tree only those pairs are measured that promise to gain more than their noise costs.
@@ -136,7 +148,9 @@ class FedMst(Mst):
     # The tree ---------------------------------------------------------------------------------------------------------
 
     def sketched_distances(self, cohort: Sequence[int], rho: float) -> Steps:
-        """(m,) estimated L1 distances of the pairs from independence, in records, and what noise was multiplied by.
+        """Returns estimated L1 distances from independence, and a noise factor.
+
+        (m,) of the pairs, in records; the factor is what noise was multiplied by.
 
         0 for a pair whose sketch departs from independence no more than noise alone makes one of m sketches depart, on
         average; all are 0 if nothing was opened.
@@ -162,12 +176,17 @@ class FedMst(Mst):
         return np.array(out), noise / sigma
 
     def tree(self, weights: Floats) -> list[int]:
-        """Positions of the pairs of the maximum spanning tree, heaviest first; equal ones in their public order."""
+        """Returns positions of the maximum spanning tree's pairs, heaviest first.
+
+        Equal ones in their public order.
+        """
         forest, pairs = DisjointSet(self.domain), self.contract.pairs
         return [j for j in np.argsort(-weights, kind="stable").tolist() if forest.merge(*pairs[j])]
 
     def worthwhile(self, tree: Sequence[int], weights: Floats, rho: float, inflation: float) -> list[int]:
-        """The pairs of the tree that gain most together: sum of (distance - expected error), where they share rho.
+        """Returns the pairs of the tree that gain most together.
+
+        Sum of (distance - expected error), where they share rho.
 
         Measured together, k pairs have sigma = sqrt(k / (2 rho)): each one more makes the others' noise larger. For
         each k the best are those of largest difference. The error is that of the best resolution.
@@ -183,18 +202,26 @@ class FedMst(Mst):
         return [tree[i] for i in best]
 
     def distances(self, weights: Floats, some: Sequence[int]) -> Floats:
-        """Distances of some pairs, in records, capped at 2 n: two tables of n rows cannot be further apart."""
+        """Returns distances of some pairs, in records, capped at 2 n.
+
+        Two tables of n rows cannot be further apart.
+        """
         return np.minimum(weights[list(some)], 2.0 * self.total)
 
     def carried(self, some: Sequence[int]) -> Floats:
-        """Effective cells of some pairs: those that carry the product of their one-way marginals."""
+        """Returns effective cells of some pairs.
+
+        Those that carry the product of their one-way marginals.
+        """
         assert self.model is not None
         return ModelView(self.model).effective_cells([self.contract.pairs[j] for j in some])
 
     def resolutions(
         self, some: Sequence[int], distances: Floats, carried: Floats, sigma: float
     ) -> list[tuple[float, float]]:
-        """In how many cells some pairs are measured best, and their expected L1 errors (`resolution`).
+        """Returns the best number of cells per pair, and expected errors.
+
+        L1 errors (`resolution`).
 
         All cells, and AIM's sqrt(2/pi) sigma n, where no values have an order.
         """
@@ -207,7 +234,10 @@ class FedMst(Mst):
     def measure_coarsely(
         self, cohort: Sequence[int], tree: Sequence[int], weights: Floats, rho: float, inflation: float
     ) -> Steps:
-        """Those pairs that a model can take together, in groups as fine as their noise allows, at a cost of rho."""
+        """Measures in groups the pairs that fit a model together.
+
+        In groups as fine as their noise allows, at a cost of rho.
+        """
         assert self.model is not None
         pairs = self.contract.pairs
         chosen = [tree[i] for i in self.capacity.add_while_fitting([pairs[j] for j in tree])]
@@ -232,7 +262,9 @@ class FedMst(Mst):
 
 
 def distance(sketch: Floats, independent: Floats, sigma: float, chance: float) -> float:
-    """Estimated L1 norm of a pair's dependence from its sketch, in records; 0 where it could be noise.
+    """Estimates the L1 norm of a pair's dependence from its sketch.
+
+    In records; 0 where it could be noise.
 
     The sketch is n p_a p_b, which is taken away, the dependence, its own noise, and what is wrong with the noisy p_a
     and p_b: to first order u x p_b + p_a x v. The part orthogonal to all such tables, of which n p_a p_b is one, has

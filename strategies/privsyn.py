@@ -1,4 +1,6 @@
-"""The server half of central PrivSyn, and what it shares with HeteroFedSyn. Client half: `clients/privsyn.py`.
+"""The server half of central PrivSyn, shared with HeteroFedSyn.
+
+Client half: `clients/privsyn.py`.
 
 Zhang et al. 2021, "PrivSyn: Differentially Private Data Synthesis".
 """
@@ -53,7 +55,10 @@ _FEWEST_ITERATIONS = 10
 
 
 class PairSynthesis(MechanismStrategy):
-    """What central PrivSyn and HeteroFedSyn do alike: one-way marginals, scores of all pairs, the chosen pairs."""
+    """The common protocol of central PrivSyn and HeteroFedSyn.
+
+    One-way marginals, scores of all pairs, the chosen pairs.
+    """
 
     contract: PairContract
 
@@ -84,8 +89,10 @@ class PairSynthesis(MechanismStrategy):
 
     @abstractmethod
     def share_scores(self, steps: Mapping[type[Request], Step]) -> Steps:
-        """(m,) dependency score of every pair, in proportions of the records; all 0, so that none is selected, where
-        nothing was opened."""
+        """Returns the dependency score of every pair, (m,).
+
+        In proportions of the records; all 0, so that none is selected, where nothing was opened.
+        """
 
     def first_steps(self) -> Mapping[type[Request], Step]:
         """Begins the first round; private sizes are paid for already."""
@@ -101,7 +108,10 @@ class PairSynthesis(MechanismStrategy):
         return Sum(self.everyone(), request, sigma_for_rho(rho, sensitivity))
 
     def share_one_way(self, rho: float) -> Steps:
-        """The one-way marginals of all d attributes, as one vector; returns the factor that local noise put on it."""
+        """Measures the one-way marginals of all attributes, as one vector.
+
+        Returns the factor that local noise put on it.
+        """
         trees = self.contract.hierarchies()
         request = self.one_vector(Resolutions(resolutions=[Resolution.of(tree) for tree in trees.values()]), rho)
         sums = yield request
@@ -115,7 +125,9 @@ class PairSynthesis(MechanismStrategy):
         return sums.sigmas[0] / request.sigma
 
     def share_pairs(self, chosen: Sequence[int], shares: Floats, rho: float) -> Steps:
-        """The chosen pairs' marginals at a cost of exactly rho, divided in about these shares.
+        """Measures the chosen pairs at a cost of exactly rho.
+
+        It is divided in about these shares.
 
         Weighted by integers w, one row moves them all by sqrt(sum w^2); a pair's own noise is the sum's divided by w.
         """
@@ -132,7 +144,10 @@ class PairSynthesis(MechanismStrategy):
             self.measurements.append(Measurement(pair, values * (factor / weight), sums.sigmas[0] * factor / weight))
 
     def share_rest(self, chosen: Sequence[int], allocation: Allocation, rho: float) -> Steps:
-        """Spends what the selection left over: the selected pairs once more, or the one-way marginals."""
+        """Spends what the selection left over.
+
+        On the selected pairs once more, or on the one-way marginals.
+        """
         if chosen:
             yield from self.share_pairs(chosen, allocation.shares(chosen), rho)
         else:
@@ -141,7 +156,9 @@ class PairSynthesis(MechanismStrategy):
     # Selection --------------------------------------------------------------------------------------------------------
 
     def allocation(self, rho: float, inflation: float) -> Allocation:
-        """psi in the unit of the scores: proportions of the records, as the sums will be.
+        """Returns psi in the unit of the scores.
+
+        Proportions of the records, as the sums will be.
 
         Args:
             rho: for all pairs together.
@@ -152,12 +169,18 @@ class PairSynthesis(MechanismStrategy):
         return Allocation(errors)
 
     def noise_errors(self, cells: Floats) -> Floats:
-        """Expected norm of standard normal noise on `cells` cells, in the norm of the scores: L1, as InDif."""
+        """Returns the expected norm of standard normal noise per cell count.
+
+        In the norm of the scores: L1, as InDif.
+        """
         return expected_l1(cells)
 
     @cached_property
     def counted_cells(self) -> Floats:
-        """(m,) cells whose noise counts, of each pair; from the first exchange's released one-way marginals."""
+        """Returns the cells whose noise counts, of each pair, (m,).
+
+        From the first exchange's released one-way marginals.
+        """
         if self.options.penalty == "cells":
             return self.cells
         ones = consistent(self.domain, [], total=self.total, one_way=self.one_way)
@@ -169,7 +192,10 @@ class PairSynthesis(MechanismStrategy):
         return self.fitting(choose_greedily(scores, allocation, len(self.pairs)))
 
     def fitting(self, chosen: Sequence[int], before: Sequence[int] = ()) -> list[int]:
-        """The pairs that a junction tree can hold together, in order of their selection; GUM takes what one sum has."""
+        """Returns pairs that fit a junction tree together, in selection order.
+
+        GUM takes what one sum has.
+        """
         if self.options.synthesizer == "gum":
             ends = np.cumsum(self.cells[list(chosen)]) + self.cells[list(before)].sum()
             kept = list(chosen)[: int(np.searchsorted(ends, MOST_CELLS, side="right"))]
@@ -184,7 +210,10 @@ class PairSynthesis(MechanismStrategy):
     # Synthesis --------------------------------------------------------------------------------------------------------
 
     def one_way_marginals(self) -> list[Measurement]:
-        """Each attribute's least-squares estimate as if its cells had independent noise, which is what PGM can use."""
+        """Returns each attribute's least-squares estimate, with independent noise.
+
+        PGM can use it in this form.
+        """
         out = []
         for name in self.domain:
             values, sigma = least_squares([m for m in self.one_way if m.attribute == name])
@@ -192,7 +221,10 @@ class PairSynthesis(MechanismStrategy):
         return out
 
     def synthesise(self, *, last: bool) -> None:
-        """Rows, or a fitted model, from everything measured. Attributes in no pair follow their one-way marginals."""
+        """Returns rows, or a fitted model, from everything measured.
+
+        Attributes in no pair follow their one-way marginals.
+        """
         if not self.one_way:
             return
         if self.options.synthesizer == "pgm":
@@ -220,7 +252,9 @@ class PairSynthesis(MechanismStrategy):
 
 
 class PrivSyn(PairSynthesis):
-    """Central PrivSyn, the yardstick: one holder of every row (Zhang et al. 2021).
+    """Central PrivSyn, the yardstick: one holder of every row.
+
+    Zhang et al. 2021.
 
     Its holder computes the exact InDif of every pair, sensitivity 4, and they are released with Gaussian noise;
     the pairs that Eq. 1 selects are measured, and GUM makes rows.
@@ -241,7 +275,9 @@ class PrivSyn(PairSynthesis):
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """What measuring pairs costs: the noise error of each pair, and how a fixed budget is divided among a selection.
+    """Cost of measuring pairs.
+
+    The noise error of each pair, and how a fixed budget is divided among a selection.
 
     Attributes:
         unit: (m,) psi of each pair if the whole budget were spent on it alone, in the unit of the dependency scores.
@@ -251,11 +287,16 @@ class Allocation:
 
     @cached_property
     def parts(self) -> npt.NDArray[np.float64]:
-        """(m,) in whose proportions pairs share a budget: they minimise the sum of the noise errors."""
+        """Returns the proportions in which pairs share a budget, (m,).
+
+        They minimise the sum of the noise errors.
+        """
         return np.asarray(self.unit ** (2.0 / 3.0))
 
     def costs(self, most: int) -> npt.NDArray[np.float64]:
-        """(m,) share of the budget of each pair, such that no `most` pairs exceed it together.
+        """Returns each pair's share of the budget, (m,).
+
+        No `most` pairs exceed it together.
 
         Algorithm 5 as corrected, for pairs of unequal cost: in the proportions of `shares`, for the `most` costliest
         pairs. A chosen pair's cost is then at most its share among the chosen.
@@ -272,18 +313,26 @@ class Allocation:
         return np.asarray(weights / weights.sum())
 
     def error(self, chosen: Sequence[int]) -> float:
-        """Sum of psi over the chosen pairs, with the budget divided among them."""
+        """Returns the sum of psi over the chosen pairs.
+
+        With the budget divided among them.
+        """
         return float((self.unit[list(chosen)] / np.sqrt(self.shares(chosen))).sum()) if len(chosen) else 0.0
 
     def errors_with_one_more(self, chosen: Sequence[int]) -> npt.NDArray[np.float64]:
-        """(m,) `error` of the chosen pairs and one further pair, for every pair."""
+        """Returns `error` of the chosen pairs and one further, (m,).
+
+        For every pair.
+        """
         return np.asarray((self.parts[list(chosen)].sum() + self.parts) ** 1.5)
 
 
 def choose_greedily(
     scores: npt.NDArray[np.float64], allocation: Allocation, most: int, chosen: Sequence[int] = ()
 ) -> list[int]:
-    """Greedy minimisation of sum_selected psi + sum_others phi (equation 1; Algorithm 3, lines 1-11).
+    """Minimises sum_selected psi + sum_others phi greedily.
+
+    Equation 1; Algorithm 3, lines 1-11.
 
     Adds the pair that lowers the total error most until none lowers it, or `most` pairs are chosen in all. The psi of
     all chosen pairs grow with their number, because they share one budget (Zhang et al. 2021, Algorithm 2). A pair z
@@ -314,7 +363,9 @@ def choose_greedily(
 
 
 def gum_config(iterations: int | None, pairs: int) -> GumConfig:
-    """How rows are fitted to `pairs` selected pairs: GUM's default, or of very many pairs fewer updates of each.
+    """Returns GUM's settings for `pairs` selected pairs.
+
+    The default, or fewer updates of each of very many pairs.
 
     With fewer iterations the step decays faster, so that the last one is as short as it would have been.
     """
@@ -330,7 +381,9 @@ def gum_config(iterations: int | None, pairs: int) -> GumConfig:
 
 
 def integer_weights(shares: npt.NDArray[np.float64]) -> list[int]:
-    """Integers proportional, to a sixteenth, to the square roots of these shares of a budget; equal shares give ones.
+    """Returns integers in proportion to the roots of budget shares.
+
+    To a sixteenth; equal shares give ones.
 
     A marginal times its weight has that sensitivity, so under one noise a pair's part of the cost goes with its square.
     """

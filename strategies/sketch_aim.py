@@ -1,5 +1,6 @@
-"""The server half of sketch_aim, our own mechanism. The client half, with the contract of both, is
-`clients/sketch_aim.py`.
+"""The server half of sketch_aim, our own mechanism.
+
+The client half, with the contract of both, is `clients/sketch_aim.py`.
 
 docs/mechanisms/sketch_aim.md has the algorithm, the proof of its privacy, and the estimator's mean and variance.
 """
@@ -55,7 +56,9 @@ Part = tuple[int, Groups | None, float]
 
 
 class SketchAim(MechanismStrategy):
-    """Selection from linear statistics: what a sum over clients gives is what one holder of all rows would have.
+    """Selection from linear statistics.
+
+    A sum over clients gives what one holder of all rows would have.
 
     Before the first round every client contributes to two sums: all one-way marginals, and sketches of the candidates.
     A sketch is linear in the table, so the sum of the clients' sketches is the pooled table's, however the rows are
@@ -130,7 +133,10 @@ class SketchAim(MechanismStrategy):
     # Sketches ---------------------------------------------------------------------------------------------------------
 
     def sketched(self) -> list[int]:
-        """The candidates to be sketched, of sizes that can show something with n rows, which are public or released."""
+        """Returns the candidates to be sketched.
+
+        Of sizes that can show something with n rows, which are public or released.
+        """
         which = self.contract.sketchable
         if not which:
             return []
@@ -142,7 +148,10 @@ class SketchAim(MechanismStrategy):
         return [i for i, size in zip(which, sizes, strict=True) if size in chosen]
 
     def means(self, which: Sequence[int]) -> tuple[float, dict[int, float], float]:
-        """mu^2 of the sketches, what they are, and the rows that they see: for `width_of`."""
+        """Returns mu^2 of the sketches, the sketches, and their rows.
+
+        For `width_of`.
+        """
         mu2, rows = 2.0 * self.contract.budget.mechanism * self.options.sketch_share, self.total
         if self.config.federation.max_participations is not None:
             mu2 = self.contract.budget.mechanism / self.contract.paid(self.options.rounds)  # half of a round's
@@ -154,7 +163,10 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def width(self) -> int:
-        """Entries of a sketch: what the public or released number of rows allows."""
+        """Returns the entries of a sketch that the row number allows.
+
+        The public or the released number.
+        """
         return width_of(*self.means(self.sketched()), self.options.width)
 
     def groups(self, cliques: Sequence[Clique], width: int) -> list[npt.NDArray[np.generic]]:
@@ -168,14 +180,20 @@ class SketchAim(MechanismStrategy):
         return dict(zip(self.domain, ones, strict=True))
 
     def sum_of_sketches(self, request: Sketches, per_sensitivity: float, cohort: Sequence[int] | None = None) -> Sum:
-        """One vector of all sketches, with noise for its sensitivity; of everybody, or of a cohort."""
+        """Sums one vector of all sketches, with noise for its sensitivity.
+
+        Over everybody, or a cohort.
+        """
         arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
         sensitivity = request.layout(self.contract, arrays).sensitivity
         asked = self.everyone() if cohort is None else cohort
         return Sum(asked, request, per_sensitivity * sensitivity, arrays)
 
     def sketches_of(self, request: Sketches, sums: Summed) -> Sketched:
-        """The opened sketches; the model, and so the groups, are those that they were asked for with."""
+        """Returns the opened sketches.
+
+        The model, and so the groups, are those of the request.
+        """
         arrays = self.groups([self.candidates.cliques[i] for i in request.cliques], request.width)
         sketcher, factor = request.sketcher(self.contract, arrays), self.expansion(sums)
         values = sketcher.split(sums.arrays[0] * factor)
@@ -189,7 +207,9 @@ class SketchAim(MechanismStrategy):
         return [replace(own, scored=[name for name in own.clique if name in self.scores]) for own in found]
 
     def shrinkage_of(self, departures: Mapping[Clique, Departure], measurements: Iterable[Measurement]) -> float | None:
-        """Return the shrinkage that the sketches of the measured cliques tell; None without one.
+        """Returns the shrinkage that the measured cliques' sketches imply.
+
+        None without one.
 
         All sketches together would tell how far any pair is from independence, and most are not; what is measured was
         chosen because it is farther, and nothing else is pulled.
@@ -202,7 +222,10 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def scores(self) -> dict[str, npt.NDArray[np.float64]]:
-        """Attribute without an order -> (values,) where its values lie, as the first look at the pairs told."""
+        """Places of each unordered attribute's values, (values,).
+
+        As the first look at the pairs told.
+        """
         return {}
 
     def arrange(self, sketched: Sketched) -> None:
@@ -211,7 +234,7 @@ class SketchAim(MechanismStrategy):
         self.scores.update(scores(found, self.cuts(), self.contract.unordered))
 
     def cuts(self) -> dict[str, Cuts]:
-        """Where the values of each attribute lie along its normal score."""
+        """Places of each attribute's values along its normal score."""
         found = {}
         for name, mass in self.masses().items():
             places = np.arange(len(mass))
@@ -223,7 +246,9 @@ class SketchAim(MechanismStrategy):
         return found
 
     def link(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> Sketched:
-        """Takes the factors that the sketches show for what the fits start from, if the plan's error is smaller so.
+        """Adds factors that the sketches show to the fits' start.
+
+        Only if the plan's error is smaller with them.
 
         Returns:
             The sketches, which then know what was fitted to them.
@@ -251,7 +276,7 @@ class SketchAim(MechanismStrategy):
         return fitted
 
     def foreseen_error(self, sketched: Sketched, measurements: Sequence[Measurement], left: float) -> float:
-        """Return the error that a plan from the last model is predicted to have."""
+        """Returns the predicted error of a plan from the last model."""
         errors = self.errors(sketched, measurements, self.view)
         fits = self.capacity.test(most=PLANNED_ATTRIBUTES)
         eligible = [i for i, q in enumerate(self.candidates.cliques) if len(q) > 1 and fits(q)]
@@ -261,13 +286,19 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def planner(self) -> Planner:
-        """For the workload, with each query again for every column that one of its attributes determines."""
+        """Returns the planner for the workload.
+
+        Each query counts again for every column that one of its attributes determines.
+        """
         cliques, known = self.workload.cliques, self.domain.coarser
         again = [prod(1 + len(known.get(name, ())) for name in clique) for clique in cliques]
         return Planner(Workload(cliques, tuple(np.multiply(self.workload.weights, again))), self.candidates)
 
     def errors(self, sketched: Sketched, measurements: Sequence[Measurement], view: ModelView) -> ModelErrors:
-        """What the model misses on each sketched candidate beyond its parts, and the noise of each attribute."""
+        """Returns the model's errors on sketched candidates, and attributes' noise.
+
+        Errors beyond a candidate's parts.
+        """
         cliques = self.candidates.cliques
         place = {q: i for i, q in enumerate(cliques)}
         noisy = {place[q]: known for q, known in precision(measurements).items() if q in place}
@@ -286,7 +317,10 @@ class SketchAim(MechanismStrategy):
         return errors
 
     def missed(self, sketched: Sketched, view: ModelView) -> npt.NDArray[np.float64]:
-        """(m,) squared L1 error of the model on each candidate beyond its parts; 0 where nothing is sketched."""
+        """Returns the model's squared L1 error on each candidate, (m,).
+
+        Beyond its parts; 0 where nothing is sketched.
+        """
         cliques = self.candidates.cliques
         place = {q: i for i, q in enumerate(cliques)}
         parts = np.zeros(len(cliques))
@@ -295,7 +329,9 @@ class SketchAim(MechanismStrategy):
         return parts
 
     def plan(self, sketched: Sketched, measurements: Sequence[Measurement], left: float, t: int) -> dict[int, float]:
-        """Candidate -> mu^2 of this round: the most useful part of a plan for all that is left of mu^2.
+        """Returns this round's candidates, with mu^2 of each.
+
+        The most useful part of a plan for all that is left of mu^2.
 
         The first round also brings the one-way marginals to where the plan has them, the last one spends what is left.
         """
@@ -308,7 +344,10 @@ class SketchAim(MechanismStrategy):
         return self.divided(errors, new, left, t)
 
     def divided(self, errors: ModelErrors, new: Sequence[int], left: float, t: int) -> dict[int, float]:
-        """Return candidate -> mu^2 of this round, of what the plan gives its new cliques and the attributes."""
+        """Returns this round's mu^2 of each candidate of a plan.
+
+        Of what the plan gives its new cliques and the attributes.
+        """
         cliques = self.candidates.cliques
         every = self.planner.precisions(errors, new, left)
         if t < self.options.rounds:
@@ -324,7 +363,9 @@ class SketchAim(MechanismStrategy):
         return {i: every[i] for i in sorted(every)}
 
     def planned_of_cohorts(self, sketched: Sketched, mu2: float) -> dict[int, float]:
-        """One plan for all later cohorts. Nothing is measured yet: one cohort's one-way marginals are not everybody's.
+        """Returns one plan for all later cohorts.
+
+        Nothing is measured yet: one cohort's one-way marginals are not everybody's.
 
         The planner's errors of one attribute are those that it will have if nothing else is measured. One cohort's
         sketches are noisy: where the strongest is not above what noise alone shows, one-way marginals are all.
@@ -343,7 +384,9 @@ class SketchAim(MechanismStrategy):
         return self.planner.precisions(errors, new, mu2)
 
     def chosen(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> list[int]:
-        """The plan's new cliques. The tree is a budget, too: where it is full, room counts.
+        """Returns the plan's new cliques.
+
+        The tree is a budget, too: where it is full, capacity counts.
 
         Then a second plan takes first what gains most for its cells, and of both that with the smaller predicted error
         stands. If that share is the whole tree, the record says what a larger one would be worth.
@@ -363,7 +406,10 @@ class SketchAim(MechanismStrategy):
         return plan.cliques
 
     def best(self, errors: ModelErrors, eligible: Sequence[int], share: float, budget: float) -> MeasurementPlan:
-        """Return the plan by gain alone or, where the tree is full, by gain for room, whichever predicts less error."""
+        """Returns the plan that predicts less error of two.
+
+        By gain alone or, where the tree is full, by gain for capacity.
+        """
         plan = self.planner.best(errors, eligible, self.room(share), budget)
         if not plan.full:
             return plan
@@ -380,7 +426,7 @@ class SketchAim(MechanismStrategy):
         return self.capacity.pairs(self.candidates.cliques)
 
     def say(self, new: Sequence[int], t: int) -> None:
-        """Puts into the round's record what a reader of the table should know of the plan."""
+        """Notes in the round's record what readers should know."""
         if not new and not self.capacity.cliques and t == self.options.rounds:
             self.record.notes.append("no clique promised more than its noise: the table has one-way marginals alone")
 
@@ -396,11 +442,14 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def measured_in(self) -> dict[int, int]:
-        """Candidate -> step on its ladder, of those that were measured in groups."""
+        """Returns the ladder step of each candidate measured in groups."""
         return {}
 
     def graded(self, errors: ModelErrors) -> ModelErrors:
-        """The errors with what residuals cost, and with what groups would save and miss."""
+        """Returns the errors with residuals' costs and groups' effects.
+
+        Groups save cells and miss differences inside of them.
+        """
         ladders, cliques = self.resolutions, self.candidates.cliques
         return replace(
             errors,
@@ -412,11 +461,17 @@ class SketchAim(MechanismStrategy):
 
     @cached_property
     def prices(self) -> npt.NDArray[np.float64]:
-        """(m,) mu^2 that 1/sigma^2 = 1 costs of each candidate's residual in cells."""
+        """Returns the mu^2 of 1/sigma^2 = 1 for each residual, (m,).
+
+        In cells.
+        """
         return np.array([cost(self.domain.shape_of(clique)) for clique in self.candidates.cliques])
 
     def asked(self, plan: Mapping[int, float]) -> tuple[Residuals, float, list[npt.NDArray[Any]]]:
-        """The request for a plan, the noise on its vector, and the groups that go with it, if any."""
+        """Returns the request for a plan, its noise, and its groups.
+
+        Groups only if any go with it.
+        """
         which, groups, budgets = map(list, zip(*self.parts(plan), strict=True))
         cliques = [self.candidates.cliques[i] for i in which]
         cells = [tuple(map(np.arange, self.domain.shape_of(clique))) for clique in cliques]
@@ -430,12 +485,15 @@ class SketchAim(MechanismStrategy):
     def request(
         self, which: list[int], budgets: list[float], shapes: Sequence[tuple[int, ...]], grouped: bool
     ) -> tuple[Residuals, float]:
-        """Return the request for these candidates, of these shapes, and the noise on its vector."""
+        """Returns the request for candidates of these shapes, and its noise."""
         weights, sigma = residual_weights(budgets, shapes)
         return Residuals(shapes=[list(s) for s in shapes] if grouped else [], cliques=which, weights=weights), sigma
 
     def parts(self, plan: Mapping[int, float]) -> list[Part]:
-        """Return each candidate as it is measured, in cells or in groups, with its mu^2."""
+        """Returns each candidate as it is measured, with its mu^2.
+
+        In cells or in groups.
+        """
         cliques, steps = self.candidates.cliques, self.measured_in
         return [
             (i, self.resolutions.groups(cliques[i], steps[i]) if i in steps else None, mu2) for i, mu2 in plan.items()
@@ -454,14 +512,20 @@ class SketchAim(MechanismStrategy):
         return [self.residual_of(one) for one in self.opened(apart, ones)]
 
     def residual_of(self, measured: Measurement) -> Measurement:
-        """A noisy residual as a fit takes it: of one attribute, with the total, its counts."""
+        """Returns a noisy residual as a fit takes it.
+
+        One attribute's, with the total, is its counts.
+        """
         if len(measured.clique) > 1:
             return replace(measured, beyond=True)
         values = np.asarray(measured.values)
         return replace(measured, values=values + (self.total - values.sum()) / values.size)
 
     def opened_residuals(self, sums: Summed, request: Residuals, groups: list[npt.NDArray[Any]]) -> list[Measurement]:
-        """The marginals inside an opened vector, each with its own noise, and in its groups."""
+        """Returns the marginals inside an opened vector.
+
+        Each with its own noise, and in its groups.
+        """
         if not self.is_open(sums, "marginals"):
             return []
         factor, coarse, found = self.expansion(sums), request.coarse(self.contract, groups), []
@@ -475,7 +539,9 @@ class SketchAim(MechanismStrategy):
     # With cohorts only: nobody is asked before it takes part, and nobody takes part in more than m rounds ------------
 
     def by_cohorts(self) -> Protocol:
-        """The first cohort tells what to measure, and all the others measure the same.
+        """Runs the schedule by cohorts.
+
+        The first cohort tells what to measure, and all the others measure the same.
 
         A clique that one cohort of unlike clients measures is biased towards that cohort, more than any noise that it
         saves is worth. So there is one choice, after the first cohort's one-way marginals and sketches, and every later
@@ -523,7 +589,9 @@ class SketchAim(MechanismStrategy):
         self.estimate(every, True, self.shrinkage_of(departures, every))
 
     def later_mu2(self, each: float, t: int) -> float:
-        """What the cohorts after round t can give together, as 1/sigma^2 on the federation's counts.
+        """Returns the mu^2 that cohorts after round t give together.
+
+        As 1/sigma^2 on the federation's counts.
 
         A sum over one of F cohorts' worth of rows, with noise sigma; c of them have c sigma^2 together, and are brought
         to the federation by F/c: a precision of c/F^2 times 1/sigma^2.
@@ -555,7 +623,9 @@ class SketchAim(MechanismStrategy):
         return [part.reshape(shape) for part, shape in zip(np.split(vector, ends[:-1]), shapes, strict=True)]
 
     def request_of(self, plan: Mapping[int, float]) -> MeasureAll:
-        """The request that divides a cohort's budget as the plan does, up to the rounding of the weights.
+        """Returns the request that divides a cohort's budget as planned.
+
+        Up to the rounding of the weights.
 
         An attribute of no query of the workload has the least of the other attributes' shares.
         """
@@ -587,7 +657,10 @@ class Sketched:
     _known: WeakKeyDictionary[ModelView, Floats] = field(init=False, repr=False, default_factory=WeakKeyDictionary)
 
     def fitted_to(self, factors: Sequence[Mapping[str, float]]) -> Sketched:
-        """The same once the loadings of factors were fitted to them: one for each attribute, shared by its pairs."""
+        """Returns these sketches with factors' loadings fitted to them.
+
+        One for each attribute, shared by its pairs.
+        """
         shares: dict[Clique, float] = {}
         for own in factors:
             pairs = [q for q in self.sketcher.cliques if len(q) == 2 and own.keys() >= set(q)]
@@ -595,7 +668,9 @@ class Sketched:
         return replace(self, fitted=shares)
 
     def errors(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """(sketches,) squared L1 errors of the model, in records^2: shrunk squared distances times the support.
+        """Returns squared L1 errors of the model, (sketches,) records^2.
+
+        Shrunk squared distances times the support.
 
         Shrunk apart are cliques of two attributes, of three, which mostly have nothing of their own, and those that
         structural zeros restrict: what is related has more than the zeros say. The L1 norm of an error that is spread
@@ -610,7 +685,9 @@ class Sketched:
         return np.asarray(np.minimum(squared * support, (2.0 * view.model.total) ** 2))
 
     def shows(self, view: ModelView) -> bool:
-        """Whether any sketch is farther from the model than noise explains: by chance in one run of twenty.
+        """Returns whether any sketch is farther off than noise explains.
+
+        By chance in one run of twenty.
 
         Of k noises, the squared distance is sigma^2 times a chi-square with k degrees of freedom.
         """
@@ -626,7 +703,9 @@ class Sketched:
         return looks(self.sketcher, self.values, self.sigma, masses, total)
 
     def distances(self, view: ModelView) -> npt.NDArray[np.float64]:
-        """(3, sketches): unbiased squared L2 distances of the model, their standard deviations by noise, supports.
+        """Returns distances of the model, their noise, and supports, (3, sketches).
+
+        Unbiased squared L2 distances, their standard deviations by noise, supports.
 
         A parameter that was fitted to the sketches has taken one dimension's noise out of the distance to them, and put
         it into the distance to the table (Mallows' C_p): twice sigma^2 each. Computed once for each view.
@@ -647,7 +726,10 @@ class Sketched:
         return found
 
     def off(self, which: npt.NDArray[np.int64], seen: Floats, sigma: Floats) -> Floats:
-        """Unbiased squared distances of some sketches of one shape from what a model has there, (b, k)."""
+        """Returns unbiased squared distances of sketches of one shape, (b, k).
+
+        From what a model has there.
+        """
         residual = np.stack([self.values[i] for i in which]) - seen
         return squared_distances(residual, sigma, self.sketcher.noises(which[0]))
 
@@ -672,7 +754,10 @@ class Sketched:
         return found
 
     def departures(self, view: ModelView) -> dict[Clique, Departure]:
-        """Where the sketches and a model of independent attributes see the same cells."""
+        """Returns departures from a model of independent attributes.
+
+        Where the sketches and the model see the same cells.
+        """
         sketcher, found = self.sketcher, dict[Clique, Departure]()
         for which, _, seen in sketcher.together(view.probabilities(sketcher.cliques)):
             for i, own in zip(which.tolist(), seen, strict=True):
@@ -683,7 +768,9 @@ class Sketched:
 
 
 class CohortPool:
-    """Sums of one marginal over one cohort after the other, added up: the table of all who were in one of them.
+    """Sums of one marginal over cohorts, added up.
+
+    The table of all who were in one of them.
 
     Each brings noise of its own, so the noise of c cohorts' total is the root of c times that of one; what it no longer
     has is the error of a cohort that is unlike the others.
@@ -704,7 +791,10 @@ class CohortPool:
         self.rows += rows
 
     def measurement(self, total: float) -> list[Measurement]:
-        """Brought to the federation's total: the clients that were asked stand for all; empty if none was."""
+        """Returns the pool, brought to the federation's total.
+
+        The clients that were asked stand for all; empty if none was.
+        """
         if self.total is None:
             return []
         return [expanded(self.clique, self.total, self.variance, total, total / max(1.0, self.rows))]
@@ -730,7 +820,10 @@ def expanded(
 
 
 def integer_weights(shares: Sequence[float]) -> list[int]:
-    """Weights c of 1 to `FINEST` with c^2 in proportion to the shares, up to rounding."""
+    """Returns weights c of 1 to `FINEST` for budget shares.
+
+    With c^2 in proportion to the shares, up to rounding.
+    """
     most = max(shares)
     return [max(1, round(FINEST * sqrt(share / most))) for share in shares]
 

@@ -1,4 +1,4 @@
-"""How a sum over clients is formed, and who sees what."""
+"""Secure and plain sums over clients, by protocol."""
 
 from __future__ import annotations
 

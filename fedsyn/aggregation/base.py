@@ -1,4 +1,4 @@
-"""What every aggregation protocol offers to the mechanisms: two halves of one sum."""
+"""Interface of every aggregation protocol: two halves of one sum."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from fedsyn.wire.sparse import split_vector
 
 @dataclass(frozen=True)
 class Limits:
-    """Who may be missing from a sum, and who may be corrupted: numbers of clients.
+    """Numbers of clients that may be missing from a sum, or corrupted.
 
     With C the whole part of `aggregation.corrupted` times the asked clients, both numbers below are C wherever that is
     at least 1. Where it is 0, but `aggregation.corrupted` is not, one client is counted all the same: every contributor
@@ -72,7 +72,9 @@ def _share(fraction: float, clients: int) -> int:
 
 @dataclass(frozen=True)
 class Contribution:
-    """One client's exact part of a sum, before any protection: never sent as it is by a protecting protocol.
+    """One client's exact part of a sum, before any protection.
+
+    A protecting protocol never sends it in this form.
 
     Attributes:
         cells: (m,) int64 strictly increasing flat positions in the concatenated arrays.
@@ -122,7 +124,7 @@ class ClientKey(Protocol):
         """Number of clients of the run."""
 
     def pad(self, invitation: Arrays, part: ClientSum) -> tuple[bytes, bytes]:
-        """The seed of a pad, and the box in which the crypto party gets it.
+        """Returns a pad's seed, and its box for the crypto party.
 
         Raises ProtocolError if the keys are not right.
         """
@@ -133,17 +135,17 @@ class Contributors(Protocol):
 
     @property
     def invitation(self) -> Arrays:
-        """What each client is sent along."""
+        """Returns what each client is sent along with a request."""
 
     @property
     def adds(self) -> bool:
-        """Whether the crypto party adds the whole noise once more."""
+        """Returns whether the crypto party adds the whole noise once more."""
 
     def admitted(self, whole: ServerSum, boxes: Mapping[int, bytes]) -> dict[int, str]:
         """Names contributors, by partition; why each refused one was refused."""
 
     def opened(self, whole: ServerSum, total: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """(L,) what the crypto party lets out of the total of those that it has admitted."""
+        """Returns the crypto party's answer for the admitted clients' total, (L,)."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,9 @@ class ClientSum:
         return self.open_ledger()
 
     def checked(self, contribution: Contribution) -> Contribution:
-        """Refuses to take part in a sum whose server accounts for less than this client's rows cost; ProtocolError.
+        """Refuses a sum whose server accounts for too little.
+
+        Raises ProtocolError if this client's rows cost more than that.
 
         Only public facts are looked at, never the values: a refusal is seen by the server and charged to nobody.
         """
@@ -186,7 +190,10 @@ class ClientSum:
 
     @staticmethod
     def check(layout: Layout, count: int, spec: SumSpec) -> None:
-        """ProtocolError if a sum's description is of another sum, or accounts for less than what one row moves."""
+        """Checks that a sum's description fits this sum and its cost.
+
+        Raises ProtocolError if it is of another sum, or accounts for less than what one row moves.
+        """
         if layout.shapes != spec.shapes or layout.signed != spec.signed:
             raise ProtocolError("the server asks for a sum over another domain or other cliques than this client's")
         if count > spec.count:
@@ -203,7 +210,7 @@ class ClientSum:
         return contribution
 
     def entry(self, contribution: Contribution) -> Release:
-        """What the ledger is charged for a contribution that any row is in."""
+        """Returns the ledger's entry for a contribution that has any row."""
         return _entry(self.name, self.call.round, self.spec, contribution.layout, max(1, contribution.count))
 
 
@@ -213,7 +220,9 @@ Enough = Callable[[Collection[int]], bool]
 
 @dataclass(frozen=True)
 class Message:
-    """What a sum's generator yields: one message to each client of a cohort. It is sent the checked replies.
+    """One message to each client of a cohort.
+
+    A sum's generator yields it and is sent the checked replies.
 
     Attributes:
         cohort: partition ids.
@@ -300,7 +309,7 @@ class ServerSum:
         return Message(cohort, arrays, enough=lambda replied: len(cohort) - len(replied) <= missing, streamed=True)
 
     def entry(self) -> Release:
-        """What the ledger is charged for the sum."""
+        """Returns the ledger's entry for the sum."""
         entry = _entry(self.name, self.record.round, self.spec, self.layout, self.spec.count)
         return replace(entry, argument=self.layout.argument)
 
@@ -324,7 +333,9 @@ def _entry(name: str, round: int, spec: SumSpec, layout: Layout, count: int) -> 
 
 
 def noise_of(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
-    """The shares of one sum, the same at every party; with `local` each client's share is the whole noise.
+    """Returns the shares of one sum's noise, equal at every party.
+
+    With `local` each client's share is the whole noise.
 
     Raises:
         ConfigError: no honest client is left in the worst case.
@@ -347,7 +358,10 @@ def noise_of(noise: str, spec: SumSpec, limits: Limits) -> DistributedNoise:
 
 
 def noisy_vector(contribution: Contribution, part: ClientSum, noise: DistributedNoise) -> npt.NDArray[np.int64]:
-    """A client's vector with its share of the noise on every entry, in units of 1/resolution; charges its ledger."""
+    """Returns a client's vector with its share of the noise.
+
+    On every entry, in units of 1/resolution; charges its ledger.
+    """
     vector, entry = part.checked(contribution).dense(), part.entry(contribution)
     return part.ledger.distributed(vector, noise, entry, part.call.source, takes_part=contribution.count > 0)
 
@@ -366,7 +380,9 @@ def opened(
     contributors: Sequence[int],
     shares: int | None = None,
 ) -> Summed:
-    """The answer that opened integers stand for: all shares are in them, so they carry at least sigma.
+    """Returns the answer that opened integers stand for.
+
+    All shares are in them, so they carry at least sigma.
 
     Args:
         total: in units of 1/resolution.
@@ -383,7 +399,10 @@ def opened(
 
 
 class TrustModel(ABC):
-    """How the clients' numbers come together, by sums (`Aggregation`) or in a store, and whom that trusts with what."""
+    """A way for clients' numbers to come together.
+
+    By sums (`Aggregation`) or in a store; it says who is trusted with what.
+    """
 
     capabilities: ClassVar[Capabilities]
     node: AggregationNode
@@ -391,14 +410,14 @@ class TrustModel(ABC):
     @property
     @abstractmethod
     def reads(self) -> Reads:
-        """What of the clients' contributions the server reads."""
+        """Returns what the server reads of the clients' contributions."""
 
     @abstractmethod
     def check(self, clients: int) -> None:
         """Refuses a configuration that cannot serve this many clients; ConfigError says why."""
 
     def assumptions(self) -> dict[str, str | int | float]:
-        """What the guarantee rests on."""
+        """Returns the assumptions that the guarantee rests on."""
         return {"aggregation": self.node.protocol, "noise": self.node.noise, "server_reads": self.reads}
 
     @abstractmethod
@@ -407,7 +426,9 @@ class TrustModel(ABC):
 
 
 class Aggregation(TrustModel):
-    """One protocol of sums: `form` is the server's half, in one message or several, `answer` the client's.
+    """One protocol of sums.
+
+    `form` is the server's half, in one message or several, `answer` the client's.
 
     Args:
         node: `aggregation` of the configuration.
@@ -435,7 +456,7 @@ class Aggregation(TrustModel):
 
     @abstractmethod
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
-        """Makes sure that a sum, its noise and its messages fit what this protocol computes in.
+        """Checks that a sum, its noise and its messages fit the protocol.
 
         Gives the plan of the noise where it is made of clients' integers.
 
@@ -457,23 +478,33 @@ class Aggregation(TrustModel):
 
     @abstractmethod
     def answer(self, part: ClientSum) -> Answering:
-        """What a client sends in reply to one message of the sum; charges its ledger before it does."""
+        """Returns a client's reply to one message of the sum.
+
+        It charges the client's ledger before anything is sent.
+        """
 
     @abstractmethod
     def form(self, whole: ServerSum) -> Forming:
-        """Forms the sum; with too few contributors nothing is opened and no noise of the server drawn."""
+        """Forms the sum.
+
+        With too few contributors nothing is opened and no noise of the server drawn.
+        """
 
     # What a server may write down, so that another process can go on (fedsyn.protocol.recorder) ----------------------
 
     def may_rest(self, stage: Stage) -> bool:
-        """Whether the replies to a stage may lie on the server's disk while their sum is under way.
+        """Returns whether a stage's replies may lie on the server's disk.
+
+        They may lie there only while their sum is under way.
 
         Never where they would give an exact total, or one client's vector with a part of the noise only.
         """
         return False
 
     def memory(self, known: int | None) -> tuple[dict[str, Any], dict[str, Any] | None]:
-        """What the server remembers between two sums, as JSON values and arrays.
+        """Returns what the server remembers between two sums.
+
+        JSON values and arrays.
 
         Args:
             known: number of the setup that is written down already; None: none is.
@@ -484,4 +515,4 @@ class Aggregation(TrustModel):
         return {}, None
 
     def remember(self, memory: Mapping[str, Any], setup: Mapping[str, Any] | None) -> None:
-        """Takes over what an earlier process's `memory` gave, and the last setup that it gave."""
+        """Restores an earlier process's `memory`, and its last setup."""

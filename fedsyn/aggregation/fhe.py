@@ -69,7 +69,10 @@ class FheAggregation(Aggregation):
     # The client's half ------------------------------------------------------------------------------------------------
 
     def answer(self, part: ClientSum) -> Answering:
-        """The hidden vector and its box; the last arrays of the message bring the crypto party's keys."""
+        """Returns the hidden vector and its box.
+
+        The last arrays of the message bring the crypto party's keys.
+        """
         assert part.key is not None
         count, arrays = part.key.invited, part.call.arrays
         refuse(len(arrays) < count, "the request does not bring the crypto party's keys")
@@ -121,7 +124,10 @@ class FheAggregation(Aggregation):
 def _added(
     whole: ServerSum, crypto: Contributors, replies: Iterable[Reply], total: npt.NDArray[np.uint64]
 ) -> list[int]:
-    """Adds to the total, in place, what the crypto party will take the pads off; whose that is."""
+    """Adds padded vectors to the total, in place; returns their owners.
+
+    The crypto party will take off the pads.
+    """
     vectors, boxes = dict[int, npt.NDArray[np.uint64]](), dict[int, bytes]()
     for reply in replies:
         try:

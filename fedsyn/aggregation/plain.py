@@ -48,7 +48,10 @@ class PlainAggregation(Aggregation):
         return "exact numbers" if self.node.noise == "server" else "vectors"
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
-        """Shares in the ring of 64 bits; exact and locally perturbed values below what a reply may hold."""
+        """Checks the ring of shares, or the range of a reply.
+
+        Shares need a ring of 64 bits; exact and locally perturbed values must fit a reply.
+        """
         check_message(8.0 * spec.length, "aggregation.protocol: plain")
         if self.node.noise == "distributed":
             noise = noise_of("distributed", spec, self.limits(spec.asked))
@@ -76,7 +79,10 @@ class PlainAggregation(Aggregation):
 
     @staticmethod
     def _local(contribution: Contribution, part: ClientSum) -> Arrays:
-        """The client's own vector with the full noise, and which of the arrays it holds."""
+        """Returns the client's noisy vector, and the indices of its arrays.
+
+        The full noise is the client's own.
+        """
         if not contribution.active:
             return [np.zeros(0, np.int64)]
         parts = split_vector(contribution.dense(), part.spec.shapes)
@@ -107,7 +113,9 @@ class PlainAggregation(Aggregation):
     def _added(
         whole: ServerSum, fewest: int, add: Callable[[Arrays], None]
     ) -> Generator[Message, Iterable[Reply], list[int]]:
-        """Adds up replies in partition order, on which a float sum depends; who contributed, nobody if too few did.
+        """Adds up replies in partition order; returns who contributed.
+
+        A float sum depends on the order. Nobody contributed if too few did.
 
         Args:
             whole: the sum.
@@ -189,7 +197,9 @@ class PlainAggregation(Aggregation):
 
 
 def _noisy_vector(arrays: Arrays, spec: SumSpec) -> tuple[npt.NDArray[np.float64], list[int]]:
-    """A client's locally perturbed vector, and the indices of the arrays in it. Raises ProtocolError if malformed.
+    """Reads a client's noisy vector, and its arrays' indices.
+
+    Raises ProtocolError if malformed.
 
     Values stay below 2^53, as exact ones do: an honest vector and its noise are far from it, and no number of clients
     can then make a sum that is not finite.

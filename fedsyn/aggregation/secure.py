@@ -1,4 +1,6 @@
-"""Secure sums on Flower: the server learns the total of the clients' vectors in Z_2^64 and nothing else.
+"""Secure sums on Flower.
+
+The server learns the total of the clients' vectors in Z_2^64 and nothing else.
 
 The cryptography is `fedsyn.aggregation.secagg`, which knows no messages; this module carries its stages, one exchange
 each, and keeps a client's secrets in the state of its node. Keys are agreed once in a run, before its first sum; then
@@ -101,7 +103,7 @@ class SecureAggregation(Aggregation):
         return {**super().assumptions(), "threat": self.node.threat, "statistical_security_bits": bits}
 
     def room(self, spec: SumSpec, rows: float) -> DistributedNoise | None:
-        """A sum in the ring of 64 bits, no longer than a client makes room for."""
+        """Checks that a sum fits 64 bits and a client's message."""
         if spec.asked == 1:
             return PlainAggregation(self.node, self.minimum).room(spec, rows)
         if spec.length > LONGEST:
@@ -114,7 +116,10 @@ class SecureAggregation(Aggregation):
     # The client's half ------------------------------------------------------------------------------------------------
 
     def answer(self, part: ClientSum) -> Answering:
-        """One stage. The client's vector is computed, charged and masked in one of them only."""
+        """Answers one stage.
+
+        The client's vector is computed, charged and masked in one of them only.
+        """
         if part.spec.asked == 1:
             if self.node.noise == "server" and not part.central:
                 raise ProtocolError("a secure sum over one client would show its exact vector")
@@ -159,7 +164,10 @@ class SecureAggregation(Aggregation):
         return noisy_vector(contribution, part, noise).view(np.uint64)
 
     def _facts(self, part: ClientSum, run: str, head: Arrays, number: int, epoch: int) -> SumFacts:
-        """The facts of a sum by this client's own configuration, from what the server says of who takes part."""
+        """Returns the facts of a sum, by this client's own configuration.
+
+        Who takes part is the server's word.
+        """
         cohort, invited, enrolled, transcript, dealt = map(_bytes, head)
         setup = (invited, number, run[:64], part.config_hash)
         about = (part.name, part.call.round)
@@ -191,7 +199,9 @@ class SecureAggregation(Aggregation):
         return opened(total.view(np.int64), spec.shapes, noise, contributors)
 
     def _total(self, whole: ServerSum, noise: DistributedNoise) -> Totalling:
-        """The messages of a sum: its total in Z_2^64, and the contributors; charged before it is opened.
+        """Exchanges the messages of a sum, and opens its total.
+
+        In Z_2^64, with the contributors; charged before it is opened.
 
         Raises:
             ConfigError: the cohort is too small to hide anybody in.
@@ -237,7 +247,10 @@ class SecureAggregation(Aggregation):
                 raise
 
     def _ready(self, whole: ServerSum, limits: Limits) -> Generator[Message, Any, Established]:
-        """The setup for a sum: the present one, or a new one where that is used up or too many are not in it."""
+        """Returns a setup for a sum.
+
+        A new one where the present one is used up or lacks too many.
+        """
         kept, everyone = self._established, whole.everyone or whole.asked.cohort
         if kept is not None:
             kept.renew()
@@ -252,7 +265,9 @@ class SecureAggregation(Aggregation):
         return self._established
 
     def _established_anew(self, whole: ServerSum, everyone: tuple[int, ...]) -> Generator[Message, Any, Established]:
-        """Two exchanges: everybody enrols, and a committee that is drawn from them deals keys.
+        """Enrols everybody, and has a committee of them deal keys.
+
+        Two exchanges.
 
         Where a malicious server may leave out no member, it is done again without those that have not dealt.
         """
@@ -282,7 +297,9 @@ class SecureAggregation(Aggregation):
         raise SecureSumAborted("no committee could be set up: its members do not deal keys")
 
     def _is_enough(self, step: Step, whole: ServerSum, everyone: tuple[int, ...]) -> Enough:
-        """Whether with some replies a setup can be had for a sum: this one, or the next without those that are missing.
+        """Returns whether some replies can lead to a setup for a sum.
+
+        This setup, or the next without those that are missing.
 
         Args:
             step: of the setup. Who is missing in the first one is not enrolled, and in the second one may be left out
@@ -302,7 +319,9 @@ class SecureAggregation(Aggregation):
         return enough
 
     def may_rest(self, stage: Stage) -> bool:
-        """All stages, but where the server draws the noise those that take the masks off: they give the exact total.
+        """Returns whether a stage's replies may lie on the server's disk.
+
+        Where the server draws the noise, those that take the masks off may not: they give the exact total.
 
         Masked vectors alone are uniform to whoever reads them. With the unmasking they give the total, and where the
         clients have drawn the noise that is what is released.
@@ -330,7 +349,10 @@ class SecureAggregation(Aggregation):
             self._established = Established.read(made, setup, memory)
 
     def _roster(self) -> Mapping[int, bytes] | None:
-        """Public keys by which the server finds out whose signature is bad; clients trust their own rosters only."""
+        """Public keys by which the server finds a bad signature.
+
+        Clients trust their own rosters only.
+        """
         if self.node.threat != "malicious" or self.node.roster is None:
             return None
         return {k: bytes.fromhex(key) for k, key in self.node.roster.items()}
@@ -378,7 +400,10 @@ def _facts_read(
     spec: SumSpec,
     cohort: bytes,
 ) -> SumFacts:
-    """`_facts_of` from what a message holds: bytes are found again faster than tuples of thousands of numbers."""
+    """Reads `_facts_of` from what a message holds.
+
+    Bytes are found again faster than tuples of thousands of numbers.
+    """
     invited, *rest = setup
     made = _setup_of(shares, read_cohort(_array(invited), None), *rest)
     return _facts_of(shares, made, keys, epoch, about, spec, read_cohort(_array(cohort), spec.asked))
@@ -401,7 +426,10 @@ def _facts_of(
     spec: SumSpec,
     cohort: tuple[int, ...],
 ) -> SumFacts:
-    """The public facts of a sum; `keys` are the enrolled clients, the transcript, and the members that have dealt."""
+    """Returns the public facts of a sum.
+
+    `keys` are the enrolled clients, the transcript, and the members that have dealt.
+    """
     _, _, corrupted, dropout, minimum = shares
     limits = Limits.of_shares(corrupted, dropout, len(cohort), minimum)
     enrolled, transcript, dealt = keys
@@ -420,7 +448,10 @@ def _facts_of(
 
 
 def own_partition(part: ClientSum, given: int, is_named: bool) -> int:
-    """This client's place in a sum: its own id, or the one that the server gave it and names among the others."""
+    """Returns this client's place in a sum.
+
+    Its own id, or the one that the server gave it and names among the others.
+    """
     refuse(not is_named, "the message does not say which client of the sum it is for")
     own = part.holder.partition
     if own is not None and given != own:
@@ -429,21 +460,27 @@ def own_partition(part: ClientSum, given: int, is_named: bool) -> int:
 
 
 def read_place(array: npt.NDArray[Any], numbers: int) -> tuple[int, ...]:
-    """The whole numbers by which a message says which client it is for."""
+    """Reads the numbers that say which client a message is for."""
     if array.shape != (numbers,) or array.dtype.kind not in "ui":
         raise ProtocolError("the message does not say which client of the sum it is for")
     return tuple(int(number) for number in array)
 
 
 def write_cohort(cohort: Sequence[int]) -> npt.NDArray[np.uint8]:
-    """The asked partition ids as compressed bits: a few hundred bytes for thousands of clients."""
+    """Writes the asked partition ids as compressed bits.
+
+    A few hundred bytes for thousands of clients.
+    """
     bits = np.zeros(max(cohort) + 1, bool)
     bits[list(cohort)] = True
     return np.frombuffer(zlib.compress(np.packbits(bits).tobytes()), np.uint8)
 
 
 def read_cohort(array: npt.NDArray[Any], asked: int | None) -> tuple[int, ...]:
-    """The partition ids of `write_cohort`; `asked` is how many there have to be, where that is known."""
+    """Reads the partition ids of `write_cohort`.
+
+    `asked` is how many there have to be, where that is known.
+    """
     return _members(_bytes(array), asked)
 
 

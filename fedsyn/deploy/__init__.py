@@ -1,1 +1,4 @@
-"""A federation on real machines: who needs which files, the SuperLink under supervision, runs that survive it."""
+"""A federation on real machines, from its operator's side.
+
+Everybody's files, the SuperLink under supervision, runs that survive it.
+"""

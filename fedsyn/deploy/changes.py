@@ -1,4 +1,6 @@
-"""Who joins late, who is out, new keys of a holder or a party, a new certificate.
+"""Changes of a federation.
+
+A holder joins or leaves; a holder's or party's keys, or the SuperLink's certificate, are replaced.
 
 federation.yaml is changed first, then the SuperLink; then people hear of it.
 """
@@ -29,7 +31,7 @@ Card = TypeVar("Card", HolderCard, PartyCard)
 
 @dataclass(frozen=True)
 class HolderChange:
-    """What a command has changed.
+    """Result of a command that changes a holder.
 
     Attributes:
         holder: as it stands now.
@@ -69,7 +71,9 @@ def rotate_keys(place: OperatorFolder, name: str, card_file: Path) -> HolderChan
 
 
 def add(place: OperatorFolder, name: str, card_file: Path, runs: int = 2) -> HolderChange:
-    """Takes a holder in who has made its own keys: its folder, its line in the others' rosters, `clients` of the run.
+    """Takes in a holder who has made its own keys.
+
+    Its folder, its line in the others' rosters, `clients` of the run.
 
     Args:
         place: the operator's folder.
@@ -103,7 +107,10 @@ def add(place: OperatorFolder, name: str, card_file: Path, runs: int = 2) -> Hol
 
 
 def remove(place: OperatorFolder, name: str, now: datetime.datetime | None = None) -> HolderChange:
-    """Remove a holder for good. Raises ConfigError if it is unknown, or removed already."""
+    """Removes a holder for good.
+
+    Raises ConfigError if it is unknown, or removed already.
+    """
     with place.changing() as federation:
         old = federation.holder(name)
         if old.revoked is not None:
@@ -119,7 +126,9 @@ def remove(place: OperatorFolder, name: str, now: datetime.datetime | None = Non
 
 
 def rotate_party(place: OperatorFolder, name: str, card_file: Path) -> str:
-    """Takes a party's new card: here, in the folders that were not sent yet, and in the hashes that they pin.
+    """Takes a party's new card.
+
+    Here, in the folders that were not sent yet, and in the hashes that they pin.
 
     Returns:
         The hash of run.yaml, which names the party's card.
@@ -146,7 +155,9 @@ def rotate_party(place: OperatorFolder, name: str, card_file: Path) -> str:
 
 
 def renew_link(place: OperatorFolder) -> FederationFile:
-    """A new key and certificate for the SuperLink, from the same authority: nobody has to hear of it.
+    """Makes a new key and certificate for the SuperLink.
+
+    They come from the same authority, so nobody has to hear of it.
 
     Raises:
         ConfigError: the authority's key is not here, or the federation has no TLS.
@@ -172,7 +183,10 @@ def _card_of(kind: type[Card], file: Path, name: str) -> Card:
 
 
 def _changed(place: OperatorFolder, changed: FederationFile, holder: HolderEntry) -> HolderChange:
-    """Writes the change down, before anybody hears of it, and has a running SuperLink follow."""
+    """Writes the change down, then has a running SuperLink follow.
+
+    It is written before anybody hears of it.
+    """
     place.save(changed)
     if changed.roster:
         write_text(place.operator / "roster.yaml", roster_text(changed.roster))
@@ -184,7 +198,9 @@ def _changed(place: OperatorFolder, changed: FederationFile, holder: HolderEntry
 
 
 def _with_holders(place: OperatorFolder, before: FederationFile, after: FederationFile) -> RunConfig:
-    """Has run.yaml ask for the holders of now; the configuration that it is then.
+    """Makes run.yaml ask for the present holders.
+
+    Returns the configuration that it is then.
 
     `clients` follows. What `deploy init` reckoned from their number is reckoned again, unless somebody has written
     something else there; only `minimum_cohort` may not be above `clients`.
@@ -216,13 +232,16 @@ def _with_holders(place: OperatorFolder, before: FederationFile, after: Federati
 
 
 def _planned(federation: FederationFile, signed: bool) -> FederationPlan:
-    """What `deploy init` would assume for this many holders."""
+    """Returns the plan of `deploy init` for this many holders."""
     parties = () if signed else (("party", "localhost:1"),)
     return FederationPlan(federation.name, tuple(entry.name for entry in federation.present), parties)
 
 
 def _pinned_anew(place: OperatorFolder, federation: FederationFile, before: str) -> str:
-    """Gives folders that were not sent yet today's run.yaml, and its hash where they pin the one before; the hash."""
+    """Gives unsent folders today's run.yaml, and its new hash.
+
+    Only folders that pin the hash before get the new one. Returns the hash.
+    """
     path = place.operator / federation.run
     now, text = load_config(path).sha256, path.read_text(encoding="utf-8")
     for folder in place.still_here:

@@ -1,4 +1,6 @@
-"""`federation.yaml`: the one description of a federation on real machines, and the folder that it stands in.
+"""`federation.yaml`, and the folder that it stands in.
+
+It is the one description of a federation on real machines.
 
 The operator's folder holds it; `fedsyn deploy init` writes it, `add`, `rotate-keys` and `remove` change it, and the
 SuperLink is made to agree with it by `fedsyn deploy link`, also after a restart.
@@ -141,15 +143,18 @@ class FederationFile(Node):
         raise ConfigError(f"no holder '{name}'{nearest(name, names)}; there are: {', '.join(names)}")
 
     def replaced(self, holder: HolderEntry) -> FederationFile:
-        """The same with another entry of that name."""
+        """Returns a copy with this holder replaced."""
         return self._with(holders=[holder if old.name == holder.name else old for old in self.holders])
 
     def added(self, holder: HolderEntry) -> FederationFile:
-        """The same with one more holder. Raises ConfigError if a name, number or key is taken."""
+        """Returns a copy with one more holder.
+
+        Raises ConfigError if a name, number or key is taken.
+        """
         return self._with(holders=[*self.holders, holder])
 
     def with_party(self, party: PartyEntry) -> FederationFile:
-        """The same with another entry of that name."""
+        """Returns a copy with this party replaced."""
         return self._with(parties=[party if old.name == party.name else old for old in self.parties])
 
     def _with(self, **entries: Sequence[Node]) -> FederationFile:
@@ -191,12 +196,15 @@ class OperatorFolder:
 
     @property
     def handed_out(self) -> Path:
-        """Where the holders' folders were written, for the operator to send."""
+        """Folder of the holders' folders, for the operator to send."""
         return self.operator.parent / "holders"
 
     @property
     def still_here(self) -> list[Path]:
-        """Folders of holders and parties that were written and are not sent, or not deleted here, yet."""
+        """Returns folders of holders and parties that are still here.
+
+        They were written and are not sent, or not deleted here, yet.
+        """
         return sorted(path for kind in ("holders", "parties") for path in (self.operator.parent / kind).glob("*"))
 
     def load(self) -> FederationFile:
@@ -217,7 +225,10 @@ class OperatorFolder:
 
 
 def place_of(folder: Path) -> OperatorFolder:
-    """The operator's folder, from itself or from the one that `deploy init` made around it."""
+    """Returns the operator's folder, from itself or its parent.
+
+    The parent is the folder that `deploy init` made around it.
+    """
     for operator in (folder, folder / OPERATOR):
         if (operator / FILE).is_file():
             return OperatorFolder(operator.resolve())

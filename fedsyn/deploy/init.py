@@ -1,4 +1,7 @@
-"""`fedsyn deploy init`: a folder for each of the people who never met, with exactly its files and its one command."""
+"""`fedsyn deploy init`: a folder for each person of a federation.
+
+They never met; each folder has exactly that person's files and one command.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ from fedsyn.table.schema.review import without_remarks
 
 @dataclass(frozen=True)
 class NewFederation:
-    """What stands in a new federation's folder.
+    """Contents of a new federation's folder.
 
     Attributes:
         federation: its description.
@@ -156,7 +159,7 @@ def _parties(plan: FederationPlan, root: Path, operator: Path) -> list[PartyCard
 
 @dataclass(frozen=True)
 class Terms:
-    """What the first policy of a holder says.
+    """Contents of a holder's first policy.
 
     Attributes:
         config: of the run that it allows.
@@ -170,12 +173,18 @@ class Terms:
 
     @property
     def signed(self) -> bool:
-        """Whether holders sign (secure sums under the malicious threat model)."""
+        """Returns whether holders sign.
+
+        They do in secure sums under the malicious threat model.
+        """
         return self.config.aggregation.signs_masks
 
     @property
     def pinned(self) -> bool:
-        """Whether a policy names the run's hash: without a person who approves it, nothing else fixes the parties."""
+        """Returns whether a policy names the run's hash.
+
+        Without a person who approves it, nothing else fixes the parties.
+        """
         parties = self.config.aggregation.capabilities.parties is not None
         return self.approval == "by hash" or (parties and self.approval != "by person")
 
@@ -183,7 +192,10 @@ class Terms:
 def holder_folder(
     place: OperatorFolder, federation: FederationFile, holder: HolderEntry, terms: Terms, folder: Path
 ) -> None:
-    """Writes what a holder gets, but no key: node.yaml, roster, an empty ledger, and the operator's public files."""
+    """Writes a holder's folder, without a key.
+
+    node.yaml, roster, an empty ledger, and the operator's public files.
+    """
     folder.mkdir(mode=0o700, parents=True)
     if terms.signed:
         write_text(folder / "roster.yaml", roster_text(federation.roster))
@@ -200,7 +212,10 @@ def holder_folder(
 
 
 def _shared(operator: Path, folder: Path) -> None:
-    """Gives a folder the public files that everybody has: the run, its schema, the parties' cards, the wheel."""
+    """Writes the public files that everybody gets into a folder.
+
+    The run, its schema, the parties' cards, the wheel.
+    """
     for file in (operator / "run.yaml", operator / "schema.yaml", *operator.glob("fedsyn-*.whl")):
         if file.is_file():
             shutil.copyfile(file, folder / file.name)
@@ -209,7 +224,10 @@ def _shared(operator: Path, folder: Path) -> None:
 
 
 def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> str:
-    """The text of a holder's node.yaml, with a policy that allows this run and nothing more."""
+    """Returns the text of a holder's node.yaml.
+
+    Its policy allows this run and nothing more.
+    """
     pinned = [terms.config.sha256] if terms.pinned else None
     # As large as it comes for any number of holders that 'deploy add' makes of these; minimum_cohort binds, too.
     dropout = max(terms.config.aggregation.dropout, 0.25)
@@ -217,7 +235,10 @@ def node_text(federation: FederationFile, holder: HolderEntry, terms: Terms) -> 
 
 
 def _readme(operator: Path, protocol: Capabilities, template: str, **values: object) -> str:
-    """A folder's README.md; install.md says which wheel everybody installs, and the extra that it needs."""
+    """Returns a folder's README.md.
+
+    install.md says which wheel everybody installs, and the extra that it needs.
+    """
     wheel, digest = wheel_of(operator) or (None, None)
     schema = (operator / "schema.yaml").is_file()
     shared = {"wheel": wheel, "digest": digest, "extra": protocol.extra, "schema": schema, "joined": joined}
@@ -225,7 +246,10 @@ def _readme(operator: Path, protocol: Capabilities, template: str, **values: obj
 
 
 def wheel_of(operator: Path) -> tuple[str, str] | None:
-    """Name and SHA-256 of the wheel that everybody installs; None if none was given."""
+    """Returns name and SHA-256 of the wheel that everybody installs.
+
+    None if none was given.
+    """
     found = sorted(operator.glob("fedsyn-*.whl"))
     return (found[0].name, digest_of(found[0])) if found else None
 

@@ -1,4 +1,7 @@
-"""`fedsyn deploy run`: Flower's connection to this federation's SuperLink, written by us and used by nobody else."""
+"""`fedsyn deploy run`: Flower's connection to this federation's SuperLink.
+
+Written by us and used by nobody else.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ def configuration(
 
 
 def require_link(place: OperatorFolder, federation: FederationFile, patience: float = 60.0) -> None:
-    """Waits until the SuperLink answers, as one does that has just been started.
+    """Waits until a SuperLink that was just started answers.
 
     Raises:
         ConfigError: no `deploy link` runs on this machine.
@@ -66,7 +69,7 @@ def require_link(place: OperatorFolder, federation: FederationFile, patience: fl
 def addressed(
     config: RunConfig, place: OperatorFolder, federation: FederationFile, patience: float = 30.0
 ) -> tuple[RunConfig, list[str]]:
-    """The configuration with the nodes that are asked, and the names of those holders whose nodes are not online.
+    """Returns the configuration with its nodes, and holders that are offline.
 
     Asked are the first `clients` holders of federation.yaml. Whoever else is registered and online takes no part, and
     is waited for by nobody. Without authentication nobody knows which node is whose, and all are asked.
@@ -96,7 +99,10 @@ def addressed(
 
 @contextmanager
 def connected(place: OperatorFolder, federation: FederationFile) -> Iterator[None]:
-    """Gives Flower's command line this federation's connection, and a home of its own, for the time being."""
+    """Gives Flower's command line this federation's connection.
+
+    A home of its own, too, for the time being.
+    """
     link = federation.superlink
     lines = [f"[superlink.{json.dumps(federation.name)}]", f"address = {json.dumps(link.local)}"]
     lines += ["insecure = true"] if link.insecure else [f"root-certificates = {json.dumps(str(place.ca))}"]

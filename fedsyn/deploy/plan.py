@@ -1,4 +1,6 @@
-"""What a federation is asked to be, and the configuration of its run that follows: the defaults protect.
+"""Plan of a federation, and the run configuration that follows.
+
+The defaults protect.
 
 Secure sums against a malicious server are what holders who never met need: noise that nobody knows, one of them may
 collude with the operator, and nobody's contribution is seen. With `--parties` three computing parties, or one crypto
@@ -37,7 +39,7 @@ CORRUPTED = AggregationNode().corrupted
 
 @dataclass(frozen=True)
 class FederationPlan:
-    """What `fedsyn deploy init` is asked for.
+    """Answers to what `fedsyn deploy init` asks.
 
     Attributes:
         name: of the federation.
@@ -73,7 +75,7 @@ class FederationPlan:
 
     @property
     def capabilities(self) -> Capabilities:
-        """Return what the protocol that hides the holders' numbers with these parties can do."""
+        """Capabilities of the protocol that hides the holders' numbers."""
         counts = {one.parties.count if one.parties else 0: one for one in CAPABILITIES.values() if one.hides}
         return counts[len(self.parties)]
 
@@ -83,7 +85,10 @@ class FederationPlan:
 
     @property
     def signed(self) -> bool:
-        """Whether holders sign (secure sums under the malicious threat model)."""
+        """Returns whether holders sign.
+
+        They do in secure sums under the malicious threat model.
+        """
         return self.capabilities.masks
 
     @property
@@ -97,7 +102,10 @@ class FederationPlan:
 
     @property
     def lifetime(self) -> float:
-        """Epsilon, at delta, of a holder's life: what its ledger says of `runs` runs that spend all they may."""
+        """Epsilon, at delta, of a holder's life.
+
+        The epsilon of `runs` runs that spend all they may.
+        """
         return lifetime(self.budget, self.accountant, self.runs)
 
     @property
@@ -111,7 +119,10 @@ class FederationPlan:
 
     @property
     def tolerated(self) -> tuple[int, int]:
-        """(holders that may collude with the operator, holders that may be missing from a sum)."""
+        """Numbers of holders that may collude, and that may be missing.
+
+        (they collude with the operator, they are missing from a sum).
+        """
         count = len(self.holders)
         if not self.signed:
             return 0, 0
@@ -123,7 +134,7 @@ class FederationPlan:
 
     @property
     def who(self) -> str:
-        """Who is trusted with what, for the head of run.yaml."""
+        """Words for who is trusted with what, heading run.yaml."""
         colluding, missing = self.tolerated
         if not self.signed:
             return "The parties and their addresses stand in parties/"
@@ -134,7 +145,7 @@ class FederationPlan:
 
     @property
     def numbers(self) -> dict[str, float]:
-        """What run.yaml says that depends on how many holders there are."""
+        """Keys of run.yaml that depend on the number of holders."""
         count, (_, missing) = len(self.holders), self.tolerated
         found: dict[str, float] = {"clients": count, "minimum_cohort": self.minimum_cohort}
         if self.signed:
@@ -185,7 +196,9 @@ class FederationPlan:
 
 
 def lifetime(budget: PrivacyBudget, accountant: str, runs: int) -> float:
-    """The lifetime epsilon, at the budget's delta, that leaves room for `runs` runs of this budget.
+    """Returns the lifetime epsilon that leaves room for `runs` runs.
+
+    At the budget's delta.
 
     >>> lifetime(PrivacyBudget(1.0, 1e-6), "gaussian", 1), lifetime(PrivacyBudget(1.0, 1e-6), "gaussian", 2)
     (1.0, 1.46)
@@ -204,7 +217,9 @@ def rounded_up(epsilon: float) -> float:
 
 
 def share(count: int, of: int) -> float:
-    """The smallest share, in thousandths, of which `count` of `of` are the whole part.
+    """Returns the smallest share that rounds up to `count` of `of`.
+
+    In thousandths.
 
     >>> share(1, 3), int(share(1, 3) * 3), int(share(1, 7) * 7), share(0, 5)
     (0.334, 1, 1, 0.0)
@@ -261,7 +276,10 @@ send, change it, and pass for a node or for the SuperLink. For trials with made-
 
 
 def yaml_text(template: str, /, **values: Any) -> str:
-    """Return a file of `templates`, in which each value is written as YAML, on one line."""
+    """Fills a file of `templates` with values.
+
+    Each value is written as YAML, on one line.
+    """
     return str(_templates().get_template(f"{template}.md").render(values))
 
 

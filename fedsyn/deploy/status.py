@@ -1,4 +1,7 @@
-"""`fedsyn deploy status`, `log` and `stop --run`: who is online, which runs there are, what one says, and its end."""
+"""`fedsyn deploy status`, `log` and `stop --run`.
+
+They show who is online, which runs there are, and what one says, and end one.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +66,7 @@ class RunStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """What is known of a federation now.
+    """Present state of a federation.
 
     Attributes:
         name: of the federation.
@@ -113,7 +116,9 @@ def status(place: OperatorFolder) -> Status:
 
 
 def follow_log(place: OperatorFolder, run: str, said: Callable[[str], None]) -> None:
-    """Passes each line that a run's ServerApp prints to `said`, until the run has finished.
+    """Passes each line that a run's ServerApp prints to a function.
+
+    Until the run has finished.
 
     Without the lines in which files come back: they are sealed, and long.
 
@@ -153,7 +158,9 @@ def stop_run(place: OperatorFolder, run: str) -> str:
 
 
 def found_run(control: Control, run: str) -> RunState:
-    """The run of this name, or the one whose name begins so; Flower's number is taken, too.
+    """Returns the run of this name, or prefix of a name.
+
+    Flower's number is taken, too.
 
     Raises:
         ConfigError: no such run, or several.
@@ -204,7 +211,10 @@ def _run(run: RunState) -> RunStatus:
 
 
 def _rounds(out: Path) -> int | None:
-    """The last finished round of a run directory; 0 before the first, None where there is no record."""
+    """Returns the last finished round of a run directory.
+
+    0 before the first, None where there is no record.
+    """
     try:
         lines = (out / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
         return int(json.loads(lines[-1])["round"]) if lines else 0

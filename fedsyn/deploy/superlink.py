@@ -1,4 +1,6 @@
-"""`fedsyn deploy link`: the SuperLink under supervision, and the registry of nodes as federation.yaml has it.
+"""`fedsyn deploy link`: the SuperLink under supervision.
+
+It keeps the registry of nodes as federation.yaml has it.
 
 Whatever stands in federation.yaml is what the SuperLink is made to know, at every start and at every change: holders
 that are there are registered, keys that were replaced or revoked are not.
@@ -54,7 +56,9 @@ Say = Callable[[str], None]
 
 
 class SuperLinkProcess:
-    """A SuperLink that is started again whenever it is gone; `tend` is to be called about once a second.
+    """A SuperLink that is started again whenever it is gone.
+
+    `tend` is to be called about once a second.
 
     Attributes:
         restarts: how often it was started again.
@@ -133,7 +137,10 @@ class SuperLinkProcess:
         self._started = self._answered = now
 
     def _scratch(self) -> Path:
-        """An empty folder for what a run writes while it goes on: a killed one cannot tidy up."""
+        """Returns an empty folder for a run's temporary files.
+
+        A killed run cannot tidy up.
+        """
         folder = self.place.state / "tmp"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
@@ -154,7 +161,10 @@ class SuperLinkProcess:
         self._process.wait(10.0)
 
     def _answers(self) -> bool:
-        """Whether it answers. Raises RunError if it does without the gate."""
+        """Returns whether the SuperLink answers.
+
+        Raises RunError if it does without the gate.
+        """
         import httpx
 
         facts = self.federation.superlink
@@ -225,7 +235,7 @@ class SuperLinkService:
                 web.close()
 
     def tend(self) -> None:
-        """What is to be done about once a second."""
+        """Does what is due about once a second."""
         happened = self.superlink.tend()
         if happened is not None:
             self.agreed = False
@@ -287,7 +297,10 @@ class SuperLinkService:
             raise ConfigError("link.crt has ended; make a new one: fedsyn deploy rotate-keys --link")
 
     def _reread(self) -> None:
-        """Takes a changed federation.yaml; a bad one is told once, and the old one stands."""
+        """Takes a changed federation.yaml.
+
+        A bad one is reported once, and the old one stands.
+        """
         changed = self.place.file.stat().st_mtime_ns
         if changed == self._changed:
             return
@@ -324,7 +337,10 @@ class SuperLinkService:
 
 
 def agree(control: Control, federation: FederationFile) -> Iterator[str]:
-    """Makes the SuperLink know the holders of a federation and nobody else; what was done."""
+    """Makes the SuperLink know exactly a federation's holders.
+
+    Returns what was done.
+    """
     listed = {node.key: node for node in control.nodes()}
     wanted = {holder.node: holder for holder in federation.present}
     for key, node in listed.items():
@@ -351,7 +367,10 @@ def control_of(place: OperatorFolder, federation: FederationFile) -> Control:
 
 @contextmanager
 def only_one(place: OperatorFolder) -> Iterator[None]:
-    """Holds the folder for one `deploy link`. Raises ConfigError if there is another."""
+    """Holds the folder for one `deploy link`.
+
+    Raises ConfigError if there is another.
+    """
     place.state.mkdir(mode=0o700, exist_ok=True)
     with locked(place.state / _LOCK, patience=1.0) as alone:
         if not alone:
@@ -364,12 +383,15 @@ def only_one(place: OperatorFolder) -> Iterator[None]:
 
 
 def link_pid(place: OperatorFolder) -> int | None:
-    """The process of the running `deploy link`; None if it does not run on this machine."""
+    """Returns the process of the running `deploy link`.
+
+    None if it does not run on this machine.
+    """
     return link_facts(place).get("pid") if is_locked(place.state / _LOCK) else None
 
 
 def link_facts(place: OperatorFolder) -> dict[str, int]:
-    """What the running `deploy link` wrote about itself."""
+    """Returns what the running `deploy link` wrote about itself."""
     try:
         facts: dict[str, int] = json.loads((place.state / _FACTS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -378,7 +400,9 @@ def link_facts(place: OperatorFolder) -> dict[str, int]:
 
 
 def follows(place: OperatorFolder, federation: FederationFile, patience: float = 30.0) -> bool | None:
-    """Whether the running SuperLink has followed a change of federation.yaml, which `deploy link` alone carries out.
+    """Returns whether the running SuperLink followed a change.
+
+    `deploy link` alone carries out a change of federation.yaml.
 
     Returns:
         True: it knows these holders and nobody else; False: not within `patience` seconds; None: none runs here, and
@@ -398,7 +422,7 @@ def follows(place: OperatorFolder, federation: FederationFile, patience: float =
 
 
 def stop_link(place: OperatorFolder, patience: float = 30.0) -> None:
-    """Ends the `deploy link` of this folder, and waits until it has ended.
+    """Ends the `deploy link` of this folder, and waits for it.
 
     Raises:
         ConfigError: none runs on this machine.
@@ -416,7 +440,10 @@ def stop_link(place: OperatorFolder, patience: float = 30.0) -> None:
 
 
 def _require_pair(operator: Path) -> None:
-    """ConfigError unless the SuperLink's key belongs to its certificate: the two are written one after the other."""
+    """Raises ConfigError unless the SuperLink's key fits its certificate.
+
+    The two are written one after the other.
+    """
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(operator / "link.crt", operator / "link.key")
     except (ssl.SSLError, OSError):

@@ -1,4 +1,4 @@
-"""Judges how good a table is, in three ways that do not know each other.
+"""Quality of a table: from real rows, holders, or released values.
 
 The modules of this folder are what the three have in common: inputs, scores, boxes, trees, the record of an evaluation
 and its verdict. `real` reads real rows, `federated` asks the holders, `predicted` reads released values alone;

@@ -31,7 +31,7 @@ _COMPARED_AT_ONCE = 1 << 21
 def rows_inside(
     table: npt.NDArray[Any], axes: npt.NDArray[Any], low: npt.NDArray[Any], high: npt.NDArray[Any]
 ) -> npt.NDArray[np.int64]:
-    """Return the number of rows of a table in each of J boxes.
+    """Returns the number of a table's rows in each of J boxes.
 
     Args:
         table: (n, d) codes or positions.
@@ -64,14 +64,19 @@ class RangeQueries:
     high: np.ndarray
 
     def answers(self, positions: np.ndarray) -> np.ndarray:
-        """(Q,) float64 share of the rows of (n, d) positions inside each box; 0 for a table without rows."""
+        """Returns the share of rows inside each box, (Q,) float64.
+
+        Of (n, d) positions; 0 for a table without rows.
+        """
         return rows_inside(positions, self.axes, self.low, self.high) / max(1, len(positions))
 
 
 def random_queries(
     domain: Domain, ranges: Mapping[str, ColumnRange], ways: int, number: int, rng: np.random.Generator
 ) -> RangeQueries:
-    """Draws `number` random boxes over `ways` different attributes, distributed as the module says.
+    """Draws random boxes over `ways` different attributes.
+
+    `number` of them, distributed as the module says.
 
     Raises:
         ValueError: the domain has fewer attributes.
@@ -91,7 +96,9 @@ def random_queries(
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """J boxes of codes over two columns each: range queries as a data holder without bounds and bins sees them.
+    """J boxes of codes over two columns each.
+
+    Range queries as a data holder without bounds and bins sees them.
 
     A box without codes (`high` below `low`) holds no row.
 
@@ -131,7 +138,9 @@ class Boxes:
 
     @cached_property
     def depth(self) -> int:
-        """A number of boxes that no row is in more of, at least 1; from the boxes alone.
+        """Bound on the number of boxes that a row is in.
+
+        At least 1; from the boxes alone.
 
         With g_p(u, v) boxes of a pair p of columns around codes u and v, a row x is in
         sum_p g_p(x_a, x_b) <= sum over columns a of max_u (1/2) sum over pairs p with a of max_v g_p(u, v):
@@ -145,7 +154,10 @@ class Boxes:
         return max(1, total // 2)
 
     def _deepest(self, axis: int) -> int:
-        """max over codes u of `axis` of the sum over other columns of max_v g(u, v)."""
+        """Returns the deepest sum over the codes of an axis.
+
+        max over codes u of `axis` of the sum over other columns of max_v g(u, v).
+        """
         edges = np.unique(self.low[self.axes == axis])  # a deepest place of intervals is where one begins
         along = np.zeros(len(edges), np.int64)
         mine = (self.axes == axis).any(axis=1)

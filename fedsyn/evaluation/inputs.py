@@ -37,7 +37,10 @@ class ColumnRange:
 
 
 def column_ranges(schema: Schema) -> dict[str, ColumnRange]:
-    """The range of each ordered column; every other attribute is categorical, also where its categories are numbers."""
+    """Returns the range of each ordered column.
+
+    Every other attribute is categorical, also where its categories are numbers.
+    """
     from fedsyn.table.schema import BinnedColumn
 
     return {
@@ -48,7 +51,10 @@ def column_ranges(schema: Schema) -> dict[str, ColumnRange]:
 
 
 def bin_middles(column: BinnedColumn) -> np.ndarray:
-    """(size,) float64: the middle of each bin (of its integers, if whole); NaN for the missing category."""
+    """Returns the middle of each bin, (size,) float64.
+
+    Of its integers, if whole; NaN for the missing category.
+    """
     last = 1.0 if column.whole else 0.0
     values = (column.edges[:-1] + column.edges[1:] - last) / 2
     return np.append(values, np.nan) if column.missing else values
@@ -85,7 +91,9 @@ class EvaluatedModel(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EvaluationInput:
-    """Everything that metrics may look at. Codes are integer arrays with columns in the order of `domain`.
+    """Everything that metrics may look at.
+
+    Codes are integer arrays with columns in the order of `domain`.
 
     Attributes:
         train: (n, d) codes of the pooled training table.
@@ -119,7 +127,10 @@ class EvaluationInput:
 
     @classmethod
     def of(cls, schema: Schema, **parts: Any) -> EvaluationInput:
-        """Return the input of a table of this schema, whose domain, label and ranges it has; parts: the others."""
+        """Returns the input of a table of this schema.
+
+        The schema has its domain, label and ranges; `parts`: the others.
+        """
         label = schema.label
         values = None if label is None else label_values(schema, label)
         return cls(domain=schema.domain, label=label, label_values=values, ranges=column_ranges(schema), **parts)
@@ -135,7 +146,10 @@ class EvaluationInput:
         return self.domain.axes((self.label,))[0]
 
     def test_positions(self) -> np.ndarray:
-        """(m, d) float64: `positions` of the held-out rows, with their own numbers where those are known."""
+        """`positions` of the held-out rows, (m, d) float64.
+
+        With their own numbers where those are known.
+        """
         assert self.test is not None
         result = self.positions(self.test)
         if self.test_numbers is not None:
@@ -233,7 +247,10 @@ def _too_few(what: str, number: int | None, needed: int) -> str | None:
 
 
 def sample_rows(codes: np.ndarray, rows: int, rng: np.random.Generator) -> np.ndarray:
-    """That many different rows, in their order; all of them where the table has no more."""
+    """Draws different rows, in their order.
+
+    All of them where the table has no more.
+    """
     if codes.shape[0] <= rows:
         return codes
     return codes[np.sort(rng.choice(codes.shape[0], rows, replace=False))]

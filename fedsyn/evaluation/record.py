@@ -1,4 +1,4 @@
-"""How good a table is: one record, whichever of three ways found it out."""
+"""One record of a table's quality, for all three readers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PREDICTED_FILE = "predicted_quality.json"
 
 
 class Evaluation(Shown, ABC):
-    """How good a table is, found out in one way: a dataclass.
+    """Quality of a table, found out in one way: a dataclass.
 
     Attributes:
         FILE: its name in a run directory.
@@ -34,7 +34,10 @@ class Evaluation(Shown, ABC):
 
     @abstractmethod
     def sentence(self) -> str:
-        """Return the finding as one clause, without a capital letter and a full stop."""
+        """Returns the finding as one clause.
+
+        Without a capital letter and a full stop.
+        """
 
     def explained(self) -> tuple[str, ...]:
         """Return what its figures are and rest on, a paragraph each."""
@@ -61,7 +64,9 @@ class Evaluation(Shown, ABC):
 
 
 def of_unlisted(names: Sequence[str], numbers: Collection[str]) -> str:
-    """Return what would help columns of which many values are `other`, as one clause.
+    """Returns a clause on what would help columns of unlisted values.
+
+    Many of their values are `other`.
 
     >>> of_unlisted(["ward", "CRP"], ["CRP", "age"])
     'a schema that reads CRP as numbers and lists the values of ward'

@@ -1,4 +1,6 @@
-"""Scores of single columns and of pairs of columns: how far two tables of codes are apart.
+"""Scores of single columns and of pairs of columns.
+
+How far two tables of codes are apart.
 
 Everything is counted by `fedsyn.table.counting`. For pairs, a column of more than 8 codes is read in 8 groups, so that
 a cell holds rows enough to be compared: bins and ordered categories in runs of about equally many real rows, other
@@ -33,7 +35,9 @@ Moments = tuple[float, float]
 
 
 def places(schema: Schema, name: str) -> Floats | None:
-    """(size,) float64: where each code stands on its axis, NaN for a missing value; None for a column without order.
+    """Returns each code's place on its axis, (size,) float64.
+
+    NaN for a missing value; None for a column without order.
 
     Bins stand at their middle, ordered categories at 0, 1, 2, ...
     """
@@ -49,7 +53,9 @@ def places(schema: Schema, name: str) -> Floats | None:
 
 
 def axis_labels(column: Column) -> tuple[str, ...]:
-    """Return the value of each code, or the lower edge of its bin; dates as dates.
+    """Returns the value of each code, or its bin's lower edge.
+
+    Dates as dates.
 
     >>> from fedsyn.table.schema import NumericColumn
     >>> axis_labels(NumericColumn(lower=0, upper=9, bins=3, dtype="integer", missing=True))
@@ -60,13 +66,18 @@ def axis_labels(column: Column) -> tuple[str, ...]:
 
 
 def shares(codes: Codes, domain: Domain) -> list[Floats]:
-    """One-way marginals as shares of the rows; zeros of a table without rows."""
+    """Returns one-way marginals as shares of the rows.
+
+    Zeros of a table without rows.
+    """
     counts = split_one_way(count_one_way(codes, domain), domain)
     return [part / max(1, len(codes)) for part in counts]
 
 
 def closeness(one: Floats, other: Floats) -> float:
-    """1 - total variation distance of two distributions, between 0 and 1; 0 where one of them has no rows.
+    """Returns 1 - total variation distance, between 0 and 1.
+
+    Of two distributions; 0 where one of them has no rows.
 
     >>> closeness(np.array([0.5, 0.5]), np.array([0.5, 0.5])), closeness(np.array([1.0, 0.0]), np.array([0.25, 0.75]))
     (1.0, 0.25)
@@ -77,7 +88,10 @@ def closeness(one: Floats, other: Floats) -> float:
 
 
 class MomentSums:
-    """Mean and standard deviation of columns of numbers, block by block (Chan, Golub and LeVeque 1979)."""
+    """Mean and standard deviation of columns of numbers.
+
+    Block by block (Chan, Golub and LeVeque 1979).
+    """
 
     def __init__(self, columns: int) -> None:
         self._count, self._mean, self._squares = np.zeros(columns), np.zeros(columns), np.zeros(columns)
@@ -102,7 +116,10 @@ class MomentSums:
 
 
 def moments(blocks: Sequence[npt.NDArray[np.floating]]) -> list[Moments | None]:
-    """Mean and standard deviation of each column of some (n, columns) blocks, one at least, NaN where missing."""
+    """Returns mean and standard deviation of each column.
+
+    Of some (n, columns) blocks, one at least, NaN where missing.
+    """
     sums = MomentSums(blocks[0].shape[1])
     for block in blocks:
         sums.add(block)
@@ -110,7 +127,9 @@ def moments(blocks: Sequence[npt.NDArray[np.floating]]) -> list[Moments | None]:
 
 
 def moments_of_shares(column: Column, share: Floats, at: Floats | None, rows: int) -> Moments | None:
-    """The same of `rows` rows by their codes, values inside bins as a table has them (`fedsyn.table.schema.inside`).
+    """Returns mean and standard deviation of `rows` coded rows.
+
+    Values inside bins as a table has them (`fedsyn.table.schema.inside`).
 
     None without order or a known value.
     """
@@ -132,7 +151,10 @@ def levels(column: Column, codes: Codes, at: Floats | None) -> Floats:
 
 
 def level_of_codes(column: Column, share: Floats, at: Floats, rows: float) -> Floats:
-    """(size,) mean value of each code of `rows` rows with such shares, as above; NaN where missing."""
+    """Returns the mean value of each code, (size,).
+
+    Of `rows` rows with such shares, as above; NaN where missing.
+    """
     known, found = np.isfinite(at), np.full(len(at), np.nan)
     found[known] = _values(column, share[known] / max(share[known].sum(), 1e-300), at[known], rows).mean(axis=1)
     return found
@@ -149,7 +171,10 @@ def _values(column: Column, mass: Floats, at: Floats, rows: float) -> Floats:
 
 
 def correlations(columns: Sequence[Floats]) -> Floats:
-    """(columns, columns) Pearson correlations of (n,) values, NaN where missing, of rows that have both."""
+    """Returns Pearson correlations, (columns, columns).
+
+    Of (n,) values, NaN where missing, of rows that have both.
+    """
     values = np.stack(columns, axis=1)
     known = np.isfinite(values)
     means = np.where(known, values, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
@@ -175,7 +200,10 @@ class Grouping:
 
     @classmethod
     def of(cls, schema: Schema, real: Sequence[Floats], names: Sequence[str], rows: float = math.inf) -> Grouping:
-        """Groups by the real one-way marginals (shares, in the order of the schema's domain), counted from `rows`."""
+        """Returns groups by the real one-way marginals.
+
+        Shares, in the order of the schema's domain, counted from `rows`.
+        """
         axes = schema.domain.axes(names)
         least = 1.0 / math.sqrt(rows) if rows else 0.0
         groups = tuple(
@@ -191,7 +219,10 @@ class Grouping:
         return result
 
     def fold(self, distributions: Sequence[Floats]) -> list[Floats]:
-        """One-way distributions over codes, in the order of the table's columns, as those over groups."""
+        """Returns one-way distributions over groups instead of codes.
+
+        In the order of the table's columns.
+        """
         return [
             np.bincount(groups, weights=distributions[axis], minlength=size).astype(np.float64)
             for axis, groups, size in zip(self.axes, self.groups, self.domain.shape, strict=True)
@@ -203,14 +234,20 @@ class Grouping:
         return list(combinations(range(len(self.domain)), 2))
 
     def count(self, codes: Codes) -> list[Floats]:
-        """The share of the rows in each cell of every pair, in the order of `pairs`."""
+        """Returns the share of the rows in each cell.
+
+        Of every pair, in the order of `pairs`.
+        """
         names = self.domain.attributes
         cliques = [(names[a], names[b]) for a, b in self.pairs]
         return [table / max(1, len(codes)) for table in count(self.read(codes), self.domain, cliques)]
 
 
 def few_groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.int64]:
-    """(size,) group of each code, by its share of the rows and its place; a group has that share at least."""
+    """Returns the group of each code, (size,).
+
+    By its share of the rows and its place; a group has that share at least.
+    """
     size = len(real)
     if size <= MOST_GROUPS:
         groups = np.arange(size)
@@ -239,7 +276,7 @@ def few_groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.
 
 @dataclass(frozen=True)
 class Link:
-    """What links two columns, and what is left of it in the table.
+    """A link of two columns, and what remains in the table.
 
     Attributes:
         chance: of as strong an association where nothing links the columns.
@@ -256,7 +293,10 @@ class Link:
 
 
 def link(real: Floats, rows: int, synthetic: Floats, made: int) -> Link:
-    """Compare what links two columns in two two-way tables of shares, counted from `rows` and `made` rows."""
+    """Compares a link of two columns in two tables.
+
+    Two-way tables of shares, counted from `rows` and `made` rows.
+    """
     (r, free), (s, made_free) = _beyond(real), _beyond(synthetic)
     squared = float((r**2).sum())
     sizes = [max(float((x**2).sum()) - f / max(n - 1, 1), 0.0) for x, f, n in ((r, free, rows), (s, made_free, made))]
@@ -266,7 +306,10 @@ def link(real: Floats, rows: int, synthetic: Floats, made: int) -> Link:
 
 
 def _beyond(table: Floats) -> tuple[Floats, int]:
-    """What a table of shares has beyond independence, in units of chance, and its degrees of freedom."""
+    """Returns shares beyond independence, in units of chance.
+
+    With their degrees of freedom.
+    """
     p, q = table.sum(axis=1), table.sum(axis=0)
     apart = np.outer(p, q)
     used = apart > _NOTHING
@@ -275,7 +318,9 @@ def _beyond(table: Floats) -> tuple[Floats, int]:
 
 
 def association(table: Floats, rows: int) -> float:
-    """Cramér's V of a two-way table of shares, corrected for bias: 0 for independent columns, 1 for a function.
+    """Returns Cramér's V of a two-way table, corrected for bias.
+
+    0 for independent columns, 1 for a function.
 
     Source: Bergsma 2013, "A bias-correction for Cramér's V and Tschuprow's T". Empty rows and columns do not count.
 

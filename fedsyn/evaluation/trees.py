@@ -1,4 +1,6 @@
-"""A classifier that travels as arrays: boosted trees on integer codes. Nothing of it is code, and nothing is unpickled.
+"""A classifier that travels as arrays: boosted trees on codes.
+
+Nothing of it is code, and nothing is unpickled.
 
 A data holder that gets one checks that it is one: every step down a tree goes to a later node, so that it ends.
 """
@@ -46,7 +48,9 @@ def classifier() -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Trees:
-    """Boosted trees: tree t adds the value of a row's leaf to the score of class t modulo the number of scores.
+    """Boosted trees.
+
+    Tree t adds the value of a row's leaf to the score of class t modulo the number of scores.
 
     Attributes:
         nodes: (T, M, 4) int32: column, threshold, left, right of every node; a row whose code is at most the threshold
@@ -74,7 +78,9 @@ class Trees:
         return [self.nodes, self.values, self.base, self.classes]
 
     def check(self, shape: tuple[int, ...], label: int | None) -> None:
-        """ValueError unless these are trees over the columns of such a domain that do not look at the label.
+        """Raises ValueError unless these are trees over such a domain.
+
+        They must not look at the label.
 
         Args:
             shape: cardinalities of the domain.
@@ -116,7 +122,9 @@ class Trees:
 
     @cached_property
     def _walks(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.intp], list[int]]:
-        """(T, M) column and threshold of each node, (2, T, M) the nodes after it, (T) steps of a walk in each tree.
+        """Returns the nodes' columns, thresholds and successors.
+
+        (T, M) column and threshold of each node, (2, T, M) the nodes after it, (T) steps of a walk in each tree.
 
         A leaf leads to itself, so all walks of a tree have as many steps as its longest one: how long rows take to be
         classified depends on their number and on the trees, which are public, and not on where the rows go.
@@ -151,7 +159,9 @@ class Trees:
 
 
 def train_trees(codes: npt.NDArray[np.integer], label: int) -> Trees | str:
-    """The classifier of `accuracy`, trained on a table, as arrays that need no scikit-learn to be followed.
+    """Trains the classifier of `accuracy` on a table.
+
+    As arrays that need no scikit-learn to be followed.
 
     Args:
         codes: (n, d) codes of the table.

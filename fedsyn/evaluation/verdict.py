@@ -1,4 +1,6 @@
-"""What a table is fit for: one verdict, from losses of its columns and of the pairs that something links.
+"""One verdict on what a table is fit for.
+
+From losses of its columns and of the pairs that something links.
 
 Every loss is in units of what a person would call lost: 1 is `LOST`, at half of it a column has moved and a link is
 weakened. Whoever finds the losses, from real rows or from released values alone, hands them to the same `Verdict`.
@@ -50,12 +52,14 @@ class Judged:
 
     @property
     def state(self) -> State:
-        """What to call it."""
+        """Word for the state."""
         return "kept" if self.loss <= 0.5 else "weakened" if self.loss <= 1.0 else "lost"
 
 
 def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
-    """Return the worst of some losses: (kind, amount in its own unit, words) each.
+    """Returns the worst of some losses.
+
+    (kind, amount in its own unit, words) each.
 
     >>> judged("cost", [("mean", 0.53, "mean 4,801 became 8,268"), ("rows", 0.1, "10% of the rows moved")])
     Judged(name='cost', loss=2.65, why='mean 4,801 became 8,268')
@@ -66,7 +70,9 @@ def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
 
 @dataclass(frozen=True)
 class Correlation:
-    """What Pearson's correlation of two columns of numbers became: regressions rest on it, and outliers shrink it.
+    """Change of Pearson's correlation of two columns of numbers.
+
+    Regressions rest on it, and outliers shrink it.
 
     Attributes:
         was, now: of the rows and of the table.
@@ -80,7 +86,10 @@ class Correlation:
 
     @classmethod
     def of(cls, was: float, now: float, rows: int, made: int) -> Correlation | None:
-        """Return the finding from two correlations and their numbers of rows; None where the first is below 0.1."""
+        """Returns the finding from two correlations and row numbers.
+
+        None where the first is below 0.1.
+        """
         if not abs(was) >= LEAST_LINK:
             return None
         now = now if math.isfinite(now) else 0.0
@@ -90,14 +99,19 @@ class Correlation:
 
 
 def doubtful(kind: str, amount: float, doubt: float) -> float:
-    """Return a loss that may be off by some doubt: neither none nor a whole one unless it is so anyway."""
+    """Returns a loss that may be off by some doubt.
+
+    Neither none nor a whole one unless it is so anyway.
+    """
     return min(max(0.75 * LOST[kind], amount - doubt), amount + doubt)
 
 
 def judged_link(
     name: str, was: float, now: float, kept: float, doubt: float = 0.0, linear: Correlation | None = None
 ) -> Judged:
-    """Return what became of a link, by the worse of its association and its correlation.
+    """Returns what became of a link.
+
+    By the worse of its association and its correlation.
 
     >>> judged_link("a × b", 0.3, 0.26, 0.82), judged_link("a × b", 0.3, 0.26, 0.82, doubt=0.1).state
     (Judged(name='a × b', loss=0.36, why='association 0.30 became 0.26'), 'weakened')
@@ -119,7 +133,7 @@ def judged_link(
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What a table is fit for.
+    """Verdict on what a table is fit for.
 
     Attributes:
         columns: all of them.
@@ -140,7 +154,10 @@ class Verdict:
     remedy: str = ""
 
     def uses(self) -> dict[str, bool | None]:
-        """Return what people do with tables, and whether this one is fit for it; None: not known."""
+        """Returns people's uses of tables, and the fitness for each.
+
+        None: not known.
+        """
         columns, links, every = _lost(self.columns), _lost(self.links), len(self.links)
         whole = bool(self.links) and not self.unseen
         found: dict[str, bool | None] = {_counts(self.columns): 2 * columns <= len(self.columns)}
@@ -157,7 +174,10 @@ class Verdict:
         return found
 
     def sentence(self) -> str:
-        """Return the verdict as one clause: what it is fit for, the facts, and what would help most."""
+        """Returns the verdict as one clause.
+
+        What it is fit for, the facts, and what would help most.
+        """
         uses = self.uses()
         good, bad, unknown = ([use for use, fit in uses.items() if fit is one] for one in (True, False, None))
         text = f"it is fit for {_listed(good)}" if good else "it is not fit for use"
@@ -174,7 +194,10 @@ class Verdict:
 
 
 def folded(column: Column, share: Sequence[float] | Any) -> float:
-    """Return the share of rows in a column's `other`; 0 where that is one of several listed values."""
+    """Returns the share of rows in a column's `other`.
+
+    0 where that is one of several listed values.
+    """
     if not isinstance(column, CategoricalColumn) or column.other_value is None:
         return 0.0
     if len(column.values) == len(column.categories) > 1:
@@ -192,7 +215,10 @@ def _lost(some: Sequence[Judged]) -> int:
 
 
 def _counts(columns: Sequence[Judged]) -> str:
-    """The use, and for how many columns, where some are lost and most are not."""
+    """Returns the use, and how many columns support it.
+
+    Where some are lost and most are not.
+    """
     lost, use = _lost(columns), "counts of single columns"
     return use if not lost or 2 * lost > len(columns) else f"{use} ({len(columns) - lost} of {len(columns)})"
 

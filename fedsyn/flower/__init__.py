@@ -1,4 +1,6 @@
-"""The one room that knows Flower's moving parts: its public names here, its private ones in `private`.
+"""The one folder that knows Flower.
+
+Its public names stand here, its private ones in `private`.
 
 The rest of the package imports Flower's classes from here.
 """

@@ -1,4 +1,6 @@
-"""A Grid as an exchange needs it: it asks nodes, and gives for each its answer or why there is none.
+"""A Grid as an exchange needs it.
+
+It asks nodes, and gives for each its answer or why there is none.
 
 Flower's own Grid sends messages and hands back what arrived. What is added here is the same for every Grid that sends
 messages; a Grid without messages (`fedsyn.flower.grid`), or with more patience (`fedsyn.flower.patient`), replaces it.
@@ -55,7 +57,10 @@ class NodeGrid(Protocol):
         """
 
     def answers_again(self, node: int) -> None:
-        """Note that a node answers an identical request as it did before, and pays once."""
+        """Notes that a node repeats its answer to an identical request.
+
+        The node pays once.
+        """
 
 
 class MessageGrid:
@@ -63,7 +68,10 @@ class MessageGrid:
 
     @property
     def at_once(self) -> int | None:
-        """Nodes whose messages are in memory at once; None: all that are asked."""
+        """Number of nodes whose messages are in memory at once.
+
+        None: all nodes of the request.
+        """
         return None
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
@@ -71,11 +79,14 @@ class MessageGrid:
         raise NotImplementedError
 
     def new_message(self, content: RecordDict, node: int, group: str, ttl: float) -> Message:
-        """Make a train request to one node; Flower fills in the run and this side's node."""
+        """Makes a train request to one node.
+
+        Flower fills in the run and this side's node.
+        """
         return Message(content, dst_node_id=node, message_type=TRAIN, group_id=group, ttl=ttl)
 
     def ask(self, envelope: Envelope, requests: Requests, timeout: float) -> Iterator[Answer | Refusal]:
-        """As `NodeGrid.ask`."""
+        """Asks nodes by messages, as `NodeGrid.ask` describes."""
         for block in [list(requests)] if self.at_once is None else chunks(requests, self.at_once):
             nodes, replies = [node for node, _ in block], self._delivered(envelope, block, timeout)
             block.clear()
@@ -97,7 +108,10 @@ class MessageGrid:
         return replies
 
     def silence(self, node: int, request: str, timeout: float, error: Message | None) -> Refusal:
-        """Return why a node gave no reply; `error`: Flower's word that none will come, if it said so."""
+        """Returns why a node gave no reply.
+
+        `error`: Flower's word that none will come, if it said so.
+        """
         if error is not None:
             return Refusal(Kind.OFFLINE, f"the SuperLink does not reach the client's node for '{request}'")
         return late(request, timeout)
@@ -120,17 +134,23 @@ class FlowerGrid(MessageGrid):
 
 
 def node_grid(grid: Grid) -> NodeGrid:
-    """Return the Grid itself if it asks nodes, else one that asks by its messages."""
+    """Returns a Grid that asks nodes.
+
+    The Grid itself if it does, else one that asks by its messages.
+    """
     return grid if isinstance(grid, NodeGrid) else FlowerGrid(grid)
 
 
 def late(request: str, timeout: float) -> Refusal:
-    """Return the refusal of a client whose reply did not come in time."""
+    """Returns the refusal of a client whose reply came too late."""
     return Refusal(Kind.SLOW, f"no reply to '{request}' within {timeout:g} s")
 
 
 def _contents(block: list[tuple[int, DirectRequest]]) -> Iterator[tuple[int, RecordDict]]:
-    """Yield each node's message content; what several nodes are sent is encoded once, and every Grid copies it."""
+    """Yields each node's message content.
+
+    Contents that several nodes are sent are encoded once, and every Grid copies them.
+    """
     arrays: dict[int, Array] = {}
     contents: dict[int, RecordDict] = {}
     for node, request in block:

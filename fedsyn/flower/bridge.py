@@ -12,7 +12,9 @@ from fedsyn.wire.refusals import refusal_of
 
 
 def bridge(message: Message, context: Context, call_next: Callable[[Message, Context], Message]) -> Message:
-    """Client mod: presents a message-based train request to a `NumPyClient.fit`, and its result as a reply.
+    """Client mod that presents a message to `NumPyClient.fit`.
+
+    The result leaves as a reply.
 
     Flower's message API has the records `arrays` and `config`; the client API behind `NumPyClient` names the
     same two records `fitins.*` on the way in and `fitres.*` on the way out.
@@ -48,13 +50,19 @@ class FitClient(Client):
 
 
 class NodeContext(Context):
-    """A context of the in-process engine, which keeps the client's text as it is: records cost as much as a client."""
+    """A context of the in-process engine.
+
+    It keeps the client's text as it is: records cost as much as a client.
+    """
 
     text: str | None = None
 
 
 def read_state(context: Context) -> str | None:
-    """The JSON text that a client left in its node's context, or None."""
+    """Returns the JSON text that a client left in its context.
+
+    None if it left none.
+    """
     if isinstance(context, NodeContext) and context.text is not None:
         return context.text
     record = context.state.get("fedsyn")

@@ -1,4 +1,6 @@
-"""Flower's Control API, called in this process: who is registered and online, which runs there are, and how they end.
+"""Flower's Control API, called in this process.
+
+It says who is registered and online, which runs there are, and how they end.
 
 `flwr` on the command line does the same at two CPU seconds a call. An answer comes from the SuperLink's database. Every
 ending is told apart, in one sentence: a SuperLink that does not answer, one that refuses, a run that it does not know
@@ -24,7 +26,7 @@ FINISHED, COMPLETED, STOPPED = "finished", "completed", "stopped"
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What the SuperLink knows of a node.
+    """A node, as the SuperLink knows it.
 
     Attributes:
         id: the SuperLink's number of it.
@@ -43,7 +45,7 @@ class NodeFacts:
 
 @dataclass(frozen=True)
 class RunState:
-    """What the SuperLink says of a run.
+    """A run, as the SuperLink reports it.
 
     Attributes:
         status: 'pending', 'starting', 'running' or 'finished'.
@@ -75,7 +77,9 @@ class _UnknownRun(RunError):
 
 
 class Control:
-    """A SuperLink's Control API; `at` an address, or `named` in the user's Flower configuration.
+    """A SuperLink's Control API.
+
+    Made by `at` for an address, or `named` in the user's Flower configuration.
 
     Each call raises Unreachable if the SuperLink does not answer, and RunError if it refuses.
 
@@ -90,7 +94,10 @@ class Control:
 
     @classmethod
     def at(cls, address: str, root_certificates: str | None) -> Control:
-        """The API at HOST:PORT; `root_certificates`: PEM of its certificate's authority, None without TLS."""
+        """Returns the API at HOST:PORT.
+
+        `root_certificates`: PEM of its certificate's authority, None without TLS.
+        """
         client = private.ControlHttpClient.from_server_address(
             server_address=address,
             insecure=root_certificates is None,
@@ -142,7 +149,10 @@ class Control:
         return [_node(node, now) for node in listed]
 
     def register(self, key: str, name: str) -> int:
-        """Registers a node by its public key (OpenSSH's one line); its number. A key is registered once, for good."""
+        """Registers a node by its public key; returns its number.
+
+        The key is OpenSSH's one line, registered once, for good.
+        """
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
@@ -164,7 +174,10 @@ class Control:
         return [_run(run, now) for run in found]
 
     def state(self, run: str) -> RunState | None:
-        """What became of a run; None where the SuperLink knows no such run."""
+        """Returns what became of a run.
+
+        None where the SuperLink knows no such run.
+        """
         try:
             answer = self._call(lambda: self._client.ListRuns(private.ListRunsRequest(run_id=int(run))))
         except _UnknownRun:
@@ -177,14 +190,17 @@ class Control:
         self._call(lambda: self._client.StopRun(private.StopRunRequest(run_id=run)))
 
     def log(self, run: str) -> str:
-        """Everything that a finished run has logged; empty where there is no such run."""
+        """Returns everything that a finished run has logged.
+
+        Empty where there is no such run.
+        """
         parts = list[str]()
         with contextlib.suppress(_UnknownRun):
             self.follow(run, parts.append)
         return "".join(parts)
 
     def follow(self, run: str, said: Callable[[str], None]) -> None:
-        """Hands over what a run has logged, piece by piece, until it has finished."""
+        """Yields what a run logs, piece by piece, until it ends."""
 
         def read() -> None:
             for part in self._client.StreamLogs(private.StreamLogsRequest(run_id=int(run))):
@@ -244,7 +260,9 @@ def _flat(text: str) -> str:
 
 
 def add_to_log(grid: Grid, run: int, lines: Sequence[str], at_once: int = 2**18) -> None:
-    """Puts lines into the log of the run that this ServerApp serves, and waits until the SuperLink has them.
+    """Adds lines to the log of the run that this ServerApp serves.
+
+    Waits until the SuperLink has them.
 
     Printed lines go the same way, but a process that ends has three seconds for all that it has printed.
 

@@ -1,4 +1,4 @@
-"""Clients called in the server's own process, without Flower's message objects in between.
+"""Clients called in the server's own process, without Flower's messages.
 
 A message of Flower's is a handful of typed dictionaries that check every key, and each array in it is written in
 NumPy's format and read again, twice. Here the same client half is called with the same arrays and scalars, and what it
@@ -38,7 +38,9 @@ Frozen = tuple[tuple[int, ...], np.dtype[Any], bytes]
 
 
 class TableApp(ClientApp):
-    """A ClientApp of `NumPyClient`s behind the bridge, which an in-process Grid can call without messages.
+    """A ClientApp of bridged `NumPyClient`s.
+
+    An in-process Grid can call them without messages.
 
     Args:
         client_fn: makes a node's client, by `TableClient.to_client`.
@@ -53,13 +55,16 @@ class TableApp(ClientApp):
 
     @property
     def direct(self) -> ClientFn | None:
-        """Makes a node's client, if nothing but the bridge stands between a message and it."""
+        """Function that makes a node's client.
+
+        None unless the bridge alone stands between a message and the client.
+        """
         return self._client_fn if self._bare and self._lifespan is self._untouched else None
 
 
 @dataclass(frozen=True)
 class DirectRequest:
-    """What one node is asked; nodes share the parts that are the same for all.
+    """A request to one node; nodes share the parts that are equal.
 
     Attributes:
         arrays: of the request.
@@ -76,7 +81,10 @@ class DirectRequest:
         return cls((), dict(scalars), _text_bytes(scalars)).extended(arrays)
 
     def extended(self, arrays: Iterable[npt.NDArray[Any]]) -> DirectRequest:
-        """The same with further arrays behind its own, which are not written again."""
+        """Returns a copy with further arrays behind its own.
+
+        Its own are not written again.
+        """
         more = [np.asarray(array, order="C") for array in arrays]
         frozen = (*self.arrays, *((array.shape, array.dtype, array.tobytes()) for array in more))
         return DirectRequest(frozen, self.scalars, self.size + _array_bytes(more, len(self.arrays)))
@@ -88,7 +96,7 @@ class DirectRequest:
 
 @dataclass(frozen=True, slots=True)
 class DirectReply:
-    """What one node answered.
+    """One node's answer.
 
     Attributes:
         node: its id.
@@ -105,13 +113,19 @@ class DirectReply:
     seconds: float
 
     def read(self) -> tuple[Arrays, Mapping[str, Any]]:
-        """Arrays and scalars; ProtocolError, as for a message, if an array holds anything but numbers."""
+        """Returns arrays and scalars.
+
+        Raises ProtocolError, as for a message, if an array holds anything but numbers.
+        """
         if any(array.dtype.kind not in NUMERIC for array in self.arrays):
             raise ProtocolError(f"the reply does not decode ({ProtocolError.__name__})")
         return self.arrays, self.scalars
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """From a worker, as a message brings it: NumPy's own pickle would turn the bytes of foreign machines around."""
+        """Pickles arrays as a message encodes them.
+
+        NumPy's own pickle would swap the bytes of foreign byte orders.
+        """
         parts = [(a.shape, a.dtype, a.tobytes("A"), "C" if a.flags.c_contiguous else "F") for a in self.arrays]
         return _unpickled, (self.node, parts, self.scalars, self.size, self.seconds)
 
@@ -122,7 +136,10 @@ def _unpickled(node: int, parts: list[Any], scalars: Mapping[str, Any], size: in
 
 
 def ask(client_fn: ClientFn, asked: DirectRequest, context: Context) -> DirectReply:
-    """One node's answer, or its refusal; what the client wants to remember is in the context afterwards."""
+    """Returns one node's answer, or its refusal.
+
+    The context afterwards holds what the client wants to remember.
+    """
     start = time.monotonic()
     try:
         client = client_fn(context)
@@ -147,7 +164,10 @@ def chunks(items: Iterable[Any], length: int) -> Iterator[list[Any]]:
 
 
 def _sent(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """The array as the other side would read it: a copy in C order, or in Fortran's where it is only that."""
+    """Returns the array as the other side would read it.
+
+    A copy in C order, or in Fortran's where it is only that.
+    """
     array = np.asarray(array)
     if array.dtype.hasobject:
         raise ValueError("an array of objects cannot be sent")
@@ -159,7 +179,10 @@ def _text_bytes(scalars: Mapping[str, Any]) -> int:
 
 
 def _array_bytes(arrays: Sequence[npt.NDArray[Any]], first: int) -> int:
-    """Bytes of arrays in NumPy's format, and of their names, the numbers from `first` on."""
+    """Returns the bytes of arrays in NumPy's format, with their names.
+
+    The names are the numbers from `first` on.
+    """
     total = 0
     for name, array in enumerate(arrays, first):
         total += len(str(name)) + array.nbytes + _header_bytes(array.dtype, array.shape, array.flags.c_contiguous)

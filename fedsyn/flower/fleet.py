@@ -1,4 +1,6 @@
-"""A node's connection to a SuperLink: Flower's Fleet API, in a loop of our own.
+"""A node's connection to a SuperLink.
+
+Flower's Fleet API, in a loop of our own.
 
 `flower-supernode` unpacks the submitted app and starts a Python process on it for every message; it sleeps three
 seconds between polls and half a second before it sends a reply. This loop neither unpacks nor runs an app: it takes a
@@ -87,7 +89,7 @@ TOO_LARGE = Refusal(Kind.PROTOCOL, "the request is larger than this node reads")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a node connects, and as whom.
+    """Address of a SuperLink, and the node's identity there.
 
     Attributes:
         superlink: HOST:PORT.
@@ -102,7 +104,7 @@ class Endpoint:
 
 @dataclass
 class Contact:
-    """What is known of the connection; read by other threads.
+    """State of the connection, which other threads read.
 
     Attributes:
         node: number that the SuperLink gave; it stays the same for a key.
@@ -118,7 +120,10 @@ class Contact:
 
 
 class _LostNode(Exception):
-    """The SuperLink does not know this node any more: it was restarted, or the node was removed."""
+    """The SuperLink does not know this node any more.
+
+    It was restarted, or the node was removed.
+    """
 
 
 def pause(quiet: float) -> float:
@@ -153,7 +158,10 @@ class Fleet:
         self._unsent: list[Message] = []  # replies that a lost connection kept here
 
     def stop(self) -> None:
-        """Has `serve` say goodbye to the SuperLink and return; also from a signal's handler."""
+        """Has `serve` say goodbye to the SuperLink and return.
+
+        May be called from a signal's handler.
+        """
         self._stop.set()
 
     def serve(self, answer: Answer) -> None:
@@ -181,7 +189,10 @@ class Fleet:
             self._goodbye()
 
     def _why_lost(self) -> str:
-        """One that is lost again and again is deactivated by somebody, who needs this node's key for it."""
+        """Returns why the SuperLink lost this node.
+
+        If it is lost again and again, somebody deactivates it, who needs its key for that.
+        """
         self._losses.append(time.monotonic())
         sentence = "the SuperLink does not know this node any more"
         if len(self._losses) == self._losses.maxlen and self._losses[-1] - self._losses[0] < 60.0:
@@ -189,7 +200,10 @@ class Fleet:
         return sentence
 
     def is_running(self, run: int) -> bool:
-        """Whether a run goes on, as far as the SuperLink says; from within `answer` only."""
+        """Returns whether a run goes on, by the SuperLink's word.
+
+        From within `answer` only.
+        """
         try:
             self._client.GetRun(GetRunRequest(node=Node(node_id=self._node), run_id=run))
         except httpx.HTTPStatusError as error:
@@ -221,7 +235,10 @@ class Fleet:
     # One message -------------------------------------------------------------------------------------------------
 
     def _handle(self, proto: Any, tree: ObjectTree, answer: Answer) -> None:
-        """One request, there and back; whatever is wrong with it costs this request only."""
+        """Handles one request, there and back.
+
+        A fault in it costs this request only.
+        """
         try:
             asked = message_from_proto(proto)
             try:
@@ -247,7 +264,10 @@ class Fleet:
             _log.error("a message could not be read (%s)", type(error).__name__)
 
     def _deliver(self, reply: Message) -> None:
-        """Sends a reply of `_unsent`, which keeps it while the SuperLink cannot be reached, until it is too late."""
+        """Sends a reply of `_unsent`.
+
+        The reply stays there while the SuperLink cannot be reached, until it is too late.
+        """
         try:
             if reply.metadata.created_at + reply.metadata.ttl > time.time():
                 self._messages.send(self._node, reply)
@@ -263,7 +283,10 @@ class Fleet:
     # Coming and going --------------------------------------------------------------------------------------------
 
     def _activate(self) -> None:
-        """Makes this node known as online, in place of any earlier life of it."""
+        """Makes this node known as online.
+
+        It replaces any earlier life of the node.
+        """
         self._lost.clear()
         before = self.contact.node
         try:
@@ -288,7 +311,10 @@ class Fleet:
             _log.debug("node %d was not online: %d", node, error.response.status_code)
 
     def _beat(self) -> None:
-        """Heartbeats, in a thread: an answer may take longer than the SuperLink waits for one."""
+        """Sends heartbeats, in a thread.
+
+        An answer may take longer than the SuperLink waits for one.
+        """
         while not self._stop.wait(_BEAT):
             if self.contact.node is None or self._lost.is_set():
                 continue
@@ -330,7 +356,10 @@ class Fleet:
 
 
 def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    """A node's private key. Raises ConfigError if the file does not hold one."""
+    """Reads a node's private key.
+
+    Raises ConfigError if the file does not hold one.
+    """
     try:
         key = load_ssh_private_key(path.read_bytes(), None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
@@ -343,7 +372,9 @@ def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def connect(place: Endpoint, key: ec.EllipticCurvePrivateKey, contact: Contact) -> FleetHttpClient:
-    """Flower's client of the Fleet API, which signs every call; nothing is sent yet.
+    """Returns Flower's client of the Fleet API, which signs every call.
+
+    Nothing is sent yet.
 
     Raises:
         ConfigError: the certificate cannot be used.
@@ -363,7 +394,10 @@ def connect(place: Endpoint, key: ec.EllipticCurvePrivateKey, contact: Contact) 
 
 
 class _Bounded:
-    """The last interceptor: sends the request itself, and reads no more of an answer than is allowed."""
+    """The last interceptor, which bounds answers.
+
+    It sends the request itself, and reads no more of an answer than is allowed.
+    """
 
     def __init__(self, client: httpx.Client, contact: Contact) -> None:
         self._client, self._contact = client, contact
@@ -386,7 +420,9 @@ class _Bounded:
 
 
 def refusal_of(response: httpx.Response, place: Endpoint, waited: float = 0.0) -> str:
-    """Why the SuperLink does not take this node, in a sentence for its holder.
+    """Returns a sentence for why the SuperLink refuses this node.
+
+    It is for the node's holder.
 
     Args:
         response: of the SuperLink.
@@ -410,7 +446,7 @@ def refusal_of(response: httpx.Response, place: Endpoint, waited: float = 0.0) -
 
 
 def _unauthorized(told: str) -> str:
-    """Why a signature was refused, with both clocks; `told` is the SuperLink's time, as HTTP writes it."""
+    """Returns why a signature was refused, with both clocks."""
     now = time.time()
     here = email.utils.formatdate(now, usegmt=True)
     window = f"Flower takes a signature that is up to {LATE:.0f} s late and {EARLY:.0f} s early"
@@ -464,7 +500,7 @@ class Incoming:
 
 @dataclass(frozen=True)
 class Outgoing:
-    """Its reply.
+    """A node's reply to one request.
 
     Attributes:
         scalars: texts.
@@ -520,7 +556,10 @@ class Messages:
         return Incoming(run, *self._run(me, run), *_read(message.content), together=as_one)
 
     def send(self, node: int, reply: Message) -> None:
-        """The reply, and those of its objects that the SuperLink lacks. How long it took is nobody's business."""
+        """Sends the reply, and its objects that the SuperLink lacks.
+
+        The time that the answer took is nobody's business.
+        """
         me = Node(node_id=node)
         with no_object_id_recompute():
             name_message(reply, reply.object_id)
@@ -545,7 +584,10 @@ class Messages:
                     self._client.PushObject(push)
 
     def _pull(self, request: PullObjectRequest) -> bytes:
-        """The bytes of an object. A message is announced before its objects have arrived: they are waited for."""
+        """Returns the bytes of an object, waiting for them to arrive.
+
+        A message is announced before its objects have arrived.
+        """
         wait, end = 0.01, time.monotonic() + _PATIENCE
         while True:
             response = self._client.PullObject(request)
@@ -581,7 +623,10 @@ def reply_to(asked: Message, outgoing: Outgoing, as_one: bool = False) -> Messag
 
 
 def _read(content: RecordDict) -> tuple[dict[str, str], list[bytes]]:
-    """Texts and arrays of a request: what else a message may hold is nothing that fedsyn sends."""
+    """Returns texts and arrays of a request.
+
+    fedsyn sends nothing else that a message may hold.
+    """
     scalars = {key: value for key, value in content["config"].items() if isinstance(value, str)}
     if sum(len(key) + len(value) for key, value in scalars.items()) > MOST_TEXT:
         raise TooLarge("the texts of a message are longer than a node reads")

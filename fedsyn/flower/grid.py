@@ -26,7 +26,9 @@ State = tuple[str | None, RecordDict]  # of a node: its client's text, and whate
 
 
 class Contexts(Mapping[int, Context]):
-    """The context of each node by node id, made when it is asked for; what is kept of a node is its state.
+    """The context of each node by node id.
+
+    Made when first used; a node's state is all that is kept of it.
 
     Args:
         nodes: node configuration of each node; node ids are 1, 2, ...
@@ -54,7 +56,7 @@ class Contexts(Mapping[int, Context]):
         return len(self._nodes)
 
     def keep(self, node: int, state: State) -> None:
-        """What this node's context holds from now on."""
+        """Keeps what this node's context holds from now on."""
         text, records = state
         if text is not None:
             if len(self._shared) >= _SHARED:  # mostly of nodes that remember something else by now
@@ -65,7 +67,7 @@ class Contexts(Mapping[int, Context]):
 
 
 def named(path: str) -> Any:
-    """What 'module:attribute' names."""
+    """Returns the object that 'module:attribute' names."""
     module, _, attribute = path.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -80,7 +82,9 @@ def state_of(context: Context) -> State:
 
 
 class InProcessGrid(MessageGrid, Grid):
-    """A Grid that calls the ClientApp directly, one node after the other, each with a Context of its own.
+    """A Grid that calls the ClientApp directly.
+
+    One node after the other, each with a Context of its own.
 
     What makes it equal to a real Grid: a node never sees objects of the server or of another node (records are
     copied), an exception in a client becomes an error reply, and a reply that takes longer than the timeout is late
@@ -115,17 +119,23 @@ class InProcessGrid(MessageGrid, Grid):
 
     @property
     def at_once(self) -> int | None:
-        """Nodes whose messages are in memory at once; None where a subclass delivers them in its own way."""
+        """Number of nodes whose messages are in memory at once.
+
+        None where a subclass delivers them in its own way.
+        """
         return _AT_ONCE if type(self).send_and_receive is InProcessGrid.send_and_receive else None
 
     @property
     def is_direct(self) -> bool:
-        """Whether messages can be left out: the app allows it, and nobody looks at them."""
+        """Returns whether messages can be left out.
+
+        The app allows it, and nobody looks at them.
+        """
         watched = type(self).send_and_receive is not InProcessGrid.send_and_receive or "send_and_receive" in vars(self)
         return self._direct and not watched and isinstance(self._app, TableApp) and self._app.direct is not None
 
     def ask(self, envelope: Envelope, requests: Requests, timeout: float) -> Iterator[Answer | Refusal]:
-        """As `NodeGrid.ask`; without messages if `is_direct`."""
+        """Asks nodes as `NodeGrid.ask`, without messages if `is_direct`."""
         if not self.is_direct:
             yield from super().ask(envelope, requests, timeout)
             return
@@ -133,7 +143,10 @@ class InProcessGrid(MessageGrid, Grid):
             yield Answer(reply.size, reply.read) if reply.seconds <= timeout else late(envelope.request, timeout)
 
     def called(self, requests: Requests) -> Iterator[DirectReply]:
-        """Call clients without messages; requests are taken, and answers given, one after the other."""
+        """Calls clients without messages.
+
+        Requests are taken, and answers given, one after the other.
+        """
         client_fn = client_fn_of(self._app)
         for node, request in requests:
             context = self._contexts[node]
@@ -177,7 +190,10 @@ class InProcessGrid(MessageGrid, Grid):
 
     @property
     def contexts(self) -> Mapping[int, Context]:
-        """Each node's Context by node id, with the state that its client left in it; to look at, not to change."""
+        """Each node's Context by node id, with its client's state.
+
+        To look at, not to change.
+        """
         return self._contexts
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
@@ -214,6 +230,9 @@ class InProcessGrid(MessageGrid, Grid):
 
 
 def _copy(message: Message) -> Message:
-    """The message as another party would receive it: its own records (the arrays' bytes are immutable)."""
+    """Returns the message as another party would receive it.
+
+    Its own records (the arrays' bytes are immutable).
+    """
     content = RecordDict({key: type(record)(dict(record)) for key, record in message.content.items()})
     return Message(content=content, metadata=message.metadata)

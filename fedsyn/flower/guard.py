@@ -1,4 +1,6 @@
-"""What a stranger may use of the SuperLink: connections, bytes and seconds, before anything of Flower's is asked.
+"""Bounds on what a stranger may use of the SuperLink.
+
+Connections, bytes and seconds, before anything of Flower's is asked.
 
 Flower reads a request's body whole, and parses it, before it looks at the signature; uvicorn bounds neither headers nor
 bodies, and waits for both as long as it takes. Here
@@ -73,7 +75,10 @@ class RefusedRequest(Exception):
 
 
 def address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address; an IPv4 address mapped into IPv6 becomes IPv4. Raises ValueError for anything else."""
+    """Returns an address; an IPv4 address mapped into IPv6 becomes IPv4.
+
+    Raises ValueError for anything else.
+    """
     address = ipaddress.ip_address(text)
     return getattr(address, "ipv4_mapped", None) or address
 
@@ -93,7 +98,10 @@ class Doorkeeper:
         self.open: Counter[str] = Counter()
 
     def enter(self, caller: str) -> Callable[[], None] | None:
-        """What is to be called when the connection ends, once or more often; None: there are too many."""
+        """Returns a function to call when the connection ends.
+
+        It may be called more than once. None: there are too many connections.
+        """
         try:
             address = address_of(caller)
             one, local = str(address), address.is_loopback
@@ -246,7 +254,10 @@ def server(app: Any, limits: GateLimits, **named: Any) -> uvicorn.Server:
 
 
 class _Server(uvicorn.Server):
-    """A server that looks twice a second whether it is to end: uvicorn's ten looks cost an idle SuperLink much."""
+    """A server that checks twice a second whether it must end.
+
+    Uvicorn's ten checks cost an idle SuperLink much.
+    """
 
     async def main_loop(self) -> None:
         tenths, each = 0, 5
@@ -256,7 +267,10 @@ class _Server(uvicorn.Server):
 
 
 class _Seldom(logging.Filter):
-    """Lets each warning through once a minute: anyone who reaches the port can cause any number of them."""
+    """Log filter that lets each warning through once a minute.
+
+    Anyone who reaches the port can cause any number of them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -289,7 +303,9 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, scope: Scope, receive: Receive) -> AsyncIterator[bytes | None]:
-        """The body of a request, which counts until the block is left; None if its sender went away.
+        """Yields the body of a request, which counts within the block.
+
+        None if its sender went away.
 
         Raises:
             RefusedRequest: it is longer than allowed, or did not come in time.
@@ -338,7 +354,10 @@ class Bodies:
 
 
 def _announced(scope: Scope) -> int | None:
-    """The announced length of a body; None where it comes in chunks. Uvicorn has refused what is not a number."""
+    """Returns the announced length of a body.
+
+    None where it comes in chunks. Uvicorn has refused what is not a number.
+    """
     headers = dict(scope.get("headers", ()))
     if b"transfer-encoding" in headers:
         return None
@@ -346,7 +365,10 @@ def _announced(scope: Scope) -> int | None:
 
 
 def known_node(scope: Scope) -> bool:
-    """Whether a request carries the signature of a node that the SuperLink knows, by Flower's own rule."""
+    """Returns whether a node that the SuperLink knows signed a request.
+
+    By Flower's own rule.
+    """
     from base64 import b64decode
 
     from fastapi import HTTPException, Request

@@ -25,7 +25,10 @@ from fedsyn.version import installing
 
 @contextmanager
 def app_folder() -> Iterator[Path]:
-    """The Flower app to submit: the checkout, or, for an installed fedsyn, a folder made from its packages."""
+    """Returns the folder of the Flower app to submit.
+
+    The checkout, or, for an installed fedsyn, a folder made from its packages.
+    """
     root = Path(__file__).resolve().parents[2]
     if (root / "pyproject.toml").is_file():
         yield root
@@ -42,7 +45,10 @@ def app_folder() -> Iterator[Path]:
 
 
 def submit(app: Path, superlink: str, run_config: Mapping[str, str], options: Sequence[str] = ()) -> str:
-    """Submits the app, with further options of `flwr run`; returns the run id."""
+    """Submits the app, with further options of `flwr run`.
+
+    Returns the run id.
+    """
     with tempfile.NamedTemporaryFile("w", suffix=".toml", delete=False, encoding="utf-8") as file:
         for key, value in run_config.items():
             file.write(f"{key} = {json.dumps(value)}\n")  # a JSON string is a TOML basic string
@@ -123,7 +129,10 @@ def tool(name: str) -> str:
 
 
 def environment() -> dict[str, str]:
-    """This process' environment, in which Flower finds its helpers; that it phones nobody stands there already."""
+    """Returns this process' environment, in which Flower finds its helpers.
+
+    That it phones nobody stands there already.
+    """
     variables = dict(os.environ)
     variables["RAY_USAGE_STATS_ENABLED"] = "0"
     # The SuperLink starts `flower-*` helpers by name: they must be those of this environment.

@@ -1,4 +1,6 @@
-"""Contents of Flower's messages, made and read; arrays as one of Flower's objects.
+"""Contents of Flower's messages, made and read.
+
+Arrays travel as one of Flower's objects.
 
 Flower sends each array as two objects, and the SuperLink takes a call for each of them, from the sender and from the
 receiver. A stage of a secure sum has a dozen arrays. Between a server and a `fedsyn node` they travel together: one
@@ -28,7 +30,10 @@ _FORM = "numpy.ndarray"
 
 
 def pack(arrays: ArrayRecord, scalars: Mapping[str, Any]) -> RecordDict:
-    """Content of a request: the arrays of a shared record, and a mapping of its own."""
+    """Returns a request's content.
+
+    The arrays of a shared record, and a mapping of its own.
+    """
     return RecordDict({"arrays": arrays, "config": ConfigRecord(dict(scalars))})
 
 
@@ -37,7 +42,10 @@ def array_record(arrays: Sequence[npt.NDArray[Any]]) -> ArrayRecord:
 
 
 def read_reply(message: Message) -> tuple[list[npt.NDArray[Any]], dict[str, Any]]:
-    """Arrays and scalars of a reply. Raises ProtocolError if it is an error or does not decode."""
+    """Returns arrays and scalars of a reply.
+
+    Raises ProtocolError if it is an error or does not decode.
+    """
     if message.has_error():
         # The reason is free text made by the other side: it is not repeated, because it may quote anything.
         raise ProtocolError(f"the client's node answered with error code {message.error.code}")
@@ -59,7 +67,10 @@ def _read_array(array: Array) -> npt.NDArray[Any]:
 
 
 def content_bytes(content: RecordDict) -> int:
-    """Bytes of a payload: array data, and the text of keys and scalars."""
+    """Returns the bytes of a payload.
+
+    Array data, and the text of keys and scalars.
+    """
     total = 0
     for record in content.values():
         if isinstance(record, ArrayRecord):
@@ -71,7 +82,10 @@ def content_bytes(content: RecordDict) -> int:
 
 
 def objects_of(tree: ObjectTree) -> list[str]:
-    """Return the names of a message's objects, each once, and after those that it consists of."""
+    """Returns the names of a message's objects, each once.
+
+    After an object come those that it consists of.
+    """
 
     def below(node: ObjectTree) -> Iterator[str]:
         for child in node.children:
@@ -85,7 +99,10 @@ def objects_of(tree: ObjectTree) -> list[str]:
 
 
 def together(record: ArrayRecord) -> ArrayRecord:
-    """The same arrays as one; a record of none or of one is left as it is."""
+    """Joins a record's arrays into one.
+
+    A record of none or of one is left unchanged.
+    """
     if len(record) < 2:
         return record
     parts = [bytes(array.data) for array in record.values()]
@@ -98,7 +115,9 @@ def is_together(record: ArrayRecord) -> bool:
 
 
 def apart(record: ArrayRecord) -> ArrayRecord:
-    """The arrays of `together` again; a record of another kind is left as it is.
+    """Splits the arrays of `together` again.
+
+    A record of another kind is left unchanged.
 
     Raises:
         ValueError: the lengths are not those of the bytes.

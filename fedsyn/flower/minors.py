@@ -1,4 +1,6 @@
-"""Which minor versions of Flower this room knows; any other is refused in one sentence when the room is first entered.
+"""Minor versions of Flower that this folder knows.
+
+Any other is refused in one sentence when the folder is first imported.
 
 A minor of Flower moves modules and renames records, so that another one would fail somewhere inside a run. What is
 allowed here is what `make test-all SHARD=flower` runs the tests on, and what pyproject.toml asks for.
@@ -31,7 +33,10 @@ def require_known() -> None:
 
 
 def why_not(found: str | None) -> str | None:
-    """What to say of a version of Flower, and what to type; None of one that is known."""
+    """Returns what to say of a Flower version, and to type.
+
+    None for one that is known.
+    """
     numbers = re.match(r"(\d+)\.(\d+)", found or "")
     if numbers is not None and (int(numbers[1]), int(numbers[2])) in KNOWN:
         return None
@@ -41,6 +46,6 @@ def why_not(found: str | None) -> str | None:
 
 
 def requirement() -> str:
-    """As pip and pyproject.toml write it."""
+    """Returns the requirement as pip and pyproject.toml write it."""
     (low_major, low), (high_major, high) = KNOWN[0], KNOWN[-1]
     return f"flwr>={low_major}.{low},<{high_major}.{high + 1}"

@@ -1,4 +1,6 @@
-"""Flower's Grid of a deployment with a loop of our own: replies are asked for often, and nobody is given up too soon.
+"""Flower's Grid of a deployment, with a loop of our own.
+
+Replies are asked for often, and nobody is given up too soon.
 
 Flower's `send_and_receive` sleeps three seconds between two looks, and takes whatever the SuperLink says of a node for
 its reply. Here
@@ -46,7 +48,7 @@ _OBJECT = 5.0  # seconds from one object of a reply to the next
 
 
 def patient(grid: Grid, nodes: Mapping[int, int] | None = None) -> Grid:
-    """The Grid itself, or, where it is that of a deployment, one that is patient with its nodes.
+    """Returns the Grid, or a patient one of a deployment's.
 
     Args:
         grid: Flower's.
@@ -123,7 +125,7 @@ class PatientGrid(MessageGrid, Grid):
     # What Exchange asks ------------------------------------------------------------------------------------------
 
     def answers_again(self, node: int) -> None:
-        """As `NodeGrid.answers_again`."""
+        """Notes what `NodeGrid.answers_again` describes."""
         self._again.add(node)
 
     def silence(self, node: int, request: str, timeout: float, error: Message | None = None) -> Refusal:
@@ -161,7 +163,10 @@ class PatientGrid(MessageGrid, Grid):
         return [message for _, message in self._whole()]
 
     def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """As Flower's own: the replies that came in time, an error where the SuperLink says that there will be none."""
+        """Returns the replies that came in time, like Flower's own method.
+
+        An error stands where the SuperLink says that there will be none.
+        """
         end = time.monotonic() + (timeout if timeout is not None else 1e9)
         if self._offline:
             self._look()
@@ -171,7 +176,10 @@ class PatientGrid(MessageGrid, Grid):
         return list(self._replies(awaited, end))
 
     def _pack(self, awaited: Sequence[_Awaited]) -> None:
-        """Puts the arrays of each message together; messages that share a record go on sharing one."""
+        """Joins the arrays of each message.
+
+        Messages that share a record go on sharing one.
+        """
         packed: dict[int, RecordDict] = {}
         for each in awaited:
             content = each.message.content
@@ -200,7 +208,10 @@ class PatientGrid(MessageGrid, Grid):
         self._arriving.clear()
 
     def _is_last(self, asked: _Awaited, name: str, reply: Message) -> bool:
-        """Whether this is what a node's message comes to; otherwise another copy is waited for, or sent."""
+        """Returns whether this is a node's final message.
+
+        Otherwise another copy is waited for, or sent.
+        """
         if not reply.has_error() or reply.error.code not in GONE:
             self._offline.discard(asked.node)
             return True
@@ -214,7 +225,10 @@ class PatientGrid(MessageGrid, Grid):
         return False
 
     def _miss(self, awaited: list[_Awaited]) -> None:
-        """Sends the message again to those who would answer it, and gives up who has been gone for too long."""
+        """Sends the message again, and gives up nodes gone too long.
+
+        It goes to those who would answer it.
+        """
         now = time.monotonic()
         suspects = [each for each in awaited if each.node in self._again and each.missed and now - each.sent > _LOOK]
         slow = [each for each in self._arriving if math.isinf(each.wait)]
@@ -247,7 +261,7 @@ class PatientGrid(MessageGrid, Grid):
                     each.ids.add(name)
 
     def _look(self) -> None:
-        """Who is connected, and since when."""
+        """Notes who is connected, and since when."""
         self._looked = time.monotonic()
         self._activated = {int(each.node_id): str(each.last_activated_at) for each in self._grid.get_nodes()}
         self._offline -= set(self._activated)
@@ -259,7 +273,9 @@ class PatientGrid(MessageGrid, Grid):
         return runtime_client(self._grid)
 
     def _announced(self, message_ids: Iterable[str]) -> None:
-        """Asks for new replies. Each is announced once, before its objects have arrived at the SuperLink.
+        """Asks for new replies.
+
+        Each is announced once, before its objects have arrived at the SuperLink.
 
         With that the SuperLink forgets what was asked: a second look would find an error in place of the reply.
         """
@@ -273,7 +289,10 @@ class PatientGrid(MessageGrid, Grid):
             self._arriving.append(_Arriving(proto, objects_of(tree), wait, time.monotonic() + wait))
 
     def _whole(self) -> Iterator[tuple[str, Message]]:
-        """Announced replies that are here now, with the name of what they answer; an error for one that never will."""
+        """Yields announced replies that have arrived, with their request's name.
+
+        An error for one that never will.
+        """
         for each in self._arriving[:]:
             try:
                 if not self._arrived(each):
@@ -287,7 +306,10 @@ class PatientGrid(MessageGrid, Grid):
             yield each.proto.metadata.reply_to_message_id, message
 
     def _arrived(self, reply: _Arriving) -> bool:
-        """Fetches what there is of a reply. Raises ValueError if the rest will not come: a node may be killed."""
+        """Fetches what there is of a reply.
+
+        Raises ValueError if the rest will not come: a node may be killed.
+        """
         while reply.missing:
             request = PullObjectRequest(
                 node=self._grid.node, run_id=reply.proto.metadata.run_id, object_id=reply.missing[0]
@@ -317,7 +339,10 @@ class PatientGrid(MessageGrid, Grid):
 
 
 def _again(awaited: _Awaited) -> _Awaited:
-    """The same records in a new message: Flower takes no message twice."""
+    """Returns the records in a new message.
+
+    Flower takes no message twice.
+    """
     before = awaited.message.metadata
     awaited.message = Message(
         awaited.message.content, before.dst_node_id, before.message_type, ttl=before.ttl, group_id=before.group_id

@@ -1,4 +1,6 @@
-"""Flower's private names, all that fedsyn imports; a minor of Flower may break this file.
+"""Flower's private names, all that fedsyn imports.
+
+A minor of Flower may break this file.
 
 What `superlink` and `guard` put in place of parts of the SuperLink, or read of its requests, is no import and not here.
 
@@ -87,7 +89,7 @@ def __getattr__(name: str) -> Any:
 
 
 def missing() -> list[str]:
-    """Return a sentence for each name that the installed Flower does not have."""
+    """Returns a sentence for each name that this Flower lacks."""
     lines = []
     for name in NAMES:
         try:
@@ -98,7 +100,10 @@ def missing() -> list[str]:
 
 
 def name_message(message: Any, message_id: str) -> None:
-    """Give a Message its id, which it has no public setter for; Flower's Grids do the same."""
+    """Gives a Message its id, which has no public setter.
+
+    Flower's Grids do the same.
+    """
     message.metadata.__dict__["_message_id"] = message_id
 
 

@@ -1,4 +1,6 @@
-"""A Ray cluster, one that runs already or one started here: connecting, shipping work, machines that are lost.
+"""A Ray cluster, already running or started here.
+
+Connecting, shipping work, machines that are lost.
 
 This is the only module that imports Ray, and it does so when a cluster is asked for.
 """
@@ -23,7 +25,7 @@ _STARTS = 3  # how often a Ray of one's own is started before somebody hears of 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a task asks of a cluster.
+    """Resources that a task needs of a cluster.
 
     Attributes:
         cpus: that its machine must have free.
@@ -41,13 +43,18 @@ class Needs:
         return f"{self.cpus:g} CPUs" + (f" and {self.memory:g} GB of memory" if self.memory else "")
 
     def how_many(self, machine: Mapping[str, float]) -> int:
-        """How many such tasks a machine with these resources can run at a time."""
+        """Returns how many such tasks a machine can run at once.
+
+        With these resources.
+        """
         number = machine.get("CPU", 0.0) / self.cpus
         return int(number if self.memory is None else min(number, machine.get("memory", 0.0) / (self.memory * _GB)))
 
 
 class Cluster:
-    """A connection to Ray. `close` ends it, and a Ray that was started here with it.
+    """A connection to Ray.
+
+    `close` ends it, and a Ray that was started here with it.
 
     A process that is connected already (a notebook, a task of Ray's own) keeps its connection, whatever the address.
 
@@ -94,7 +101,9 @@ class Cluster:
         self.started = address is None
 
     def _start(self, options: dict[str, Any], tries: int) -> None:
-        """`ray.init`, again when its processes took longer than the seconds that Ray allows on any machine.
+        """Calls `ray.init`, again after a start that was too slow.
+
+        Ray allows its processes the same seconds on any machine.
 
         Raises:
             RuntimeError: they took too long each time.
@@ -111,13 +120,18 @@ class Cluster:
                     raise RuntimeError(f"after {tries} tries, {error}") from None
 
     def _hush(self) -> None:
-        """Stops Ray from printing the last twenty lines of a dead machine's log, which no option turns off."""
+        """Stops Ray from printing a dead machine's last log lines.
+
+        No option turns them off.
+        """
         printer: Any = importlib.import_module("ray._private.worker")
         if hasattr(printer, "print_to_stdstream"):
             printer.print_to_stdstream = lambda *arguments, **options: None
 
     def remote(self, path: str, needs: Needs) -> Any:
-        """The function 'module:name' as a Ray task that is tried once; its result is for `result` to read.
+        """Returns the function 'module:name' as a Ray task.
+
+        It is tried once; its result is for `result` to read.
 
         Raises:
             ConfigError: a Ray that was started here has less than it needs, and always will.
@@ -128,7 +142,9 @@ class Cluster:
         return self.ray.remote(_shipped(path, __version__)).options(num_cpus=needs.cpus, max_retries=0, **options)
 
     def some_of(self, references: Iterable[Any], needs: Iterable[Needs]) -> list[Any]:
-        """Waits until some of the tasks have ended, and says which; `needs`: what they asked for.
+        """Waits until some of the tasks have ended, and returns them.
+
+        `needs`: the resources that they need.
 
         Raises:
             RunError: for too long there has been no machine on which any of them could run.
@@ -142,7 +158,7 @@ class Cluster:
             self._require(set(needs))
 
     def result(self, reference: Any) -> Any:
-        """What a task returned.
+        """Returns a task's result.
 
         Raises:
             LostTask: its machine or its process is gone, or what it returned; the same task may be submitted again.
@@ -175,7 +191,10 @@ class Cluster:
         return value
 
     def slots(self, needs: Needs) -> int:
-        """How many such tasks the machines of now can run at a time; at least 1."""
+        """Returns how many such tasks can run at once now.
+
+        At least 1.
+        """
         return max(1, sum(needs.how_many(machine) for machine in self._machines()))
 
     def _require(self, wanted: set[Needs]) -> None:
@@ -208,11 +227,13 @@ class Cluster:
 
 
 class LostTask(Exception):
-    """A task that did not come to its end; nothing of what it did was received."""
+    """A task that did not end; nothing of it was received."""
 
 
 def _shipped(path: str, version: str) -> Callable[..., tuple[str, Any]]:
-    """A function that Ray ships by value: it finds out whether the machine has this fedsyn before it calls `path`.
+    """Returns a function that Ray ships by value.
+
+    It finds out whether the machine has this fedsyn before it calls `path`.
 
     Without it, a machine that lacks the package would fail inside Ray, with an error that names neither.
     """
@@ -236,7 +257,9 @@ def _shipped(path: str, version: str) -> Callable[..., tuple[str, Any]]:
 
 
 def _knock(address: str, where: str) -> None:
-    """Ray tries for a long time to reach a cluster that is not there; this finds out in seconds.
+    """Checks in seconds that a cluster can be reached.
+
+    Ray tries for a long time to reach one that is not there.
 
     Raises:
         ConfigError: nobody listens at HOST:PORT.

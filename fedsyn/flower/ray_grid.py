@@ -1,4 +1,6 @@
-"""The Ray engine: a Grid whose clients' work is done by the tasks of a Ray cluster, many clients a task.
+"""The Ray engine: a Grid over the tasks of a Ray cluster.
+
+Each task does the work of many clients.
 
 The server half runs where the run was started, and keeps what every node remembers. A task gets, for each client of
 its chunk, the request and that state, and brings back the answer and the state afterwards. So no client belongs to a
@@ -42,7 +44,9 @@ ENOUGH_SECONDS, ENOUGH_BYTES = 10.0, 64 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class _Chunk:
-    """Requests that one task answers (node ids and what to ask), and the place of the first.
+    """Requests that one task answers, and the first one's place.
+
+    (node id, request) each.
 
     `losses`: how often such a task was lost.
     """
@@ -53,7 +57,9 @@ class _Chunk:
 
 
 class RayGrid(InProcessGrid):
-    """A Grid over Ray tasks; what it promises is what `InProcessGrid` promises, of which it keeps all but the work.
+    """A Grid over Ray tasks.
+
+    It promises what `InProcessGrid` promises, of which it keeps all but the work.
 
     A client's time is taken where it works, so that waiting for a free machine makes nobody late.
 
@@ -93,7 +99,10 @@ class RayGrid(InProcessGrid):
         self._cluster.close()
 
     def called(self, requests: Requests) -> Iterator[DirectReply]:
-        """As `InProcessGrid.called`; the requests are taken all at once."""
+        """Calls clients as `InProcessGrid.called`.
+
+        The requests are taken all at once.
+        """
         early: dict[int, DirectReply] = {}
         following = 0
         for place, answer in self._answers(list(requests)):
@@ -103,7 +112,10 @@ class RayGrid(InProcessGrid):
                 following += 1
 
     def _answers(self, requests: Sequence[tuple[int, DirectRequest]]) -> Iterator[tuple[int, DirectReply]]:
-        """The place of a request and its answer, as they come; what each node remembers is kept, also of a late one."""
+        """Yields each answer with its place, in order of arrival.
+
+        A node's memory is kept, also that of a late one.
+        """
         again: Counter[str] = Counter()
         size = self._clients_per_task(len(requests))
         for start in range(0, len(requests), size):
@@ -135,7 +147,7 @@ class RayGrid(InProcessGrid):
         self._running[self._task.remote(self._app_path, self._setup, self._given, packed)] = chunk
 
     def _once_more(self, chunk: _Chunk, lost: LostTask) -> _Chunk:
-        """The same chunk, to be asked again.
+        """Returns the chunk to be asked again.
 
         Raises:
             RunError: it was lost too often.
@@ -150,7 +162,9 @@ class RayGrid(InProcessGrid):
 
 
 def work(app: str, setup: str, given: Any, chunk: bytes) -> bytes:
-    """Answer the requests of a chunk on a Ray worker, in order, until it is enough.
+    """Answers a chunk's requests on a Ray worker, in order.
+
+    Until it is enough.
 
     Args:
         app: 'module:attribute' of the ClientApp.

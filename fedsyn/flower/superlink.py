@@ -46,7 +46,9 @@ _FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 
 
 class Gate:
-    """ASGI: refuses what is not for nodes, unless this machine asks, and what is more than a node may send.
+    """ASGI app that refuses what nodes may not ask or send.
+
+    This machine may ask for everything.
 
     Args:
         app: what it stands before.
@@ -103,7 +105,9 @@ def _again(body: bytes, receive: Receive) -> Receive:
 
 
 def allowed(path: str, client: tuple[str, int] | None, listen: str) -> bool:
-    """Whether a caller may ask for a path: for nodes' paths everybody, for all others this machine.
+    """Returns whether a caller may ask for a path.
+
+    Everybody for nodes' paths, this machine alone for all others.
 
     This machine calls from a loopback address; where the SuperLink listens on one address alone, from that one.
 
@@ -130,7 +134,10 @@ def _for_nodes(path: str) -> bool:
 
 
 async def _refuse(scope: Scope, send: Send, refused: RefusedRequest) -> None:
-    """Says why, and closes the connection: what is still to come of the body is not read."""
+    """Says why, and closes the connection.
+
+    The rest of the body is not read.
+    """
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008})
         return
@@ -140,7 +147,10 @@ async def _refuse(scope: Scope, send: Send, refused: RefusedRequest) -> None:
 
 
 def _listen(app: Any, **named: Any) -> None:
-    """Serve Flower's app behind the gate, however and whenever Flower made it; returns when the server has ended."""
+    """Serves Flower's app behind the gate.
+
+    However and whenever Flower made it; returns when the server has ended.
+    """
     app.add_middleware(Gate, listen=named["host"])  # the last one added is the first one asked
     guarded_run(app, **named)
 

@@ -1,1 +1,4 @@
-"""The front door in Python: `Synthesizer`, `load` and `run`, on tables in memory. Import from `fedsyn`."""
+"""The front door in Python: `Synthesizer`, `load` and `run`.
+
+They work on tables in memory. Import them from `fedsyn`.
+"""

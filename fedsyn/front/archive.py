@@ -1,4 +1,6 @@
-"""A model in one file, and a run directory, read without trusting either: no pickle, no code, no more memory than said.
+"""Reads models in one file, and run directories, without trusting them.
+
+No pickle is opened, no code is run, and no more memory is taken than `LIMITS` allows.
 
 The file is a ZIP of what a run releases: `fedsyn.json` (format), `schema.yaml`, `ledger.json`, `config.yaml`,
 `rounds.jsonl`, `model.npz`, `measurements.npz`, `predicted_quality.json`, and a README.md. It holds no row
@@ -68,7 +70,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class ReleasedRun:
-    """What a run releases, and all that its model needs to give rows.
+    """A run's release, and all that its model needs to draw rows.
 
     Attributes:
         schema: of the run.
@@ -89,7 +91,7 @@ class ReleasedRun:
     predicted: PredictedQuality | None = None
 
     def readme(self) -> str:
-        """What may be published about the table, as Markdown."""
+        """Returns the publishable facts about the table, as Markdown."""
         evaluations = () if self.predicted is None else (self.predicted,)
         return readme(facts_of(self.config, self.ledger, self.model, evaluations, self.schema))
 
@@ -115,14 +117,14 @@ def save_release(path: Path, release: ReleasedRun) -> None:
 
 
 def _bytes_of(save: Callable[[BinaryIO, T], None], what: T) -> bytes:
-    """What is written to a file of a run directory."""
+    """Returns the bytes that `save` writes to a file."""
     buffer = io.BytesIO()
     save(buffer, what)
     return buffer.getvalue()
 
 
 def read_release(path: str | Path) -> ReleasedRun:
-    """What `save_release` wrote, or what a run left in its directory.
+    """Reads a file of `save_release`, or the directory of a run.
 
     Raises:
         DataError: there is no such file, or it is damaged, of another format, too large, or something else; one
@@ -180,7 +182,10 @@ def _release(members: Mapping[str, bytes], where: str) -> ReleasedRun:
 
 
 def _predicted(members: Mapping[str, bytes], where: str) -> PredictedQuality | None:
-    """Return what is predicted of the table, if anything is."""
+    """Returns the predicted quality of the table.
+
+    Returns None if the file has none.
+    """
     if PREDICTED_FILE not in members:
         return None
     facts = parse_facts(members[PREDICTED_FILE], f"{where}: {PREDICTED_FILE}")

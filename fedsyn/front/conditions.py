@@ -1,4 +1,6 @@
-"""`where`: from what a person asks of some columns to a model that gives such rows only, exactly as likely as before.
+"""Conditions on columns (`where`), and models restricted to them.
+
+A restricted model draws only rows that meet the conditions, exactly as likely as before.
 
 A condition on a column is one value, a list of values (any of them), or for an ordered column a pair (lowest, highest),
 both included, None for no bound; None alone, or in a list, is a missing value. Conditions on several columns hold
@@ -29,7 +31,7 @@ _FINEST = 1 << 16
 
 @dataclass(frozen=True)
 class Except:
-    """All values but some."""
+    """All values of a column except some."""
 
     values: tuple[Any, ...]
 
@@ -37,7 +39,7 @@ class Except:
 def restrict(
     schema: Schema, model: AnyModel, where: Mapping[str, Any], lean: float | None = None
 ) -> tuple[Schema, AnyModel]:
-    """The schema and the model of the rows that meet some conditions.
+    """Returns the schema and the model of rows that meet conditions.
 
     Args:
         schema: of the model.
@@ -93,7 +95,9 @@ def restrict(
 
 
 def read_conditions(schema: Schema, texts: Iterable[str]) -> dict[str, Any]:
-    """What `restrict` takes, from conditions as they are typed: COLUMN=VALUE, COLUMN<=VALUE and so on.
+    """Reads typed conditions into what `restrict` takes.
+
+    They are typed as COLUMN=VALUE, COLUMN<=VALUE and so on.
 
     Raises:
         ConfigError: a text that is none, an unknown column, or conditions on one column that do not go together.
@@ -122,7 +126,10 @@ def read_conditions(schema: Schema, texts: Iterable[str]) -> dict[str, Any]:
 
 
 def _split(schema: Schema, text: str) -> tuple[str, str, str]:
-    """Column, operator and value of a typed condition; a column's name may hold such signs itself."""
+    """Splits a typed condition into column, operator and value.
+
+    A column's name may hold such signs itself.
+    """
     for name in sorted(schema.every_column, key=len, reverse=True):
         rest = text.removeprefix(name).lstrip()
         operator = next((sign for sign in _OPERATORS if rest.startswith(sign)), None)
@@ -146,7 +153,10 @@ def _column(schema: Schema, name: Any) -> CategoricalColumn | BinnedColumn:
 
 
 def _literal(schema: Schema, name: Any, asked: Any) -> Literal:
-    """What is asked of a column, as a condition on a modelled one: itself, or the one that decides it."""
+    """Returns a request for one column as a condition.
+
+    The condition is on a modelled column: the column itself, or the one that decides it.
+    """
     column = _column(schema, name)
     try:
         if isinstance(asked, Except):
@@ -161,7 +171,10 @@ def _literal(schema: Schema, name: Any, asked: Any) -> Literal:
 
 
 def _obeying(model: AnyModel, schema: Schema) -> AnyModel:
-    """The model without the cells that the constraints rule out beside the ranges, though not alone."""
+    """Returns the model without the cells that the constraints now forbid.
+
+    The constraints rule them out together with the ranges, though not alone.
+    """
     try:
         domain = schema.domain
     except SchemaError:
@@ -183,7 +196,10 @@ def _given(
     masks: Mapping[str, npt.NDArray[np.bool_]],
     cut: Mapping[str, npt.NDArray[np.float64]],
 ) -> AnyModel:
-    """The model given the masks, each value then as likely as its weight says."""
+    """Returns the model, given the masks.
+
+    Each value is then as likely as its weight says.
+    """
     if isinstance(model, EmpiricalModel):
         given = model.conditioned(masks)
         return _thinned(given, cut) if cut else given
@@ -201,7 +217,10 @@ def _given(
 
 
 def _thinned(model: EmpiricalModel, cut: Mapping[str, npt.NDArray[np.float64]]) -> EmpiricalModel:
-    """Rows as often as their weights say, to one part in many thousands."""
+    """Repeats rows as often as their weights say.
+
+    That is exact to one part in many thousands.
+    """
     weights = np.ones(len(model.codes))
     for name, weight in cut.items():
         weights *= weight[model.codes[:, model.domain.axes((name,))[0]]]

@@ -1,4 +1,6 @@
-"""What to expect of a run before a row is touched: it is rehearsed on tables that stand in for the holders' rows.
+"""Predicts what to expect of a run before a row is touched.
+
+The run is rehearsed on tables that stand in for the holders' rows.
 
 A rehearsal is the run itself, by its own mechanism, noise, holders and protocol, over public or drawn rows. So it knows
 whatever the mechanism knows of noise, sketches, groups and plans, and none of that is written down a second time. What
@@ -58,7 +60,10 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What one rehearsed run came to; a mean over the stand-ins, where there are several: of ratios a geometric one.
+    """Results of one rehearsed run, or of several stand-ins together.
+
+    For several stand-ins `measured` is a mean. Messages, megabytes and seconds are those of the
+    stand-in in the middle. All else is a geometric mean.
 
     Attributes:
         error: workload error, 0 to 2.
@@ -89,7 +94,10 @@ Rehearsed = tuple[Rehearsal, ReleasedRun]
 
 @dataclass(frozen=True)
 class Expected:
-    """What to expect at one epsilon; the workload error is between `low` and `high` in nine runs of ten."""
+    """Expected results at one epsilon.
+
+    The workload error is between `low` and `high` in nine runs of ten.
+    """
 
     epsilon: float
     low: float
@@ -99,7 +107,7 @@ class Expected:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to expect of a run.
+    """Expected results of a run.
 
     Attributes:
         mechanism: its name.
@@ -121,12 +129,15 @@ class Plan:
 
     @property
     def minutes(self) -> float:
-        """Least of a deployment's time: computing, and `EXCHANGE` for each exchange."""
+        """Least minutes that a deployment takes.
+
+        They are spent on computing, and on each exchange (`EXCHANGE`).
+        """
         found = self.expected[self.own].run
         return (found.seconds + EXCHANGE * found.messages) / 60.0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Returns JSON values."""
         return asdict(self) | {"minutes": self.minutes}
 
 
@@ -139,7 +150,7 @@ def plan(
     public: Path | None = None,
     advance: Callable[[int, int], None] | None = None,
 ) -> Plan:
-    """Return what to expect of a run.
+    """Returns what to expect of a run.
 
     Args:
         config: of the run; its own rows are not read.
@@ -199,7 +210,7 @@ def expectation(config: RunConfig, stands: StandIns, epsilon: float, done: Calla
 
 @dataclass(frozen=True, eq=False)
 class StandIns:
-    """Tables that stand in for that of a run.
+    """Tables that stand in for a run's own.
 
     Attributes:
         basis: what they come from.
@@ -223,7 +234,10 @@ class StandIns:
 def stand_ins(
     config: RunConfig, schema: Schema, rows: int | None = None, like: Path | None = None, public: Path | None = None
 ) -> StandIns:
-    """Return the stand-ins for a run; arguments and errors of `plan`."""
+    """Returns the stand-ins for a run.
+
+    Arguments and errors are those of `plan`.
+    """
     if schema.open:
         raise ConfigError(
             f"plan: the run itself finds what is private of column '{next(iter(schema.open))}'; write public bins or "
@@ -273,10 +287,14 @@ def require_few(rows: int) -> None:
 
 
 def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> tuple[float, float]:
-    """Return what an earlier release says that it misses of the rows, and its budget, as `StandIns` has them.
+    """Returns the error that an earlier release admits, and its budget.
 
-    Its statement predicts its error; a rehearsal of it on rows of its own model, which lack what it missed, has less.
-    The difference is taken to be missed again; of a larger budget, rows times epsilon, a part in proportion.
+    The error is what the release misses of the rows, squared. Both are as `StandIns` has them, and 0 if
+    the release predicts no error or has another workload.
+
+    The statement of a release predicts its error. A rehearsal on rows of its own model has less error,
+    because these rows lack what the model missed. The difference is taken to be missed again. With a
+    larger budget, which is rows times epsilon, only a part in proportion is.
     """
     said = None if release.predicted is None else release.predicted.workload_error
     if said is None or release.config.workload != config.workload:
@@ -292,9 +310,10 @@ def _missed(config: RunConfig, schema: Schema, release: ReleasedRun) -> tuple[fl
 
 
 def rehearsing(config: RunConfig, epsilon: float, *, protocol: bool = False, seed: int = _SEED) -> RunConfig:
-    """Return the configuration of a rehearsal: the run's own, on one table in this process.
+    """Returns the configuration of a rehearsal.
 
-    The noise is the run's whatever the protocol (`fedsyn.aggregation.plain`); only `protocol` also has its messages.
+    It is the run's own, on one table in this process. The noise is the run's under any protocol
+    (`fedsyn.aggregation.plain`). The messages are the run's only with `protocol`.
     """
     node, clear = config.aggregation, dict[str, Any]({"roster": None, "parties": None, "crypto": None})
     if not protocol and config.federation.columns is None:
@@ -313,7 +332,10 @@ def rehearsing(config: RunConfig, epsilon: float, *, protocol: bool = False, see
 
 
 def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearsed:
-    """Run a configuration over a stand-in table. Returns what it came to, and what it released."""
+    """Runs a configuration over a stand-in table.
+
+    Returns its results, and its release.
+    """
     with tempfile.TemporaryDirectory(prefix="fedsyn-") as folder:
         out = Path(folder) / "run"
         started = time.process_time()
@@ -346,7 +368,9 @@ def rehearse(config: RunConfig, schema: Schema, table: pd.DataFrame) -> Rehearse
 
 
 def _resolution(evidence: Evidence | None, rows: int) -> tuple[float, float]:
-    """Return the most even cells of a column and of a pair whose noise moves less than half of what is called lost.
+    """Returns the most even cells of a column and of a pair.
+
+    The noise moves less than half of what is called lost in that many cells.
 
     Noise of sigma in each of g cells of n rows is an L1 distance of sqrt(2 / pi) g sigma / n, twice the rows moved.
     """

@@ -1,4 +1,7 @@
-"""`fedsyn.run`: a whole configuration from Python, given as it suits, with or without a folder for the result."""
+"""The function `fedsyn.run`: a whole configuration from Python.
+
+The configuration may be an object, a dictionary or a path. A folder for the result is optional.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ class RunResult(dict[str, float], Shown):
 
     @cached_property
     def synthesizer(self) -> Synthesizer[Any]:
-        """The fitted model: it samples rows, of the kind of `table`, has the ledger, and can be saved."""
+        """The fitted model of the run, as a `Synthesizer`.
+
+        It samples rows of the kind of `table`, has the ledger, and can be saved.
+        """
         loaded: Synthesizer[Any] = load(self.folder)
         loaded._kind = self._kind
         return loaded

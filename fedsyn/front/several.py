@@ -1,4 +1,7 @@
-"""Several tables, each of another draw of the posterior: what error bars are computed from (docs/analysis.md)."""
+"""Several tables of a release, each from another posterior draw.
+
+Error bars are computed from them (docs/analysis.md).
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,9 @@ T = TypeVar("T")
 
 
 class PosteriorTables:
-    """Tables of a release, each of another draw of the posterior, whose rows meet the conditions.
+    """Tables of a release, each from another posterior draw.
+
+    Their rows meet the conditions.
 
     Attributes:
         real: number of real rows that meet the conditions, as released.
@@ -56,7 +61,7 @@ class PosteriorTables:
         self.facts = {"held": held_of(release.schema, self._posterior), "given": sorted(where)}
 
     def draws(self, count: int, randomness: Randomness) -> Iterator[tuple[Schema, Model, Randomness]]:
-        """Schema, model and randomness of each table."""
+        """Yields the schema, model and randomness of each table."""
         for number in range(1, count + 1):
             model = self._posterior.draw(randomness.ordinary("posterior", number))
             # Where numbers lie inside bins is open to some extent, and each table takes another place in it.
@@ -70,7 +75,7 @@ class PosteriorTables:
 def frame_of(
     schema: Schema, model: AnyModel, rows: int, randomness: Randomness, independent: bool = False
 ) -> pd.DataFrame:
-    """Rows of a model as a DataFrame."""
+    """Returns rows of a model as a DataFrame."""
     import pandas as pd
 
     parts = list(_decoded(schema.decode, batches(model, rows, randomness, independent)))
@@ -78,7 +83,10 @@ def frame_of(
 
 
 def table_of(schema: Schema, model: AnyModel, rows: int, randomness: Randomness, kind: Kind) -> Any:
-    """Rows of a model as a table of `kind`; the values do not depend on it."""
+    """Returns rows of a model as a table of `kind`.
+
+    The values do not depend on the kind.
+    """
     if kind == "pandas":
         return frame_of(schema, model, rows, randomness)
     import pyarrow as pa
@@ -99,7 +107,7 @@ def _decoded(
 def frames_of_posterior(
     release: ReleasedRun, count: int, rows: int | None, where: Mapping[str, Any], randomness: Randomness
 ) -> Iterator[pd.DataFrame]:
-    """One table per draw of the posterior.
+    """Yields one table per draw of the posterior.
 
     Raises:
         InputError: as `PosteriorTables`, or not a number of tables.
@@ -115,7 +123,10 @@ def frames_of_posterior(
 
 
 def held_of(schema: Schema, posterior: Posterior) -> list[list[str]]:
-    """What was measured cell by cell, with the columns that constraints compute of nothing else."""
+    """Returns the sets of columns that were measured cell by cell.
+
+    Each set also has the columns that constraints compute from nothing else.
+    """
     found = []
     for clique in posterior.held:
         known = list(clique)
@@ -129,7 +140,11 @@ def held_of(schema: Schema, posterior: Posterior) -> list[list[str]]:
 def write_tables(
     out: Path, release: ReleasedRun, count: int, rows: int | None, where: Mapping[str, Any], seed: int | None
 ) -> int:
-    """table_01.csv and so on, schema.yaml, and tables.json, into a folder that exists. Returns the rows of each."""
+    """Writes tables, their schema and tables.json into an existing folder.
+
+    The tables are table_01.csv and so on, the schema is schema.yaml. Returns the number of rows of each
+    table.
+    """
     tables, named = PosteriorTables(release, rows, where), []
     for number, (schema, model, own) in enumerate(tables.draws(count, Randomness(seed)), 1):
         name = f"table_{number:0{max(2, len(str(count)))}}.csv"

@@ -1,4 +1,6 @@
-"""Tables that stand in for one that nobody has seen: drawn from what tables are like, given a schema alone.
+"""Tables that stand in for one that nobody has seen.
+
+They are drawn from what tables are like, given a schema alone.
 
 A column's masses fall off geometrically over its values, as steeply as its unevenness u says. Of s values it has
 s^(1 - u log s) effective cells (`views.effective_cells`): the more values, the less even, since what has many is skewed
@@ -29,7 +31,10 @@ Floats = npt.NDArray[np.float64]
 
 
 class Likeness(NamedTuple):
-    """What a table is like: the mean unevenness of its columns, and how strongly its pairs are linked on average."""
+    """Two facts on what a table is like.
+
+    They are the mean unevenness of its columns, and how strongly its pairs are linked on average.
+    """
 
     unevenness: float
     links: float
@@ -45,7 +50,10 @@ _STEEPEST = 700.0
 
 
 def drawn_rows(domain: Domain, rows: int, like: Likeness, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    """(rows, d) codes of a stand-in table, which has no row that the domain rules out."""
+    """Draws the (rows, d) codes of a stand-in table.
+
+    No row is drawn that the domain rules out, unless no allowed row turns up in `_TRIES` draws.
+    """
     # Powers k of uniform numbers have a mean square of 1 / (2 k + 1), so rho^2 has one of 1 / (2 k + 1)^2.
     own = rng.random(len(domain)) ** max(0.0, (1.0 / sqrt(max(like.links, 1e-9)) - 1.0) / 2.0)
     cuts = [_cuts(n, 1.0 - like.unevenness * log(n) + WITHIN * rng.standard_normal()) for n in domain.shape]
@@ -67,7 +75,10 @@ def drawn_rows(domain: Domain, rows: int, like: Likeness, rng: np.random.Generat
 
 
 def _cuts(size: int, evenness: float) -> Floats:
-    """(size - 1,) where the scores of a column of that evenness are cut, as shares of its rows."""
+    """Returns the (size - 1,) cuts of a column's scores.
+
+    They are shares of its rows, and make a column of that evenness.
+    """
     rank = np.arange(size) / size
 
     def masses(steep: float) -> Floats:

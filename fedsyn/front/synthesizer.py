@@ -1,4 +1,7 @@
-"""`fedsyn.Synthesizer`: tables in memory in, a private synthetic table out, by the conventions of scikit-learn."""
+"""The class `fedsyn.Synthesizer`.
+
+Tables in memory go in, and a private synthetic table comes out, by the conventions of scikit-learn.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ _OWN = ("epsilon", "delta", "schema", "mechanism", "seed", "progress")
 
 
 class Synthesizer(Generic[F]):
-    """Fits a differentially private model to one table, or to the tables of several holders, and samples from it.
+    """Fits a differentially private model to tables, and samples from it.
+
+    It fits one table, or the tables of several holders.
 
     A DataFrame is one of pandas or Polars, an Arrow table, a DuckDB relation, or anything else that gives Arrow's C
     stream. One is the table of one holder, who adds the noise. A list of DataFrames is a federation: each frame is a
@@ -113,7 +118,10 @@ class Synthesizer(Generic[F]):
     # scikit-learn's conventions ---------------------------------------------------------------------------------------
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name, as they were given; `deep` is there for scikit-learn and changes nothing."""
+        """Returns the parameters by name, as they were passed.
+
+        `deep` is there for scikit-learn and changes nothing.
+        """
         return {**{name: getattr(self, name) for name in _OWN}, **self._options}
 
     def set_params(self, **params: Any) -> Self:
@@ -200,7 +208,10 @@ class Synthesizer(Generic[F]):
         return schema
 
     def _config(self, holders: int | None) -> RunConfig:
-        """The run's configuration; `holders` is None for one table."""
+        """Returns the run's configuration.
+
+        `holders` is None for one table.
+        """
         nodes = {name: value for name, value in self._options.items() if name in _NODES}
         options = {name: value for name, value in self._options.items() if name not in _NODES}
         for name, value in nodes.items():
@@ -232,7 +243,9 @@ class Synthesizer(Generic[F]):
         return contract_class(name)
 
     def _require_known(self, names: Iterable[str], mechanism: Any = None) -> None:
-        """Refuses a parameter that neither this class nor its mechanism (another one where given) has.
+        """Refuses parameters that neither this class nor its mechanism has.
+
+        `mechanism` names another mechanism than the class's own.
 
         Options of a mechanism that is named by the path of a module are checked by `fit`: a saved model may name any
         module, and until then none is imported.
@@ -252,7 +265,10 @@ class Synthesizer(Generic[F]):
         )
 
     def _take(self, release: ReleasedRun, kind: Kind = "pandas") -> None:
-        """Becomes fitted with what a run released; `kind`: the library that its rows go out to."""
+        """Becomes fitted with the release of a run.
+
+        `kind` is the library whose tables `sample` returns.
+        """
         self._release, self._kind = release, kind
         self.schema_, self.model_, self.config_ = release.schema, release.model, release.config
         self.ledger_ = LedgerFacts(release.ledger)
@@ -268,18 +284,28 @@ class Synthesizer(Generic[F]):
 
     @property
     def ledger(self) -> LedgerFacts:
-        """What was released, what each release cost, and whether the result is private."""
+        """Ledger of all releases.
+
+        It says what was released, what each release cost, and whether the result is private.
+        """
         self._fitted("ledger")
         return self.ledger_
 
     @property
     def predicted_quality(self) -> PredictedQuality | None:
-        """How good the table is predicted to be, from what was released: it reads no row and may be published."""
+        """Predicted quality of the table.
+
+        It follows from what was released: it reads no row and may be published. None if the run did not
+        predict it.
+        """
         return self._fitted("predicted_quality").predicted
 
     @property
     def model(self) -> AnyModel:
-        """The fitted model: marginals by `project`, codes of the schema by `sample`."""
+        """The fitted model.
+
+        It has marginals by `project`, and codes of the schema by `sample`.
+        """
         self._fitted("model")
         return self.model_
 
@@ -300,7 +326,9 @@ class Synthesizer(Generic[F]):
         tables: int | None = None,
         **unknown: Any,
     ) -> Any:
-        """Synthetic rows: columns, order and dtypes are the schema's. It costs nothing, however often it is done.
+        """Draws synthetic rows.
+
+        Columns, order and dtypes are the schema's. It costs nothing, however often it is done.
 
         What was fitted to Polars frames gives Polars frames; to Arrow tables, DuckDB relations or anything else with an
         Arrow stream: Arrow tables; what was loaded from a file: DataFrames of pandas.
@@ -334,7 +362,9 @@ class Synthesizer(Generic[F]):
         return table_of(schema, model, expected_rows(model) if rows is None else rows, randomness, self._kind)
 
     def evaluate(self, real: AnyFrame | Sequence[AnyFrame], label: str | None = None) -> TableComparison:
-        """What synthetic rows are fit for, beside real ones: a verdict, columns and pairs (docs/metrics.md).
+        """Compares synthetic rows with real ones.
+
+        The result says what they are fit for: a verdict, columns and pairs (docs/metrics.md).
 
         What it returns is computed from the real rows without noise: it is not private.
 
@@ -347,7 +377,10 @@ class Synthesizer(Generic[F]):
     def _compared(
         self, release: ReleasedRun, real: Any, label: str | None = None
     ) -> tuple[npt.NDArray[Any], TableComparison]:
-        """As many synthetic rows as real ones, and their scores."""
+        """Draws as many synthetic rows as there are real ones.
+
+        Returns their codes, and their scores.
+        """
         from fedsyn.evaluation.real.comparison import compare_tables
         from fedsyn.evaluation.scores import moments
 
@@ -366,7 +399,9 @@ class Synthesizer(Generic[F]):
     def report(self, path: str | Path, real: AnyFrame | Sequence[AnyFrame] | None = None) -> Path: ...
 
     def report(self, path: str | Path | None = None, real: AnyFrame | Sequence[AnyFrame] | None = None) -> str | Path:
-        """The page of the run: as text, or written to `path`, which is returned.
+        """Makes the page of the run.
+
+        It is returned as text, or written to `path`, which is then returned.
 
         Made of what was released alone, so it may be published with the table.
 
@@ -392,7 +427,9 @@ class Synthesizer(Generic[F]):
         return target
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Writes model, schema, ledger and configuration into ONE file for `fedsyn.load`. It holds no real row.
+        """Writes the fitted model into ONE file for `fedsyn.load`.
+
+        The file has model, schema, ledger and configuration. It holds no real row.
 
         Raises:
             ConfigError: there is such a file already, or it cannot be written.
@@ -410,7 +447,9 @@ class Synthesizer(Generic[F]):
 
 
 def load(path: str | Path) -> Synthesizer:
-    """A fitted `Synthesizer` from what `save` wrote, or from the directory of a run. Needs no real table, runs no code.
+    """Loads a fitted `Synthesizer`.
+
+    It reads what `save` wrote, or the directory of a run. It needs no real table, and runs no code.
 
     Raises:
         DataError: there is none, or it is damaged, too large or something else.
@@ -435,7 +474,10 @@ def load(path: str | Path) -> Synthesizer:
 
 
 def refuse(unknown: Sequence[str], known: Iterable[str], more: str = "") -> None:
-    """Raises UnknownParameter if there is an unknown one; random_state is called seed here."""
+    """Raises UnknownParameter if there is an unknown one.
+
+    For random_state the message says that it is called seed here.
+    """
     if unknown:
         hint = ": use seed" if unknown[0] == "random_state" else nearest(unknown[0], known)
         raise UnknownParameter(f"unknown parameter '{unknown[0]}'{hint}{more}")
@@ -448,11 +490,14 @@ def _count(n: Any) -> int:
 
 
 class LedgerFacts(dict[str, Any], Shown):
-    """What ledger.json holds. As a dictionary it has every key; the properties are what people ask for first."""
+    """Contents of ledger.json.
+
+    As a dictionary it has every key. The properties are what people ask for first.
+    """
 
     @property
     def epsilon(self) -> float:
-        """Spent, at `delta`."""
+        """Epsilon that was spent, at `delta`."""
         return float(self["epsilon"])
 
     @property
@@ -461,7 +506,7 @@ class LedgerFacts(dict[str, Any], Shown):
 
     @property
     def private(self) -> bool:
-        """Whether the result may be released under this guarantee."""
+        """True if the result may be released under this guarantee."""
         return bool(self["private"])
 
     @property
@@ -471,7 +516,10 @@ class LedgerFacts(dict[str, Any], Shown):
 
     @property
     def summary(self) -> str:
-        """One clause."""
+        """Spent budget in one clause.
+
+        If the result is not private, the clause also says why.
+        """
         spent = f"epsilon {self.epsilon:.4g} at delta {self.delta:g}"
         return spent if self.private else f"{spent}, not private ({'; '.join(self['not_private_because'])})"
 
@@ -490,7 +538,7 @@ class LedgerFacts(dict[str, Any], Shown):
 
 
 def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableComparison | None = None) -> str:
-    """HTML, self-contained.
+    """Returns the page of a run as self-contained HTML.
 
     Args:
         release: of the run.
@@ -521,7 +569,7 @@ def page_of(release: ReleasedRun, codes: npt.NDArray[Any], found: TableCompariso
 
 
 def frames_of(given: Any) -> list[pd.DataFrame]:
-    """The tables that were given, one or several, as DataFrames.
+    """Returns one or several tables as DataFrames.
 
     Raises:
         DataError: something else, nothing, or columns whose names are no text.
@@ -535,7 +583,10 @@ def frames_of(given: Any) -> list[pd.DataFrame]:
 
 
 def tables_of(given: Any) -> pd.DataFrame | Sequence[pd.DataFrame] | None:
-    """The same, one table as it is and None for none; DataError as `frames_of`."""
+    """Returns tables as `frames_of` does, but one table by itself.
+
+    Returns None for None. Raises DataError as `frames_of`.
+    """
     if given is None:
         return None
     frames = frames_of(given)
@@ -543,7 +594,9 @@ def tables_of(given: Any) -> pd.DataFrame | Sequence[pd.DataFrame] | None:
 
 
 def schema_of(given: Any) -> Schema:
-    """A schema from one, from its plain data, or from the path of its file.
+    """Returns a schema, from one, its plain data, or a path.
+
+    The path is that of its file.
 
     Raises:
         SchemaError: something else, or a schema that cannot be.
@@ -558,21 +611,27 @@ def schema_of(given: Any) -> Schema:
 
 
 def path_of(given: Any) -> Path:
-    """A path. Raises ConfigError for anything else."""
+    """Returns a path.
+
+    Raises ConfigError for anything but a text or a path.
+    """
     if not isinstance(given, str | Path):
         raise ConfigError(f"expected the path of a file, found {type(given).__name__}")
     return Path(given)
 
 
 def planned_rounds(config: RunConfig) -> int | None:
-    """How many rounds a run will have, where that is known before it."""
+    """Returns the number of rounds of a run.
+
+    Returns None where it is not known before the run.
+    """
     rounds = getattr(contract_class(config.mechanism.name).options_of(config), "rounds", None)
     return rounds if isinstance(rounds, int) else None
 
 
 @contextmanager
 def fitting_bar(wanted: bool | None, config: RunConfig) -> Iterator[Callable[[RoundRecord], None] | None]:
-    """A callback for finished rounds, or None.
+    """Yields a callback for finished rounds, or None.
 
     Args:
         wanted: None: where somebody watches, in a notebook or a terminal.

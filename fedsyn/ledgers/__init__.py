@@ -1,1 +1,4 @@
-"""Ledgers for life: what a holder's table, or a party, has given away in all of its runs."""
+"""Ledgers for life of a holder's table, or a party.
+
+They hold what all of its runs have given away.
+"""

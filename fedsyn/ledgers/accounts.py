@@ -1,4 +1,7 @@
-"""What people and programs read in a ledger for life, a holder's or a party's, without locking or changing it."""
+"""Readings of a ledger for life, a holder's or a party's.
+
+Nothing is locked or changed.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +72,10 @@ class LedgerReading:
 
     @property
     def delta(self) -> float | None:
-        """The delta at which epsilon is told: the limit's, or where none is known the smallest of the runs'."""
+        """Delta at which epsilon is told.
+
+        The limit's, or where none is known the smallest of the runs'.
+        """
         if self.limits is not None:
             return self.limits.lifetime.delta
         if self.budget is not None:
@@ -77,7 +83,10 @@ class LedgerReading:
         return min((run.facts.budget.delta for run in self.node.runs.values()), default=None) if self.node else None
 
     def spent(self) -> tuple[float, float]:
-        """Return (rho, the same in the filter's unit), torn lines at their worst."""
+        """Returns (rho, the same in the filter's unit).
+
+        Torn lines count at their worst.
+        """
         rho = self.lines.spent + self.lines.torn_rho
         if self.node is None or self.kind != "gaussian":
             return rho, rho
@@ -116,7 +125,9 @@ def open_ledger(path: Path, limits: LifetimeLimits | None = None, budget: Privac
 def verify(
     opened: LedgerReading, head: Mapping[str, Any] | None = None, remembered: Iterable[Head] = ()
 ) -> dict[str, Any]:
-    """Check a ledger whose lines follow each other as its next start will; return numbers of entries and releases.
+    """Checks a ledger as its next start will.
+
+    Its lines follow each other. Returns numbers of entries and releases.
 
     Args:
         opened: the ledger.
@@ -153,7 +164,10 @@ def verify(
 
 
 def head_of(opened: LedgerReading) -> dict[str, Any]:
-    """Return what to keep elsewhere: no older and no rewritten ledger agrees with it (SHA-256 of its bytes so far)."""
+    """Returns the head, for keeping elsewhere.
+
+    No older and no rewritten ledger agrees with it (SHA-256 of its bytes so far).
+    """
     return {
         "format": _FORMAT,
         "ledger": opened.path.name,
@@ -183,7 +197,10 @@ def _verify_head(opened: LedgerReading, head: Mapping[str, Any]) -> None:
 
 
 def standing(opened: LedgerReading) -> list[dict[str, Any]]:
-    """Return one record for each limit: its budget, and what is spent of it, as epsilon at its own delta."""
+    """Returns one record for each limit.
+
+    Its budget, and what is spent of it, as epsilon at its own delta.
+    """
     rho, spent = opened.spent()
     if opened.limits is not None and opened.node is not None:
         now, worst = datetime.now(UTC).timestamp(), spent - total(opened.node.costs, opened.kind)

@@ -1,4 +1,6 @@
-"""Admission of a run by a holder's ledger: what its limits leave, and the refusal where that is too little.
+"""Admission of a run by a holder's ledger.
+
+What its limits leave, and the refusal where that is too little.
 
 It is looked at before a person is asked about a run, and again when the run begins. All of it is the ledger's word and
 the holder's own limits, so a refusal may go to the operator: it depends on no row.
@@ -32,7 +34,9 @@ from fedsyn.privacy.budget import affordable, require_budget
 
 @dataclass(frozen=True)
 class Forecast:
-    """The state of one limit if a run spends all that it asks for; every epsilon is at the limit's own delta.
+    """One limit's state if a run spends all it announces.
+
+    Every epsilon is at the limit's own delta.
 
     Attributes:
         limit: see there.
@@ -54,7 +58,10 @@ class Forecast:
 
     @property
     def under_way(self) -> str:
-        """What runs under way may still spend, in words; nothing where there are none."""
+        """Words for what runs under way may still spend.
+
+        Empty where there are none.
+        """
         return f" ({self.promised:.4g} with what runs under way may still spend)" if self.promised > self.spent else ""
 
     def __str__(self) -> str:
@@ -87,7 +94,9 @@ def forecasts(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: f
 
 
 def require_admissible(lines: NodeLines, run: str, facts: LedgerRun, limits: LifetimeLimits, now: float) -> None:
-    """Refuse a run that no limit has room for, or that is not the one which the ledger knows by its name.
+    """Refuses a run that no limit has room for.
+
+    Or that is not the one which the ledger knows by its name.
 
     Raises:
         BudgetExceeded: if it asks for more than is left; the message names what would fit.
@@ -117,7 +126,10 @@ def require_admissible(lines: NodeLines, run: str, facts: LedgerRun, limits: Lif
 
 
 def _fitting(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: float) -> str:
-    """Name the largest epsilon, at this run's delta, that would fit; "" where it follows from more (Rényi orders)."""
+    """Names the largest epsilon, at this run's delta, that would fit.
+
+    "" where it follows from more (Rényi orders).
+    """
     if facts.kind not in ("gaussian", "zcdp"):
         return ""
     kind = lines.kind or facts.kind
@@ -136,7 +148,10 @@ def _fitting(lines: NodeLines, facts: LedgerRun, limits: LifetimeLimits, now: fl
 def _states(
     lines: NodeLines, limits: LifetimeLimits, now: float, kind: Kind, run: str = ""
 ) -> Iterator[tuple[Limit, float, float]]:
-    """Yield each limit, what is spent of it and what other runs have announced, in the filter's unit."""
+    """Yields each limit with what is spent and announced.
+
+    In the filter's unit.
+    """
     since = now - PATIENCE
     open_ = lines.open_runs().items()
     promised = total((each.rest for name, each in open_ if each.latest >= since and name != run), kind)

@@ -1,4 +1,6 @@
-"""A ledger for life: append-only JSON lines on disk, each with a digest over the line before it.
+"""Append-only JSON lines on disk, chained by digests.
+
+Each line has a digest over the line before it.
 
 A holder's node and a party have one each (`fedsyn.ledgers.node_ledger`, `party_ledger`), with its own kind of
 lines.
@@ -42,7 +44,10 @@ _PATIENCE = 60.0
 
 
 class Head(NamedTuple):
-    """Where a ledger stood: the number of its entries, and the digest of the last one."""
+    """Position of a ledger.
+
+    The number of its entries, and the digest of the last one.
+    """
 
     entries: int
     digest: str
@@ -50,7 +55,9 @@ class Head(NamedTuple):
 
 @dataclass
 class LedgerLines:
-    """What was read of a ledger. A subclass says in `take` what its entries mean.
+    """Lines that were read of a ledger.
+
+    A subclass says in `take` what its entries mean.
 
     Attributes:
         owner: of such a ledger, for people.
@@ -87,14 +94,20 @@ class LedgerLines:
         return Head(len(self.entries), self.head)
 
     def take(self, entry: Mapping[str, Any]) -> None:
-        """Take in what an entry means. Raises ValueError, LookupError or TypeError if it does not fit."""
+        """Takes in an entry's meaning.
+
+        Raises ValueError, LookupError or TypeError if it does not fit.
+        """
 
     def mended(self) -> dict[str, Any]:
         """Return the entry that counts the torn lines at their worst."""
         return {"entry": TORN}
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Take a line in. Raises ValueError, LookupError or TypeError if it does not follow."""
+        """Takes in a line.
+
+        Raises ValueError, LookupError or TypeError if it does not follow.
+        """
         if entry["follows"] != self.head or entry["format"] != _FORMAT:
             raise ValueError
         if self.torn and entry["entry"] != TORN:
@@ -127,14 +140,17 @@ class LedgerLines:
         self.ended = raw.endswith(b"\n") if raw else self.ended
 
     def holds(self, head: Head) -> bool:
-        """Whether the ledger goes through a head that was noted before."""
+        """Returns whether the ledger goes through a noted head."""
         if head.entries > len(self.entries):
             return False
         after = self.entries[head.entries]["follows"] if head.entries < len(self.entries) else self.head
         return bool(after == head.digest)
 
     def require(self, head: Head, path: Path) -> None:
-        """Raise LedgerDamaged unless the ledger, which was read from `path`, goes through a head noted before."""
+        """Raises LedgerDamaged unless the ledger holds a noted head.
+
+        It was read from `path`.
+        """
         if not self.holds(head):
             raise LedgerDamaged(
                 f"ledger: {path} is older than what this {self.owner} has seen: its entry {head.entries} is missing or "
@@ -156,12 +172,18 @@ def damaged(path: Path, line: int, advice: str) -> LedgerDamaged:
 
 
 def digest_of(entry: Mapping[str, Any]) -> str:
-    """Return 128 bits of SHA-256 over an entry and, through its `follows`, over all that came before it."""
+    """Returns 128 bits of SHA-256 over an entry and its past.
+
+    Its `follows` stands for all that came before it.
+    """
     return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
-    """Return the entry of a line; None if it is torn. Raises ValueError if this module did not write it."""
+    """Returns the entry of a line; None if it is torn.
+
+    Raises ValueError if this module did not write it.
+    """
     try:
         entry = json.loads(line)
     except (ValueError, RecursionError):
@@ -172,7 +194,9 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 
 def legible(fragment: bytes) -> dict[str, Any]:
-    """Return what a torn line still says: its members up to the last one that is whole. {} if nothing can be read.
+    """Returns what a torn line still says.
+
+    Its members up to the last whole one. {} if nothing can be read.
 
     >>> legible(b'{"entry": "charge", "rho": 0.015, "release": {"name": "mea')
     {'entry': 'charge', 'rho': 0.015}
@@ -188,7 +212,10 @@ def legible(fragment: bytes) -> dict[str, Any]:
 
 
 def read_raw(path: Path) -> bytes:
-    """Read the file of a ledger without locking it. Raises ConfigError if it is missing or cannot be read."""
+    """Reads the file of a ledger without locking it.
+
+    Raises ConfigError if it is missing or cannot be read.
+    """
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -209,7 +236,9 @@ def read_lines(path: Path, lines: L) -> L:
 
 
 def require_private(path: Path) -> None:
-    """Raise ConfigError if others than its owner may write a ledger, or its folder: they could put an older one there.
+    """Raises ConfigError if others than its owner may write a ledger.
+
+    Or its folder: they could put an older one there.
 
     In a folder like /tmp (sticky) nobody replaces another one's file.
     """
@@ -282,7 +311,9 @@ class LifetimeLedger(Generic[L]):
 
     @contextmanager
     def turn(self) -> Iterator[L]:
-        """Hold the lines as they are now; nobody else appends until the end of the block.
+        """Holds the lines as they are now.
+
+        Nobody else appends until the end of the block.
 
         Raises:
             Unable: if the file cannot be opened, locked or mended.
@@ -303,7 +334,9 @@ class LifetimeLedger(Generic[L]):
             self.close()
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Write a line and wait for the disk. `format`, `time` and `follows` are added.
+        """Writes a line and waits for the disk.
+
+        `format`, `time` and `follows` are added.
 
         Raises:
             RunError: if it is closed, or cannot be written (`CannotWrite`). What there is of the line is taken back,
@@ -331,7 +364,10 @@ class LifetimeLedger(Generic[L]):
         self._known, self._reread = lines.where, False
 
     def require(self, head: Head | None) -> None:
-        """Raise LedgerDamaged unless the ledger goes through a head that was noted elsewhere, in a memory for one."""
+        """Raises LedgerDamaged unless the ledger holds a head noted elsewhere.
+
+        In a memory for one.
+        """
         if head is not None:
             self.lines.require(head, self.path)
 
@@ -374,7 +410,9 @@ class LifetimeLedger(Generic[L]):
 
 
 def create(path: Path, entry: Mapping[str, Any]) -> Head:
-    """Make a ledger with its first line, all or nothing; return its head.
+    """Makes a ledger with its first line, all or nothing.
+
+    Returns its head.
 
     Raises:
         FileExistsError: if there is a file already; it is left as it is.

@@ -1,4 +1,6 @@
-"""How a holder's ledger adds runs up: one filter for a table's life, whatever the accountants of its runs.
+"""Filters that add up a holder's runs.
+
+One filter for a table's life, whatever the accountants of its runs.
 
 **Unit.** rho, half of mu². A Gaussian release of mu = Δ/σ costs `Release.rho` = mu²/2 under either accountant, and is
 exact as Gaussian DP. A choice by the exponential mechanism with parameter ε costs ε²/8.
@@ -72,7 +74,7 @@ PATIENCE = DAY
 
 
 class LifetimeLimits(NamedTuple):
-    """What a holder's table may give away.
+    """Limits on what a holder's table may give away.
 
     Attributes:
         per_run: for one run; None if only the other two limit it.
@@ -87,7 +89,10 @@ class LifetimeLimits(NamedTuple):
 
 @lru_cache(maxsize=64)
 def order_of(kind: Kind) -> int | None:
-    """Return the α of 'renyi α', None for the two others. Raises ValueError for any other name."""
+    """Returns the α of 'renyi α', None for the two others.
+
+    Raises ValueError for any other name.
+    """
     if kind in ("gaussian", "zcdp"):
         return None
     found = _RENYI.fullmatch(kind)
@@ -97,7 +102,10 @@ def order_of(kind: Kind) -> int | None:
 
 
 def counted(release: Release, kind: Kind) -> float:
-    """Return what a release counts under an accountant: its rho, or a sampled step's divergence over α."""
+    """Returns what a release counts under an accountant.
+
+    Its rho, or a sampled step's divergence over α.
+    """
     order = order_of(kind)
     if order is None or release.mechanism != SAMPLED:
         return release.rho
@@ -106,7 +114,9 @@ def counted(release: Release, kind: Kind) -> float:
 
 
 def require_joined(own: Kind, life: Kind) -> None:
-    """Raise NodeError where a run counts steps on secret samples, and its table's ledger cannot add them up.
+    """Raises NodeError where a ledger cannot add up sampled steps.
+
+    The run counts steps on secret samples.
 
     Args:
         own: accountant of the run.
@@ -148,14 +158,17 @@ def require_filter(kind: Kind, life: Kind | None, limits: LifetimeLimits) -> Non
 
 
 def _keeps_enough(order: int, limits: LifetimeLimits) -> bool:
-    """Whether Gaussian noise and choices counted at that order may be a quarter of what they may be in rho."""
+    """Returns whether an order keeps a quarter for other releases.
+
+    Gaussian noise and choices counted at that order may be a quarter of what they may be in rho.
+    """
     budgets = [limit.budget for limit in adding(limits)]
     return all(rho_of(each, f"renyi {order}") >= 0.25 * rho_of(each, "zcdp") for each in budgets)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What an entry costs.
+    """Cost of an entry.
 
     Attributes:
         rho: its zCDP; of a sampled step see `counted`.
@@ -168,7 +181,10 @@ class Cost:
     time: float = 0.0
 
     def under(self, kind: Kind) -> float:
-        """Return the cost in the filter's unit: rho, half of mu², or a Rényi divergence over its order."""
+        """Returns the cost in the filter's unit.
+
+        Rho, half of mu², or a Rényi divergence over its order.
+        """
         return self.rho * CHOICE if kind == "gaussian" and not self.gaussian else self.rho
 
 
@@ -178,7 +194,10 @@ def total(costs: Iterable[Cost], kind: Kind) -> float:
 
 
 def rho_of(budget: PrivacyBudget, kind: Kind) -> float:
-    """Return the rho that a budget allows under a filter; 0 where it is too small for the filter's order."""
+    """Returns the rho that a budget allows under a filter.
+
+    0 where it is too small for the filter's order.
+    """
     order = order_of(kind)
     if order is None:
         return accountant_for(kind, budget).rho
@@ -189,7 +208,10 @@ def rho_of(budget: PrivacyBudget, kind: Kind) -> float:
 
 
 def epsilon_of(spent: float, delta: float, kind: Kind) -> float:
-    """Return the epsilon of a sum of costs at some delta, rounded up."""
+    """Returns the epsilon of a sum of costs, rounded up.
+
+    At some delta.
+    """
     order = order_of(kind)
     if order is not None:
         return renyi_epsilon(order * spent, order, delta) if spent else 0.0
@@ -197,7 +219,9 @@ def epsilon_of(spent: float, delta: float, kind: Kind) -> float:
 
 
 def largest_epsilon(rest: float, delta: float, kind: Kind) -> float | None:
-    """Return the largest epsilon of a budget that `rest`, in the filter's unit, has room for; None below 0.001.
+    """Returns the largest epsilon that `rest` has room for.
+
+    In the filter's unit; None below 0.001.
 
     It has three digits, rounded down.
     """
@@ -228,12 +252,18 @@ class Limit(NamedTuple):
     days: float | None
 
     def within(self, costs: Iterable[Cost], now: float) -> list[Cost]:
-        """Return the costs that count at some time: all, or those of the period before it. One of the future counts."""
+        """Returns the costs that count at some time.
+
+        All, or those of the period before it. One of the future counts.
+        """
         since = -math.inf if self.days is None else now - self.days * DAY
         return [cost for cost in costs if cost.time > since]
 
     def fits(self, spent: float, more: float, kind: Kind) -> bool:
-        """Whether `more` on top of `spent`, in the filter's unit, stays within the limit."""
+        """Returns whether `more` on top of `spent` fits the limit.
+
+        In the filter's unit.
+        """
         return affordable(spent + more, rho_of(self.budget, kind))
 
 

@@ -1,4 +1,6 @@
-"""A holder's ledger for life: what its table has given away in all runs, on disk before any noise is drawn.
+"""A holder's ledger for life.
+
+What its table has given away in all runs, on disk before any noise is drawn.
 
 What its lines mean is in `fedsyn.ledgers.node_lines`; how they add up, and why one conversion holds for a whole
 life, is in `fedsyn.ledgers.limits`.
@@ -50,7 +52,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 class NodeLedger(LifetimeLedger[NodeLines]):
-    """The ledger of one table. Several processes may have it open: they take turns.
+    """The ledger of one table.
+
+    Several processes may have it open: they take turns.
 
     Args:
         path: of the file.
@@ -92,7 +96,7 @@ class NodeLedger(LifetimeLedger[NodeLines]):
 
     @property
     def epsilon(self) -> float:
-        """What is spent as epsilon, at the delta of the limit for life."""
+        """Epsilon spent, at the delta of the limit for life."""
         return epsilon_of(total(self.lines.costs, self.kind), self.limits.lifetime.delta, self.kind)
 
     def refresh(self) -> None:
@@ -103,7 +107,9 @@ class NodeLedger(LifetimeLedger[NodeLines]):
     # ----------------------------------------------------------------------------------------------------------- runs
 
     def account(self, run: str, facts: LedgerRun, request: str = "") -> RunAccount:
-        """Open the account of a run, for one attempt at one request; the run begins if it has not.
+        """Opens a run's account, for one attempt at one request.
+
+        The run begins if it has not.
 
         Args:
             run: its name.
@@ -127,7 +133,9 @@ class NodeLedger(LifetimeLedger[NodeLines]):
         return RunAccount(self, run, request)
 
     def require_taken(self, run: str, facts: LedgerRun) -> None:
-        """Refuse a run that `account` would refuse, and write nothing: before a person is asked about the run.
+        """Refuses a run that `account` would refuse; writes nothing.
+
+        Before a person is asked about the run.
 
         Raises:
             BudgetExceeded, NodeError, Unable: as `account`.
@@ -143,7 +151,10 @@ class NodeLedger(LifetimeLedger[NodeLines]):
             raise NodeError(f"this run has asked this node {MOST} times: no run goes on for longer")
 
     def end(self, run: str) -> None:
-        """End a run: what it announced and has not spent is free for others. It may still charge."""
+        """Ends a run.
+
+        What it announced and has not spent is free for others. It may still charge.
+        """
         with self.turn() as lines:
             if run in lines.runs and not lines.runs[run].ended:
                 self.append({"entry": "end", "time": lines.stamp(), "run": run})
@@ -168,7 +179,9 @@ class NodeLedger(LifetimeLedger[NodeLines]):
             require_budget(limit.fits(spent, more, kind), partial(_beyond, limit, spent, kind, what))
 
     def _note(self, *, wait: bool = True) -> None:
-        """Keep the head beside the ledger: an older copy of the ledger alone is noticed at the next start.
+        """Keeps the head beside the ledger.
+
+        An older copy of the ledger alone is noticed at the next start.
 
         `wait`: for the disk. Where a reply is about to leave there is no need to: the ledger itself was waited for, and
         the note is written over the one before, all of one length and in one sector.
@@ -192,7 +205,9 @@ class NodeLedger(LifetimeLedger[NodeLines]):
 
 
 class RunAccount:
-    """What a holder has let out in one run, as seen by one attempt at one request (`wire.holder.Account`).
+    """A holder's releases in one run.
+
+    As seen by one attempt at one request (`wire.holder.Account`).
 
     In this order: `charge` before noise is drawn; the reply is kept (`fedsyn.node.memory`) with the name of the
     attempt; `answered`; the reply leaves.
@@ -207,21 +222,32 @@ class RunAccount:
 
     @property
     def releases(self) -> Sequence[Release]:
-        """The releases charged in this run, in order, without those that this attempt charges again for free."""
+        """Releases charged in this run, in order.
+
+        Without those that this attempt charges again for free.
+        """
         return tuple(charge.release for charge in self._charges if not self._pays(charge))
 
     @property
     def memory(self) -> int:
-        """The number of the newest memory with which a reply of this run left; an older one is not this run's."""
+        """Number of the newest memory with which a reply left.
+
+        An older one is not this run's.
+        """
         return self._ledger.runs[self.run].memory
 
     @property
     def head(self) -> Head:
-        """Where the ledger stands: for the memory to keep, so that an older ledger beside it is noticed."""
+        """Position of the ledger, for the memory to keep.
+
+        An older ledger beside it is then noticed.
+        """
         return self._ledger.lines.where
 
     def charge(self, release: Release) -> None:
-        """Write a release down before its noise is drawn; on the disk when this returns.
+        """Writes a release down before its noise is drawn.
+
+        It is on the disk when this returns.
 
         Raises:
             BudgetExceeded: if it would exceed the run's budget or a limit of the holder's; nothing is written.
@@ -253,7 +279,9 @@ class RunAccount:
             )
 
     def answered(self, memory: int = 0) -> None:
-        """Call once the reply and all that the run has to remember are on the disk, and before the reply leaves.
+        """Notes that the reply may leave.
+
+        Called once the reply and all that the run has to remember are on the disk, and before the reply leaves.
 
         Args:
             memory: number of the memory that this attempt kept (`RunMemory.number`); 0 if it kept none.
@@ -266,7 +294,9 @@ class RunAccount:
             raise Unable("another process of this node answers this request: nothing was released by this one")
 
     def repeats(self, attempt: str | None, memory: int = 0) -> bool:
-        """Whether the reply that an earlier attempt at this request kept may leave (once more, or at last).
+        """Returns whether an earlier attempt's reply may leave.
+
+        Once more, or at last.
 
         Args:
             attempt: its name, as the memory has it.
@@ -282,12 +312,14 @@ class RunAccount:
         return self._ledger.runs[self.run].charges
 
     def _pays(self, charge: Charge) -> bool:
-        """Whether a charge of an earlier attempt is this one's to use."""
+        """Returns whether an earlier attempt's charge is this one's to use."""
         mine = charge.request == self.request != "" and charge.owner != self.attempt
         return mine and not charge.answered
 
     def _settle(self, attempt: str, memory: int, *, fresh: bool = False) -> bool:
-        """Mark an attempt's charges as answered; False if one of them is another attempt's by now.
+        """Marks an attempt's charges as answered.
+
+        False if one of them is another attempt's by now.
 
         `fresh`: the memory was kept just now; False if a reply has left with its number, or a later one.
         """
@@ -313,7 +345,10 @@ def _beyond(limit: Limit, spent: float, kind: Kind, what: str) -> str:
 
 
 def seen_head(path: Path) -> Head | None:
-    """Return the head of a ledger that its node noted last, or None. Raises ConfigError if the note cannot be read."""
+    """Returns the head that the node noted last, or None.
+
+    Raises ConfigError if the note cannot be read.
+    """
     try:
         noted = json.loads(_seen(path).read_bytes())
         return Head(int(noted["entries"]), str(noted["head"]))
@@ -326,7 +361,10 @@ def seen_head(path: Path) -> Head | None:
 
 
 def init_ledger(path: Path, now: Callable[[], float] = time.time) -> None:
-    """Make the ledger of a table, once: `fedsyn node init-ledger`. Raises ConfigError if there is or was one."""
+    """Makes the ledger of a table, once: `fedsyn node init-ledger`.
+
+    Raises ConfigError if there is or was one.
+    """
     if path.exists():
         raise ConfigError(f"ledger: there is one already, {path}; it is kept for the life of its table")
     if _seen(path).exists():

@@ -1,4 +1,6 @@
-"""What the lines of a holder's ledger mean. `node_ledger` writes them, `fedsyn ledger` shows them.
+"""Meaning of the lines of a holder's ledger.
+
+`node_ledger` writes them, `fedsyn ledger` shows them.
 
     open      first line: the unit of privacy, which tables are neighbours, an id of this ledger
     begin     a run: what it is, and the budget that it asked for
@@ -35,7 +37,9 @@ _NAMES = ("configuration", "schema", "mechanism", "accountant")
 
 @dataclass(frozen=True)
 class LedgerRun:
-    """What a run is, as its holder's ledger names it. All of it is public.
+    """A run, as its holder's ledger names it.
+
+    All of it is public.
 
     Attributes:
         configuration: `RunConfig.sha256`.
@@ -65,7 +69,9 @@ class LedgerRun:
 
     @classmethod
     def of(cls, config: RunConfig, configuration: str, schema: str) -> LedgerRun:
-        """Return what a run is to the ledger: it announces its whole budget, also where a limit is smaller.
+        """Returns a run's facts for the ledger.
+
+        It announces its whole budget, also where a limit is smaller.
 
         Args:
             config: of the run.
@@ -80,7 +86,10 @@ class LedgerRun:
 
     @property
     def kind(self) -> Kind:
-        """The name of its accountant. Raises ValueError if a ledger cannot add it up."""
+        """Name of its accountant.
+
+        Raises ValueError if a ledger cannot add it up.
+        """
         order_of(self.accountant)
         return self.accountant
 
@@ -146,13 +155,13 @@ class Run:
 
     @property
     def rest(self) -> Cost:
-        """What the run announced and has not spent."""
+        """Budget that the run announced and has not spent."""
         return Cost(max(0.0, self.facts.announced - self.spent), self.facts.kind == "gaussian")
 
 
 @dataclass
 class NodeLines(LedgerLines):
-    """What was read of a holder's ledger.
+    """Lines that were read of a holder's ledger.
 
     Attributes:
         opened: the first line.
@@ -172,7 +181,10 @@ class NodeLines(LedgerLines):
     now: Callable[[], float] = time.time
 
     def stamp(self) -> int:
-        """Return the time of the next entry: the clock's, but never less than one that was seen before."""
+        """Returns the time of the next entry.
+
+        The clock's, but never less than one that was seen before.
+        """
         return math.ceil(max(self.latest, self.now()))
 
     @property
@@ -189,7 +201,9 @@ class NodeLines(LedgerLines):
         return {name: run for name, run in self.runs.items() if not run.ended}
 
     def worst(self) -> list[tuple[str, float]]:
-        """Return (run, rho) for each torn line: what it says, as far as it can be read, else the largest rest of a run.
+        """Returns (run, rho) for each torn line.
+
+        What it says, as far as it can be read, else the largest rest of a run.
 
         A line that cannot be read may have been any run's. It counts once, with the largest rest, and no run that had
         not ended goes on: `mended` names all of them.
@@ -306,7 +320,10 @@ def _index(value: Any) -> int:
 
 
 def spent_by(run: Run, kind: Kind) -> float:
-    """Return what a run has spent, in a filter's unit; a torn line counts as what the run can do at worst."""
+    """Returns what a run has spent, in a filter's unit.
+
+    A torn line counts as what the run can do at worst.
+    """
     gaussian = run.facts.kind == "gaussian"
     costs = [Cost(run.counts(charge.release), charge.release.mechanism == GAUSSIAN) for charge in run.charges]
     return total([*costs, Cost(run.torn, gaussian)], kind)

@@ -1,4 +1,6 @@
-"""A party's ledger for life: what all runs together have released, on disk before any noise is drawn.
+"""A party's ledger for life.
+
+What all runs together have released, on disk before any noise is drawn.
 
 A line is on the disk before `begin` or `charge` returns, and noise is drawn only after that; so a release that happened
 has its line, whatever happens to the process or the machine.
@@ -28,7 +30,7 @@ from fedsyn.privacy.budget import affordable, require_budget
 
 @dataclass
 class PartyLines(LedgerLines):
-    """What was read of a party's ledger.
+    """Lines that were read of a party's ledger.
 
     Attributes:
         runs: run id -> [announced rho, spent rho].
@@ -46,7 +48,10 @@ class PartyLines(LedgerLines):
 
     @property
     def torn_rho(self) -> float:
-        """What a torn line can have released at most: the rest of what the run before it announced."""
+        """Most that a torn line can have released.
+
+        The rest of what the run before it announced.
+        """
         if self.open is None or not self.torn:
             return 0.0
         announced, spent = self.runs[self.open]
@@ -71,18 +76,23 @@ class PartyLines(LedgerLines):
 
 
 def facts_of(config: RunConfig) -> dict[str, str]:
-    """Return what a run's first line says of it. Its own name is the server's word, and binds nothing: the id does."""
+    """Returns the facts of a run's first line.
+
+    Its own name is the server's word, and binds nothing: the id does.
+    """
     facts = {"mechanism": config.mechanism.name, "configuration": config.sha256}
     return facts | ({"name": config.runtime.run} if config.runtime.run else {})
 
 
 def called(run: str, name: str | None) -> str:
-    """Return how to speak of a run: by its own name, with the parties' id of it behind."""
+    """Returns words for a run: its name, and the parties' id."""
     return f"{name} ({run[:16]})" if name else run[:16]
 
 
 def read_party_lines(path: Path) -> PartyLines:
-    """Read a party's ledger without changing or locking it; nothing was read where there is no file.
+    """Reads a party's ledger without changing or locking it.
+
+    Nothing was read where there is no file.
 
     Raises:
         ConfigError: if a line is damaged that is not the last one, or the file cannot be read.
@@ -91,7 +101,9 @@ def read_party_lines(path: Path) -> PartyLines:
 
 
 class PartyLedger(LifetimeLedger[PartyLines]):
-    """The ledger of one running party; no other process can open it meanwhile.
+    """The ledger of one running party.
+
+    No other process can open it meanwhile.
 
     Args:
         path: of the file; made if there is none.
@@ -113,11 +125,14 @@ class PartyLedger(LifetimeLedger[PartyLines]):
 
     @property
     def epsilon(self) -> float:
-        """What is spent as epsilon, at the policy's delta."""
+        """Epsilon spent, at the policy's delta."""
         return zcdp_epsilon(self.spent, self.budget.delta)
 
     def require_left(self, rho: float, remedy: Callable[[], str] = str) -> None:
-        """Raise BudgetExceeded if `rho` more would exceed the total; `remedy`: says what would fit."""
+        """Raises BudgetExceeded if `rho` more would exceed the total.
+
+        `remedy` says what would fit.
+        """
         require_budget(
             affordable(self.spent + rho, self.budget.rho),
             lambda: (
@@ -127,13 +142,18 @@ class PartyLedger(LifetimeLedger[PartyLines]):
         )
 
     def begin(self, run: str, rho: float, **facts: Any) -> None:
-        """Begin a run that may release up to `rho`. Raises BudgetExceeded if that would exceed the total."""
+        """Begins a run that may release up to `rho`.
+
+        Raises BudgetExceeded if that would exceed the total.
+        """
         self.require_left(rho)
         self.append({"entry": "begin", "run": run, "rho": rho, **facts})
 
     def charge(self, run: str, rho: float, **facts: Any) -> None:
-        """Charge one release, on disk when this returns. Raises BudgetExceeded, and writes nothing, if it would exceed
-        the total."""
+        """Charges one release, on disk when this returns.
+
+        Raises BudgetExceeded, and writes nothing, if it would exceed the total.
+        """
         self.require_left(rho)
         self.append({"entry": "release", "run": run, "rho": rho, **facts})
 

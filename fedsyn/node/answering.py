@@ -1,4 +1,6 @@
-"""What a node does with one request: the one place where a holder's policy, ledger, memory and rows meet.
+"""A node's answer to one request.
+
+The one place where a holder's policy, ledger, memory and rows meet.
 
 The order is the argument that a holder's promise holds, whoever the server is:
 
@@ -75,7 +77,9 @@ class Answering:
         self.audit = Audit(file.state_folder / "audit.jsonl")
 
     def answer(self, task: Task) -> NodeReply:
-        """The reply to a request, or a refusal that tells no more than `fedsyn.wire.refusals.refusal_of` lets out.
+        """Returns the reply to a request, or a refusal.
+
+        A refusal tells no more than `fedsyn.wire.refusals.refusal_of` lets out.
 
         Raises:
             NotRead: only of `Tables` that do not read: nothing was charged, and the task may be tried again.
@@ -148,7 +152,10 @@ class Answering:
     def _keep(
         self, run: str, memory: RunMemory, state: dict[str, Any], account: RunAccount, reply: NodeReply, digest: str
     ) -> None:
-        """What the run has to remember; with the reply, if it is an answer: a refusal may be another one next time."""
+        """Keeps what the run has to remember.
+
+        With the reply, if it is an answer: a refusal may be another one next time.
+        """
         memory.state, memory.head = state, account.head
         if not isinstance(answer_of(reply.scalars), Refusal):
             memory.digest, memory.reply, memory.attempt = digest, reply_bytes(reply), account.attempt
@@ -164,7 +171,10 @@ class Answering:
         return holder_of(rows, file.partition, state, config.privacy.budget, keys, account)
 
     def _refused(self, error: Exception, facts: dict[str, Fact]) -> NodeReply:
-        """A refusal before the client half was asked, or because something could not be written."""
+        """Returns a refusal that the client half did not decide.
+
+        It was not asked yet, or something could not be written.
+        """
         if isinstance(error, BudgetExceeded):  # of the ledger for life: it speaks of budgets, never of a row
             _log.warning("run '%s' was refused: %s", facts.get("run"), error)
             refusal = Refusal(Kind.BUDGET, str(error))
@@ -178,7 +188,10 @@ class Answering:
 
 
 def _request(task: Task) -> str:
-    """The name of a request, for the audit log; '?' if the message is not a request."""
+    """Returns the name of a request, for the audit log.
+
+    '?' if the message is not a request.
+    """
     try:
         return str(from_json(task.scalars.get(ENVELOPE), "envelope").get("request", "?"))[:40]
     except ProtocolError:

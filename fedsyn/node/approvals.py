@@ -1,4 +1,6 @@
-"""Approval by a person: which runs wait, who said yes, and to what exactly.
+"""Approval by a person.
+
+It records which runs wait, who said yes, and to what exactly.
 
 Approved is one `Subject` signed by one operator: the run's name, the hash of its configuration, the hash of the schema.
 A run of the same name with another configuration is another subject, and waits anew. The folder belongs to the node's
@@ -29,7 +31,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class ApprovalRecord(Node):
-    """One run that a person was asked about, as its file has it.
+    """One run that a person decides about, as its file has it.
 
     Attributes:
         format: version of the file's format.
@@ -57,7 +59,10 @@ class ApprovalRecord(Node):
 
     @property
     def key(self) -> str:
-        """The matter's name: the run's, '@' (which no run's name has), and 16 digits of a hash of what is approved."""
+        """The matter's name.
+
+        The run's, '@' (which no run's name has), and 16 digits of a hash of what is approved.
+        """
         return _key(self.subject, self.operator)
 
 
@@ -72,7 +77,7 @@ class Approvals:
         self.folder = folder
 
     def require(self, subject: Subject, operator: str, config: Mapping[str, Any]) -> None:
-        """Let a run pass that a person approved; write down that another one waits.
+        """Lets an approved run pass; notes that another one waits.
 
         Args:
             subject: what is to be approved.
@@ -123,7 +128,7 @@ class Approvals:
         return [entry for entry in self.entries() if entry.state == "pending"]
 
     def find(self, name: str) -> ApprovalRecord:
-        """Find a matter by the whole name of its run, or else by what the keys of one run alone begin with.
+        """Finds a matter by its run's name, or a unique beginning.
 
         Raises:
             ConfigError: if no run is named so; several begin so; or one was asked with several configurations.
@@ -146,7 +151,9 @@ class Approvals:
         raise ConfigError(f"no run '{name}' was asked for{nearest(name, keys_known)}; waiting: {listed}")
 
     def decide(self, name: str, *, approve: bool) -> ApprovalRecord:
-        """Write down what the holder says of a run; on the disk when this returns. A later word replaces an earlier.
+        """Writes down the holder's decision about a run.
+
+        It is on the disk when this returns. A later word replaces an earlier.
 
         Raises:
             ConfigError: as `find`, or if the folder is open to others.

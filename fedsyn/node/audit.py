@@ -1,4 +1,6 @@
-"""The audit log of a node: one JSON line for each request and each answer, with public facts and no data value.
+"""The audit log of a node.
+
+One JSON line for each request and each answer, with public facts and no data value.
 
 It is for people and their tools; what binds is the ledger. A line is on the disk before the answer it tells of leaves.
 """
@@ -37,7 +39,9 @@ class Audit:
         self.path = path
 
     def write(self, **facts: Fact) -> None:
-        """One line: `format`, `time` (UTC), and the facts. Texts are cut after 200 characters.
+        """Writes one line: `format`, `time` (UTC), and the facts.
+
+        Texts are cut after 200 characters.
 
         Of lines without a positive `rho` so many are written a minute; the next one says how many were `left_out`.
 
@@ -69,7 +73,9 @@ class Audit:
             ) from None
 
     def _left_out(self) -> int | None:
-        """Lines that were left out since the last one; None if this one is to be left out, too. Under the file's lock.
+        """Returns how many lines were left out since the last one.
+
+        None if this one is to be left out, too. Under the file's lock.
 
         The count stands beside the log, since each request has a process of its own. Losing it costs a minute's limit.
         """

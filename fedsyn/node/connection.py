@@ -1,4 +1,7 @@
-"""What speaks with the SuperLink: a process that has the node's key and no row, and asks the worker."""
+"""The process that speaks with the SuperLink.
+
+It has the node's key and no row, and asks the worker.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +56,9 @@ class WorkerProcess:
         self.closing = False
 
     def start(self) -> None:
-        """Starts it and waits until it has read the table; one that dies of it is started again later.
+        """Starts the worker and waits until it has read the table.
+
+        One that dies of it is started again later.
 
         Raises:
             ConfigError: what it said is wrong with the node's files, and no restart changes.
@@ -76,7 +81,10 @@ class WorkerProcess:
             raise ConfigError("this node's table, ledger or policy cannot be used (see above)")
 
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-        """Return the worker's reply; a refusal if the request is larger than it reads, or it died of it twice."""
+        """Returns the worker's reply, or a refusal.
+
+        A refusal if the request is larger than the worker reads, or it died of it twice.
+        """
         if not fits(header, blobs):
             return failed(TOO_LARGE)
         for _ in range(2):
@@ -98,7 +106,10 @@ class WorkerProcess:
         return failed(GREEDY)
 
     def _ensure(self) -> None:
-        """Make sure that the worker is ready; wait longer and longer for one that keeps dying."""
+        """Makes sure that the worker is ready.
+
+        Waits longer and longer for one that keeps dying.
+        """
         while not self.closing and (self._process is None or self._process.poll() is not None or not self.ready):
             if time.monotonic() - self._started > 60.0:
                 self._wait = 0.2
@@ -108,7 +119,10 @@ class WorkerProcess:
             self.start()
 
     def close(self) -> None:
-        """End the worker: its channel is closed, and its work is not waited for."""
+        """Ends the worker.
+
+        Its channel is closed, and its work is not waited for.
+        """
         self.ready = False
         if self._channel is not None:
             self._channel.close()
@@ -120,13 +134,18 @@ class WorkerProcess:
 
 
 def _one_thread_each() -> dict[str, str]:
-    """Return this process' environment, with no threads for linear algebra: they would not survive a fork."""
+    """Returns this process' environment, with single-threaded linear algebra.
+
+    Threads would not survive a fork.
+    """
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     return {**os.environ, **dict.fromkeys(names, "1")}
 
 
 def leaves_after(seconds: float) -> float:
-    """When a reply leaves that took so long: after 0.1, 0.2, 0.4, ... s.
+    """Returns when a reply leaves that took so long.
+
+    After 0.1, 0.2, 0.4, ... s.
 
     How long counting took depends on the rows, and whoever waits for a reply has a clock.
     """
@@ -137,7 +156,7 @@ def leaves_after(seconds: float) -> float:
 
 
 class EarlierLife:
-    """What node.json remembers of the node's earlier processes.
+    """Facts in node.json about the node's earlier processes.
 
     Attributes:
         node: number that the SuperLink gave the node's key; without it a node that was killed waits until the
@@ -225,7 +244,10 @@ class NodeConnection:
         return Outgoing(reply["scalars"], [(str(d), tuple(map(int, s)), blob) for (d, s), blob in described])
 
     def _ended(self, run: int) -> list[str]:
-        """Return the names of the runs that are over, at another one's first request: they keep nothing reserved."""
+        """Returns the names of the runs that are over.
+
+        At another run's first request: they keep nothing reserved.
+        """
         runs = self.life.runs
         if run in runs or run in self._seen:
             return []
@@ -238,7 +260,10 @@ class NodeConnection:
         return [name for name in ended if name not in runs.values()]
 
     def _began(self, run: int, name: object) -> None:
-        """Note a run that was answered: its name has passed the node's gate, and begins in its ledger."""
+        """Notes a run that was answered.
+
+        Its name has passed the node's gate, and begins in its ledger.
+        """
         runs = self.life.runs
         if run not in runs and is_run_name(name):
             while len(runs) >= _MOST_RUNS:

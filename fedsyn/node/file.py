@@ -1,4 +1,6 @@
-"""`node.yaml`: the file that describes a holder's machine, and what its holder decides, whatever a server asks.
+"""`node.yaml`: a holder's machine, and its holder's decisions.
+
+They hold whatever a server asks.
 
 It is read once, when the node starts: a changed file needs a restart (`fedsyn node serve` again), so that nothing that
 happens while it runs can loosen it. Unknown keys are errors with the nearest valid key; each problem is one sentence.
@@ -37,7 +39,7 @@ class LimitNode(Node):
 
 
 class PeriodNode(LimitNode):
-    """The same within any period of this many days.
+    """A limit within any period of this many days.
 
     Attributes:
         days: length of the period that ends now.
@@ -47,7 +49,7 @@ class PeriodNode(LimitNode):
 
 
 class LifetimeNode(LimitNode):
-    """The same over all runs of the table's life.
+    """A limit over all runs of the table's life.
 
     Attributes:
         delta: of this limit, and of each other one that names none.
@@ -57,7 +59,9 @@ class LifetimeNode(LimitNode):
 
 
 class PolicyNode(Node):
-    """What the holder agrees to. No server can loosen any of it.
+    """Runs that the holder agrees to.
+
+    No server can loosen any of it.
 
     Attributes:
         per_run: the most that one run may ask for; null: no such limit.
@@ -123,7 +127,9 @@ class PolicyNode(Node):
 
 
 class NodeFile(Node):
-    """`node.yaml`, which `fedsyn node serve` reads. File names are relative to the file.
+    """`node.yaml`, which `fedsyn node serve` reads.
+
+    File names are relative to the file.
 
     Attributes:
         format: version of this file's format.
@@ -177,7 +183,7 @@ class NodeFile(Node):
         return self
 
     def anchored(self, folder: Path) -> NodeFile:
-        """The same with absolute file names."""
+        """Returns a copy with absolute file names."""
         named = {name: getattr(self, name) for name in (*_FILES, "state")}
         update = {name: str(folder / Path(value).expanduser()) for name, value in named.items() if value is not None}
         return self.model_copy(update=update)
@@ -204,7 +210,9 @@ _SECRETS = ("key", "identity", "data_key")
 
 
 def load_node_file(path: Path | str) -> NodeFile:
-    """Reads `node.yaml`. Looks for none of the files that it names (`require_files` does).
+    """Reads `node.yaml`.
+
+    Looks for none of the files that it names (`require_files` does).
 
     Raises:
         ConfigError: names every problem, with the nearest valid key.
@@ -218,7 +226,7 @@ def load_node_file(path: Path | str) -> NodeFile:
 
 
 def require_files(file: NodeFile) -> None:
-    """Looks for the files that a node reads, and at who may read its keys.
+    """Checks the files that a node reads, and its keys' permissions.
 
     Raises:
         ConfigError: names the key and the place; or a private key that others may read.
@@ -232,7 +240,10 @@ def require_files(file: NodeFile) -> None:
 
 
 def _check_policy(policy: PolicyNode, path: Path | str) -> None:
-    """What the models cannot know: names of plug-ins, and limits that contradict each other."""
+    """Checks what the models cannot know.
+
+    Names of plug-ins, and limits that contradict each other.
+    """
     known = mechanisms()
     for name in policy.mechanisms or ():
         if name not in known and ":" not in name:

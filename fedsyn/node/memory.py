@@ -1,4 +1,6 @@
-"""What a node remembers of a run between two requests: on disk, so that a restarted node goes on where it was.
+"""A node's memory of a run between two requests.
+
+It is on disk, so that a restarted node goes on where it was.
 
 One file a run, replaced as a whole: after a crash either the old one is there or the new one. It holds the run's state
 (unfinished secure sums, the mechanism's own) and the last request's reply, so that the same request gets the same reply
@@ -35,7 +37,7 @@ _OURS = re.compile(r"[0-9a-f]{64}\.memory")
 
 @dataclass
 class RunMemory:
-    """What a node remembers of a run.
+    """A node's memory of one run.
 
     Attributes:
         state: JSON values: `Holder.state`.
@@ -79,7 +81,7 @@ class Memory:
             raise ConfigError(f"state: cannot use {self.folder} ({error.strerror})") from None
 
     def load(self, run: str, at_least: int = 0) -> RunMemory:
-        """Load what is remembered of a run; an empty memory before its first request.
+        """Loads the memory of a run; empty before its first request.
 
         Args:
             run: its name.
@@ -105,7 +107,9 @@ class Memory:
         return memory
 
     def save(self, run: str, memory: RunMemory) -> None:
-        """Put a run's memory on the disk, its number raised by one; it is there when this returns.
+        """Writes a run's memory to disk, its number raised by one.
+
+        It is there when this returns.
 
         Raises:
             CannotWrite: if it cannot be written; then nothing may leave.
@@ -126,7 +130,10 @@ class Memory:
         memory.number = number
 
     def heads(self) -> list[Head]:
-        """Return the heads of the ledger that are remembered; a memory that cannot be read is its run's matter."""
+        """Returns the heads of the ledger that are remembered.
+
+        A memory that cannot be read is its run's matter.
+        """
         found = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if _OURS.fullmatch(path.name):
@@ -135,7 +142,9 @@ class Memory:
         return [head for head in found if head is not None]
 
     def forget(self, older_than: float = KEPT, now: float | None = None) -> int:
-        """Remove the memories that were last saved more than `older_than` seconds ago; return their number.
+        """Removes old memories; returns their number.
+
+        Those last saved more than `older_than` seconds ago.
 
         The run's charges stay in the ledger. A run that is forgotten cannot go on.
         """

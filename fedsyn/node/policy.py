@@ -1,4 +1,6 @@
-"""The holder's policy against what a server asks: public facts only, and before anything of the rows is looked at.
+"""The holder's policy against a server's requests.
+
+It looks at public facts only, before anything of the rows is looked at.
 
 A policy is read once, when the node starts. Whoever changes the file restarts the node; nothing that arrives over the
 network changes it. Every refusal is a fixed sentence (`NodeError`): it depends on the request, the run's configuration
@@ -50,7 +52,7 @@ class Admitted:
 
 
 class Policy:
-    """What a node's holder agrees to, as its file said when the node started.
+    """A holder's policy, as its file said when the node started.
 
     Args:
         file: of the node, with absolute file names.
@@ -69,7 +71,9 @@ class Policy:
     # The run's configuration ------------------------------------------------------------------------------------------
 
     def read(self, run_config: Mapping[str, Any]) -> RunConfig:
-        """The configuration of a run, from what the server submitted. Opens no file, and imports nothing it names.
+        """Reads the configuration of a run that a server submitted.
+
+        Opens no file, and imports nothing that it names.
 
         Raises:
             NodeError: it does not travel with the run, is no deployment's, or names what this node would have to open,
@@ -89,7 +93,10 @@ class Policy:
             raise NodeError(INVALID) from None
 
     def _before_parsing(self, document: Any) -> None:
-        """Checks that parsing relies on: it imports a mechanism by its name, and makes tables as large as it says."""
+        """Checks what parsing relies on.
+
+        It imports a mechanism by its name, and makes tables as large as it says.
+        """
         if not isinstance(document, dict):
             raise NodeError(INVALID)
         runtime, federation, workload = (_node(document, key) for key in ("runtime", "federation", "workload"))
@@ -110,7 +117,9 @@ class Policy:
     # One request ------------------------------------------------------------------------------------------------------
 
     def admit(self, run_config: Mapping[str, Any], scalars: Mapping[str, Any]) -> Admitted:
-        """What of a request the holder allows; charges and remembers nothing.
+        """Checks a request against what the holder allows.
+
+        Charges and remembers nothing.
 
         Args:
             run_config: as the server submitted it; every fact is the server's until it has passed.
@@ -134,7 +143,10 @@ class Policy:
         return admitted
 
     def subject(self, run: str, config: RunConfig) -> Subject:
-        """What the holder approves, and an operator signs: the run, its configuration, and this node's own schema."""
+        """Returns what the holder approves, and an operator signs.
+
+        The run, its configuration, and this node's own schema.
+        """
         return Subject(run, config.sha256, self._schema_hash(config.data.bins, config.data.label))
 
     def _adjusted_hash(self, bins: int | None, label: str | None) -> str:
@@ -144,7 +156,9 @@ class Policy:
             raise NodeError("the run's data.bins or data.label does not fit this node's schema") from None
 
     def _operator(self, order: str, subject: Subject) -> str:
-        """Public key of the operator who signed the run; "" if the policy does not ask for one and the run has none.
+        """Returns the public key of the operator who signed the run.
+
+        "" if the policy does not ask for one and the run has none.
 
         Raises:
             NodeError: the order is not the run's, or not of an operator that the policy names.
@@ -159,7 +173,7 @@ class Policy:
 
     @property
     def needs_approval(self) -> bool:
-        """Whether a person approves each run."""
+        """Returns whether a person approves each run."""
         return self.node.approval == "by person"
 
     def check_configuration(self, config: RunConfig) -> None:
@@ -187,7 +201,7 @@ class Policy:
         require_agreed(config, node.configurations, self.needs_approval, pinned=self.file.identity is not None)
 
     def _check_limits(self, config: RunConfig) -> None:
-        """How few clients a sum may be opened with, and how many a run assumes to collude."""
+        """Checks a sum's fewest clients, and a run's assumed colluders."""
         node, aggregation, minimum = self.node, config.aggregation, config.federation.minimum_cohort
         if minimum < node.minimum_cohort:
             raise NodeError(
@@ -208,7 +222,10 @@ class Policy:
             )
 
     def _check_request(self, admitted: Admitted, cohort: int | None) -> None:
-        """`cohort`: clients that a sum is asked of, as its description says; None: of no sum, or not described."""
+        """Checks one request.
+
+        `cohort`: clients of the sum, by its description; None: not a sum, or not described.
+        """
         node, config = self.node, admitted.config
         if node.requests is not None and admitted.request not in (*node.requests, "join"):
             raise NodeError("this node's holder does not allow this request")

@@ -1,4 +1,6 @@
-"""What rests on a holder's disk under its key: its table (`fedsyn node seal`), and what a node remembers of runs.
+"""Data at rest on a holder's disk, under its key.
+
+Its table (`fedsyn node seal`), and what a node remembers of runs.
 
 The key is a file that the holder names, `data_key` in node.yaml: on a stick, on a mounted secret, or what systemd
 decrypts for the service (`LoadCredentialEncrypted=data.key`, then `data_key: /run/credentials/UNIT/data.key`). Whoever

@@ -1,4 +1,7 @@
-"""`fedsyn node serve` and `fedsyn node status`: one process serves a node's state, and says how the node is."""
+"""`fedsyn node serve` and `fedsyn node status`.
+
+One process serves a node's state, and says how the node is.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,9 @@ def serve(path: Path, bounds: Bounds = Bounds()) -> None:  # noqa: B008 - frozen
 
 @contextmanager
 def _only_one(file: NodeFile) -> Iterator[None]:
-    """Hold the state's folder, which is made if it is not there; its lock ends with this process, however that ends.
+    """Holds the state's folder, which is made if missing.
+
+    Its lock ends with this process, however that ends.
 
     Raises:
         ConfigError: if another process serves this state, or the folder cannot be used.
@@ -70,7 +75,7 @@ def _only_one(file: NodeFile) -> Iterator[None]:
 
 
 def is_served(file: NodeFile) -> bool:
-    """Whether a process serves this node's state now."""
+    """Returns whether a process serves this node's state now."""
     return is_locked(file.state_folder / _LOCK)
 
 
@@ -78,7 +83,10 @@ def is_served(file: NodeFile) -> bool:
 
 
 def look(file: NodeFile) -> dict[str, Any]:
-    """Return how a node is, as /status tells it; with `problems` of its own if nothing answers there."""
+    """Returns a node's state, as /status tells it.
+
+    With `problems` of its own if nothing answers there.
+    """
     if not is_served(file):
         return {"name": file.name, "ready": False, "problems": ["it is not running: fedsyn node serve"]}
     if file.listen is None:

@@ -1,4 +1,7 @@
-"""A holder's table in memory, encoded as runs ask for it, in the process that is forked: no task reads it."""
+"""A holder's table in memory, encoded as runs need it.
+
+It stays in the process that is forked: no task reads it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,9 @@ _KEPT = 2  # encodings of one table
 
 
 class Encoding(NamedTuple):
-    """How a run has the rows encoded. All of it comes from public facts: its configuration, and what was found.
+    """A run's encoding of the rows.
+
+    All of it comes from public facts: its configuration, and what was found.
 
     Attributes:
         bins, label: of `RunConfig.data`.
@@ -29,18 +34,27 @@ class Encoding(NamedTuple):
 
     @classmethod
     def of(cls, config: RunConfig, partition: int | None) -> Encoding:
-        """NodeError if the run splits its columns and gives none to this holder."""
+        """Returns the encoding of a run for this holder.
+
+        Raises NodeError if the run splits its columns and gives none to this holder.
+        """
         return cls(config.data.bins, config.data.label, own_of(config, partition))
 
     @classmethod
     def read(cls, fields: list[Any]) -> Encoding:
-        """From JSON of a task, which may say anything: what does not fit is an error where it is used."""
+        """Reads an encoding from JSON of a task, which may say anything.
+
+        What does not fit is an error where it is used.
+        """
         bins, label, own, found = fields
         return cls(bins, label, None if own is None else tuple(own), found)
 
 
 class NotRead(FedsynError):
-    """A task needs an encoding that its parent has not read yet; the parent reads it and forks again."""
+    """A task needs an encoding that its parent has not read.
+
+    The parent reads it and forks again.
+    """
 
     def __init__(self, encoding: Encoding) -> None:
         super().__init__("the table is not encoded as this run needs it")

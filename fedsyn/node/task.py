@@ -1,4 +1,4 @@
-"""What one request is to a holder's machine, and how it travels between the processes of a node.
+"""One request, as it travels between a node's processes.
 
 The connection reads no array and the worker's parent no message: both pass bytes on. A frame is eight bytes with the
 length of a JSON header, the header, and the blobs whose lengths it lists. What exceeds a bound is a `FrameError`.
@@ -38,7 +38,7 @@ _LENGTH = struct.Struct("!Q")
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one task may use.
+    """Resources that one task may use.
 
     Attributes:
         seconds: of wall time.
@@ -50,7 +50,10 @@ class Bounds:
 
 
 class FrameError(FedsynError):
-    """What came from the other process is not a frame: the process has ended, or somebody forged it."""
+    """The other process sent something that is not a frame.
+
+    It has ended, or somebody forged it.
+    """
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,10 @@ class Task:
 
     @property
     def digest(self) -> str:
-        """Hash of what is asked: the same for a message that is sent again, whatever Flower numbers it."""
+        """Hash of the request.
+
+        The same for a message that is sent again, whatever Flower numbers it.
+        """
         digest = hashlib.sha256(json.dumps(dict(self.scalars), sort_keys=True, default=repr).encode())
         for array in self.arrays:
             digest.update(f"|{array.dtype.str}{array.shape}|".encode())
@@ -83,14 +89,17 @@ class Task:
 
 @dataclass(frozen=True)
 class NodeReply:
-    """What leaves the holder's machine."""
+    """A reply that leaves the holder's machine."""
 
     scalars: dict[str, str]
     arrays: list[npt.NDArray[Any]] = field(default_factory=list)
 
 
 def failed(refusal: Refusal, *, killed: bool = False) -> tuple[dict[str, Any], list[bytes]]:
-    """Header and blobs of a refusal for want of something; `killed`: its task was."""
+    """Returns header and blobs of a refusal for lack of resources.
+
+    `killed`: its task was.
+    """
     return {"scalars": refusal.scalars, "arrays": [], "failed": True, "killed": killed}, []
 
 
@@ -150,7 +159,10 @@ def frame(header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> list[bytes]
 
 
 def fits(header: Mapping[str, Any], blobs: Sequence[bytes] = ()) -> bool:
-    """Whether `read_frame` takes this frame: the other process would end on one that it does not."""
+    """Returns whether `read_frame` takes this frame.
+
+    The other process would end on one that it does not.
+    """
     most = len(json.dumps(header, separators=(",", ":"))) + 21 * len(blobs) + 20
     return most <= MOST_HEADER and len(blobs) <= MOST_ARRAYS and sum(map(len, blobs)) <= MOST_MESSAGE
 
@@ -170,7 +182,9 @@ def write_frame(descriptor: int, header: Mapping[str, Any], blobs: Sequence[byte
 def read_frame(
     descriptor: int, *, deadline: float | None = None, most: int = MOST_MESSAGE
 ) -> tuple[dict[str, Any], list[bytes]] | None:
-    """A frame from a pipe or socket; None if the other side ended before one began.
+    """Reads a frame from a pipe or socket.
+
+    None if the other side ended before one began.
 
     Args:
         descriptor: to read from.

@@ -1,4 +1,6 @@
-"""The process that holds the table: it reads nothing that came from outside, and forks a task for each request.
+"""The process that holds the table.
+
+It reads nothing that came from outside, and forks a task for each request.
 
 What a request does to a task (memory, time, a crash) costs that request. The parent is single-threaded, keeps the
 encoded table and everything that a task imports, and passes bytes between the connection and its tasks. A task ends
@@ -72,7 +74,10 @@ class Worker:
         self.bounds = bounds
 
     def warm(self) -> None:
-        """Reads the table as most runs ask for it; a table that cannot be read is the task's to say."""
+        """Reads the table in the encoding of most runs.
+
+        A table that cannot be read is the task's to say.
+        """
         self._read(Encoding())
 
     def serve(self, descriptor: int) -> None:
@@ -82,7 +87,10 @@ class Worker:
             write_frame(descriptor, *self.ask(header, blobs))
 
     def ask(self, header: dict[str, Any], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-        """One request in a task of its own: header and blobs of its reply, or a refusal in fixed words."""
+        """Answers one request in a task of its own.
+
+        Header and blobs of its reply, or a refusal in fixed words.
+        """
         deadline = time.monotonic() + self.bounds.seconds
         for _ in range(3):  # at most two encodings are new: of the run, and of what it found
             header_back, blobs_back = self._forked(header, blobs, deadline)
@@ -96,7 +104,10 @@ class Worker:
         return header_back, blobs_back
 
     def _catch_up(self) -> None:
-        """Reads what the task appended to the ledger, so that the next one begins from there."""
+        """Reads what the task appended to the ledger.
+
+        The next one begins from there.
+        """
         try:
             self.answering.book.refresh()
         except FedsynError as error:  # every task will say so, and answer nothing
@@ -174,7 +185,10 @@ class Worker:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Have the kernel end this process when the one that made it ends; end at once if it has ended already."""
+    """Has the kernel end this process when its parent ends.
+
+    Ends at once if the parent has ended already.
+    """
     try:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     except (AttributeError, OSError):  # not Linux: a process that lost its channel ends by itself
@@ -184,7 +198,10 @@ def _end_with_parent(parent: int) -> None:
 
 
 def _ended(child: int) -> int:
-    """Exit status of a task that has nothing more to say; it is killed if it still runs."""
+    """Returns the exit status of a finished task.
+
+    A task that still runs is killed.
+    """
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)

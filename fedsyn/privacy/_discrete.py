@@ -1,4 +1,6 @@
-"""Discrete Gaussian numbers N_Z(0, s²), P(x) ∝ exp(-x² / (2 s²)) on the integers, from random bits and integers alone.
+"""Discrete Gaussian numbers from random bits and integers alone.
+
+N_Z(0, s²), P(x) ∝ exp(-x² / (2 s²)) on the integers.
 
 No floating-point number takes part in a draw. `_Table` inverts the distribution function of |X|, held as integers of
 191 bits: a random word gives the sign and the first 63 bits of a uniform number, which decide nearly always; where they
@@ -68,7 +70,9 @@ def _tables(s: float) -> tuple[tuple[int, _Table], ...]:
 
 
 def split(variance: Fraction, largest: int = TABLE_VARIANCE) -> list[tuple[int, Fraction]]:
-    """Factors f and variances V, none above `largest`, with Σ f² V = `variance`, exactly.
+    """Splits a variance exactly into factors and small variances.
+
+    Factors f and variances V, none above `largest`, with Σ f² V = `variance`.
 
     Σ f X_V, X_V from N_Z(0, V), is then N_Z(0, variance) up to the error in the module's docstring. Every split has V₁
     = 10 k² and V₂ = variance/k² - 10, about equal, so that c² = 10 (1 - 10 k²/variance).
@@ -104,7 +108,10 @@ class _Table:
             array.flags.writeable = False  # every later draw with this s reads the same table
 
     def draw(self, size: int, source: RandomSource) -> NDArray[np.int64]:
-        """(size,) int64. The last bit of a word is the sign, the first 63 are those of the uniform number."""
+        """Draws numbers, (size,) int64.
+
+        The last bit of a word is the sign, the first 63 are those of the uniform number.
+        """
         words = _words(size, source)
         magnitude = self.direct[words >> np.uint64(64 - _BUCKET_BITS)].astype(np.int64)
         undecided = np.flatnonzero(magnitude < 0)
@@ -114,7 +121,10 @@ class _Table:
         return signed
 
     def _search(self, heads: NDArray[np.uint64], source: RandomSource) -> NDArray[np.int64]:
-        """The number of table entries that do not exceed a uniform number which begins with these 63 bits."""
+        """Returns the number of table entries that a uniform number reaches.
+
+        The number begins with these 63 bits.
+        """
         found = np.searchsorted(self.heads, heads, side="left")
         for i in np.flatnonzero(np.searchsorted(self.heads, heads, side="right") > found):  # one word in 2^49
             high, low = (int(word) for word in _words(2, source))
@@ -130,7 +140,10 @@ def _words(size: int, source: RandomSource) -> NDArray[np.uint64]:
 
 
 def _cumulative(variance: Fraction, last: int) -> list[int]:
-    """floor(2^191 P(|X| <= i)) for i = 0 ... last-1, with X from N_Z(0, variance) cut to |X| <= last."""
+    """Returns scaled cumulative probabilities of a cut discrete Gaussian.
+
+    floor(2^191 P(|X| <= i)) for i = 0 ... last-1, with X from N_Z(0, variance) cut to |X| <= last.
+    """
     sums, total = [], 0
     for x, weight in enumerate(_weights(variance, last)):
         total += weight if x == 0 else 2 * weight
@@ -141,7 +154,9 @@ def _cumulative(variance: Fraction, last: int) -> list[int]:
 
 
 def _weights(variance: Fraction, last: int) -> list[int]:
-    """2^320 exp(-x²/(2 variance)) for x = 0 ... last, each off by at most 5 last² + 5 < 2^34.
+    """Returns 2^320 exp(-x²/(2 variance)) for x = 0 ... last.
+
+    Each is off by at most 5 last² + 5 < 2^34.
 
     With q = exp(-1/(2 variance)) the ratio of neighbours is q^(2x+1). Every product is rounded down; an error of a
     ratio grows by at most 4 per step, and that of a weight by the ratio's plus 1, since no factor exceeds one.

@@ -1,4 +1,6 @@
-"""The only functions that draw noise; only the ledger calls them, after the charge is entered.
+"""The only functions that draw noise.
+
+Only the ledger calls them, after the charge is entered.
 
 The discrete Gaussian's arithmetic is in `_discrete`, which only this module imports.
 
@@ -21,12 +23,17 @@ GRID_BITS = 16
 
 
 def noise_grid(sigma: float) -> float:
-    """Spacing of the released values, in records: a power of two that divides 1."""
+    """Returns the spacing of the released values, in records.
+
+    A power of two that divides 1.
+    """
     return min(1.0, 2.0 ** (math.floor(math.log2(sigma)) - GRID_BITS))
 
 
 def gaussian(values: NDArray[np.number], sigma: float, source: RandomSource) -> NDArray[np.float64]:
-    """`values + N(0, sigma²)`, rounded to a grid so that low-order bits carry nothing (Mironov 2012).
+    """Adds N(0, sigma²) to values, rounded to a grid.
+
+    Low-order bits then carry nothing (Mironov 2012).
 
     A double that is added to a double leaves traces of both in the last bits of the sum. Two cases:
 
@@ -53,7 +60,9 @@ def gaussian(values: NDArray[np.number], sigma: float, source: RandomSource) -> 
 
 
 def discrete(values: NDArray[np.int64], s: float, source: RandomSource) -> NDArray[np.int64]:
-    """`values + N_Z(0, s²)`, one independent number per entry, exact to 2^-170; no float is involved.
+    """Adds N_Z(0, s²) to values, exact to 2^-170.
+
+    One independent number per entry; no float is involved.
 
     Args:
         values: (L,) int64; the caller makes sure that the sums fit.
@@ -66,7 +75,9 @@ def discrete(values: NDArray[np.int64], s: float, source: RandomSource) -> NDArr
 
 
 def poisson_sample(rows: int, rate: float, source: RandomSource) -> NDArray[np.int64]:
-    """Indices of the rows of a sample that takes each with probability `rate`, independently; ascending.
+    """Returns indices of a Poisson sample of rows, ascending.
+
+    Each row is taken with probability `rate`, independently.
 
     A uniform number is a multiple of 2^-53, so the probability is off by less than that.
 
@@ -79,7 +90,9 @@ def poisson_sample(rows: int, rate: float, source: RandomSource) -> NDArray[np.i
 
 
 def exponential(scores: NDArray[np.float64], epsilon: float, sensitivity: float, source: RandomSource) -> int:
-    """Index i with probability ∝ `exp(epsilon scores[i] / (2 sensitivity))`, by Gumbel noise.
+    """Draws an index by the exponential mechanism, with Gumbel noise.
+
+    Index i has probability ∝ `exp(epsilon scores[i] / (2 sensitivity))`.
 
     `argmax_i (epsilon scores[i] / (2 sensitivity) + Gumbel)` has exactly that distribution. Scores are taken
     relative to the largest one, where rounding is finest; the distribution does not depend on a common

@@ -22,19 +22,22 @@ REREADING_ROOM = ROUNDING_ROOM + 1e-14
 
 
 class Accountant(ABC):
-    """Adds up the costs of releases in one unit and turns the sum into epsilon."""
+    """Adds up costs in one unit, and turns them into epsilon."""
 
     name: ClassVar[str]
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """'rho', 'mu²' or a Rényi divergence: what `cost` and `capacity` are measured in."""
+        """Unit of `cost` and `capacity`.
+
+        'rho', 'mu²' or a Rényi divergence.
+        """
 
     @property
     @abstractmethod
     def per_rho(self) -> float:
-        """What a Gaussian release of rho = 1 costs, in that unit."""
+        """Cost of a Gaussian release of rho = 1, in that unit."""
 
     @property
     @abstractmethod
@@ -48,20 +51,28 @@ class Accountant(ABC):
 
     @abstractmethod
     def cost(self, release: Release) -> float:
-        """Cost of one entry; ValueError when this accountant's theorem does not cover it."""
+        """Returns the cost of one entry.
+
+        Raises ValueError when this accountant's theorem does not cover it.
+        """
 
     @abstractmethod
     def epsilon(self, spent: float, delta: float) -> float: ...
 
     def exchanged(self, release: Release, cost: float) -> float:
-        """What an entry of that cost costs where a row is exchanged for another one; sums of it are the second below.
+        """Returns an entry's cost where a row is exchanged for another.
+
+        Sums of it are the second argument of `epsilon_replaced`.
 
         Exchanging multiplies what an entry moves by its `replaced`, and so rho and mu² by the square.
         """
         return cost * release.replaced**2
 
     def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
-        """The ε of releases where a row is exchanged for another one instead of added or removed."""
+        """Returns the ε where a row is exchanged for another.
+
+        Instead of added or removed.
+        """
         return self.epsilon(exchanged, delta)
 
     @abstractmethod
@@ -70,7 +81,9 @@ class Accountant(ABC):
 
 @dataclass(frozen=True)
 class ZcdpAccountant(Accountant):
-    """Fully adaptive zCDP filter: any next release is allowed while the sum of rho stays within `rho`.
+    """Fully adaptive zCDP filter.
+
+    Any next release is allowed while the sum of rho stays within `rho`.
 
     Mechanism, scale and whether to go on may all depend on everything released before: a filter that stops
     the sum at `rho` makes the whole interaction rho-zCDP (Feldman & Zrnic 2021 for Rényi DP at every order;
@@ -152,7 +165,9 @@ class GaussianAccountant(Accountant):
 
 @dataclass(frozen=True)
 class RenyiAccountant(Accountant):
-    """Rényi DP at ONE order, chosen before the run: for steps of DP-SGD, and whatever stands beside them.
+    """Rényi DP at ONE order, chosen before the run.
+
+    For steps of DP-SGD, and the releases beside them.
 
     Costs add up, and a filter that stops their sum makes the whole interaction that Rényi DP, fully adaptively
     (Feldman & Zrnic 2021). The module `fedsyn.privacy.renyi` says what a step costs.
@@ -173,7 +188,10 @@ class RenyiAccountant(Accountant):
 
     @classmethod
     def of(cls, budget: PrivacyBudget, order: int) -> RenyiAccountant:
-        """The whole budget, less the room kept for rounding. Raises ConfigError if it is too small for this order."""
+        """Returns the accountant of a whole budget, less rounding room.
+
+        Raises ConfigError if the budget is too small for this order.
+        """
         most = renyi_capacity(budget.epsilon, budget.delta, order) * (1.0 - 2.0 * ROUNDING_ROOM)
         if not most > 0.0:
             raise ConfigError(
@@ -205,7 +223,10 @@ class RenyiAccountant(Accountant):
         return renyi_epsilon(spent, self.order, delta)
 
     def exchanged(self, release: Release, cost: float) -> float:
-        """Its rho, as if a sample were all rows: what sampling saves under exchange is left to the other bound."""
+        """Returns the entry's rho, as if a sample were all rows.
+
+        What sampling saves under exchange is left to the other bound.
+        """
         return release.rho * release.replaced**2
 
     def epsilon_replaced(self, spent: float, exchanged: float, delta: float) -> float:
@@ -240,7 +261,10 @@ class RenyiAccountant(Accountant):
 
 
 def accountant_for(name: str, budget: PrivacyBudget) -> Accountant:
-    """The accountant called 'zcdp' or 'gaussian', with the whole budget as its capacity."""
+    """Returns the accountant called 'zcdp' or 'gaussian'.
+
+    The whole budget is its capacity.
+    """
     if name == "zcdp":
         return ZcdpAccountant.of(budget)
     if name == "gaussian":

@@ -1,4 +1,6 @@
-"""Against whom a guarantee holds: the epsilon that a coalition of holders faces, which knows its shares of the noise.
+"""Epsilon against a coalition of holders.
+
+A coalition knows its own shares of the noise.
 
 A ledger charges for the noise of H honest shares (`fedsyn.privacy.distributed`). What is left of a sum's noise depends
 on who looks. Of at least m contributors, k pool what they know; the holder whose row is at stake has contributed, and
@@ -27,7 +29,7 @@ Reads = Literal["releases", "vectors", "exact numbers"]
 
 
 def left(shares: Shares, known: int, alone: bool = False) -> int:
-    """Shares that make up the noise which is left when `known` clients pool theirs.
+    """Returns the shares of noise left when `known` clients pool theirs.
 
     Args:
         shares: of the sum.
@@ -38,7 +40,9 @@ def left(shares: Shares, known: int, alone: bool = False) -> int:
 
 
 def times_of(shares: Shares, remaining: int) -> float:
-    """Factor by which a Gaussian release costs more, in rho or mu², with `shares` shares than with the H charged.
+    """Returns how many times dearer a release is with `shares` shares.
+
+    In rho or mu², against the H shares charged.
 
     H s² is at least (γσ)² + r² (`fedsyn.privacy.distributed`). So j shares are a Gaussian noise of variance
 
@@ -69,7 +73,9 @@ def faced(release: Release, known: int, alone: bool) -> Release:
 
 
 def tolerated(shares: Iterable[Shares], holders: int, reads: Reads) -> int | None:
-    """Most holders that may pool what they know with the server without facing more than what is charged.
+    """Returns the most holders that may pool knowledge at no price.
+
+    They pool with the server, without facing more than what is charged.
 
     None where the server alone faces more, or reads exact numbers.
     """
@@ -82,7 +88,9 @@ def tolerated(shares: Iterable[Shares], holders: int, reads: Reads) -> int | Non
 def against(
     epsilon: Callable[[int, bool], float], shares: Sequence[Shares], holders: int, reads: Reads
 ) -> dict[str, Any]:
-    """What `ledger.json` and `fedsyn explain` say of who faces what, as JSON values.
+    """Returns who faces which epsilon, as JSON values.
+
+    `ledger.json` and `fedsyn explain` say it.
 
     Args:
         epsilon: of a coalition of so many holders, which can read the vector of one other by itself, or not.
@@ -108,7 +116,9 @@ def against(
 
 
 def in_words(found: dict[str, Any], budget: float) -> list[str]:
-    """The same in sentences; none where there is one holder.
+    """Returns who faces which epsilon, in sentences.
+
+    Empty where there is one holder.
 
     Args:
         found: as `against` gives it.
@@ -162,7 +172,9 @@ def _with_the_server(found: dict[str, Any], by: dict[tuple[int, bool], float | N
 
 
 def at_most(value: float | None) -> str:
-    """A number rounded up to four digits, but for what rounding put on it.
+    """Rounds a number up to four digits.
+
+    What rounding put on it is taken off first.
 
     >>> at_most(1.0), at_most(1.24512), at_most(0.7961)
     ('1', '1.246', '0.7961')

@@ -1,4 +1,4 @@
-"""What a run may spend, and what one release costs of it.
+"""Budgets, and their division among a mechanism's releases.
 
 `PrivacyBudget` is the (ε, δ) that a run promises for one row. Mechanisms spend it in zCDP (`rho`), or, when
 all they ever do is add Gaussian noise, in Gaussian DP (`mu`). The functions below it turn a budget into the
@@ -23,7 +23,9 @@ ROUNDING_ROOM = 1e-9
 
 @dataclass(frozen=True)
 class PrivacyBudget:
-    """The final guarantee: (epsilon, delta)-DP for one row, added or removed, at one client.
+    """The final guarantee: (epsilon, delta)-DP.
+
+    For one row, added or removed, at one client.
 
     >>> budget = PrivacyBudget(epsilon=1.0, delta=1e-5)
     >>> round(budget.rho, 5), round(budget.mu, 5)  # as zCDP, and as one Gaussian mechanism
@@ -47,12 +49,18 @@ class PrivacyBudget:
 
     @property
     def rho(self) -> float:
-        """The largest zCDP parameter that implies the budget, less the room kept for rounding."""
+        """Largest zCDP parameter that implies the budget.
+
+        Less the room kept for rounding.
+        """
         return zcdp_rho(self.epsilon, self.delta) * (1.0 - 2.0 * ROUNDING_ROOM)
 
     @property
     def mu(self) -> float:
-        """`sensitivity / sigma` of one Gaussian mechanism that just meets the budget, less the same room."""
+        """Largest `sensitivity / sigma` of one Gaussian mechanism within the budget.
+
+        Less the same room.
+        """
         return gaussian_mu(self.epsilon, self.delta) * (1.0 - ROUNDING_ROOM)
 
     def __str__(self) -> str:
@@ -66,7 +74,7 @@ class PrivacyBudget:
 
 
 def affordable(cost: float, budget: float, room: float = ROUNDING_ROOM) -> bool:
-    """Returns whether a sum of costs stays within a budget, up to float rounding.
+    """Returns whether costs fit a budget, up to float rounding.
 
     Plans divide a budget so that it sums to exactly the budget; in floating point the sum may come out a few ulps
     above. The room of 1e-9 (relative) is safe because `PrivacyBudget.rho` and `.mu` lie at least as far below the
@@ -97,13 +105,19 @@ def require_budget(fits: bool, sentence: Callable[[], str]) -> None:
 
 
 def gaussian_rho(sigma: float, sensitivity: float = 1.0) -> float:
-    """zCDP of one Gaussian release: `sensitivity² / (2 sigma²)` (Bun & Steinke 2016, Proposition 1.6)."""
+    """Returns the zCDP of one Gaussian release.
+
+    `sensitivity² / (2 sigma²)` (Bun & Steinke 2016, Proposition 1.6).
+    """
     ratio = positive("sensitivity", sensitivity) / positive("sigma", sigma)
     return 0.5 * ratio * ratio  # infinite where ** would raise: then no ledger accepts it
 
 
 def exponential_rho(epsilon: float) -> float:
-    """zCDP of one exponential mechanism: `epsilon² / 8`, by its bounded range (Cesar & Rogers 2021)."""
+    """Returns the zCDP of one exponential mechanism: `epsilon² / 8`.
+
+    By its bounded range (Cesar & Rogers 2021).
+    """
     return positive("epsilon", epsilon) * epsilon / 8.0
 
 
@@ -130,7 +144,10 @@ def _number(name: str, value: object) -> float:
 
 
 def positive(name: str, value: float | None) -> float:
-    """Returns a number that is positive and finite; ValueError names it where it is not."""
+    """Returns a number that is positive and finite.
+
+    Raises ValueError, which names it, where it is not.
+    """
     if value is None or not 0.0 < value < math.inf:
         raise ValueError(f"{name} must be positive and finite")
     return float(value)

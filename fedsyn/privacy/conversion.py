@@ -1,4 +1,6 @@
-"""From zCDP and from the Gaussian mechanism to (ε, δ) and back, never under-reporting.
+"""Conversion of zCDP and Gaussian DP to (ε, δ) and back.
+
+It never under-reports.
 
 All functions are pure and take floats. Rounding has a direction: a δ or ε that is returned is at least the
 true one, a rho or mu that is returned is at most the largest that is allowed. Two things make that so. Every
@@ -29,7 +31,9 @@ _STEP = 2.0**-45  # relative step towards the safe side while verifying an inver
 
 
 def zcdp_delta(rho: float, epsilon: float) -> float:
-    """The δ at which rho-zCDP implies (epsilon, δ)-DP; the bound of FLAIM Lemma A.2, minimised over α.
+    """Returns the δ at which rho-zCDP implies (epsilon, δ)-DP.
+
+    The bound of FLAIM Lemma A.2, minimised over α.
 
     `log δ(α) = (α-1)(αρ-ε) + (α-1) log(α-1) - α log α` is strictly convex on α > 1, and its derivative
     `(2α-1)ρ - ε + log(1-1/α)` increases from -inf, so the minimum is its one zero. The lemma holds for EVERY
@@ -97,7 +101,9 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def zcdp_rho(epsilon: float, delta: float) -> float:
-    """The largest rho for which rho-zCDP implies (epsilon, delta)-DP by Lemma A.2, rounded down.
+    """Returns the largest rho that implies (epsilon, delta)-DP.
+
+    By Lemma A.2, rounded down.
 
     At the optimum `ρ = (ε - log(1-1/α)) / (2α-1)`; put into `(α-1)²ρ + log α = log(1/δ)` the left side
     increases in α.
@@ -124,7 +130,10 @@ def zcdp_rho(epsilon: float, delta: float) -> float:
 
 
 def _zcdp_delta_at(rho: float, epsilon: float, x: float) -> float:
-    """Lemma A.2's δ at α = 1 + x, inflated by its rounding error."""
+    """Returns Lemma A.2's δ at α = 1 + x.
+
+    Inflated by its rounding error.
+    """
     # x log x - (1+x) log(1+x), written so that a large x cancels nothing.
     terms = (x * (1.0 + x) * rho, -x * epsilon, -x * math.log1p(1.0 / x), -math.log1p(x))
     # Each term is off by a few ulps of itself; they cancel, so the error is relative to their absolute sum.
@@ -134,7 +143,10 @@ def _zcdp_delta_at(rho: float, epsilon: float, x: float) -> float:
 
 
 def _lower_order(rho: float, epsilon: float) -> float:
-    """A point x = α - 1 where the derivative of log δ is negative: log(1+1/x) exceeds (2x+1)ρ - ε."""
+    """Returns a point x = α - 1 where log δ falls.
+
+    There log(1+1/x) exceeds (2x+1)ρ - ε.
+    """
     x = 1.0
     while (2.0 * x + 1.0) * rho - epsilon - math.log1p(1.0 / x) >= 0.0:
         x *= 0.5
@@ -147,7 +159,9 @@ def _lower_order(rho: float, epsilon: float) -> float:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The exact δ of the Gaussian mechanism with `mu = sensitivity / sigma` at `epsilon`, rounded up.
+    """Returns the exact δ of a Gaussian mechanism, rounded up.
+
+    With `mu = sensitivity / sigma` at `epsilon`.
 
     Balle & Wang's `δ = Φ(μ/2 - ε/μ) - e^ε Φ(-μ/2 - ε/μ)` subtracts two nearly equal numbers. With
     a = ε/μ - μ/2, b = ε/μ + μ/2, Mills' ratio R and the normal density φ it is `φ(a) (R(a) - R(b))`: nothing
@@ -180,7 +194,10 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon for which the Gaussian mechanism with `mu` is (epsilon, delta)-DP, rounded up."""
+    """Returns the smallest epsilon of a Gaussian mechanism, rounded up.
+
+    With `mu`, at delta.
+    """
     _require(mu >= 0.0, "mu must be at least 0")
     _require(SMALLEST_DELTA < delta < 1.0, "delta must lie strictly between 0 and 1")
     if math.isinf(mu):
@@ -196,7 +213,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 @lru_cache(maxsize=4096)
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu for which the Gaussian mechanism is (epsilon, delta)-DP, rounded down.
+    """Returns the largest mu for (epsilon, delta)-DP, rounded down.
 
     One release of sensitivity Δ needs `sigma = Δ / mu`; m of them, `sigma = Δ sqrt(m) / mu`.
     """
@@ -222,7 +239,9 @@ def _mills(x: float) -> float:
 
 
 def _boundary(below: Callable[[float], bool], low: float, high: float) -> float:
-    """Bisects to neighbouring doubles; returns the end at which `below` is False (`high`'s side).
+    """Bisects to neighbouring doubles.
+
+    Returns the end at which `below` is False (`high`'s side).
 
     `below(high)` must be False; `low` is assumed True and never evaluated.
     """

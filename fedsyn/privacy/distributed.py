@@ -1,4 +1,6 @@
-"""Noise that the clients of a sum add in shares: the plan of one sum, and the proof that it protects.
+"""Noise that the clients of a sum add in shares.
+
+The plan of one sum, and the proof that it protects.
 
 The sum of integer vectors v (a row moves it by at most Δ in L2 norm) is to carry the Gaussian noise that was planned,
 N(0, σ²), though nobody draws it. Client i sends γ v_i + X_i, where γ is a public power of two, the `resolution`, and
@@ -81,7 +83,7 @@ _RING_BITS = 63  # of an integer in [-2^63, 2^63)
 
 @dataclass(frozen=True)
 class DistributedNoise:
-    """How the noise of one sum is made of its clients' shares; made by `of`.
+    """Noise of one sum, as its clients' shares; made by `of`.
 
     Attributes:
         sigma: the standard deviation that was asked for and is charged, in units of the summed values.
@@ -152,7 +154,9 @@ class DistributedNoise:
 
     @classmethod
     def of_parties(cls, sigma: float, *, count: int, length: int) -> DistributedNoise:
-        """Shares of a store's three parties, all of which must be there and one of which may be corrupted.
+        """Returns the shares of a store's three parties.
+
+        All must be there, and one may be corrupted.
 
         The opened marginals then carry 1.5 times the variance that is charged. Each marginal has sensitivity 1.
         """
@@ -163,7 +167,9 @@ class DistributedNoise:
     def of_pool(
         cls, sigma: float, *, asked: int, fewest: int, corrupted: int, count: int, length: int, most: int
     ) -> DistributedNoise:
-        """Shares that clients drew before sigma was known: the integers are scaled to the noise, not it to them.
+        """Returns shares that clients drew before sigma was known.
+
+        The integers are scaled to the noise, not it to them.
 
         Each client deals shares of `pool_share(H)`; what is opened with them is multiplied by the largest γ, any
         integer, with H s² >= (γσ)² + r². The proof above asks no more of γ and s.
@@ -195,26 +201,34 @@ class DistributedNoise:
 
     @property
     def honest(self) -> int:
-        """H, the number of shares that together are at least the planned noise."""
+        """H, the number of shares that make the planned noise."""
         return self.fewest - self.corrupted
 
     @property
     def shares(self) -> Shares:
-        """What a server's entry says of who makes the noise (`fedsyn.privacy.against`)."""
+        """Makers of the noise, as a server's entry says.
+
+        See `fedsyn.privacy.against`.
+        """
         return Shares(self.asked, self.fewest, self.honest)
 
     @property
     def is_local(self) -> bool:
-        """Whether a single share is the planned noise: each client's vector is then protected by itself."""
+        """Returns whether a single share is the planned noise.
+
+        Each client's vector is then protected by itself.
+        """
         return self.honest == 1
 
     @property
     def noise_by(self) -> str:
-        """Who draws the noise, as a ledger names it."""
+        """Drawer of the noise, as a ledger names it."""
         return "each client" if self.is_local and self.by == CLIENTS else self.by
 
     def whole(self) -> DistributedNoise:
-        """The planned noise once more, drawn whole by one who need trust no contributor; in the same units of 1/γ.
+        """Draws the planned noise once more, whole, by one drawer.
+
+        The drawer need trust no contributor. In the same units of 1/γ.
 
         H = 1 in the proof: this share alone is the planned noise, whatever the others' are. It is charged with what
         the shares cost beyond it, which is no less.
@@ -222,7 +236,10 @@ class DistributedNoise:
         return replace(self, share=share_of(self.resolution * self.sigma, 1), asked=1, fewest=1, corrupted=0)
 
     def sigma_of(self, contributors: int) -> float:
-        """Standard deviation of the opened sum of this many clients, with all their shares in it, in summed units."""
+        """Returns the standard deviation of an opened sum, in summed units.
+
+        A sum of this many clients, with all their shares in it.
+        """
         return self.share * math.sqrt(contributors) / self.resolution
 
     def release(
@@ -233,7 +250,10 @@ class DistributedNoise:
         argument: str = "",
         replaced: float = TWICE,
     ) -> Release:
-        """The ledger entry of this sum, for a row that touches as many of its arrays as one row may."""
+        """Returns the ledger entry of this sum.
+
+        For a row that touches as many of its arrays as one row may.
+        """
         return Release(
             name,
             round,
@@ -275,12 +295,17 @@ class DistributedNoise:
 
 
 def share_of(scaled_sigma: float, honest: int) -> float:
-    """s = √(((γσ)² + r²)/H), rounded up: H s² is at least (γσ)² + r² in spite of floating point."""
+    """Returns s = √(((γσ)² + r²)/H), rounded up.
+
+    H s² is at least (γσ)² + r² in spite of floating point.
+    """
     return math.sqrt((scaled_sigma * scaled_sigma + ROUNDING * ROUNDING) / honest) * (1.0 + 2.0**-50)
 
 
 def pool_share(honest: int) -> float:
-    """s of the shares that clients deal before they know what for (`DistributedNoise.of_pool`): H of them make 2^30.
+    """Returns s of shares that are dealt before their use is known.
+
+    H of them make 2^30 (`DistributedNoise.of_pool`).
 
     The finer the pool, the closer the noise comes to what was asked for: γ is about 2^30/σ, and one integer step of it
     is all that is lost.
@@ -297,7 +322,10 @@ def pool_share(honest: int) -> float:
 
 
 def _extra_rho(length: int, share: float, honest: int) -> float:
-    """Returns 1000 L (t + u) of step 4: what discrete shares cost beyond a continuous Gaussian."""
+    """Returns 1000 L (t + u) of step 4.
+
+    The cost of discrete shares beyond a continuous Gaussian's.
+    """
     return _SAFETY * length * (_shares_excess(share, honest) + _atanh2(_theta(ROUNDING**2)))
 
 

@@ -1,4 +1,6 @@
-"""The ledger: every release is entered, and refused beyond the budget, before its noise is drawn.
+"""The ledger, which enters every release before its noise is drawn.
+
+It refuses a release beyond the budget.
 
 A ledger speaks for the row that is worst off, or for the client whose rows all are (`fedsyn.privacy.unit`). On a server
 that is a row taking part in the largest number of releases; on a client, a row of that client's table. What comes in
@@ -95,12 +97,18 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """Sum over the entries, in the accountant's unit (rho, mu² or Rényi); of the client that it is largest for."""
+        """Sum over the entries, in the accountant's unit.
+
+        Rho, mu² or Rényi; for the client for which it is largest.
+        """
         return of_the_worst(self._releases, self._costs)
 
     @property
     def remaining(self) -> float:
-        """Capacity less what is spent and kept back, in the accountant's unit; never negative."""
+        """Capacity less what is spent and kept back; never negative.
+
+        In the accountant's unit.
+        """
         return max(0.0, self._free - self.spent)
 
     @property
@@ -109,7 +117,9 @@ class Ledger:
         return self.accountant.capacity - self._kept_back
 
     def keep_back(self, share: float) -> None:
-        """Refuses from now on what would leave less than this share of the capacity; 0 gives all of it free again.
+        """Refuses from now on what would leave less than a share.
+
+        A share of the capacity; 0 gives all of it free again.
 
         What comes after a mechanism is paid from it: plans divide `remaining_rho`, which does not hold it.
         """
@@ -119,30 +129,40 @@ class Ledger:
 
     @property
     def spent_rho(self) -> float:
-        """Sum of the entries' rho, whatever the accountant; of the client that it is largest for."""
+        """Sum of the entries' rho, whatever the accountant.
+
+        For the client for which it is largest.
+        """
         return of_the_worst(self._releases, [release.rho for release in self._releases])
 
     @property
     def remaining_rho(self) -> float:
-        """The rho that a further Gaussian release may cost ONE ROW (mu² = 2 rho); never negative.
+        """Rho that a further Gaussian release may cost ONE ROW.
+
+        mu² = 2 rho; never negative.
 
         A unit of c rows pays c² times as much, so plans that reckon with sensitivities to one row hold for it, too.
         """
         return self.remaining / self.accountant.per_rho / self.unit.factor
 
     def epsilon(self, delta: float | None = None) -> float:
-        """The ε that the entries add up to, at `delta` or at the budget's."""
+        """Returns the ε of the entries, at `delta` or the budget's."""
         return self.accountant.epsilon(self.spent, self.budget.delta if delta is None else delta)
 
     @property
     def epsilon_replace_one(self) -> float:
-        """The ε of the same entries where a row is exchanged for another one instead of added or removed."""
+        """Returns the ε where a row is exchanged for another.
+
+        Of the same entries, instead of added or removed.
+        """
         pairs = zip(self._releases, self._costs, strict=True)
         exchanged = of_the_worst(self._releases, [self.accountant.exchanged(r, cost) for r, cost in pairs])
         return self.accountant.epsilon_replaced(self.spent, exchanged, self.budget.delta)
 
     def epsilon_faced(self, known: int, alone: bool = False) -> float:
-        """The ε that holders face who pool their shares of the noise (`fedsyn.privacy.against`).
+        """Returns the ε for holders who pool their shares of noise.
+
+        See `fedsyn.privacy.against`.
 
         Args:
             known: holders whose shares are known, none of them the one whose row is at stake.
@@ -152,7 +172,9 @@ class Ledger:
         return self.accountant.epsilon(of_the_worst(self._releases, costs), self.budget.delta)
 
     def _against(self) -> dict[str, Any]:
-        """What ledger.json says of who faces what; nothing where it is not known how many holders a run has.
+        """Returns who faces which epsilon, for ledger.json.
+
+        Nothing where the number of holders is unknown.
 
         The entries are the record of what was spent, and this is a reading of them: where it fails, the record stands.
         """
@@ -166,18 +188,23 @@ class Ledger:
             return {"against_unknown": f"{type(error).__name__}: {error}"}
 
     def can_afford(self, *releases: Release) -> bool:
-        """Whether all of these together would be accepted now; each states what one row moves and pays."""
+        """Returns whether all of these together would be accepted now.
+
+        Each states what one row moves and pays.
+        """
         releases = tuple(map(self.unit.entered, releases))
         costs = [self.accountant.cost(release) for release in releases]
         return affordable(self._with(releases, costs), self._free)
 
     def _with(self, releases: Sequence[Release], costs: Sequence[float]) -> float:
-        """What would be spent if these were entered, too."""
+        """Returns what would be spent if these were entered, too."""
         return of_the_worst([*self._releases, *releases], [*self._costs, *costs])
 
     @contextmanager
     def among(self, clients: Sequence[int]) -> Iterator[None]:
-        """Within it, what is charged concerns the rows of these clients only; of everybody where none is named.
+        """Limits the charges within it to the rows of these clients.
+
+        Of everybody where none is named.
 
         Whoever uses it must choose them without looking at rows, and name all that were asked, answered or not.
         """
@@ -190,7 +217,9 @@ class Ledger:
     # ------------------------------------------------------------------------------------- entries
 
     def charge(self, release: Release) -> None:
-        """Enters a release, which states what one row moves and pays, for the ledger's unit.
+        """Enters a release, which states what one row moves and pays.
+
+        The entry is for the ledger's unit.
 
         Raises:
             BudgetExceeded: if the sum would exceed the budget; nothing is entered then.
@@ -215,7 +244,9 @@ class Ledger:
         self._costs.append(cost)
 
     def reenter(self, releases: Iterable[Release]) -> None:
-        """Enters what was charged before, by an earlier process of the same run, as it stood: it is not recorded again.
+        """Enters what an earlier process of the run charged, unchanged.
+
+        It is not recorded again.
 
         Raises:
             BudgetExceeded: they exceed the budget.
@@ -283,7 +314,9 @@ class Ledger:
     def sampled_gaussian(
         self, total: Callable[[NDArray[np.int64]], NDArray[np.int64]], rows: int, entry: Release, source: RandomSource
     ) -> NDArray[np.float64]:
-        """A step of DP-SGD: charges, takes a secret Poisson sample of the rows, and adds N(0, sigma²) to their sum.
+        """Takes a step of DP-SGD.
+
+        Charges, takes a secret Poisson sample of the rows, and adds N(0, sigma²) to their sum.
 
         Args:
             total: gives the exact sum over some rows, by their indices: (L,) integers, so that no rounding depends on
@@ -316,7 +349,9 @@ class Ledger:
         *,
         takes_part: bool = True,
     ) -> NDArray[np.int64]:
-        """Charges, then scales a client's part of a sum and adds the client's share of the noise.
+        """Charges, then returns a client's noisy part of a sum.
+
+        The part is scaled, and the client's share of the noise added.
 
         The charge is that of the opened sum, which is what the client's rows are seen through; with local noise it is
         that of the vector itself.
@@ -353,7 +388,9 @@ class Ledger:
         return _noise.discrete(noise.resolution * values.astype(np.int64, copy=False), noise.share, source)
 
     def exponential(self, scores: NDArray[np.float64] | Sequence[float], entry: Release, source: RandomSource) -> int:
-        """Charges, then chooses index i with probability ∝ `exp(epsilon scores[i] / (2 sensitivity))`.
+        """Charges, then chooses by the exponential mechanism.
+
+        Index i has probability ∝ `exp(epsilon scores[i] / (2 sensitivity))`.
 
         Args:
             scores: (n,); -inf marks a candidate that cannot be chosen. Which ones are eligible must follow
@@ -381,7 +418,9 @@ class Ledger:
     def selection_share(
         self, scores: NDArray[np.int64], noise: SelectionNoise, entry: Release, source: RandomSource, *, draws: bool
     ) -> NDArray[np.int64]:
-        """Charges a choice that parties make together, then draws this party's share of its noise.
+        """Charges a joint choice, then draws this party's noise share.
+
+        Parties make the choice together.
 
         Args:
             scores: (m,) integers, to which the share is added; zeros where nobody may see scores.
@@ -404,7 +443,10 @@ class Ledger:
         return scores + _noise.gumbel_steps(len(scores), noise.scale, source) if draws else scores.copy()
 
     def _drawn_here(self, entry: Release, mechanism: str, source: RandomSource) -> Release:
-        """An entry as it stands where its noise is drawn. Raises ValueError for another kind of release."""
+        """Returns an entry as it stands where its noise is drawn.
+
+        Raises ValueError for another kind of release.
+        """
         if entry.mechanism != mechanism:
             raise ValueError(f"expected a {mechanism} release, got a {entry.mechanism} one")
         return replace(entry, noise_by=self.noise_by, sampler=sampler_of(source))
@@ -412,7 +454,9 @@ class Ledger:
     def once_more(
         self, total: NDArray[np.int64], noise: DistributedNoise, entry: Release, source: RandomSource
     ) -> NDArray[np.int64]:
-        """Charges, then adds the noise of a sum once more, whole, to a total that has shares of it (or none).
+        """Charges, then adds a sum's whole noise to a total.
+
+        The total has shares of the noise, or none.
 
         Args:
             total: (L,) in units of 1/`noise.resolution`, modulo 2^64; it may wrap around, and so may the result.
@@ -429,7 +473,9 @@ class Ledger:
         return _noise.discrete(total, noise.whole().share, source)
 
     def pool(self, length: int, share: float, promised: Release, source: RandomSource) -> NDArray[np.int64]:
-        """(length,) shares of noise that will be opened later: this holder's part of what a promise relies on.
+        """Draws shares of noise that will be opened later, (length,).
+
+        This holder's part of what a promise relies on.
 
         Nothing is charged: the promise covers every opening. It is entered once, its shares are drawn once, and the
         entry names their sampler from then on.
@@ -449,7 +495,10 @@ class Ledger:
     # --------------------------------------------------------------------------------- state and report
 
     def not_private(self, reason: str) -> None:
-        """Records that the run as a whole is not private (a baseline that reads exact data, for instance)."""
+        """Records that the run as a whole is not private.
+
+        A baseline that reads exact data, for instance.
+        """
         if reason not in self._caveats:
             self._caveats.append(reason)
 
@@ -464,7 +513,9 @@ class Ledger:
         return not self.caveats
 
     def to_dict(self, *, compact: bool = False) -> dict[str, Any]:
-        """The state as JSON values, for `from_dict`: a client keeps it between two messages.
+        """Returns the state as JSON values, for `from_dict`.
+
+        A client keeps it between two messages.
 
         Args:
             compact: merge entries that differ only in their round. Totals do not change.
@@ -485,7 +536,9 @@ class Ledger:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Ledger:
-        """Rebuilds a ledger; every cost is computed anew from the entries and charged again.
+        """Rebuilds a ledger.
+
+        Every cost is computed anew from the entries and charged again.
 
         What a ledger accepted, its state is accepted with (`REREADING_ROOM`). New releases get no more room by that.
 
@@ -513,7 +566,10 @@ class Ledger:
         return ledger
 
     def report(self) -> dict[str, Any]:
-        """What ledger.json holds: statement, every release, totals, and whether the result is private."""
+        """Returns the contents of ledger.json.
+
+        Statement, every release, totals, and whether the result is private.
+        """
         samplers = sorted({release.sampler for release in self._releases})
         others = sorted({r.noise_by for r in self._releases} - {self.noise_by})
         return {
@@ -546,7 +602,10 @@ class Ledger:
 
 
 def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
-    """The largest sum of values over the releases that can concern one client's rows."""
+    """Returns the largest sum that can concern one client's rows.
+
+    Values of the releases are summed.
+    """
     # An entry without clients costs everybody; one with clients costs each of those, in parallel.
     shared, by_client = [], defaultdict[int, list[float]](list)
     for release, value in zip(releases, values, strict=True):
@@ -558,7 +617,10 @@ def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
 
 
 def sampler_of(source: object) -> str:
-    """The sampler that a release is entered with: anything but the operating system counts as seeded."""
+    """Returns the sampler that a release is entered with.
+
+    Anything but the operating system counts as seeded.
+    """
     return OS_LABEL if isinstance(source, OsRandom) else SEEDED_LABEL
 
 

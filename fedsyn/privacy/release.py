@@ -27,7 +27,7 @@ COUNTS = math.sqrt(2.0)
 
 
 class Shares(NamedTuple):
-    """How the noise of a sum is made of its clients' shares.
+    """Clients' shares that make the noise of a sum.
 
     Attributes:
         asked: n, clients that are asked.
@@ -41,13 +41,18 @@ class Shares(NamedTuple):
 
     @property
     def tolerated(self) -> int:
-        """Most clients that may pool their shares: as many others as there are, where one share is the whole noise."""
+        """Most clients that may pool their shares.
+
+        As many others as there are, where one share is the whole noise.
+        """
         return self.asked - 1 if self.honest == 1 else self.fewest - self.honest
 
 
 @dataclass(frozen=True)
 class Release:
-    """One entry: `count` releases of one kind that the same row takes part in.
+    """One entry: `count` releases of one kind.
+
+    The same row takes part in all of them.
 
     What is charged states what one ROW moves; the entry of a ledger, what its unit does (`fedsyn.privacy.unit`).
 
@@ -114,7 +119,9 @@ class Release:
 
     @cached_property
     def rho(self) -> float:
-        """zCDP of the entry: `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`.
+        """zCDP of the entry.
+
+        `count Δ² / (2 sigma²) + extra` or `count epsilon² / 8`.
 
         Of a sampled gaussian release it is that of the same release over all rows: sampling only mixes it with one
         that the row has no part in, and divergences are convex. How much less it costs is for an accountant to say.
@@ -125,14 +132,19 @@ class Release:
 
     @property
     def mu2(self) -> float | None:
-        """Gaussian DP of the entry, squared: `count Δ² / sigma² + 2 extra`; None for the exponential mechanism.
+        """Gaussian DP of the entry, squared.
+
+        `count Δ² / sigma² + 2 extra`; None for the exponential mechanism.
 
         That `2 extra` covers what `extra` stands for is step 4 in fedsyn.privacy.distributed.
         """
         return None if self.sigma is None else 2.0 * self.rho
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values; what is unset is left out. `rho` is for the reader: `from_dict` computes it anew."""
+        """Returns JSON values; what is unset is left out.
+
+        `rho` is for the reader: `from_dict` computes it anew.
+        """
         entry: dict[str, Any] = {f.name: getattr(self, f.name) or None for f in fields(self)}
         entry |= {
             "round": self.round,
@@ -164,7 +176,10 @@ _alike = attrgetter(*(f.name for f in fields(Release) if f.name not in ("round",
 
 
 def merged(releases: Sequence[Release]) -> list[Release]:
-    """Entries that differ only in round and extra become one with the sum of the counts and of the extras."""
+    """Merges entries that differ only in round and extra.
+
+    One entry has the sum of the counts and of the extras.
+    """
     groups: dict[tuple[object, ...], list[Release]] = {}
     for release in releases:
         groups.setdefault(_alike(release), []).append(release)

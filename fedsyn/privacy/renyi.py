@@ -1,4 +1,6 @@
-"""Rényi DP of DP-SGD steps, as one number: a Gaussian release of a sum over a Poisson sample of the rows.
+"""Rényi DP of DP-SGD steps, as one number.
+
+A Gaussian release of a sum over a Poisson sample of the rows.
 
 A step takes each row with probability `rate`, independently, sums over the rows taken a vector of norm at most Δ each,
 and adds N(0, σ²); z = σ/Δ is its noise multiplier. Which rows were taken stays secret. For an integer order α >= 2 one
@@ -37,7 +39,9 @@ _MULTIPLIERS = (1e-3, 1e6)
 
 @lru_cache(maxsize=4096)
 def sampled_rdp(rate: float, multiplier: float, order: int) -> float:
-    """Rényi DP of one step at an integer order, rounded up; infinite where it is beyond a double.
+    """Returns the Rényi DP of one step, rounded up.
+
+    At an integer order; infinite where it is beyond a double.
 
     Args:
         rate: q, probability with which a row is taken.
@@ -62,17 +66,25 @@ def sampled_rdp(rate: float, multiplier: float, order: int) -> float:
 
 
 def renyi_epsilon(spent: float, order: int, delta: float) -> float:
-    """ε at δ of Rényi DP `spent` at one order (Canonne, Kamath & Steinke 2020, Proposition 12); at least 0."""
+    """Returns the ε at δ of Rényi DP `spent`, at least 0.
+
+    At one order (Canonne, Kamath & Steinke 2020, Proposition 12).
+    """
     return max(0.0, spent + math.log1p(-1.0 / order) - (math.log(delta) + math.log(order)) / (order - 1))
 
 
 def renyi_capacity(epsilon: float, delta: float, order: int) -> float:
-    """The most Rényi DP at an order that implies (ε, δ); not positive where the order cannot."""
+    """Returns the most Rényi DP at an order for (ε, δ).
+
+    Not positive where the order cannot imply it.
+    """
     return epsilon - math.log1p(-1.0 / order) + (math.log(delta) + math.log(order)) / (order - 1)
 
 
 def multiplier_for(rdp: float, rate: float, order: int) -> float:
-    """The least noise multiplier with which one step costs at most `rdp` at an order, to 1e-12 above it.
+    """Returns the least noise multiplier of a step within `rdp`.
+
+    At an order, to 1e-12 above it.
 
     Raises:
         ValueError: no multiplier between a thousandth and a million does.
@@ -93,7 +105,9 @@ def multiplier_for(rdp: float, rate: float, order: int) -> float:
 
 @lru_cache(maxsize=64)
 def best_order(epsilon: float, delta: float, rate: float, steps: int) -> int:
-    """The order at which `steps` equal steps need least noise for (ε, δ).
+    """Returns the order that needs least noise for (ε, δ).
+
+    For `steps` equal steps.
 
     Args:
         epsilon: of all steps together.

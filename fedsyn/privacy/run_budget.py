@@ -1,4 +1,4 @@
-"""A run's budget, and what each part of the run may cost one row."""
+"""A run's budget, and its parts' largest costs for one row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fedsyn.privacy.unit import ROW, Unit
 
 @dataclass(frozen=True)
 class RunBudget:
-    """A run's budget: the guarantee, who adds up its costs, and its parts.
+    """A run's budget: guarantee, accountant, and parts.
 
     A part is an amount of rho, and says what ONE ROW may pay; a unit of c rows pays c squared times as much, which is
     why every part is that much smaller. What is paid first is `sizes`, then what finding a schema costs, then the
@@ -55,12 +55,18 @@ class RunBudget:
 
     @property
     def finding(self) -> float:
-        """The most that finding a schema may cost; less where row counts were paid before."""
+        """Most that finding a schema may cost.
+
+        Where row counts cost nothing.
+        """
         return self.schema_share * self.table
 
     @property
     def mechanism(self) -> float:
-        """The most that the mechanism may cost; finding a schema leaves it less."""
+        """Most that the mechanism may cost.
+
+        Finding a schema leaves it less.
+        """
         return self.table if self.public_sizes else self.table * (1.0 - self.sizes_share)
 
     @property

@@ -1,4 +1,6 @@
-"""Noise of a choice that three parties add in shares: the exponential mechanism without anybody who knows the noise.
+"""Noise of a choice that three parties add in shares.
+
+The exponential mechanism without anybody who knows the noise.
 
 A store is to choose index i of m with integer scores u_i, which one row moves by at most Δ, as the exponential
 mechanism with parameter ε does: P(i) ∝ exp(ε u_i / (2 Δ)). Adding Gumbel noise of scale 2Δ/ε to every score and taking
@@ -57,7 +59,10 @@ class SelectionNoise:
 
     @property
     def scale(self) -> float:
-        """Scale of one party's Gumbel noise, in integer steps of a score; 2 steps more than Δ pay for rounding."""
+        """Scale of one party's Gumbel noise, in steps of a score.
+
+        2 steps more than Δ pay for rounding.
+        """
         return 2.0 * (self.moved + 2) / self.epsilon
 
     @property
@@ -66,7 +71,9 @@ class SelectionNoise:
         return _REACH * self.scale + 1.0
 
     def check(self, largest: float) -> None:
-        """Makes sure that scores up to `largest` and their noise can be compared in 64 bits; ConfigError.
+        """Raises ConfigError unless noisy scores fit 64 bits.
+
+        Scores go up to `largest`.
 
         And that a noise, a double, has steps below 1 before it is rounded: it stays below 2^53 / 4.
         """

@@ -1,4 +1,7 @@
-"""The privacy statement of a mechanism: data on its contract, filled by each run, rendered by docs and ledger."""
+"""The privacy statement of a mechanism.
+
+Data on its contract, filled by each run, rendered by docs and ledger.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,9 @@ _TITLES = {
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """What a mechanism promises, under which assumptions; a fixed form, to be compared line by line.
+    """A mechanism's promise, and its assumptions.
+
+    A fixed form, to be compared line by line.
 
     A contract states what is its own; the words in braces stand for what follows from a run's configuration and plan.
 
@@ -56,7 +61,10 @@ class PrivacyStatement:
                 raise ValueError(f"a privacy statement must say something under '{_TITLES[field.name]}'")
 
     def filled(self, words: Mapping[str, object]) -> PrivacyStatement:
-        """The statement with its placeholders, `{name}`, replaced; KeyError for one that has no word."""
+        """Returns the statement with its placeholders, `{name}`, replaced.
+
+        Raises KeyError for one that has no word.
+        """
         return PrivacyStatement(**{f.name: str(getattr(self, f.name)).format_map(words) for f in fields(self)})
 
     def render(self) -> str:

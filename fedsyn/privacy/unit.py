@@ -1,4 +1,6 @@
-"""The unit: whose presence a guarantee hides, and how far it moves what is released.
+"""The unit: whose presence a guarantee hides.
+
+It says how far that moves what is released.
 
 Every request states its sensitivity for ONE ROW. A ledger multiplies it by what its unit can have in a release, in one
 place and whatever the mechanism is: by 1 for a row, by c for a client of whose rows at most c ever take part.
@@ -58,33 +60,45 @@ class Unit:
 
     @property
     def text(self) -> str:
-        """Whose presence is hidden."""
+        """Words for whose presence is hidden."""
         return UNIT
 
     def adjacency(self, sizes: str) -> str:
-        """Which federations are neighbours, by `privacy.client_sizes`."""
+        """Words for which federations are neighbours.
+
+        By `privacy.client_sizes`.
+        """
         return ADJACENCY[sizes]
 
     @property
     def caps(self) -> bool:
-        """Whether only a limited number of a client's rows take part."""
+        """Returns whether a client's rows that take part are limited."""
         return False
 
     @property
     def factor(self) -> float:
-        """c²: what the unit pays, in rho or mu², for one row's cost."""
+        """c², the unit's cost for one row's cost, in rho or mu²."""
         return float(self.rows * self.rows)
 
     def entered(self, release: Release) -> Release:
-        """The entry of a release that states what one row moves and pays."""
+        """Returns the ledger's entry of a row's release.
+
+        The release states what one row moves and pays.
+        """
         return release
 
     def row_rho(self, release: Release) -> float:
-        """What of an entry one row pays, without what shares of noise cost beyond a Gaussian's."""
+        """Returns a row's share of an entry's rho.
+
+        Without the surcharge for shares of noise beyond a Gaussian's.
+        """
         return (release.rho - release.extra) / self.factor
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values to be put into a ledger's state; none for a row, as in all states before there were others."""
+        """Returns JSON values for a ledger's state.
+
+        None for a row.
+        """
         return {}
 
 
@@ -136,7 +150,10 @@ def unit_from_dict(state: Mapping[str, Any]) -> Unit:
 
 
 def promised(ledger: Mapping[str, Any]) -> tuple[float, str]:
-    """Epsilon that ledger.json promises, and for what; published row counts would give away a row added or removed."""
+    """Returns the epsilon that ledger.json promises, and for what.
+
+    Published row counts would give away a row added or removed.
+    """
     if ledger.get("assumptions", {}).get("client_sizes") == "public":
         return float(ledger["epsilon_replace_one"]), unit_from_dict(ledger).instead
     return float(ledger["epsilon"]), str(ledger["unit"])
@@ -152,7 +169,9 @@ def _entered(release: Release, rows: int) -> Release:
 
 
 def kept_rows(total: int, most: int, source: np.random.Generator) -> npt.NDArray[np.int64]:
-    """Which rows of a client take part: `most` of them, every choice equally likely, or all; ascending.
+    """Returns indices of a client's rows that take part, ascending.
+
+    `most` of them, every choice equally likely, or all.
 
     Args:
         total: n, rows of the client.

@@ -1,4 +1,6 @@
-"""What is not public about a column, found by noisy sums before a run: its range, its bins, its categories.
+"""Private ranges, bins and categories, found by noisy sums.
+
+They are bought before a run.
 
 Three steps, each a sum of counts with Gaussian noise over all clients, whatever the mechanism is that follows:
 

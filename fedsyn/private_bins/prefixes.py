@@ -1,4 +1,6 @@
-"""Categories by a tree of prefixes: which texts are frequent, without asking for any that is not.
+"""Categories by a tree of prefixes.
+
+Frequent texts are found without asking for any that is not.
 
 A text is its bytes in UTF-8. Level l asks, for every prefix of l bytes that stood out, how many rows go on with each of
 the 256 bytes, or end here. A text of b bytes is known after b + 1 levels, all of which it has to stand out in.
@@ -23,7 +25,9 @@ FOLLOWED = 2
 
 
 def is_word(text: str, missing_text: Collection[str] = ()) -> bool:
-    """Whether a text may become a category; any other counts as `other`.
+    """Returns whether a text may become a category.
+
+    Any other counts as `other`.
 
     A word is what `CategoricalColumn.word_of` gives of a cell that is there (stripped, not blank, none that stands for
     a missing value), in strict UTF-8, without control characters, breaks of lines or a mark of byte order. No such
@@ -35,7 +39,9 @@ def is_word(text: str, missing_text: Collection[str] = ()) -> bool:
 
 
 def level_counts(words: Sequence[str], rows: Codes, prefixes: Sequence[bytes]) -> Integers:
-    """(prefixes * 257,) rows that begin with each prefix, by what follows; one row is in at most one cell.
+    """Counts rows by prefix and next byte, (prefixes * 257,).
+
+    One row is in at most one cell.
 
     Args:
         words: the different texts of a column.
@@ -72,7 +78,9 @@ class PrefixTree:
     found: dict[str, float] = field(default_factory=dict)
 
     def take(self, counts: Floats, sigma: float, asked: int, false_alarm: float) -> None:
-        """Enters the noisy counts of a level; what does not stand out is forgotten.
+        """Takes the noisy counts of a level.
+
+        Prefixes that do not stand out are forgotten.
 
         Args:
             counts: (alive * 257,).

@@ -1,4 +1,7 @@
-"""What an open schema asks a run to find: the public facts of it, the same at the server and at every client."""
+"""Public facts of what a run must find for an open schema.
+
+They are the same at the server and at every client.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,10 @@ class PrivateRange:
     edges: tuple[float, ...]
 
     def grid(self, cells: Sequence[int]) -> Floats:
-        """(m,) edges of the grid that an allotment of cells to the buckets of the universe makes."""
+        """Returns the grid's edges for an allotment of cells, (m,).
+
+        The cells are allotted to the buckets of the universe.
+        """
         return np.array(grid(self.edges, tuple(cells), self.whole))
 
     def tree(self, cells: Sequence[int]) -> Hierarchy:
@@ -84,13 +90,19 @@ class PrivateColumns:
         return max((1 + column.wanted.length for column in self.texts), default=0)
 
     def check_cells(self, cells: Allotment) -> None:
-        """ValueError unless `cells` allots some to each column of numbers, as its universe allows."""
+        """Raises ValueError unless `cells` fits each column's universe.
+
+        Each column of numbers gets some.
+        """
         _require_one_each(cells, self.ranges, "bounds or bins are")
         if not all(divisible(column.edges, own, column.whole) for column, own in zip(self.ranges, cells, strict=True)):
             raise ValueError("must allot cells to neighbouring buckets of each column's public universe")
 
     def check_prefixes(self, prefixes: Sequence[Sequence[str]]) -> None:
-        """ValueError unless they are hexadecimal, of one length, and no more or longer than a column's tree may be."""
+        """Raises ValueError unless prefixes are hexadecimal and of one length.
+
+        They may be no more, and no longer, than a column's tree allows.
+        """
         _require_one_each(prefixes, self.texts, "categories are")
         if len({len(prefix) for own in prefixes for prefix in own}) > 1:
             raise ValueError("must be of one length")
@@ -104,7 +116,10 @@ class PrivateColumns:
                     )
 
     def check_cuts(self, cells: Allotment, cuts: Sequence[Sequence[int]]) -> None:
-        """ValueError unless `cuts` are edges of those grids, none where bins are not found, and no more than wanted."""
+        """Raises ValueError unless `cuts` are edges of those grids.
+
+        None where bins are not found, and no more than wanted.
+        """
         _require_one_each(cuts, self.ranges, "bounds or bins are")
         for column, own, chosen in zip(self.ranges, cells, cuts, strict=True):
             most = column.wanted.bins
@@ -120,7 +135,10 @@ class PrivateColumns:
                 raise ValueError("must be ascending edges of the grid, for no more bins than the schema asks for")
 
     def check_categories(self, categories: Sequence[Sequence[str]]) -> None:
-        """ValueError unless they are words, as many, as long and as different as the schema allows."""
+        """Raises ValueError unless categories are words that the schema allows.
+
+        As many, as long and as different as it says.
+        """
         _require_one_each(categories, self.texts, "categories are")
         for column, found in zip(self.texts, categories, strict=True):
             if not all(is_word(text, self.schema.missing_text) for text in found):
@@ -144,7 +162,9 @@ class PrivateColumns:
         return self.schema.closed(found)
 
     def largest(self) -> Schema:
-        """A schema that may be found, with as many bins and categories as there may be, and no two columns' bins equal.
+        """Returns the largest schema that may be found.
+
+        It has as many bins and categories as there may be, and no two columns' bins equal.
 
         It is what the limits of a run are tried on before anything is spent. Categories that constraints name are in
         it, because those of others are forgotten.
@@ -166,7 +186,10 @@ class PrivateColumns:
         return self.closed(cells, cuts, [self._words(column, named.get(column.name, ())) for column in self.texts])
 
     def _words(self, column: PrivateCategories, named: Iterable[str]) -> list[str]:
-        """As many words as may be found in a column, beginning with those that constraints name."""
+        """Returns as many words as may be found in a column.
+
+        Words that constraints name come first.
+        """
         pairs = map("".join, itertools.product("abcdefghijklmnopqrstuvwxyz0123456789", repeat=2))
         fitting = (
             word
@@ -182,6 +205,9 @@ def _require_one_each(given: Sequence[Any], columns: Sequence[Any], what: str) -
 
 
 def _public(column: BinnedColumn, wanted: OpenRange) -> tuple[float | None, float | None]:
-    """The bounds that are public: the schema's own, or those of everything that such a column can hold."""
+    """Returns the public bounds.
+
+    The schema's own, or those of everything that such a column can hold.
+    """
     (low, high), (least, most) = column.span, column.reach
     return (least if wanted.lower else low), (most if wanted.upper else high)

@@ -1,4 +1,4 @@
-"""Bounds and bins of a column of numbers, from noisy counts of public cells.
+"""Bounds and bins of numbers, from noisy counts of public cells.
 
 The first look counts rows by their distance from a public number, zero or for dates the begin of 2025, in powers of
 two, between what is public of the bounds (`universe`). The second one
@@ -32,7 +32,7 @@ _ABOVE_ZERO = float(np.nextafter(0.0, 1.0))
 
 
 def threshold(sigma: float, cells: int, false_alarm: float = FALSE_ALARM) -> float:
-    """What a noisy count must exceed to stand out.
+    """Returns the count that a noisy count must exceed to stand out.
 
     Of `cells` empty cells with independent N(0, sigma²) noise the chance that any exceeds `sigma z` is at most
     `cells (1 - Φ(z))` (union), so z is the 1 - false_alarm / cells quantile. The noise of the clients' shares is a
@@ -46,7 +46,9 @@ def threshold(sigma: float, cells: int, false_alarm: float = FALSE_ALARM) -> flo
 
 @lru_cache(maxsize=64)
 def universe(whole: bool, lower: float | None, upper: float | None, middle: float = 0.0) -> tuple[float, ...]:
-    """Ascending edges of the cells: cell i holds edge i <= x < edge i + 1, and the outermost ones all that is beyond.
+    """Returns the ascending edges of all cells.
+
+    Cell i holds edge i <= x < edge i + 1, and the outermost ones all that lies beyond.
 
     The middle has a cell of its own. From there the cells double to both sides: of whole numbers and zero {1}, {2, 3},
     {4 .. 7}, ...; else [2^-32, 2^-31), ....
@@ -75,19 +77,27 @@ def universe(whole: bool, lower: float | None, upper: float | None, middle: floa
 
 
 def places(edges: Floats, numbers: Floats) -> Integers:
-    """(m,) the cell of each number, the nearest one for what lies beyond; numbers that are missing are left out."""
+    """Returns the cell of each number, (m,).
+
+    The nearest one for what lies beyond; missing numbers are left out.
+    """
     known = numbers[~np.isnan(numbers)]
     found: npt.NDArray[Any] = np.searchsorted(edges[1:-1], known, side="right")
     return found.astype(np.int64, copy=False)
 
 
 def histogram(edges: Floats, numbers: Floats) -> Integers:
-    """(cells,) rows in each cell; one row is in at most one of them."""
+    """Counts rows in each cell, (cells,).
+
+    One row is in at most one of them.
+    """
     return np.bincount(places(edges, numbers), minlength=len(edges) - 1)
 
 
 def significant_range(counts: Floats, least: float) -> tuple[int, int, bool]:
-    """(first, last, whether they stood out): the outermost cells whose noisy count exceeds `least`.
+    """Returns (first, last, found): the outermost significant cells.
+
+    A cell is significant if its noisy count exceeds `least`.
 
     Where none does, the fullest one stands for all: a table too small for its noise gets a column of one bucket.
     """
@@ -107,7 +117,9 @@ _BRANCHES = 4
 
 
 def allot(edges: Sequence[float], counts: Floats, first: int, last: int, whole: bool) -> list[int]:
-    """How many cells of the grid each bucket of the universe gets; none outside the range.
+    """Allots cells of the grid to the buckets of the universe.
+
+    Buckets outside the range get none.
 
     Half of the cells go by mass, half by the root of mass times width: with k bins the widths that make the sum of
     mass times width least go as one over the root of the density, so that is where cells are needed.
@@ -137,7 +149,9 @@ def allot(edges: Sequence[float], counts: Floats, first: int, last: int, whole: 
 
 @lru_cache(maxsize=64)
 def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple[float, ...]:
-    """Ascending edges of the grid: each bucket of the universe is divided into its number of equal cells.
+    """Returns the ascending edges of the grid.
+
+    Each bucket of the universe is divided into its number of equal cells.
 
     Whole numbers into parts whose numbers of numbers differ by at most one.
 
@@ -158,7 +172,10 @@ def grid(edges: tuple[float, ...], cells: tuple[int, ...], whole: bool) -> tuple
 
 
 def divisible(edges: tuple[float, ...], cells: Sequence[int], whole: bool) -> bool:
-    """Whether such an allotment makes a grid: neighbouring buckets with cells, not too many, and none of them empty."""
+    """Returns whether such an allotment makes a grid.
+
+    Neighbouring buckets with cells, not too many, and none of them empty.
+    """
     used = [i for i, n in enumerate(cells) if n > 0]
     if len(cells) != len(edges) - 1 or min(cells, default=-1) < 0 or not used or sum(cells) > MOST_CELLS:
         return False
@@ -170,7 +187,10 @@ def divisible(edges: tuple[float, ...], cells: Sequence[int], whole: bool) -> bo
 
 @lru_cache(maxsize=64)
 def tree(cells: int) -> Hierarchy:
-    """Cells, and blocks of 4, 16, 64, ... of them: what is counted of a grid, every width with the same noise."""
+    """Returns the tree of blocks that a grid is counted in.
+
+    Blocks of 4, 16, 64, ... cells, every width with the same noise.
+    """
     widths = [1]
     while widths[-1] * _BRANCHES < cells:
         widths.append(widths[-1] * _BRANCHES)
@@ -178,7 +198,9 @@ def tree(cells: int) -> Hierarchy:
 
 
 def range_noise(tree: Hierarchy, sigma: float) -> float:
-    """Bound of the standard deviation of any range's rows, by least squares over a `tree` with noise sigma.
+    """Returns a bound on the standard deviation of any range's rows.
+
+    By least squares over a `tree` with noise sigma.
 
     sigma times the root of twice the number of widths, at least 2 sigma
     (tests/unit/private_bins/test_private_columns.py compares with the exact covariance).
@@ -209,7 +231,9 @@ class NoisyGrid:
         return max(0.0, float(self.counts[start:end].sum()))
 
     def least(self, cells: npt.ArrayLike) -> Floats:
-        """How many rows stand out in a range of `cells` cells: two standard deviations.
+        """Returns the rows that stand out in a range of `cells` cells.
+
+        Two standard deviations.
 
         A bin too many costs a little accuracy, and no privacy: these are released values.
         """
@@ -218,7 +242,9 @@ class NoisyGrid:
 
 
 def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> list[int]:
-    """Indices of the grid's edges that become the edges of the bins, ascending; at most `most` bins.
+    """Returns indices of the grid's edges that become bin edges.
+
+    Ascending, for at most `most` bins.
 
     1. A cell with a bin's share of the rows, one in `most`, that stands out of all cells' noise (`threshold`) is a bin
        of its own: an atom (a zero that stands for "no"), or as much as the grid can tell.
@@ -260,7 +286,10 @@ def cuts(cells: NoisyGrid, most: int, *, trim_low: bool, trim_high: bool) -> lis
 
 
 def _outermost(cells: NoisyGrid, trim_low: bool, trim_high: bool) -> tuple[int, int]:
-    """The range without its ends, as far as they hold no more than the noise of a range: a longer tail is data."""
+    """Returns the range without ends that hold only noise.
+
+    More than the noise of a range is data: a long tail.
+    """
     total = len(cells.counts)
     least = np.minimum(cells.least(np.arange(1, total + 1)), cells.noise)
     below, above = np.cumsum(cells.counts) > least, np.cumsum(cells.counts[::-1]) > least
@@ -279,7 +308,10 @@ def _joined(cells: NoisyGrid, parts: list[tuple[int, int]], most: int) -> list[t
 
 
 def _median(cells: NoisyGrid, start: int, end: int) -> tuple[float, int]:
-    """(rows of the part, where it is cut into halves of equal mass); no gain where a half would not stand out."""
+    """Returns (rows of the part, its cut into halves of equal mass).
+
+    No gain where a half would not stand out.
+    """
     if end - start < 2:
         return 0.0, start
     below = np.cumsum(np.maximum(cells.counts[start:end], 0.0))
@@ -290,7 +322,9 @@ def _median(cells: NoisyGrid, start: int, end: int) -> tuple[float, int]:
 
 
 def _best(cells: NoisyGrid, start: int, end: int) -> tuple[float, int]:
-    """(how much the best cut lowers rows times width, beyond what noise alone does, and where it is).
+    """Returns (gain, place) of the best cut.
+
+    The gain is how much it lowers rows times width, beyond what noise alone does.
 
     Cutting takes the rows of each part off the width of the other one.
     """

@@ -1,4 +1,6 @@
-"""The bases of both halves of a mechanism, and how a request of one becomes an answer of the other.
+"""Bases of both halves of a mechanism.
+
+A request of one becomes an answer of the other.
 
 `contract`: what the halves agree on. `client`: TableClient, the client half. `strategy`: MechanismStrategy, the server
 half, on `joining` (who takes part), `exchange` (one request, there and back) and `record` (what happened). Import from

@@ -1,4 +1,6 @@
-"""The base of every client half: a `NumPyClient` that answers the requests of one mechanism for one data holder.
+"""The base of every client half.
+
+A `NumPyClient` that answers the requests of one mechanism for one data holder.
 
 What leaves a client is decided here and in `clients/`. The base class guards four things, whoever the server is:
 only methods marked with `@answers` can be called from outside; a request must name this protocol version and this
@@ -73,7 +75,9 @@ def answers(request: type[Request]) -> Callable[[Method], Method]:
 
 
 class TableClient(NumPyClient):
-    """Answers a mechanism's requests from one table; subclassed in `clients/`, one method per request.
+    """Answers a mechanism's requests from one table.
+
+    Subclassed in `clients/`, one method per request.
 
     Class attributes:
         Contract: what both halves agree on; set by the family.
@@ -115,7 +119,9 @@ class TableClient(NumPyClient):
 
     @cached_property
     def ledger(self) -> Ledger:
-        """What this holder has spent in this run: by its own account if it keeps one, else by the run's state.
+        """This holder's ledger of the run.
+
+        By its own account if it keeps one, else by the run's state.
 
         It is restored for a request that charges, or is checked against what was charged, and for no other message.
         """
@@ -130,7 +136,9 @@ class TableClient(NumPyClient):
 
     @property
     def size(self) -> float:
-        """The row count that scores may use: the public one, or the one this client released with noise.
+        """Row count that scores may use.
+
+        The public one, or the one this client released with noise.
 
         Raises:
             ProtocolError: sizes are private and this client has not released its own yet.
@@ -141,11 +149,16 @@ class TableClient(NumPyClient):
         return usable_size(float(self.holder.state["size"]))
 
     def view(self, arrays: Arrays) -> ModelView:
-        """Marginals of the model that a request brings. Raises ProtocolError beyond the run's limits."""
+        """Returns marginals of the model that a request brings.
+
+        Raises ProtocolError beyond the run's limits.
+        """
         return ModelView.of(self.domain, arrays, self.config.inference)
 
     def distances(self, which: Sequence[int], arrays: Arrays) -> npt.NDArray[np.float64]:
-        """(m,) ||M_q(D) - n p_q||_1 of some candidates q, from the model that a request brings.
+        """Returns ||M_q(D) - n p_q||_1 of candidates q, (m,).
+
+        From the model that a request brings.
 
         One row moves each by at most 1: the model p and n, the public or released row count, do not move with it.
         """
@@ -153,12 +166,17 @@ class TableClient(NumPyClient):
         return l1_distances(self.codes, self.domain, cliques, self.view(arrays), self.size)
 
     def choose(self, scores: npt.NDArray[np.float64], call: Call[Any]) -> int:
-        """Return the index of one score, by the exponential mechanism, at the epsilon that the request charges."""
+        """Chooses the index of one score by the exponential mechanism.
+
+        At the epsilon that the request charges.
+        """
         (release,) = call.request.releases(self.contract)
         return self.ledger.exponential(scores, replace(release, round=call.round, count=1), call.source)
 
     def marginals(self, layout: Layout, active: Iterable[int] | None = None) -> Contribution:
-        """A client's exact part of a sum of marginals: counts over the cliques in `active`, zero for the others.
+        """Returns a client's exact part of a sum of marginals.
+
+        Counts over the cliques in `active`, zero for the others.
 
         Args:
             layout: of the sum, made by `Layout.of_marginals`.
@@ -174,7 +192,9 @@ class TableClient(NumPyClient):
     # NumPyClient ---------------------------------------------------------------------------------------------------
 
     def fit(self, parameters: list[np.ndarray], config: dict[str, Any]) -> tuple[list[np.ndarray], int, dict[str, Any]]:
-        """Answers one request. The number of examples is always 0: sizes travel only where allowed.
+        """Answers one request.
+
+        The number of examples is always 0: sizes travel only where allowed.
 
         Raises Unable or MemoryError only if the holder has an account: its charges then pay for the next attempt.
         """
@@ -228,7 +248,9 @@ class TableClient(NumPyClient):
         return arrays, params
 
     def _require_affordable(self, call: Call[Any], spec: SumSpec) -> None:
-        """Refuses a sum that plan or budget do not have before a row is counted: how long that takes tells of no row.
+        """Refuses a sum beyond plan or budget, before counting a row.
+
+        The time that counting takes would tell of rows.
 
         Raises:
             ProtocolError: less noise than planned, or the description of another sum than the request's.
@@ -242,7 +264,9 @@ class TableClient(NumPyClient):
         require_budget(self.ledger.can_afford(cost), lambda: "the sum would cost more than is left")
 
     def _take_part(self, call: Call[Any]) -> None:
-        """`take_part` by this client's count of rounds, and by its ledger for life if it has one.
+        """Calls `take_part` with this client's count of rounds.
+
+        Also by its ledger for life if it has one.
 
         A holder's own account has a line for each release, with its round, on the disk before noise was drawn. Without
         an account, ledger and count are one state and saved together. Round 0 is none: a deal has it, whenever it is
@@ -254,7 +278,9 @@ class TableClient(NumPyClient):
         take_part(call.request, call.round, self.config.federation, self.holder.state, charged)
 
     def _require_newer(self, envelope: Envelope) -> None:
-        """ProtocolError for a request that comes before one that was answered, at a holder that remembers for life.
+        """Refuses a request older than one that was answered.
+
+        Raises ProtocolError, at a holder that remembers for life.
 
         A server numbers its requests, and sends one again only with the same number and bytes. `join` has no number.
         """
@@ -265,12 +291,18 @@ class TableClient(NumPyClient):
         self.holder.state[LATEST] = envelope.sequence
 
     def _require_planned(self, request: Request, layout: Layout | None, rho: float) -> None:
-        """ProtocolError if a request costs one row more than the run's plan says; before anything is charged."""
+        """Refuses a request that costs one row more than planned.
+
+        Raises ProtocolError, before anything is charged.
+        """
         if steps := self.steps_for(request):
             require_planned(steps, request, layout, rho, self.ledger)
 
     def steps_for(self, request: Request) -> Sequence[Step]:
-        """Return the steps that a request must keep to; none: only the budget limits it."""
+        """Returns the steps that a request must keep to.
+
+        None: only the budget limits it.
+        """
         step = beside(self.contract).get(type(request))
         return self.contract.steps if step is None else (step,)
 
@@ -279,7 +311,10 @@ class TableClient(NumPyClient):
         return -1 if self.holder.partition is None else self.holder.partition
 
     def _sum(self, method: Callable[[Call[Any]], Any], call: Call[Any], envelope: Envelope) -> Arrays:
-        """One message of a sum: the method gives the exact part, the aggregation decides what of it is sent."""
+        """Answers one message of a sum.
+
+        The method gives the exact part, the aggregation decides what of it is sent.
+        """
         if envelope.sum is None:
             raise ProtocolError("the description of the sum is missing")
         aggregation = make_aggregation(self.config.aggregation, self.config.federation.minimum_cohort)
@@ -313,14 +348,20 @@ class TableClient(NumPyClient):
         raise AssertionError("a client computes its part of a sum once")
 
     def _deal(self, method: Callable[[Call[Any]], Any], call: Call[Any]) -> Arrays:
-        """The method gives the exact answers, the store decides how they are protected."""
+        """Answers a request to deal.
+
+        The method gives the exact answers, the store decides how they are protected.
+        """
         return make_store(self.config).answer(ClientDeal(call, method, self.ledger, self.holder, self.contract))
 
     # Answers of every mechanism --------------------------------------------------------------------------------------
 
     @answers(Join)
     def join(self, call: Call[Join]) -> Answer:
-        """Tells the server which partition this is and, where sizes are public, how many rows it has."""
+        """Tells the server this partition and its public row count.
+
+        The row count only where sizes are public.
+        """
         if call.request.schema_hash != self.holder.schema_hash:
             raise ProtocolError("the server's schema is not the one this client approved (their hashes differ)")
         rows = len(self.codes) if self.config.privacy.client_sizes == "public" else None
@@ -348,7 +389,10 @@ class TableClient(NumPyClient):
 
     @answers(RowTotal)
     def count_rows(self, call: Call[RowTotal]) -> Contribution:
-        """How many of its rows take part; one row changes that by exactly 1."""
+        """Contributes the number of its rows that take part.
+
+        One row changes that by exactly 1.
+        """
         refuse(not self.contract.sums_rows, "row counts are not summed in this run")
         return Contribution.of_vector(np.array([len(self.codes)]), call.layout)
 
@@ -360,12 +404,18 @@ class TableClient(NumPyClient):
 
     @answers(OneWay)
     def one_way(self, call: Call[OneWay]) -> Contribution:
-        """Contributes every exact one-way marginal to a sum; one row touches each of the d once, L2 sensitivity 1."""
+        """Contributes every exact one-way marginal to a sum.
+
+        One row touches each of the d once, L2 sensitivity 1.
+        """
         return self.marginals(call.layout)
 
     @answers(Answers)
     def deal(self, call: Call[Answers]) -> Contribution:
-        """Deals every stored marginal, exact; one row touches each once, L2 sensitivity 1."""
+        """Deals every stored marginal, exact.
+
+        One row touches each once, L2 sensitivity 1.
+        """
         return self.marginals(call.request.layout(self.contract))
 
 
@@ -382,7 +432,9 @@ def indices(value: Any, length: int, name: str) -> list[int]:
 
 
 def rows_that_count(holder: Holder, unit: Unit) -> npt.NDArray[np.int64] | None:
-    """Positions of the holder's rows that take part in the run, ascending; None: all of them do.
+    """Returns positions of the holder's rows that take part.
+
+    Ascending; None: all of them do.
 
     Where a whole client is protected they are the same in every message of a run (`fedsyn.privacy.unit.kept_rows`): the
     coins are keyed by a secret that the holder draws in its first message. Nothing about privacy rests on it.
@@ -396,7 +448,9 @@ def rows_that_count(holder: Holder, unit: Unit) -> npt.NDArray[np.int64] | None:
 
 
 def set_apart(codes: Codes, holder: Holder, share: float) -> tuple[Codes, Codes]:
-    """(rows that the run is made from, rows that it does without), the same in every message of a run.
+    """Returns rows that make the run, and rows set apart.
+
+    The same in every message of a run.
 
     Each row has a coin of its own, keyed by a secret that the holder draws in its first message: one row more or less
     changes no other row's side, in distribution. Given the coins the mechanism is run on the first part alone, so its
@@ -417,7 +471,10 @@ _contracts: OrderedDict[tuple[type[BaseContract], int, int], BaseContract] = Ord
 
 
 def shared_contract(made: type[BaseContract], config: RunConfig, domain: Domain) -> BaseContract:
-    """The contract of a configuration, one for all clients of a process; it keeps both, so their ids stay theirs."""
+    """Returns a configuration's contract, shared by a process' clients.
+
+    It keeps both, so their ids stay theirs.
+    """
     key = (made, id(config), id(domain))
     contract = _contracts.get(key)
     if contract is None or contract.config is not config or contract.domain is not domain:
@@ -435,7 +492,9 @@ def _one_way_first(domain: Domain, cliques: tuple[Clique, ...]) -> bool:
 def layout_counts(
     codes: npt.NDArray[np.integer], domain: Domain, layout: Layout, active: Sequence[int]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Non-empty cells and counts of some marginals, laid out one after the other.
+    """Returns non-empty cells and counts of some marginals.
+
+    Laid out one after the other.
 
     Args:
         codes: (n, d) the client's rows.

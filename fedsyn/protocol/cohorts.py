@@ -1,4 +1,6 @@
-"""Whom a round asks: cohorts drawn with replacement, or so that nobody takes part in more than m of the rounds.
+"""Cohorts of a round.
+
+Drawn with replacement, or so that nobody takes part in more than m of the rounds.
 
 `federation.max_participations: m` bounds what one client takes part in: a row pays for m rounds and not for all T.
 The server draws cohorts without replacement: always from those who were asked least often so far, so that no two
@@ -66,14 +68,19 @@ class Cohorts:
         return tuple(cohort)
 
     def apart(self, cohort: Sequence[int], everyone: Sized) -> Sequence[int]:
-        """The clients that the server's ledger counts apart from the others; none: a request concerns everybody."""
+        """Returns clients that the server's ledger counts by themselves.
+
+        None: a request concerns everybody.
+        """
         return cohort if self.node.max_participations is not None and len(cohort) < len(everyone) else ()
 
 
 def sampled(
     everyone: Sequence[int], sampling_rate: float, minimum: int, source: np.random.Generator
 ) -> tuple[int, ...]:
-    """Each client with probability `sampling_rate`, independently; drawn again while there are too few.
+    """Samples each client with probability `sampling_rate`, independently.
+
+    Drawn again while there are too few.
 
     Raises:
         RunError: no cohort of at least `minimum` clients could be drawn.
@@ -89,12 +96,18 @@ def sampled(
 
 
 def cohort_size(sampling_rate: float, minimum: int, clients: int) -> int:
-    """Clients of a round of fixed size: the share of them that `sampling_rate` says, at least the minimum."""
+    """Returns the clients of a round of fixed size.
+
+    The share of them that `sampling_rate` says, at least the minimum.
+    """
     return max(1, minimum, math.floor(sampling_rate * clients + 1e-9))
 
 
 def rounds_of_one(node: FederationNode, rounds: int) -> int:
-    """The rounds, out of all, in which one client takes part at most: the rounds that one row pays for."""
+    """Returns the most rounds that one row pays for.
+
+    Those, out of all, in which one client takes part at most.
+    """
     return rounds if node.max_participations is None else min(node.max_participations, rounds)
 
 
@@ -131,7 +144,9 @@ def check_participations(config: RunConfig, rounds: int | None, *, once: bool, c
 def take_part(
     request: Request, t: int, node: FederationNode, state: MutableMapping[str, Any], charged: Iterable[int] = ()
 ) -> None:
-    """A client takes part in round t, and remembers it on its own disk; once is enough for all requests of a round.
+    """Counts a client's part in round t, on its own disk.
+
+    Once is enough for all requests of a round.
 
     Args:
         request: that is to be answered.

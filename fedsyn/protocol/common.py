@@ -1,4 +1,7 @@
-"""Requests that every mechanism understands, the records of the client half's own answers; what a refusal tells."""
+"""Requests that every mechanism understands.
+
+The records of the client half's own answers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _log = logging.getLogger("fedsyn")
 
 
 class Join(AskRequest):
-    """Who are you, and do you know this schema?"""
+    """Asks a client who it is, and for its schema's hash."""
 
     name = "join"
     takes_part = False
@@ -39,7 +42,10 @@ class Join(AskRequest):
 
 
 class Sizes(AskRequest):
-    """The client's row count with Gaussian noise, once in a run (`client_sizes: private`)."""
+    """The client's row count with Gaussian noise.
+
+    Once in a run (`client_sizes: private`).
+    """
 
     name = "sizes"
     takes_part = False
@@ -53,7 +59,10 @@ class Sizes(AskRequest):
 
 
 class RowTotal(SumRequest):
-    """How many rows all clients have, where a whole client is protected and no client scores by its own count."""
+    """Row count of all clients together.
+
+    Where a whole client is protected and no client scores by its own count.
+    """
 
     name = "rows"
     takes_part = False
@@ -61,7 +70,10 @@ class RowTotal(SumRequest):
     costs = "rho 1/(2 sigma^2), mu^2 twice that: one row changes the count by exactly 1"
 
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """A client's rows exchanged for others: its two counts lie between 0 and its most, so no farther apart."""
+        """Returns the layout of one count per client.
+
+        A client's rows exchanged for others: its two counts lie between 0 and its most, so no farther apart.
+        """
         return Layout.of_vector(1, 1.0, replaced=1.0)
 
 
@@ -90,12 +102,18 @@ class Marginals(SumRequest):
 
     @classmethod
     def largest(cls, contract: BaseContract) -> Iterable[Layout]:
-        """All cells that a model can take, with the noise of one marginal that has everything to itself."""
+        """Returns the layout of all cells that a model can take.
+
+        With the noise of one marginal that has everything to itself.
+        """
         return [Layout(((most_cells(contract),),), 1, replaced=COUNTS)]
 
 
 class Evaluate(SumRequest):
-    """How far the holders' rows are from the synthetic table, how many rows a classifier trained on it gets right."""
+    """Distances of the holders' rows from the synthetic table.
+
+    Also how many rows a classifier trained on it gets right.
+    """
 
     name = "evaluate"
     takes_part = False
@@ -109,13 +127,19 @@ class Evaluate(SumRequest):
     label: Annotated[int, Field(ge=0, description="the column that the classifier predicts, from 1; 0: none")]
 
     def question(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> TableQuestion:
-        """What is asked. Raises ProtocolError if the run does not ask, or the arrays are not a question."""
+        """Returns the question about the table.
+
+        Raises ProtocolError if the run does not ask, or the arrays are not a question.
+        """
         if not contract.config.evaluation.federated:
             raise ProtocolError("this run's configuration does not ask its holders how good the table is")
         return TableQuestion.read(contract.domain, contract.workload, arrays, self.label - 1 if self.label else None)
 
     def layout(self, contract: BaseContract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """ONE vector; a row moves each entry by its own bound at most (`fedsyn.evaluation.federated.statistics`)."""
+        """Returns the layout of ONE vector.
+
+        A row moves each entry by its own bound at most (`fedsyn.evaluation.federated.statistics`).
+        """
         entries = entries_of(contract, self.question(contract, arrays))
         return Layout.of_vector(len(entries.moves), entries.sensitivity, magnitude=float(max(entries.moves)))
 
@@ -133,20 +157,29 @@ class Evaluate(SumRequest):
         size: float,
         apart: npt.NDArray[np.integer],
     ) -> Contribution:
-        """What a holder of these rows, and of those apart, contributes; `size`: its public or released row count."""
+        """Returns the contribution of a holder of these rows.
+
+        And of those apart; `size`: its public or released row count.
+        """
         question = self.question(contract, arrays)
         found = vector(question, entries_of(contract, question), codes, size, self.total, apart)
         return Contribution.of_vector(found, self.layout(contract, arrays))
 
 
 def entries_of(contract: BaseContract, question: TableQuestion) -> Entries:
-    """The entries of the vector: with the row count unless that is public, and with held-out rows if there are any."""
+    """Returns the entries of the vector.
+
+    With the row count unless that is public, and with held-out rows if there are any.
+    """
     config = contract.config
     return Entries.of(question, config.privacy.client_sizes != "public", config.evaluation.held_out > 0)
 
 
 def beside(contract: BaseContract) -> dict[type[Request], Step]:
-    """Return the steps of every run that no mechanism plans: row counts before it, evaluation after it."""
+    """Returns the steps of every run that no mechanism plans.
+
+    Row counts before it, evaluation after it.
+    """
     sizes = contract.budget.sizes
     steps = (Step(Sizes, sizes), Step(RowTotal, sizes), Step(Evaluate, contract.budget.evaluation))
     return {step.request: step for step in steps}

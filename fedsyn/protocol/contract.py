@@ -1,4 +1,7 @@
-"""What the two halves of a mechanism agree on, and what a data holder can read before it joins."""
+"""The contract that the two halves of a mechanism share.
+
+A data holder can read it before it joins.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,9 @@ from fedsyn.wire.requests import Request
 
 
 class Contract:
-    """The contract of a family of mechanisms under one configuration. The client half owns it.
+    """Contract of a family of mechanisms under one configuration.
+
+    The client half owns it.
 
     Class attributes that a family sets:
         Options: pydantic model of the keys of the `mechanism` node beside `name`.
@@ -79,7 +84,11 @@ class Contract:
         _check_columns(config, domain, self.workload)
 
     def opened(self, schema: Schema) -> Self:
-        """This contract, which was made on the domain of an open schema, with what of the schema is to be found.
+        """Adds what an open schema leaves to be found.
+
+        Returns this contract, which was made on the schema's domain.
+
+        It was made on the schema's domain.
 
         Raises:
             ConfigError: this configuration cannot find it.
@@ -91,25 +100,34 @@ class Contract:
         return self
 
     def at_largest(self) -> Self:
-        """Return this contract; where a schema is open, the one on the largest domain that it can be closed to."""
+        """Returns this contract on the largest domain it may get.
+
+        Itself, but where a schema is open: then on the largest domain that it can be closed to.
+        """
         return self if self.finding is None else type(self)(self.config, self.finding.largest().domain)
 
     @property
     def unit(self) -> Unit:
-        """Whose presence the run hides."""
+        """Unit whose presence the run hides."""
         rows = self.config.privacy.rows_per_client
         return ROW if rows is None else ClientUnit(rows)
 
     @property
     def sums_rows(self) -> bool:
-        """Whether private row counts are released as one sum, and no client's by itself."""
+        """Returns whether private row counts are released as one sum.
+
+        And no client's by itself.
+        """
         privacy = self.config.privacy
         return privacy.unit == "client" and privacy.client_sizes == "private" and not self.own_sizes
 
     # The plan: what ONE ROW pays, whatever the unit (`fedsyn.privacy.unit`) ------------------------------------------
 
     def accountant_of(self, budget: PrivacyBudget) -> Accountant:
-        """What adds up the costs of this run for a party with such a budget; all of it is the capacity."""
+        """Returns the accountant of this run for a budget.
+
+        All of the budget is its capacity.
+        """
         return accountant_for(self.accountant, budget)
 
     @cached_property
@@ -126,13 +144,20 @@ class Contract:
         )
 
     def budget_of(self, guarantee: PrivacyBudget | None) -> RunBudget:
-        """Return the budget of a holder that allows no more than this guarantee; None: as much as the run asks for."""
+        """Returns the budget of a holder with a smaller guarantee.
+
+        None: as much as the run asks for.
+
+        None: as much as the run asks for.
+        """
         if guarantee is None or guarantee == self.budget.guarantee:
             return self.budget
         return replace(self.budget, guarantee=guarantee, accountant=self.accountant_of(guarantee))
 
     def _schema_share(self, columns: int) -> float:
-        """Return the share of the budget for finding what is private of so many columns.
+        """Returns the budget's share for finding private columns.
+
+        What is private of so many columns.
 
         With a share s for c columns the noise on each goes as the root of c/s, and the noise of all that follows as
         that of 1/(1 - s). A tenth for one column; with more of them it grows as their root, so that half of what a
@@ -142,11 +167,16 @@ class Contract:
         return min(0.1 * math.sqrt(columns), 1 / 3) if share is None else share
 
     def paid(self, rounds: int) -> int:
-        """The number of rounds, out of all, that one row pays for: noise scales divide the budget by it."""
+        """Returns the rounds, out of all, that one row pays for.
+
+        Noise scales divide the budget by it.
+        """
         return rounds_of_one(self.config.federation, rounds)
 
     def plan(self, rho: float, rows: float = math.inf) -> Iterable[Step]:
-        """Return how the family divides a budget: each request that it may make, with the most that a row pays.
+        """Returns the family's division of a budget, as steps.
+
+        Each request that it may make, with the most that a row pays.
 
         A client refuses every other request of the mechanism, and one that costs more. Where a family does not define
         this, only the budget limits what is asked.
@@ -159,37 +189,54 @@ class Contract:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """The plan of all that the mechanism has, by which clients check requests."""
+        """Steps of the whole plan, by which clients check requests."""
         return tuple(self.plan(self.budget.mechanism, math.inf))
 
     def require_size(self, rows: float) -> None:
-        """Raise ConfigError if a client with this many rows, public or released, cannot compute what is asked."""
+        """Raises ConfigError if a client of this size cannot answer.
+
+        Its number of rows is public, or released.
+        """
 
     @cached_property
     def candidates(self) -> Candidates:
-        """What may be selected, in one order that every party shares; a wide workload takes long to find again."""
+        """Cliques that may be selected, in an order that all share.
+
+        A wide workload takes long to find again.
+        """
         return Candidates.of(self.workload, self.domain)
 
     @property
     def stored(self) -> StoredLayout:
-        """What a client deals into a store: the largest cliques of the workload, and every attribute."""
+        """Cliques that a client deals into a store.
+
+        The largest of the workload, and every attribute.
+        """
         return _stored(self.candidates, self.domain)
 
     @property
     def store_facts(self) -> StoreFacts:
-        """What the mechanism may ask its store for; a family with a store says how often (`most_rounds`)
-        and has an option `score`."""
+        """Facts on what the mechanism may ask its store for.
+
+        A family with a store says how often (`most_rounds`) and has an option `score`.
+        """
         attributes = tuple((name,) for name in self.domain)
         cliques = tuple(dict.fromkeys([*attributes, *self.candidates.cliques]))
         return StoreFacts(cliques, self.most_rounds, 1 + self.most_rounds, self.options.score)
 
     def largest_terms(self, part: float, rows: int) -> ChoiceTerms:
-        """Return the terms by which a store's scores are largest, when a round costs `part` of its most."""
+        """Returns the terms by which a store's scores are largest.
+
+        When a round costs `part` of its most.
+        """
         raise NotImplementedError("a mechanism with a store says how large its scores can be")
 
     @property
     def most_rounds(self) -> int:
-        """Bound on the rounds of a mechanism with a store, each of which chooses once and opens what it chose."""
+        """Bound on the rounds of a mechanism with a store.
+
+        Each of them chooses once and opens what it chose.
+        """
         raise NotImplementedError("a mechanism with a store says how many rounds it has at most")
 
     @classmethod
@@ -199,7 +246,9 @@ class Contract:
 
     @classmethod
     def default_aggregation(cls, *, alone: bool = False) -> dict[str, str]:
-        """`protocol` and `noise` where a configuration names no protocol: what trusts nobody with exact counts.
+        """Returns `protocol` and `noise` where a configuration names none.
+
+        They trust nobody with exact counts.
 
         One holder of everything (`alone`) has nobody to hide among; it draws its own noise where it can.
         """
@@ -209,7 +258,9 @@ class Contract:
 
     @classmethod
     def trusted(cls, config: RunConfig) -> TrustModel:
-        """How clients' numbers come together under this configuration: by sums, or in a store.
+        """Returns the trust model under this configuration.
+
+        How clients' numbers come together: by sums, or in a store.
 
         Raises:
             ConfigError: `aggregation.protocol` has none of these.
@@ -229,7 +280,10 @@ class Contract:
         return make_aggregation(node, config.federation.minimum_cohort)
 
     def sums(self) -> Aggregation | None:
-        """The sums that the run may form: the mechanism's own, or beside its store where that is one of plain trust."""
+        """Returns the sums that the run may form.
+
+        The mechanism's own, or beside its store where that is one of plain trust.
+        """
         node = self.config.aggregation
         able = node.capabilities.mixes if self.store else node.capabilities.sums
         return make_aggregation(node, self.config.federation.minimum_cohort) if able else None
@@ -263,7 +317,10 @@ class Contract:
 
     @classmethod
     def _check_unit(cls, config: RunConfig) -> None:
-        """Refuses a whole client as the unit where what is released of it is not derived; ConfigError says why."""
+        """Refuses a whole client as the unit where nothing derives it.
+
+        Raises ConfigError, which says why.
+        """
         if config.privacy.unit == "row":
             return
         reasons = {
@@ -280,7 +337,7 @@ class Contract:
 
     @classmethod
     def _check_evaluation(cls, config: RunConfig) -> None:
-        """Refuses to ask the holders how good the table is where there is no sum over whole rows."""
+        """Refuses a federated evaluation without a sum over whole rows."""
         if not config.evaluation.federated:
             return
         if cls.store and not config.aggregation.capabilities.mixes:
@@ -294,17 +351,26 @@ class Contract:
 
     @classmethod
     def in_general(cls, requests: Iterable[type[Request]]) -> PrivacyStatement:
-        """The privacy statement of the family under any configuration, for documents; `requests`: its own."""
+        """Returns the family's privacy statement under any configuration.
+
+        For documents; `requests`: its own.
+        """
         costs = cls._cost([f"'{request.name}': {request.costs}" for request in requests], GENERAL["noise"])
         return cls.statement.filled(GENERAL | {"cost": costs})
 
     @classmethod
     def _cost(cls, costs: Iterable[str], noise: str) -> str:
-        """Return the costs of requests in words, who draws the noise, and how they add up."""
+        """Returns the costs of requests in words.
+
+        Who draws the noise, and how they add up.
+        """
         return "; ".join([*costs, f"noise drawn by {noise}; added up {ADDED_UP[cls.accountant]}"])
 
     def planned_cost(self, noise: str) -> str:
-        """Return in words what each step of the plan costs; `noise`: who draws it."""
+        """Returns in words the cost of each step.
+
+        `noise`: who draws it.
+        """
         steps = self.at_largest().steps
         whole = self.budget.mechanism
         costs = [f"'{step.request.name}' {step.sentence(whole)}: {step.request.costs}" for step in steps]
@@ -348,7 +414,9 @@ class Contract:
         return replace(own, public=public, server_sees="; ".join(server), client_sees="; ".join(client), cost=cost)
 
     def new_ledger(self, randomness: Randomness, record: Callable[[Release], None] | None = None) -> Ledger:
-        """The run's ledger at its server: the whole budget, the statement, and what the guarantee rests on.
+        """Returns the run's ledger at its server.
+
+        The whole budget, the statement, and what the guarantee rests on.
 
         `record` is told of each release before it is entered.
         """
@@ -405,7 +473,10 @@ def _check_columns(config: RunConfig, domain: Domain, workload: Workload) -> Non
 
 
 def check_open(config: RunConfig, schema: Schema) -> None:
-    """ConfigError where a schema's constraints do not fit into the model, or its private values cannot be found."""
+    """Raises ConfigError where an open schema cannot be closed.
+
+    Its constraints do not fit into the model, or its private values cannot be found.
+    """
     require_room(schema.domain, config.inference)
     if not schema.open:
         return

@@ -1,4 +1,6 @@
-"""What drives a run at its server: requests become messages on a Grid, are charged, and come back as checked answers.
+"""The driver of a run at its server.
+
+Requests become messages on a Grid, are charged, and come back as checked answers.
 
 Two drive a run, one after the other: the finding of what is private in its schema (`fedsyn.protocol.opening`), where
 anything is, and the mechanism (`fedsyn.protocol.strategy`). They share clients, ledger and records.
@@ -75,11 +77,16 @@ class OwnLoop(Strategy):
         return None
 
     def summary(self) -> None:
-        """Nothing is logged: the statement and the settings stand in the run's ledger and configuration."""
+        """Logs nothing.
+
+        The statement and the settings stand in the run's ledger and configuration.
+        """
 
 
 class Driver(OwnLoop):
-    """Turns requests into messages on a Grid, and keeps what a run has come to so far.
+    """Turns requests into messages on a Grid.
+
+    It keeps what a run has come to so far.
 
     Args:
         contract: of the run.
@@ -129,7 +136,10 @@ class Driver(OwnLoop):
 
     @cached_property
     def store(self) -> StoreServer | None:
-        """The server's side of the run's store; None where the mechanism forms sums."""
+        """The server's side of the run's store.
+
+        None where the mechanism forms sums.
+        """
         if not self.contract.store:
             return None
         facts = (self.contract, self.ledger, self.randomness, self.party_ledger, self.clients, self.drop)
@@ -137,13 +147,16 @@ class Driver(OwnLoop):
 
     @cached_property
     def crypto(self) -> SumRun | None:
-        """The way to the crypto party of a run whose sums are of ciphertexts."""
+        """Connection to the crypto party of sums of ciphertexts."""
         is_needed = self.aggregation is not None and self.aggregation.capabilities.parties is not None
         return SumRun(self.config, self.domain, self.randomness) if is_needed else None
 
     @property
     def kept(self) -> list[StoreServer | SumRun]:
-        """The parties that keep something for the run: they are told of the run and of its end."""
+        """Parties that keep something for the run.
+
+        They are told of the run and of its end.
+        """
         return [kept for kept in (self.store, self.crypto) if kept is not None]
 
     def party_ledger(self, party: int) -> Ledger:
@@ -172,7 +185,10 @@ class Driver(OwnLoop):
         return tuple(sorted(self.clients))
 
     def sample(self, sampling_rate: float) -> tuple[int, ...]:
-        """A round's cohort (`fedsyn.protocol.cohorts`). Nothing rests on chance here: no amplification is claimed."""
+        """Returns a round's cohort (`fedsyn.protocol.cohorts`).
+
+        Nothing rests on chance here: no amplification is claimed.
+        """
         cohort = self.cohorts.draw(self.everyone(), sampling_rate, self.randomness.ordinary("cohort", self.round))
         self.record.notes += [] if cohort else [NOBODY_LEFT]
         self.record.cohort = list(cohort)
@@ -187,7 +203,10 @@ class Driver(OwnLoop):
         return float(sum(counts)) if self.config.federation.columns is None else max(counts, default=0.0)
 
     def most_rows(self, cohort: Iterable[int]) -> float:
-        """Bound on the rows of some clients, at least 1, by which no sum over them overflows; a public number."""
+        """Returns a public bound on the rows of some clients.
+
+        At least 1; no sum over them overflows by it.
+        """
         privacy, unit = self.config.privacy, self.contract.unit
         if privacy.client_sizes == "public":
             return max(1.0, self.rows(cohort))
@@ -197,7 +216,10 @@ class Driver(OwnLoop):
         return max(1.0, min(capped, released))
 
     def require_feasible(self) -> None:
-        """ConfigError unless all that is planned fits, as far as it is known now; before it is charged."""
+        """Raises ConfigError unless all that is planned fits.
+
+        As far as it is known now; before it is charged.
+        """
         rows = self.most_rows(self.clients)
         own = [client.reckoned for client in self.clients.values() if client.rows is not None]
         known = rows < joining.LARGEST_SUM
@@ -205,7 +227,10 @@ class Driver(OwnLoop):
 
     @property
     def fewest(self) -> int:
-        """Clients without which the run could not finish: a store may open from more of them than a sum asks."""
+        """Returns the fewest clients with which the run could finish.
+
+        A store may open from more of them than a sum asks.
+        """
         return make_store(self.config).fewest if self.contract.store else max(1, self.config.federation.minimum_cohort)
 
     @property
@@ -214,13 +239,19 @@ class Driver(OwnLoop):
         return max(1.0, self.rows(self.clients))
 
     def is_open(self, sums: Summed, what: str) -> bool:
-        """Whether a sum was opened; a note in the round's record where it was not."""
+        """Returns whether a sum was opened.
+
+        Writes a note into the round's record where it was not.
+        """
         if not sums.opened:
             self.record.notes.append(f"too few contributions: no {what} were opened in this round's sum")
         return sums.opened
 
     def accept(self, replies: Mapping[int, Reply], parse: Callable[[Reply], Parsed]) -> dict[int, Parsed]:
-        """Parses replies to an `Ask`; a reply that `parse` refuses with ProtocolError drops its client."""
+        """Parses replies to an `Ask`.
+
+        A reply that `parse` refuses with ProtocolError drops its client.
+        """
         accepted = {}
         for partition in sorted(replies):
             try:
@@ -255,7 +286,10 @@ class Driver(OwnLoop):
             answer = self.answer(request, grid, timeout)
 
     def answer(self, yielded: Yielded, grid: Grid, timeout: float) -> Any:
-        """What comes back into the generator. One branch per kind of request."""
+        """Answers a request of the generator.
+
+        One branch per kind of request.
+        """
         self._requests += 1
         if isinstance(yielded, Deal | Choose | Open):
             return self._stored(yielded, grid, timeout)
@@ -299,7 +333,10 @@ class Driver(OwnLoop):
             return store.open(asked, asked.request.layout(self.contract), self.round)
 
     def _deal(self, store: StoreServer, asked: Deal, grid: Grid, timeout: float) -> tuple[int, ...]:
-        """One message to each client of the cohort; gives the partition ids that have dealt now."""
+        """Sends one message to each client of the cohort.
+
+        Returns the partition ids that have dealt now.
+        """
         before, cohort = len(store.dealt), list(asked.cohort)
         envelope = self._envelope(asked.request)
         for first in range(0, len(cohort), store.at_once):
@@ -324,7 +361,10 @@ class Driver(OwnLoop):
         return exchange(list(asked.arrays))
 
     def _promise(self, release: Release) -> None:
-        """Charges a release whose noise a client draws; in a simulation its sampler is known."""
+        """Charges a release whose noise a client draws.
+
+        In a simulation its sampler is known.
+        """
         known = replace(release, sampler=self.randomness.label) if self.randomness.seeded else release
         self.ledger.promise(known)
 
@@ -404,7 +444,10 @@ class Driver(OwnLoop):
         return Patience(federation.patience, stops, remembers.__contains__, nodes, Announcer(self.waits), names)
 
     def _found(self, grid: NodeGrid, *, wait: bool) -> None:
-        """Finds clients of a resumed run that have come back; `wait`: for as long as they have for that."""
+        """Finds clients of a resumed run that have come back.
+
+        `wait`: for as long as they have for that.
+        """
         if self._returning is not None and any(client.node == ABSENT for client in self.clients.values()):
             self._returning.find(grid, self.clients, wait=wait)
 
@@ -418,7 +461,9 @@ class Driver(OwnLoop):
     # Joining ----------------------------------------------------------------------------------------------------------
 
     def join(self, grid: Grid, timeout: float) -> None:
-        """Asks every node who it is. Afterwards `self.clients` maps partition ids to nodes and row counts.
+        """Asks every node who it is.
+
+        Afterwards `self.clients` maps partition ids to nodes and row counts.
 
         Of a run that is resumed the clients are those that had joined; their nodes are found when one is needed.
         """
@@ -463,13 +508,19 @@ class Driver(OwnLoop):
 
     @property
     def _queue(self) -> joining.Queue:
-        """How long those who have yet to join are waited for; of a simulation's, nobody comes later."""
+        """Returns how long clients that have yet to join are waited for.
+
+        Of a simulation's, nobody comes later.
+        """
         federation, runtime = self.config.federation, self.config.runtime
         people = federation.patience if runtime.engine == "deployment" else 0.0
         return joining.Queue(people, federation.connect_timeout, runtime.nodes or {}, runtime.holders or {}, self.waits)
 
     def _who(self, grid: NodeGrid, nodes: Mapping[int, int], timeout: float) -> tuple[dict[int, Reply], list[Refusal]]:
-        """Who these nodes say they are, and why others say nothing; outside the run's requests, which are numbered."""
+        """Returns who these nodes say they are, and others' reasons.
+
+        Outside of the run's requests, which are numbered.
+        """
         request, why = Join(schema_hash=self.schema_hash), list[Refusal]()
         envelope = Envelope(request.name, request.kind, 0, self.config.sha256, request.model_dump())
         exchange = Exchange(grid, nodes, envelope, timeout, self.costs[-1], lambda _, reason: why.append(reason))
@@ -478,13 +529,18 @@ class Driver(OwnLoop):
         return replies, why
 
     def announce(self, share: float) -> None:
-        """Agree on the run, and on the budget left after a share, with the parties that keep something for it."""
+        """Agrees on the run with the parties that keep something.
+
+        And on the budget left after a share.
+        """
         for kept in self.kept:
             last = self.contract.budget.evaluation if kept is self.crypto else 0.0  # a store has no part in evaluation
             kept.announce(self.ledger.remaining_rho * (1 - share) + last, len(self.clients))
 
     def _release_sizes(self) -> Steps:
-        """Each client's row count with noise, or that of all together, from the run's budget; then the clients have it.
+        """Releases row counts with noise, from the run's budget.
+
+        Each client's, or that of all together; then the clients have it.
 
         One row sits at one client, so the releases of all clients together cost one of them (parallel composition).
 

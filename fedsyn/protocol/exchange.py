@@ -1,4 +1,7 @@
-"""One request, there and back: a message to each client of a cohort, and the replies that can be used."""
+"""One request to a cohort, and its usable replies.
+
+A message to each client, there and back.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,9 @@ class Exchange:
         return {reply.partition: reply for reply in self.stream(arrays, each)}
 
     def stream(self, arrays: Arrays, each: Each | None = None) -> Iterator[Reply]:
-        """The same, one reply after the other: an in-process federation holds few of them at a time.
+        """Yields one reply after the other.
+
+        An in-process federation holds few of them at a time.
 
         Yields:
             The usable replies, in partition order.
@@ -93,7 +98,10 @@ class Exchange:
     def answers(
         self, nodes: Mapping[int, int], arrays: Arrays, each: Each | None = None
     ) -> Iterator[tuple[int, Reply | Refusal]]:
-        """Ask some clients, at these nodes; yield each one's reply, or why it cannot be used, in partition order."""
+        """Asks some clients, at these nodes.
+
+        Yields each one's reply, or why it cannot be used, in partition order.
+        """
         common, order = DirectRequest.of(arrays, self.envelope.to_scalars()), sorted(nodes)
 
         def requests() -> Iterator[tuple[int, DirectRequest]]:
@@ -112,13 +120,13 @@ class Exchange:
                 yield partition, _checked(partition, self.envelope.request, answer)
 
     def enough(self, replied: Collection[int]) -> bool:
-        """Whether these clients' replies are enough for what comes next."""
+        """Returns whether these clients' replies suffice for what follows."""
         return len(replied) == len(self.nodes.keys() | self.away) if self.needed is None else self.needed(replied)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How a run waits for missing replies.
+    """Patience of a run with missing replies.
 
     Attributes:
         seconds: `federation.patience`.
@@ -189,7 +197,10 @@ class Patience:
 
 
 def _checked(partition: int, name: str, answer: Answer) -> Reply | Refusal:
-    """Return a client's reply, its refusal, or why what it sent is neither."""
+    """Returns a client's reply, or its refusal.
+
+    Or why what it sent is neither.
+    """
     try:
         arrays, scalars = answer.read()
         fields = answer_of(scalars)

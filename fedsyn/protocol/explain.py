@@ -1,4 +1,7 @@
-"""What a run may ever ask of a data holder, and what it may cost: read off the contract before anybody joins."""
+"""Explanation of a run to a data holder.
+
+What it may ever ask, and cost: read off the contract before anybody joins.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ class RequestFacts:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a configuration means for a data holder.
+    """A configuration's meaning for a data holder.
 
     Attributes:
         mechanism: its name.
@@ -194,14 +197,20 @@ def explain(config: RunConfig, domain: Domain, client: type[TableClient], schema
 
 
 def own_requests(client: type[TableClient]) -> list[type[Request]]:
-    """Return a mechanism's own requests: those that its clients answer, then those of the store alone."""
+    """Returns a mechanism's own requests.
+
+    Those that its clients answer, then those of the store alone.
+    """
     shared = (Join, Sizes, RowTotal, Evaluate)
     own = [request for request in client.requests.values() if request not in shared]
     return [*own, *(request for request in client.Contract.store if request not in own)]
 
 
 def _planned(step: Step, contract: Contract) -> str:
-    """How often a step is taken, its share of the budget, and the sensitivity of its largest requests."""
+    """Returns how often a step is taken, its share and sensitivity.
+
+    The share of the budget, and the sensitivity of its largest requests.
+    """
     layouts = step.request.largest(contract) if step.request.kind in ("sum", "open") else ()
     moved = max((one.sensitivity * math.sqrt(one.count) for one in layouts), default=0.0)
     sentence = step.sentence(contract.budget.table)
@@ -242,7 +251,10 @@ def _against(
 
 
 def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> str:
-    """How many holders must take part, and how many are assumed to collude, with the keys that say so."""
+    """Returns how many holders must take part, or may collude.
+
+    With the keys that say so.
+    """
     config, most = contract.config, limits[-1]
     node, minimum = config.aggregation, config.federation.minimum_cohort
     if most.asked == 1:
@@ -270,7 +282,10 @@ def _limits(contract: Contract, limits: Sequence[Limits], in_shares: bool) -> st
 
 
 def statements_page(clients: Mapping[str, type[TableClient]]) -> str:
-    """docs/statements.md: the privacy statement of each family in general; mechanisms that share one, together."""
+    """Returns docs/statements.md: each family's privacy statement in general.
+
+    Mechanisms that share one stand together.
+    """
     together: dict[tuple[str, PrivacyStatement], list[str]] = {}
     for name, client in clients.items():
         statement = client.Contract.in_general(own_requests(client))

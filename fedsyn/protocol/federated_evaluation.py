@@ -1,4 +1,6 @@
-"""The server's side of asking the holders how good a table is, whatever mechanism made it.
+"""The server's side of a federated evaluation.
+
+Holders are asked how good a table is, whatever mechanism made it.
 
 It comes after the mechanism, once, as a sum over everybody; what it may cost is set aside before the mechanism begins
 (`RunBudget.evaluation`). `fedsyn.evaluation.federated.statistics` says what is counted, and derives what a row
@@ -20,7 +22,10 @@ from fedsyn.wire.requests import Sum, Summed, Yielded
 
 
 def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Yielded, Any, HolderSums | None]:
-    """Asks everybody, with what was set aside; None where too few contributed. Gives the released sums."""
+    """Asks everybody, and returns the released sums.
+
+    With what was set aside; None where too few contributed.
+    """
     contract, ledger = driver.contract, driver.ledger
     ledger.keep_back(0.0)
     rho = min(contract.budget.evaluation, ledger.remaining_rho)
@@ -39,7 +44,10 @@ def federated_evaluation(driver: Driver, question: TableQuestion) -> Generator[Y
 
 
 def _noise_of_sizes(driver: Driver, contributors: Sequence[int]) -> float:
-    """Standard deviation of the noise on the sum of released sizes; infinite where one may have been cut off at 1."""
+    """Returns the noise's standard deviation on released sizes' sum.
+
+    Infinite where one may have been cut off at 1.
+    """
     sigmas = [release.sigma for release in driver.ledger.releases if release.name == Sizes.name]
     if (
         not sigmas or sigmas[0] is None

@@ -1,4 +1,6 @@
-"""The client's side of finding what is private in an open schema: three sums of counts, and what came out of them.
+"""The client's side of finding an open schema's private values.
+
+Three sums of counts, and what came out of them.
 
 Before the schema is closed a client answers these requests and none of its mechanism's; afterwards the reverse. What it
 may be asked follows from its own schema and configuration alone (`fedsyn.private_bins.private_columns`): it refuses
@@ -46,7 +48,10 @@ _ROOM = 1.0 + 1e-6
 
 
 def finding_of(contract: Contract) -> PrivateColumns:
-    """What the contract's schema leaves to be found. Raises ProtocolError if that is nothing."""
+    """Returns what the contract's schema leaves to be found.
+
+    Raises ProtocolError if that is nothing.
+    """
     if contract.finding is None:
         raise ProtocolError("nothing of this schema is private: there is nothing to find")
     return contract.finding
@@ -75,7 +80,10 @@ Categories = Annotated[list[list[str]], _checked("check_categories"), Field(desc
 
 
 class FindRanges(SumRequest):
-    """The rows of every open ordered column by sign and power of two, between what is public of its bounds."""
+    """Rows of open ordered columns by sign and power of two.
+
+    Between what is public of a column's bounds.
+    """
 
     name = "find-ranges"
     takes_part = False
@@ -83,12 +91,18 @@ class FindRanges(SumRequest):
     costs = "c vectors of sensitivity 1 (a row is in one bucket of each): rho c/(2 sigma^2), mu^2 twice that"
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One vector of counts for each column. A row adds 1 to one bucket of each, or to none where it is missing."""
+        """Returns one vector of counts for each column.
+
+        A row adds 1 to one bucket of each, or to none where it is missing.
+        """
         return _layout((len(column.edges) - 1,) for column in finding_of(contract).ranges)
 
 
 class FindBins(SumRequest):
-    """The rows of every column whose bins are found, in the cells of a grid and in blocks of 4, 16, 64, ... of them."""
+    """Rows of columns whose bins are found, by grid cell.
+
+    Also in blocks of 4, 16, 64, ... cells.
+    """
 
     name = "find-bins"
     takes_part = False
@@ -98,7 +112,10 @@ class FindBins(SumRequest):
     cells: AllottedCells
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One vector of counts for each width of each column; whatever grid is named, its cells are disjoint."""
+        """Returns one vector of counts for each width of each column.
+
+        Whatever grid is named, its cells are disjoint.
+        """
         finding = finding_of(contract)
         trees = [finding.ranges[i].tree(self.cells[i]) for i in finding.binned]
         return _layout((length,) for tree in trees for length in tree.lengths)
@@ -109,7 +126,10 @@ class FindBins(SumRequest):
 
 
 class FindCategories(SumRequest):
-    """The rows whose text begins with some prefixes, by the byte that follows, or the end, in every open column."""
+    """Rows by a text's prefix and the byte that follows.
+
+    Or the end of the text, in every open column.
+    """
 
     name = "find-categories"
     takes_part = False
@@ -119,7 +139,10 @@ class FindCategories(SumRequest):
     prefixes: Prefixes
 
     def layout(self, contract: Contract, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """One vector of counts for each column that is asked of: a row adds 1 to one of its cells, or to none."""
+        """Returns one vector of counts for each requested column.
+
+        A row adds 1 to one of its cells, or to none.
+        """
         return _layout((len(own) * SYMBOLS,) for own in self.prefixes if own)
 
     @classmethod
@@ -128,7 +151,10 @@ class FindCategories(SumRequest):
 
 
 class Close(AskRequest):
-    """What was found: from here on the schema is closed, and the mechanism begins."""
+    """The findings, which close the schema.
+
+    From here on the mechanism begins.
+    """
 
     name = "close"
     takes_part = False
@@ -159,12 +185,17 @@ class FindingClient(TableClient):
         self.own: OwnRows = holder.own if self.kept is None else holder.own.taken(self.kept)
 
     def agreed(self, config: RunConfig, holder: Holder) -> Contract:
-        """The mechanism's contract on the open schema: placeholders, and what is to be found."""
+        """Returns the mechanism's contract on the open schema.
+
+        Placeholders, and what is to be found.
+        """
         assert holder.open_schema is not None
         return shared_contract(self._family, config, holder.domain).opened(holder.open_schema)
 
     def _once(self, step: tuple[int, int]) -> None:
-        """Remembers what was asked; ProtocolError unless it comes after all of that. Whatever becomes of the sum.
+        """Remembers a request, whatever becomes of its sum.
+
+        Raises ProtocolError unless it comes after all earlier ones.
 
         Args:
             step: 0 ranges, 1 bins, 2 categories, and the length of a prefix.
@@ -177,7 +208,9 @@ class FindingClient(TableClient):
         asked.append(list(step))
 
     def _follow(self, prefixes: list[list[str]]) -> None:
-        """Refuses prefixes that do not go on from those of the last sum that this client was asked for.
+        """Refuses prefixes that do not continue those of the last sum.
+
+        The last sum that this client was asked for.
 
         A client that missed a sum knows their beginnings only. Before the first one the empty prefix is known.
         """
@@ -198,12 +231,17 @@ class FindingClient(TableClient):
         return super()._sum(within, call, envelope)
 
     def steps_for(self, request: Request) -> Sequence[Step]:
-        """Return what row counts may cost; what is found keeps to its share together (`_require_share`)."""
+        """Returns the steps of row counts.
+
+        What is found keeps to its share together (`_require_share`).
+        """
         step = beside(self.contract).get(type(request))
         return () if step is None else (step,)
 
     def _require_share(self, rho: float) -> None:
-        """BudgetExceeded if sums of this cost leave the mechanism less than the run's configuration says.
+        """Raises BudgetExceeded if sums exceed the share of finding.
+
+        The mechanism would have less than the run's configuration says.
 
         Of the run's budget, not of this holder's own, which may be less: that one its ledger keeps to.
         """
@@ -223,7 +261,10 @@ class FindingClient(TableClient):
 
     @answers(FindBins)
     def bins(self, call: Call[FindBins]) -> Contribution:
-        """Counts of each grid at every width; one row touches each width once, L2 sensitivity 1."""
+        """Contributes counts of each grid at every width.
+
+        One row touches each width once, L2 sensitivity 1.
+        """
         cells, layout = call.request.cells, call.layout
         self._once((1, 0))
         parts = []
@@ -235,7 +276,10 @@ class FindingClient(TableClient):
 
     @answers(FindCategories)
     def categories(self, call: Call[FindCategories]) -> Contribution:
-        """Counts of what follows each prefix; one row touches each column's vector once at most."""
+        """Contributes counts of what follows each prefix.
+
+        One row touches each column's vector once at most.
+        """
         layout = call.layout
         asked = [[bytes.fromhex(prefix) for prefix in own] for own in call.request.prefixes]
         length = next(len(prefix) for own in asked for prefix in own)
@@ -252,7 +296,10 @@ class FindingClient(TableClient):
 
     @answers(Close)
     def close(self, call: Call[Close]) -> Answer:
-        """Keeps what was found; the schema that it makes is checked here, and made anew for every later message."""
+        """Keeps the findings, and checks the schema that they make.
+
+        It is made anew for every later message.
+        """
         pieces = call.request.model_dump()
         try:
             finding_of(self.contract).closed(**pieces)
@@ -278,7 +325,10 @@ def _contribution(parts: Sequence[npt.NDArray[np.int64]], layout: Layout) -> Con
 
 
 def steps_of(contract: Contract) -> list[Step]:
-    """Return what a server may ask before the schema is closed, each as if it had the whole share of finding."""
+    """Returns the steps before the schema is closed.
+
+    Each as if it had the whole share of finding.
+    """
     finding, rho = finding_of(contract), contract.budget.finding
     steps = [Step(FindRanges, rho)] if finding.ranges else []
     steps += [Step(FindBins, rho)] if finding.binned else []

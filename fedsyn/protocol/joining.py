@@ -1,4 +1,7 @@
-"""Who takes part in a run: waiting for nodes, asking each who it is, and private row counts."""
+"""Joining: waiting for nodes, and asking each who it is.
+
+And private row counts.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ _FAR = 12.0
 
 @dataclass(frozen=True)
 class Participant:
-    """What the server knows of a client.
+    """A client, as the server knows it.
 
     Attributes:
         partition: its id.
@@ -58,13 +61,16 @@ class Participant:
 
     @property
     def reckoned(self) -> float:
-        """The row count in this client's own statistics: public, or what it released, at least 1."""
+        """Row count in this client's own statistics.
+
+        Public, or what it released, at least 1.
+        """
         return (self.rows or 0.0) if self.own is None else self.own
 
 
 @dataclass(frozen=True)
 class Queue:
-    """How long a run waits for those who have yet to join.
+    """Limits on waiting for clients that have yet to join.
 
     Attributes:
         people: seconds for nodes whose holders have yet to approve the run, and for those without which it cannot
@@ -83,13 +89,16 @@ class Queue:
     told: Announce
 
     def named(self, missing: Mapping[int, Refusal]) -> list[Missing]:
-        """Return who these nodes are and why they are missing, by partition where that is known."""
+        """Returns who these nodes are and why they are missing.
+
+        By partition where that is known.
+        """
         known = sorted((self.partitions.get(node, -1), node) for node in missing)
         return [Missing(who(self.holders, None if k < 0 else k, node), missing[node]) for k, node in known]
 
 
 def wait_for_nodes(grid: NodeGrid, wanted: int, needed: int, queue: Queue) -> tuple[list[int], list[Missing]]:
-    """Ids of the nodes that are connected, and those that the run goes on without.
+    """Returns connected nodes, and nodes that the run goes without.
 
     All are waited for, for `queue.nodes` seconds. Then those that are there have to do, if they are `needed`; with
     fewer of them the run waits for `queue.people` seconds in all, and says for whom.
@@ -120,7 +129,9 @@ def wait_for_nodes(grid: NodeGrid, wanted: int, needed: int, queue: Queue) -> tu
 
 
 def _missed(look: Callable[[], tuple[int, list[Missing]]], wanted: int, needed: int, queue: Queue) -> list[Missing]:
-    """Who is missing when a run begins, or goes on: by the rule of `wait_for_nodes`, which both have.
+    """Applies `wait_for_nodes` and returns the clients still missing.
+
+    At start and at resume.
 
     Args:
         look: how many are there now, and who is missing.
@@ -142,14 +153,19 @@ def _missed(look: Callable[[], tuple[int, list[Missing]]], wanted: int, needed: 
 
 
 def _absent(nodes: Sequence[int], wanted: int, queue: Queue) -> list[Missing]:
-    """Return who is not connected: the holders where the operator knows their nodes, else only how many."""
+    """Returns who is not connected, or only how many.
+
+    The holders where the operator knows their nodes.
+    """
     if not queue.partitions:
         return [Missing(who({}, None), _AWAY)] * (wanted - len(nodes))
     return queue.named(dict.fromkeys(queue.partitions.keys() - nodes, _AWAY))
 
 
 def asked_patiently(exchange: Exchange, dropped: dict[int, Refusal], queue: Queue, needed: int) -> dict[int, Reply]:
-    """The replies to `join`; nodes that wait for a person's approval are asked again, with the same message.
+    """Returns the replies to `join`.
+
+    Nodes that wait for a person's approval are asked again, with the same message.
 
     While anybody waits, or without them the run would fail, those whose reply was lost are asked again, too: who
     somebody is costs nothing, and a node that was there a moment ago has not gone. Where so many have refused for good
@@ -187,14 +203,17 @@ def asked_patiently(exchange: Exchange, dropped: dict[int, Refusal], queue: Queu
 
 
 def provisional(nodes: Sequence[int]) -> dict[int, Participant]:
-    """The nodes before anybody said who it is, under ids that no partition has."""
+    """Returns the nodes under ids that no partition has.
+
+    Before anybody said who it is.
+    """
     return {-1 - i: Participant(-1 - i, node, None) for i, node in enumerate(nodes)}
 
 
 def joined(
     asked: Mapping[int, Participant], replies: Mapping[int, Reply], public: bool
 ) -> tuple[dict[int, Participant], dict[int, Refusal]]:
-    """The clients by their partition ids, and why other nodes are not among them.
+    """Returns the clients by partition, and other nodes' reasons.
 
     A client without an id of its own gets a free one. Of two that claim the same id the first node's is used.
     """
@@ -230,7 +249,9 @@ def require_enough(clients: Mapping[int, Participant], nodes: int, minimum: int,
 def with_released_sizes(
     clients: Mapping[int, Participant], replies: Mapping[int, Reply], sigma: float, drop: Callable[[int, str], None]
 ) -> dict[int, Participant]:
-    """The clients that released a usable row count, with an estimate of it; the estimates sum to what was released.
+    """Returns the clients with estimates of their released row counts.
+
+    Those whose count is usable; the estimates sum to what was released.
 
     A released count is `n_k` plus noise, and below 0 where a client has few rows. Cutting each off at 1 would add to
     every such client, and so to the total: it is not done before they are summed (`estimated_sizes`).
@@ -256,18 +277,26 @@ def with_released_sizes(
 
 
 def most_of_released(clients: Iterable[Participant], sigma: float) -> float:
-    """Bound on the rows of all these clients, each of which has released its own count with noise sigma."""
+    """Returns a bound on the rows of all these clients.
+
+    Each has released its own count with noise sigma.
+    """
     counts = [client.rows or 0.0 for client in clients]
     return math.fsum(counts) + _FAR * sigma * math.sqrt(len(counts))
 
 
 def usable_size(released: float) -> float:
-    """A released row count as a client may use it: between 1 and the largest that a client may have."""
+    """Returns a released row count as a client may use it.
+
+    Between 1 and the largest that a client may have.
+    """
     return min(max(1.0, released), LARGEST_SIZE)
 
 
 def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
-    """Row counts from noisy ones: each at least 1, and their sum is that of the noisy ones, so unbiased.
+    """Returns row counts from noisy ones, each at least 1.
+
+    Their sum is that of the noisy ones, so unbiased.
 
     But for a floor: the sum is at least one row for each client, which matters where noise drowns even the total.
 
@@ -297,7 +326,9 @@ def estimated_sizes(released: Sequence[float], sigma: float) -> list[float]:
 
 
 def with_even_sizes(clients: Mapping[int, Participant], sums: Summed) -> dict[int, Participant]:
-    """The clients with the noisy sum of their row counts, an even part each: more of it nobody knows.
+    """Returns the clients with an even part of the noisy sum.
+
+    More of their row counts nobody knows.
 
     Raises:
         RunError: too few clients contributed.
@@ -309,14 +340,20 @@ def with_even_sizes(clients: Mapping[int, Participant], sums: Summed) -> dict[in
 
 
 def told_again(grid: NodeGrid, nodes: Mapping[int, int], replies: Mapping[int, Reply]) -> None:
-    """Tells the Grid which nodes answer an identical request as before, and pay once."""
+    """Tells the Grid which nodes repeat an answer, and pay once.
+
+    They answer an identical request as before.
+    """
     for key, reply in replies.items():
         if reply.params.get(AGAIN) is True:
             grid.answers_again(nodes[key])
 
 
 def read_join(reply: Reply, public: bool) -> tuple[int | None, float | None]:
-    """The partition and the public row count that a node names. Raises ProtocolError if they cannot be."""
+    """Returns the partition and public row count that a node names.
+
+    Raises ProtocolError if they cannot be.
+    """
     partition, rows = reply.params.get("partition"), reply.params.get("rows")
     if partition is not None and not _whole(partition, MOST_PARTITIONS):
         raise ProtocolError(f"the partition id is not an integer from 0 to {MOST_PARTITIONS - 1}")
@@ -333,7 +370,9 @@ def _whole(value: object, below: int) -> bool:
 
 
 class Returning:
-    """Finds absent clients of a run that is resumed, at every exchange anew as long as there are any.
+    """Finds absent clients of a resumed run.
+
+    At every exchange anew as long as there are any.
 
     A resumed run is a new run to Flower: a node may have another id, and may have gone or not come back yet. Who a node
     is, it says itself (`join`, which is free and changes nothing at the node). Only a node that keeps its memory of the

@@ -1,4 +1,6 @@
-"""The server's side of finding what is private in an open schema, before the mechanism: whatever mechanism it is.
+"""The server's side of finding an open schema's private values.
+
+Before the mechanism, whatever it is.
 
 One protocol for all of them: after the clients have joined (and released their sizes, where those are private), sums
 over ALL of them, also where only some take part in a round of the mechanism. They are charged to the run's ledger and
@@ -47,7 +49,9 @@ Floats = npt.NDArray[np.float64]
 
 
 class Opening(Driver):
-    """Finds what is private of a schema; the mechanism's strategy continues with its clients, ledger and records.
+    """Finds what is private of a schema.
+
+    The mechanism's strategy continues with its clients, ledger and records.
 
     Args:
         config: the run's configuration.
@@ -76,7 +80,9 @@ class Opening(Driver):
         self.schema = schema
 
     def find(self, grid: Grid) -> Schema:
-        """Joins the clients, finds, and closes the schema at every client that can be reached; gives the closed one.
+        """Joins the clients, finds, and closes the schema everywhere.
+
+        At every client that can be reached; returns the closed schema.
 
         Raises:
             RunError: too few clients for a sum, or for the run once it is closed.
@@ -128,7 +134,10 @@ class Opening(Driver):
         return cells, found
 
     def _allotted(self, column: PrivateRange, counts: Floats, least: float) -> list[int]:
-        """The grid within the range that stands out: a cell for each bucket where no bins are found."""
+        """Returns the grid within the range that stands out.
+
+        A cell for each bucket where no bins are found.
+        """
         first, last, stands_out = significant_range(counts, least)
         if not stands_out:
             self.record.notes.append(f"{column.name}: no bucket stood out of the noise; the fullest one is its range")
@@ -153,7 +162,10 @@ class Opening(Driver):
     # Columns of categories --------------------------------------------------------------------------------------------
 
     def _categories(self, rho: float) -> Asking:
-        """The categories of every such column, for at most rho: an equal part for each length of a prefix."""
+        """Returns the categories of every such column, for at most rho.
+
+        An equal part for each length of a prefix.
+        """
         texts, levels = self.finding.texts, self.finding.levels
         missing = self.finding.schema.missing_text
         trees = [PrefixTree(column.wanted.most, column.wanted.length, missing) for column in texts]
@@ -172,7 +184,10 @@ class Opening(Driver):
         return [tree.categories for tree in trees]
 
     def _summed(self, request: SumRequest, rho: float) -> Asking:
-        """A sum over everybody that costs rho. Raises RunError if it is not opened."""
+        """Returns a sum over everybody that costs rho.
+
+        Raises RunError if it is not opened.
+        """
         count = request.layout(self.contract, ()).count
         sums: Summed = yield Sum(self.everyone(), request, sigma_for_rho(rho, np.sqrt(count)))
         if not sums.opened:

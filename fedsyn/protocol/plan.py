@@ -1,4 +1,6 @@
-"""A run's plan, stated once: the steps of a mechanism, and what each of them may cost one row.
+"""A run's plan: the steps of a mechanism.
+
+Stated once, with what each of them may cost one row.
 
 A mechanism says how it divides its budget in one function (`Contract.plan`). Five things follow from the steps that it
 returns: the noise that the server half asks for, the least noise that a client accepts, whether the run could finish
@@ -64,7 +66,10 @@ class Step:
 
     @property
     def first_rho(self) -> float:
-        """The least rho of an array or a choice, with which an annealed run begins."""
+        """Least rho of an array or a choice.
+
+        An annealed run begins with it.
+        """
         return self.rho if self.least is None else self.least
 
     @property
@@ -78,18 +83,27 @@ class Step:
         return epsilon_for_rho(self.first_rho)
 
     def once(self, layout: Layout | None = None) -> float:
-        """Return the rho that one request costs a row at most; `layout`: of a request of any number of arrays."""
+        """Returns the rho that one request costs a row at most.
+
+        `layout`: of a request of any number of arrays.
+        """
         arrays = self.arrays
         if arrays is None:
             arrays = 1 if layout is None else layout.count
         return arrays * self.rho + self.beside
 
     def noise(self, layout: Layout) -> float:
-        """Return the least noise on each array of a request with this layout."""
+        """Returns the least noise on each array of a request.
+
+        With this layout.
+        """
         return self.sigmas(layout)[0]
 
     def sigmas(self, layout: Layout) -> tuple[float, float]:
-        """Return the least and the most noise on each array of a sum, or of an opening, with this layout."""
+        """Returns the least and the most noise on each array.
+
+        Of a sum, or of an opening, with this layout.
+        """
         most = self.once(layout) / layout.count
         least = most * (self.first_rho / self.rho)
         return sigma_for_rho(most, layout.sensitivity), sigma_for_rho(least, layout.sensitivity)
@@ -100,7 +114,10 @@ class Step:
         return type(request) is self.request and all(named)
 
     def sentence(self, whole: float) -> str:
-        """Return how often the step is taken, and its share of a whole rho."""
+        """Returns the step's frequency and its share, in words.
+
+        The share of a whole rho.
+        """
         often = "once" if self.times == 1 else f"at most {counted(self.times, 'time')}"
         price = f"{self.once() / whole:.3g} of the budget"
         if self.arrays is None:
@@ -113,14 +130,19 @@ class Step:
 
 
 def allowed(steps: Iterable[Step], request: Request, layout: Layout | None) -> tuple[float, float]:
-    """Return the rho that a row pays at most for one request, and for all of its name; none where no step has it."""
+    """Returns the most rho for one request, and for its name.
+
+    Of one row; zero where no step has it.
+    """
     matching = [step for step in steps if step.matches(request)]
     once = [step.once(layout) for step in matching]
     return max(once, default=0.0), math.fsum(rho * step.paid for rho, step in zip(once, matching, strict=True))
 
 
 def require_planned(steps: Sequence[Step], request: Request, layout: Layout | None, rho: float, ledger: Ledger) -> None:
-    """Refuse a request that costs one row more than the run's plan says; looks at public facts only.
+    """Refuses a request that costs one row more than planned.
+
+    Looks at public facts only.
 
     What shares of noise cost beyond a Gaussian's (`Release.extra`) is no part of a plan, and is left out.
 
@@ -145,7 +167,9 @@ def require_planned(steps: Sequence[Step], request: Request, layout: Layout | No
 
 
 def most_cells(contract: Any) -> int:
-    """Bound on the cells of all marginals of one request that a model can take together.
+    """Bounds the cells of all marginals of one request.
+
+    Those that a model can take together.
 
     Each lies in a clique of the junction tree, and those have `inference.max_cells` cells in all. A clique of j
     attributes, of two values or more each, has at most C(j, k) / 2^(j - k) times its own cells in its parts of k

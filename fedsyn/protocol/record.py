@@ -1,4 +1,7 @@
-"""What happened in a round: what was released, and apart from it what was measured."""
+"""Records of a round.
+
+What was released, and apart from it what was measured.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,20 @@ class Missing:
 
 
 def who(holders: Mapping[int, str], partition: int | None, node: int | None = None) -> str:
-    """Return how a client is called: by its holder's name where the operator knows it, else by a number."""
+    """Returns words for a client.
+
+    Its holder's name where the operator knows it, else a number.
+    """
     if partition is not None:
         return holders.get(partition, f"client {partition}")
     return "a node" if node is None else f"node {node}"
 
 
 def few(missing: Sequence[Missing], most: int = 5) -> str:
-    """Return who is missing and why, on one line; beyond `most` of them their number."""
+    """Returns who is missing and why, on one line.
+
+    Beyond `most` of them their number.
+    """
     more = f"; and {len(missing) - most} more" if len(missing) > most else ""
     return "; ".join(map(str, missing[:most])) + more
 
@@ -71,7 +80,10 @@ class RoundRecord:
 
     @classmethod
     def read(cls, facts: Mapping[str, Any]) -> RoundRecord:
-        """Read a record from a line of rounds.jsonl (`asdict`). Raises DataError if the line is damaged."""
+        """Reads a record from a line of rounds.jsonl (`asdict`).
+
+        Raises DataError if the line is damaged.
+        """
         try:
             return _ROUND.validate_python(facts)
         except ValueError:
@@ -80,7 +92,9 @@ class RoundRecord:
 
 @dataclass
 class RoundCosts:
-    """What a round cost; one line of measured.jsonl. Not public.
+    """Costs of a round: one line of measured.jsonl.
+
+    Not public.
 
     The bytes of a reply count the non-empty cells of an exact vector, and times follow them. `parties` is
     what each computing party of a store has spent: bytes_sent to the other two, rounds of their messages, cpu seconds.
@@ -99,7 +113,7 @@ class RoundCosts:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a run waits for: waiting.json of a run directory, as long as it does.
+    """Absent clients of a run: waiting.json, while it waits.
 
     Attributes:
         request: its name.

@@ -1,4 +1,6 @@
-"""What a server writes down of a run as it goes, so that another process can go on with it.
+"""Notes of a server on a run under way.
+
+Another process can go on with the run.
 
 A mechanism's server half is a generator: what it does next follows from the public configuration and from the answers
 that it got. So the answers are written down, and not the state that follows from them (event sourcing). To go on, the
@@ -58,7 +60,10 @@ Entry = Mapping[str, Any]
 
 
 class Journal(Protocol):
-    """Where a driver writes down what happened. Entries are JSON values, with NumPy arrays anywhere among them."""
+    """Protocol of the place where a driver writes down events.
+
+    Entries are JSON values, with NumPy arrays anywhere among them.
+    """
 
     @property
     def key(self) -> bytes:
@@ -66,23 +71,34 @@ class Journal(Protocol):
 
     @property
     def is_past(self) -> bool:
-        """Whether entries of an earlier process are left to read."""
+        """Returns whether an earlier process's entries are left to read."""
 
     def past(self) -> Entry:
         """The next of them."""
 
     def add(self, entry: Entry) -> None:
-        """Writes an entry; on the disk when this returns. What was kept of the request under way is removed."""
+        """Writes an entry, on the disk when this returns.
+
+        Removes what was kept of the request under way.
+        """
 
     def under_way(self) -> list[Entry]:
-        """What an earlier process kept of the request that was under way when it died; given once."""
+        """Returns an earlier process's notes on its last request, once.
+
+        The request that was under way when it died.
+        """
 
     def keep(self, entry: Entry, *, first: bool = False) -> None:
-        """Writes an entry about the request under way, of which this is perhaps the `first`; on the disk."""
+        """Writes an entry about the request under way, on the disk.
+
+        It is perhaps the `first` about it.
+        """
 
 
 class Recorder:
-    """A driver's way to its journal. Without one nothing is written, and nothing is past.
+    """A driver's access to its journal.
+
+    Without one nothing is written, and nothing is past.
 
     Args:
         journal: of the run, or None.
@@ -113,7 +129,10 @@ class Recorder:
         return self._journal is not None and self._journal.is_past
 
     def past(self, kind: str) -> Entry | None:
-        """The next entry of the past, which must be of this kind; None where the past is over."""
+        """Returns the next entry of the past, of this kind.
+
+        None where the past is over.
+        """
         if self._journal is None or not self._journal.is_past:
             return None
         entry = self._journal.past()
@@ -128,7 +147,10 @@ class Recorder:
     # Requests ---------------------------------------------------------------------------------------------------------
 
     def answered(self, number: int, asked: Ask | Sum) -> Entry | None:
-        """The answer to a request that an earlier process got; None: it is to be asked (again)."""
+        """Returns the answer that an earlier process got.
+
+        None: the request is to be asked (again).
+        """
         if self._journal is None:
             return None
         self._asked = digest(asked)
@@ -143,7 +165,9 @@ class Recorder:
         return entry
 
     def begin(self, number: int, sums: Aggregation | None) -> None:
-        """A request is about to be asked: again, if an earlier process has died in it.
+        """Notes that a request begins, perhaps again.
+
+        Again, if an earlier process has died in it.
 
         Args:
             number: of the request.
@@ -178,7 +202,10 @@ class Recorder:
         self._journal.keep({"kind": "charge", "release": release.to_dict()})
 
     def came(self, record: RoundRecord, costs: RoundCosts) -> dict[int, Reply] | None:
-        """The replies to the next stage of the sum under way that came to an earlier process; None: none did."""
+        """Returns the stage's replies that an earlier process got.
+
+        The next stage of the sum under way; None: none came.
+        """
         if not self._came:
             return None
         entry = self._came.pop(0)
@@ -192,7 +219,10 @@ class Recorder:
             self._journal.keep(came)
 
     def unneeded(self) -> list[Release]:
-        """Charges of an earlier process that asking again did not need: they stay charged."""
+        """Returns an earlier process's charges that asking again did not need.
+
+        They stay charged.
+        """
         left, self._made = self._made, []
         return left
 
@@ -205,7 +235,10 @@ class Recorder:
         costs: RoundCosts,
         sums: Aggregation | None,
     ) -> None:
-        """Writes down the answer to the request under way, and with it all that it changed."""
+        """Writes down the answer to the request under way.
+
+        With all that it changed.
+        """
         if self._journal is None:
             return
         small, setup = ({}, None) if sums is None else sums.memory(self.known)
@@ -238,7 +271,10 @@ def otherwise() -> RunError:
 
 
 def digest(asked: Ask | Sum) -> str:
-    """What makes a request this request: its kind, whom it asks, and what."""
+    """Returns a digest that identifies a request.
+
+    Its kind, whom it asks, and what.
+    """
     facts: dict[str, Any] = {
         "name": asked.request.name,
         "params": asked.request.model_dump(),

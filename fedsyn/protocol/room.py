@@ -1,4 +1,6 @@
-"""Nothing starts that could not finish: all that a run's plan may ask for is tried before its first charge.
+"""Feasibility of a whole plan before its first charge.
+
+Nothing starts that could not finish.
 
 A ring has so many bits, a message so many bytes, a crypto party decrypts so many ciphertexts. Who would refuse a
 request in mid-run is asked about it here, by the same functions (`Aggregation.room`, `Store.room_of_choice`, ...), with
@@ -31,7 +33,9 @@ _FAR = 12.0
 
 
 def require_feasible(contract: Contract, clients: int, rows: float = 1.0, largest: float = 1.0) -> None:
-    """Asks every check that could refuse in mid-run about everything that the plan may hold.
+    """Tries everything that the plan may hold.
+
+    By every check that could refuse in mid-run.
 
     Args:
         contract: of the run.
@@ -77,7 +81,9 @@ def require_feasible(contract: Contract, clients: int, rows: float = 1.0, larges
 def _try_sum(
     sums: Aggregation, layout: Layout, sigmas: tuple[float, float], cohorts: Iterable[int], rows: float
 ) -> None:
-    """At the ends of its noise, and where the resolution that least noise needs is just still needed.
+    """Tries the smallest and the largest noise, and one between.
+
+    The largest noise at which full resolution still applies.
 
     Resolution times values falls with sigma; resolution times sigma is below twice what least noise has as long as the
     resolution is above 1, and grows with sigma from there on (`DistributedNoise.of`).
@@ -89,7 +95,10 @@ def _try_sum(
 
 
 def _try_store(store: Store, step: Step, contract: Contract, rows: int) -> None:
-    """At the ends of its noise: what lies between them reaches no farther."""
+    """Tries both ends of the noise.
+
+    What lies between them reaches no farther.
+    """
     for rho in {step.first_rho, step.rho}:
         if step.request.kind == "choose":
             store.room_of_choice(contract.largest_terms(rho / step.rho, rows), epsilon_for_rho(rho))

@@ -20,7 +20,10 @@ from fedsyn.wire.requests import ChooseRequest, DealRequest, Layout, OpenRequest
 
 
 class Answers(DealRequest):
-    """The exact answers to the whole workload, for a store; once in a run."""
+    """Exact answers to the whole workload, for a store.
+
+    Once in a run.
+    """
 
     name = "deal"
     leaves = "the counts of all cliques of the workload, into a store that releases none of them as they are"
@@ -76,7 +79,9 @@ STORE_REQUESTS: tuple[type[Request], ...] = (Answers, SelectClique, OpenOneWay, 
 
 
 def unused_requests(requests: dict[str, type[Request]], contract: type[Any]) -> set[str]:
-    """Names of a client's requests that this contract does not use: sums if it has a store, deals if it has none.
+    """Returns names of a client's requests that this contract skips.
+
+    Sums if it has a store, deals if it has none.
 
     And the sum of row counts, where there is one client, or each needs its own. How good the table is may be asked
     after any mechanism.

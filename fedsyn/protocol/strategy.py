@@ -1,4 +1,6 @@
-"""The base of every server half: a Flower `Strategy` that is driven by a generator of requests.
+"""The base of every server half.
+
+A Flower `Strategy` that is driven by a generator of requests.
 
 A mechanism writes `protocol()` in the order of its paper's pseudo-code and yields `Ask` and `Sum` requests; the base
 class turns each into messages on whatever Grid it is given, charges what it costs, checks the replies, and sends the
@@ -98,7 +100,9 @@ class MechanismStrategy(Driver):
     # What a mechanism uses --------------------------------------------------------------------------------------------
 
     def steps(self, *requests: Request) -> dict[type[Request], Step]:
-        """Return the steps of the plan for what is left of the budget, by their records.
+        """Returns the plan's steps for what is left of the budget.
+
+        By their records.
 
         Args:
             requests: of which some are told from others of the same record (`Step.where`).
@@ -108,11 +112,17 @@ class MechanismStrategy(Driver):
         return first | {type(one): next(step for step in plan if step.matches(one)) for one in requests}
 
     def expansion(self, sums: Summed) -> float:
-        """What brings a sum to the federation's total: who contributed is public, and stands for everybody."""
+        """Returns the factor that brings a sum to the federation's total.
+
+        Who contributed is public, and stands for everybody.
+        """
         return self.total / max(1.0, self.rows(sums.contributors))
 
     def opened(self, sums: Summed, cliques: Sequence[Clique]) -> list[Measurement]:
-        """Opened marginals as measurements of the whole federation, their noise scaled with them."""
+        """Returns opened marginals as measurements of the whole federation.
+
+        Their noise is scaled with them.
+        """
         if not self.is_open(sums, "marginals"):
             return []
         factor = self.expansion(sums)
@@ -121,7 +131,9 @@ class MechanismStrategy(Driver):
         return [Measurement(q, values * factor, sigma * factor, share=share) for q, values, sigma in triples]
 
     def rows_known(self, measurements: Sequence[Measurement]) -> float:
-        """Rows of the federation: public, or the least-variance mean of all that was released of them, at least 1.
+        """Rows of the federation, at least 1.
+
+        Public, or the least-variance mean of all that was released of them.
 
         Many clients' noisy counts add up to little: K of them have a noise of sigma sqrt(K). A one-way marginal of
         everybody sums to the same number, with its own noise sqrt(cells) sigma, independent of theirs.
@@ -136,17 +148,26 @@ class MechanismStrategy(Driver):
 
     @property
     def _noise_of_rows(self) -> float | None:
-        """Standard deviation of the noise on the sum of row counts; None where they are public."""
+        """Standard deviation of the noise on the row counts' sum.
+
+        None where they are public.
+        """
         sizes = {r.name: r.sigma for r in self.ledger.releases if r.name in (Sizes.name, RowTotal.name)}
         sigma = next(iter(sizes.values()), None)
         return None if sigma is None else sigma * math.sqrt(len(self.clients) if Sizes.name in sizes else 1)
 
     def sketch_errors(self) -> Sequence[SketchError]:
-        """What released sketches say of the last model, for its predicted quality."""
+        """Returns released sketches' errors of the last model.
+
+        For its predicted quality.
+        """
         return ()
 
     def measurements_of(self, cohort: Sequence[int], request: SumRequest, sigma: float) -> Steps:
-        """Asks a cohort for marginals, and returns them as measurements of the whole federation."""
+        """Asks a cohort for marginals.
+
+        Returns them as measurements of the whole federation.
+        """
         sums = yield Sum(cohort, request, sigma)
         return self.opened(sums, request.layout(self.contract, ()).cliques)
 
@@ -158,7 +179,10 @@ class MechanismStrategy(Driver):
     def choices(
         self, replies: Mapping[int, Reply], parameter: str, eligible: Sequence[int], most: int = 1
     ) -> dict[int, list[int]]:
-        """Return each client's choice, or up to `most`, of the eligible candidates; a reply with others drops it."""
+        """Returns each client's choice of the eligible candidates.
+
+        Or up to `most`; a reply with others drops its client.
+        """
 
         def read(reply: Reply) -> list[int]:
             chosen = indices(reply.params.get(parameter), len(self.candidates), parameter)
@@ -173,7 +197,9 @@ class MechanismStrategy(Driver):
         self.record.selected = [" × ".join(clique) for clique in cliques]
 
     def estimate(self, measurements: Sequence[Measurement], last: bool = False, shrinkage: float | None = None) -> None:
-        """Fits `self.model` to the measurements, starting from the previous model, with the clients' total rows.
+        """Fits `self.model` to the measurements.
+
+        Starting from the previous model, with the clients' total rows.
 
         The mechanism's options `iterations` and `final_iterations` say how long, unless the run's `inference` does, and
         where it has no such options the fit's own default. Without measurements nothing happens.
@@ -215,14 +241,17 @@ class MechanismStrategy(Driver):
 
     @property
     def is_shrunk(self) -> bool:
-        """Whether fits are shrunk towards the independent model."""
+        """Returns whether fits are shrunk towards the independent model."""
         asked = self.config.inference.shrinkage
         return bool(asked) if asked is not None else self.shrinks
 
     def shrunk_towards(
         self, measurements: Sequence[Measurement], settings: EstimateConfig, shrinkage: float | None
     ) -> tuple[Model | None, float]:
-        """Return what the fit is shrunk towards, `base` with the measured one-way marginals, and the shrinkage."""
+        """Returns the model that the fit is shrunk towards, and how much.
+
+        `base` with the measured one-way marginals, and the shrinkage.
+        """
         asked: float | str | None = self.config.inference.shrinkage
         if asked is None:
             asked = "released" if self.is_shrunk else 0.0
@@ -236,7 +265,10 @@ class MechanismStrategy(Driver):
         return prior, of_measurements(measurements, prior) if shrinkage is None else shrinkage
 
     def smooth(self) -> None:
-        """Keeps possible rows away from probability zero in what is handed on (`fedsyn.inference.shrinkage`)."""
+        """Keeps possible rows away from probability zero.
+
+        In what is handed on (`fedsyn.inference.shrinkage`).
+        """
         asked = self.config.inference.smoothing
         if not (self.smooths if asked is None else asked) or not self.measured or not isinstance(self.model, Model):
             return
@@ -255,7 +287,9 @@ class MechanismStrategy(Driver):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Any = None,
     ) -> Result:
-        """Runs the mechanism to its end on a Grid. The model is in `self.model`, and in the result's arrays.
+        """Runs the mechanism to its end on a Grid.
+
+        The model is in `self.model`, and in the result's arrays.
 
         Rounds are the mechanism's own; other arguments exist for Flower's signature.
         """

@@ -1,4 +1,6 @@
-"""What is missing is asked for again: a holder that is away for a minute, or for a night, costs a run that time.
+"""Asking again for missing answers.
+
+A holder that is away for a minute, or for a night, costs a run that time.
 
 A request needs so many usable replies: a sum its fewest contributors, a stage of a secure sum what the next one cannot
 do without, any other request `federation.minimum_cohort`. With fewer of them the run waits, for `federation.patience`
@@ -37,7 +39,7 @@ def at_least(number: int) -> Enough:
 
 
 def log_waiting(waiting: Waiting | None) -> None:
-    """Says in the run's log what it waits for; nothing when that is over."""
+    """Logs what the run waits for; nothing when that is over."""
     if waiting is not None:
         _log.warning("the run %s", waiting)
 
@@ -61,7 +63,9 @@ class Announcer:
 
 
 def require_whole(asked: Ask | Sum, answer: Summed | Mapping[int, Reply], record: RoundRecord, minimum: int) -> None:
-    """Ends a run that is to stop where a request was answered by too few; nothing of the answer is written down.
+    """Ends a run that must stop when too few answered.
+
+    Nothing of the answer is written down.
 
     Whoever could be asked again has been: what is missing now stays missing.
 

@@ -1,4 +1,7 @@
-"""Runs side by side: what they were told, what they guarantee, and how good their tables are."""
+"""Shows runs side by side.
+
+It shows their settings, what they guarantee, and how good their tables are.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Rows = list[tuple[str, list[str]]]
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run.
+    """A run that is compared with others.
 
     Attributes:
         folder: its directory.
@@ -48,7 +51,10 @@ class ComparedRun:
 
     @classmethod
     def read(cls, folder: Path) -> ComparedRun:
-        """A finished run. Raises DataError if the folder has none."""
+        """Reads a finished run.
+
+        Raises DataError if the folder has none.
+        """
         absent = [file for file in ("config.yaml", "ledger.json", "metrics.json") if not (folder / file).is_file()]
         if absent:
             raise DataError(f"{folder} is not the directory of a finished run: it has no {absent[0]}")
@@ -76,14 +82,16 @@ class ComparedRun:
             raise DataError(f"{folder} holds a damaged ledger.json or metrics.json") from None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Returns JSON values."""
         metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
         facts = {key: value for key, value in vars(self).items() if key != "schema"}
         return facts | {"folder": str(self.folder), "metrics": metrics}
 
 
 def rows_of(runs: Sequence[ComparedRun]) -> dict[str, Rows]:
-    """What a comparison shows: group -> [(what, one text a run)]. The best of each metric has a star.
+    """Returns the rows of a comparison, by group.
+
+    A row is (what, one text a run). The best of each metric has a star.
 
     Settings that all runs share are left out, but for mechanism and source. Runs whose schemas differ have no stars:
     a table whose columns say less is nearer to rows that are read by them.
@@ -121,7 +129,10 @@ def _setting(value: Any) -> str:
 
 
 def _marked(values: Sequence[float], lower_is_better: bool | None) -> list[str]:
-    """Numbers as text, a star at the best of several if it is known which end is better."""
+    """Returns numbers as text, the best of several with a star.
+
+    There is no star where it is not known which end is better.
+    """
     finite = [value for value in values if math.isfinite(value)]
     best = math.nan
     if lower_is_better is not None and len(finite) > 1:

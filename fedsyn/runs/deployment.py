@@ -1,4 +1,6 @@
-"""A run on a SuperLink that others operate, from the side that starts it: submitted, watched, resumed, brought home.
+"""Deployment runs, from the side that starts them.
+
+A run on a SuperLink that others operate is submitted, watched, resumed and brought home.
 
 It always ends: with the metrics of a finished run, or with the real cause and what to do next. What the run has spent
 stays spent, and stands in its journal (`fedsyn.runs.journal`) and ledger.
@@ -42,7 +44,7 @@ Progress = Callable[[RoundRecord], None]
 
 
 def superlink_of(config: RunConfig) -> Control:
-    """The SuperLink that a deployment's configuration names.
+    """Returns the SuperLink that a deployment's configuration names.
 
     Raises:
         ConfigError: it names none, or none that Flower's configuration has.
@@ -66,7 +68,9 @@ def run_elsewhere(
     progress: Progress | None,
     resumed: Submitted | None = None,
 ) -> dict[str, float]:
-    """Flower starts the ServerApp, which serves and finishes; this process watches.
+    """Runs a deployment on a SuperLink, and watches it.
+
+    Flower starts the ServerApp, which serves and finishes the run. Returns the metrics.
 
     Args:
         config: the configuration.
@@ -116,19 +120,25 @@ def run_elsewhere(
 
 
 def brought_to_its_end(out: Path) -> dict[str, float]:
-    """Return the metrics of a complete run, which nothing is kept of any more but its files."""
+    """Returns the metrics of a complete run.
+
+    Nothing of the run is kept any more but its files.
+    """
     journal.remove(out)  # also where the ServerApp was killed between its result and this
     forget(out)
     return load_metrics(out)
 
 
 def named(config: RunConfig, run: str) -> RunConfig:
-    """The configuration of a run that has a name, by which all who take part speak of it."""
+    """Returns a run's configuration with the run's name.
+
+    All who take part speak of the run by it.
+    """
     return config.model_copy(update={"runtime": config.runtime.model_copy(update={"run": run})})
 
 
 def _ends_well(kept: Submitted, superlink: Control, watch: _Watch, patience: float) -> bool:
-    """Whether the run that is to be resumed is complete in the end without that.
+    """Returns whether a run completes without being resumed.
 
     It may be going on still, and only nobody watched; or a SuperLink that was started anew has yet to notice that its
     ServerApp is gone. Two of them would not work side by side: one holds the journal. So the end of the first is waited
@@ -140,7 +150,10 @@ def _ends_well(kept: Submitted, superlink: Control, watch: _Watch, patience: flo
 
 
 def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted, *, resume: bool) -> str:
-    """Submits the run; Flower's number of it. The SuperLink may be another machine: nothing travels by path."""
+    """Submits the run, and returns Flower's number of it.
+
+    The SuperLink may be another machine, so nothing travels by path.
+    """
     from fedsyn.crypto.primitives import KeyPair
 
     reply = KeyPair(bytes.fromhex(kept.secret)).public.hex()
@@ -153,7 +166,7 @@ def _submitted(config: RunConfig, prepared: Prepared, out: Path, kept: Submitted
 
 
 def _brought_home(superlink: Control, kept: Submitted, out: Path) -> None:
-    """Fetches the run directory where the ServerApp worked in another one."""
+    """Fetches the run directory, if the ServerApp worked in another one."""
     if is_complete(out) or (out / ERROR_FILE).is_file():
         return
     try:
@@ -164,7 +177,7 @@ def _brought_home(superlink: Control, kept: Submitted, out: Path) -> None:
 
 
 def _ended(state: RunState, kept: Submitted, superlink: Control) -> str:
-    """How a run without a result has ended."""
+    """Describes how a run without a result has ended."""
     folder = os.environ.get(FOLDER)  # of `fedsyn deploy`: its connection is nobody else's
     log = f"flwr log {kept.flower_run} {superlink.name}" if folder is None else f"fedsyn deploy log {kept.run} {folder}"
     if state.outcome == STOPPED:
@@ -176,7 +189,10 @@ def _ended(state: RunState, kept: Submitted, superlink: Control) -> str:
 
 
 def _is_worth_resuming(out: Path, kept: Submitted) -> bool:
-    """Whether anything may have been spent: not if the run was never submitted, or said itself that nothing was."""
+    """Returns whether anything may have been spent.
+
+    Nothing was if the run was never submitted, or if the run itself reported so.
+    """
     if not kept.flower_run:
         return False
     error = recorded_error(out)
@@ -184,7 +200,7 @@ def _is_worth_resuming(out: Path, kept: Submitted) -> bool:
 
 
 def _next(config: RunConfig, out: Path, can_go_on: bool = True) -> str:
-    """What a failed run has cost, and what helps."""
+    """Returns words on a failed run's cost, and what helps."""
     spent = _spent(out)
     if spent is None:
         cost, more = "What it has spent stays spent", ""
@@ -200,7 +216,10 @@ def _next(config: RunConfig, out: Path, can_go_on: bool = True) -> str:
 
 
 def interrupted(config: RunConfig, out: Path) -> str:
-    """What has become of a run whose command somebody interrupted, and what helps."""
+    """Describes the state of a run whose command somebody interrupted.
+
+    It also says what helps. It is empty if there is nothing to say.
+    """
     if config.runtime.engine == "deployment":
         try:
             if not Submitted.load(out).flower_run:
@@ -214,7 +233,10 @@ def interrupted(config: RunConfig, out: Path) -> str:
 
 
 def _spent(out: Path) -> float | None:
-    """Epsilon that a run which has not finished has released, by its journal or ledger; None: not to be seen here."""
+    """Returns the epsilon that an unfinished run has released.
+
+    It is read from the run's journal or ledger. Returns None if it cannot be seen here.
+    """
     try:
         ledger = journal.spent(out) if journal.unfinished(out) is not None else None
         if ledger is not None:
@@ -227,24 +249,36 @@ def _spent(out: Path) -> float | None:
 
 @runtime_checkable
 class Waits(Protocol):
-    """A `Progress` that is told, too, how the run is called, and what it waits for."""
+    """A `Progress` that also hears what the run waits for.
+
+    It is told the run's name, too.
+    """
 
     def called(self, run: str) -> None:
-        """Called with the run's own name, before anybody is asked."""
+        """Takes the run's name, before anybody is asked."""
 
     def waits(self, waiting: Waiting | None) -> None:
-        """Called when that changes; None: nothing is missing any more."""
+        """Takes each change in what the run waits for.
+
+        None means that nothing is missing any more.
+        """
 
 
 class _Watch:
-    """Reports the rounds that another process appends to rounds.jsonl, and what waiting.json says."""
+    """Reports the rounds that another process appends to rounds.jsonl.
+
+    It also reports what waiting.json says.
+    """
 
     def __init__(self, path: Path, progress: Progress | None) -> None:
         self.path, self.progress, self.seen = path, progress, 0
         self.announce = Announcer(progress.waits) if isinstance(progress, Waits) else None
 
     def __call__(self) -> bool:
-        """Reports what is new; whether the run has left its result or its error."""
+        """Reports what is new.
+
+        Returns whether the run has left its result or its error.
+        """
         if self.announce is not None:
             self.announce(load_waiting(self.path.parent))
         if self.progress is not None and self.path.is_file():

@@ -1,4 +1,7 @@
-"""The files of a run directory: their names, and how those that are read again are written and read."""
+"""The files of a run directory.
+
+This module has their names. It also writes and reads those that are read again.
+"""
 
 from __future__ import annotations
 
@@ -72,13 +75,19 @@ _OF_REAL_ROWS = (COMPARISON_FILE, "metrics.json", "metrics.csv", "measured.jsonl
 
 
 def not_for_publication(out: Path, published: Sequence[Path] = ()) -> list[Path]:
-    """Lists the files of a run directory that must not leave with the table, except those just published."""
+    """Lists the files that must not leave with the table.
+
+    They are those of a run directory, except the ones just published.
+    """
     files = [out / name for name in _OF_REAL_ROWS]
     return [file for file in files if file.is_file() and file not in published]
 
 
 def keep_ledger(out: Path) -> None:
-    """Renames the ledger of an earlier run to ledger-1.json, ledger-2.json, ... unless nothing was spent."""
+    """Renames the ledger of an earlier run, unless nothing was spent.
+
+    The names are ledger-1.json, ledger-2.json and so on.
+    """
     file = out / "ledger.json"
     if not file.is_file():
         return
@@ -91,7 +100,10 @@ def keep_ledger(out: Path) -> None:
 
 
 def default_out(config: RunConfig | None, name: str = "run") -> Path:
-    """Return runs/MECHANISM-SOURCE-TIME, which nobody has; runs/NAME-TIME where no configuration can be read."""
+    """Returns runs/MECHANISM-SOURCE-TIME, which does not exist yet.
+
+    The name is runs/NAME-TIME if no configuration can be read.
+    """
     if config is not None:
         source = Path(config.data.source).name.split(".")[0].replace(":", "-") or "data"
         name = f"{config.mechanism.name.rpartition(':')[2]}-{source}"
@@ -105,13 +117,19 @@ def default_out(config: RunConfig | None, name: str = "run") -> Path:
 
 
 def synthetic_file(out: Path) -> Path:
-    """The synthetic table of a run directory; the name of the CSV file where there is neither."""
+    """Returns the path of a run directory's synthetic table.
+
+    It is that of the CSV file if there is neither a CSV nor a Parquet file.
+    """
     found = [out / name for name in ("synthetic.csv", "synthetic.parquet") if (out / name).is_file()]
     return found[0] if found else out / "synthetic.csv"
 
 
 def reading_of(table: Path, schema: Schema) -> FileOptions | None:
-    """Returns the layout of a run's own table, by its configuration; else None."""
+    """Returns the layout of a run's own table, else None.
+
+    The run's configuration says it.
+    """
     beside = table.with_name("config.yaml")
     if table.name != "synthetic.csv" or not beside.is_file() or not table.is_file():
         return None
@@ -119,32 +137,41 @@ def reading_of(table: Path, schema: Schema) -> FileOptions | None:
 
 
 def drop_tables(out: Path) -> None:
-    """Removes the synthetic table and the model of a run directory, which take most of its room."""
+    """Removes the synthetic table and the model of a run directory.
+
+    They take most of its room. The measurements go, too.
+    """
     for name in ("synthetic.csv", "synthetic.parquet", "model.npz", "measurements.npz"):
         (out / name).unlink(missing_ok=True)
 
 
 def save_model(path: Path | BinaryIO, model: AnyModel) -> None:
-    """model.npz: the model's arrays (potentials or rows) and, as JSON in bytes, its domain. Readable without pickle."""
+    """Writes model.npz, which can be read without pickle.
+
+    It has the model's arrays (potentials or rows) and, as JSON in bytes, its domain.
+    """
     facts = {"format": FORMAT, **model.domain.describe()}
     arrays: dict[str, Any] = dict(model.to_arrays())
     np.savez_compressed(path, domain=np.frombuffer(json.dumps(facts).encode(), np.uint8), **arrays)
 
 
 def save_evidence(path: Path | BinaryIO, evidence: Evidence) -> None:
-    """measurements.npz: the noisy sums that the model was fitted to, as released. Readable without pickle."""
+    """Writes measurements.npz, which can be read without pickle.
+
+    It has the noisy sums that the model was fitted to, as released.
+    """
     arrays: dict[str, Any] = dict(evidence.to_arrays())
     np.savez_compressed(path, **arrays)
 
 
 def load_evidence(path: Path | str, domain: Domain) -> Evidence:
-    """Inverse of `save_evidence`; as `read_evidence`."""
+    """Reads a file of `save_evidence`, as `read_evidence` does."""
     with _opened(path) as file:
         return read_evidence(file, domain, str(path))
 
 
 def load_model(path: Path | str) -> AnyModel:
-    """Inverse of `save_model`; as `read_released_model`."""
+    """Reads a file of `save_model`, as `read_released_model` does."""
     with _opened(path) as file:
         return read_released_model(file, str(path))
 
@@ -159,7 +186,9 @@ def _opened(path: Path | str) -> BinaryIO:
 
 
 def read_released_model(file: BinaryIO, where: str, domain: Domain | None = None) -> AnyModel:
-    """A model from the bytes that `save_model` wrote; a stranger's, too: sizes are checked before they are unpacked.
+    """Reads a model from the bytes that `save_model` wrote.
+
+    A stranger may have written them: sizes are checked before they are unpacked.
 
     Args:
         file: seekable.
@@ -192,7 +221,10 @@ def read_released_model(file: BinaryIO, where: str, domain: Domain | None = None
 
 
 def read_evidence(file: BinaryIO, domain: Domain, where: str) -> Evidence:
-    """Measurements from the bytes that `save_evidence` wrote; as `read_released_model`."""
+    """Reads measurements from the bytes that `save_evidence` wrote.
+
+    Sizes and errors are as in `read_released_model`.
+    """
     try:
         arrays = Arrays(file, ("evidence", "values", "groups"), where)
         head = _json(arrays, "evidence")
@@ -211,7 +243,7 @@ def read_evidence(file: BinaryIO, domain: Domain, where: str) -> Evidence:
 
 
 def _json(arrays: Arrays, name: str) -> dict[str, Any]:
-    """The mapping in array `name`."""
+    """Returns the mapping in array `name`."""
     facts = json_of(arrays.read(name, _MOST_TEXT).tobytes(), f"{arrays.where}: {name}")
     if not isinstance(facts, dict):
         raise DataError(f"{arrays.where} is damaged")
@@ -221,7 +253,10 @@ def _json(arrays: Arrays, name: str) -> dict[str, Any]:
 
 
 def _cells(domain: Domain, cliques: list[tuple[str, ...]]) -> float:
-    """Cells of the junction tree; the sum over the cliques alone where that is too much already."""
+    """Counts the cells of a model's junction tree.
+
+    Returns the sum over the cliques alone where that is too much already.
+    """
     apart = sum(domain.size(clique) for clique in cliques)
     return apart if apart > MOST_CELLS else model_size(domain, cliques)
 
@@ -233,16 +268,20 @@ def append_line(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any], indent: int | None = 1) -> None:
-    """Writes strict JSON, with the format's version; what is not finite must have become null before.
+    """Writes strict JSON, with the format's version.
 
-    Without an indent, ten times as fast: for what nobody reads.
+    Numbers that are not finite must have become null before. Without an indent this is ten times as
+    fast, for files that nobody reads.
     """
     text = json.dumps({"format": FORMAT, **value}, indent=indent, ensure_ascii=False, allow_nan=False)
     write_text(path, text + "\n")
 
 
 def is_complete(out: Path) -> bool:
-    """Return True if a run has left all of its files, of which the page is the last."""
+    """Returns True if a run has left all of its files.
+
+    The page is the last of them.
+    """
     return (out / "metrics.json").is_file() and (out / "report.html").is_file()
 
 
@@ -256,7 +295,10 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def parse_facts(content: bytes, where: str) -> dict[str, Any]:
-    """The mapping in a JSON document, without its format. Raises DataError as `read_facts`."""
+    """Returns the mapping in a JSON document, without its format.
+
+    Raises DataError as `read_facts`.
+    """
     facts = json_of(content, where)
     if not isinstance(facts, dict):
         raise DataError(f"{where} is damaged: expected a mapping of keys")
@@ -266,7 +308,10 @@ def parse_facts(content: bytes, where: str) -> dict[str, Any]:
 
 
 def read_rounds(out: Path, *, measured: bool = True) -> list[dict[str, Any]]:
-    """The rounds of a run: what was released of each, and what was measured where that is wanted and at hand."""
+    """Reads the rounds of a run.
+
+    Each has what was released of it, and what was measured of it where that is wanted and at hand.
+    """
     rounds, costs = _lines(out / "rounds.jsonl"), list[dict[str, Any]]()
     if measured and (out / "measured.jsonl").is_file():
         costs = _lines(out / "measured.jsonl")
@@ -279,13 +324,15 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def load_metrics(out: Path) -> dict[str, float]:
-    """metrics.json of a run directory, with its nulls as infinities."""
+    """Reads metrics.json of a run directory, with nulls as infinities."""
     metrics = read_facts(out / "metrics.json")
     return {name: float("inf") if value is None else value for name, value in metrics.items()}
 
 
 def write_waiting(out: Path, waiting: Waiting | None) -> None:
-    """Write down what a run waits for, for `deploy status` and the starter's bar; remove it when that is over.
+    """Writes down what a run waits for.
+
+    `deploy status` and the starter's bar read it. The file is removed when the waiting is over.
 
     A disk that is full is no reason to stop waiting.
     """
@@ -298,7 +345,10 @@ def write_waiting(out: Path, waiting: Waiting | None) -> None:
 
 
 def load_waiting(out: Path) -> Waiting | None:
-    """What a run in this directory waits for; None where that is nothing, or cannot be read."""
+    """Returns what a run in this directory waits for.
+
+    Returns None where that is nothing, or cannot be read.
+    """
     try:
         return Waiting.read(json.loads((out / WAITING_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError):
@@ -306,7 +356,10 @@ def load_waiting(out: Path) -> Waiting | None:
 
 
 def record_error(out: Path, error: Exception) -> None:
-    """Leaves an error for the process that started the run. Unexpected ones leave their type, not their text."""
+    """Leaves an error for the process that started the run.
+
+    Unexpected errors leave their type, not their text.
+    """
     kind = Kind.INPUT if isinstance(error, InputError) else Kind.FAILED
     if isinstance(error, BudgetExceeded) or (isinstance(error, RunError) and not error.can_go_on):
         kind = Kind.OVER
@@ -315,7 +368,10 @@ def record_error(out: Path, error: Exception) -> None:
 
 
 def recorded_error(out: Path) -> Refusal | None:
-    """What `record_error` left in a run directory. Raises RunError if it cannot be read."""
+    """Returns the error that `record_error` left in a run directory.
+
+    Returns None if there is none. Raises RunError if it cannot be read.
+    """
     path = out / ERROR_FILE
     if not path.is_file():
         return None
@@ -327,7 +383,7 @@ def recorded_error(out: Path) -> Refusal | None:
 
 
 def raise_recorded_error(out: Path) -> None:
-    """Raises what `record_error` left in a run directory, if it left anything."""
+    """Raises the error that `record_error` left, if there is one."""
     error = recorded_error(out)
     if error is None:
         return

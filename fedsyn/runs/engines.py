@@ -1,4 +1,6 @@
-"""Where a run happens: in this process, on Ray, or on a SuperLink that others operate.
+"""Runs a configuration on its engine.
+
+A run happens in this process, on Ray, or on a SuperLink that others operate.
 
 A simulation keeps its encoded rows in a folder (`run_store`) while it runs, which goes with the run, however it ends.
 """
@@ -56,7 +58,9 @@ def run(
     full_page: bool = True,
     resume: bool = False,
 ) -> dict[str, float]:
-    """Runs a configuration on its engine and leaves the run directory `out`. Returns the metrics.
+    """Runs a configuration on its engine.
+
+    Leaves the run directory `out`, and returns the metrics.
 
     Args:
         config: the configuration.
@@ -109,7 +113,10 @@ def run(
 
 
 def _resumed(config: RunConfig, out: Path) -> Submitted:
-    """The unfinished run in a run directory. Raises ConfigError if the directory has none."""
+    """Returns the unfinished run in a run directory.
+
+    Raises ConfigError if the directory has none, or if a run of this kind cannot be resumed.
+    """
     if config.runtime.engine != "deployment":
         raise ConfigError(
             f"--resume: a run with runtime.engine: {config.runtime.engine} is a simulation, which starts again"
@@ -119,7 +126,10 @@ def _resumed(config: RunConfig, out: Path) -> Submitted:
 
 
 def _require_possible(config: RunConfig, prepared: Prepared, out: Path) -> None:
-    """Refuses what would otherwise fail when an earlier run's results are gone, or the budget is spent."""
+    """Refuses a run that would fail too late.
+
+    It would fail when an earlier run's results are gone, or the budget is spent.
+    """
     contract_class(config.mechanism.name)(config, prepared.schema.domain)  # the workload fits the table
     if config.runtime.operator_key is not None:
         load_operator_key(config.runtime.operator_key)
@@ -128,7 +138,7 @@ def _require_possible(config: RunConfig, prepared: Prepared, out: Path) -> None:
 
 
 def _logged(progress: Progress | None) -> Progress:
-    """Tells the log of each round, and then who else wants to know."""
+    """Returns a progress that logs each round and passes it on."""
 
     def advance(record: RoundRecord) -> None:
         log.info("round %d: %s", record.round, ", ".join(record.selected) or "nothing selected")
@@ -139,7 +149,10 @@ def _logged(progress: Progress | None) -> Progress:
 
 
 def _spare_schemas(config: RunConfig, out: Path) -> None:
-    """Refuses a run directory whose schema.yaml is somebody's own, and not what an earlier run left there."""
+    """Refuses a run directory with somebody's own schema.yaml.
+
+    A schema.yaml that an earlier run left there is no reason to refuse.
+    """
     kept = out / "schema.yaml"
     given = config.data.schema_file
     own = given is not None and kept.exists() and Path(given).exists() and kept.samefile(given)
@@ -150,7 +163,9 @@ def _spare_schemas(config: RunConfig, out: Path) -> None:
 
 
 def _clear(config: RunConfig, out: Path) -> None:
-    """Makes the run directory this run's. Not before it starts: a typo must not cost an earlier run its results.
+    """Makes the run directory this run's.
+
+    It is called when the run starts, not before: a typo must not cost an earlier run its results.
 
     The ledger of an earlier run that released anything is kept, as ledger-1.json and so on: what was spent on the rows
     stays spent, whatever becomes of its table.
@@ -164,7 +179,10 @@ def _clear(config: RunConfig, out: Path) -> None:
 
 @contextmanager
 def simulation_grid(config: RunConfig, prepared: Prepared) -> Iterator[InProcessGrid]:
-    """The Grid of a simulation, closed in the end with all that it started."""
+    """Yields the Grid of a simulation.
+
+    It is closed in the end, with all that it started.
+    """
     from fedsyn.runs.holders import app
 
     nodes = [{"partition-id": k, "num-partitions": prepared.clients} for k in range(prepared.clients)]
@@ -211,7 +229,9 @@ TERMINATED = 128 + signal.SIGTERM
 
 @contextmanager
 def run_store(out: Path) -> Iterator[Path]:
-    """A folder for the rows of a run, in its run directory; removed in the end, also after Ctrl-C and SIGTERM.
+    """Yields a folder for the rows of a run, in its directory.
+
+    It is removed in the end, also after Ctrl-C and SIGTERM.
 
     After SIGKILL, or a loss of power, the folder stays and the rows do not: they lie in files without a name
     (`fedsyn.table.data.encoded`), where the system has such files. The next run in the same directory removes what is
@@ -231,9 +251,10 @@ def run_store(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Within it SIGTERM ends the program as Ctrl-C does: what has to be tidied up is, and it exits with 143.
+    """Lets SIGTERM end the program as Ctrl-C does.
 
-    Only where nobody else has a say: in the main thread of a program that has no handler of its own.
+    What has to be tidied up is, and the program exits with 143. This holds only where nobody else has a
+    say: in the main thread of a program that has no handler of its own.
     """
     mine = threading.current_thread() is threading.main_thread()
     if not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:

@@ -1,4 +1,7 @@
-"""A run asks its holders how good its table is: the table is drawn first, and what is asked is made from it alone."""
+"""A run's question to its holders: how good is the table?
+
+The table is drawn first, and what is asked is made from it alone.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ def table_rows(config: RunConfig, model: AnyModel) -> int:
 
 
 class FederatedEvaluation:
-    """What follows a mechanism: draws the table, asks, and keeps both for the end of the run.
+    """Step after a mechanism that asks holders about the table.
+
+    It draws the table, asks, and keeps table and answers for the end of the run.
 
     Attributes:
         synthetic: (rows, d) codes of the table that was written; None before it was.
@@ -72,7 +77,10 @@ class FederatedEvaluation:
         write_json(self.out / found.FILE, found.document())
 
     def _question(self, synthetic: Codes) -> tuple[TableQuestion, list[str]]:
-        """What is asked; of a run that goes on it is the one that was asked before."""
+        """Returns the question to the holders, and notes.
+
+        In a run that goes on it is the one that was asked before.
+        """
         recorder, strategy = self.strategy.recorder, self.strategy
         past = recorder.past("question")
         if past is not None:
@@ -86,7 +94,10 @@ class FederatedEvaluation:
 
 
 def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[TableQuestion, list[str]]:
-    """What holders are asked about a table, and what they are not and why."""
+    """Makes the question to holders about a table.
+
+    It comes with notes on what they are not asked, and why.
+    """
     domain, notes = schema.domain, list[str]()
     table = sample_rows(synthetic, MOST_ROWS, np.random.default_rng(_SAMPLE_SEED))
     table = np.ascontiguousarray(table, np.min_scalar_type(max(domain.shape) - 1))
@@ -110,7 +121,10 @@ def question_about(schema: Schema, workload: Any, synthetic: Codes) -> tuple[Tab
 
 
 def boxes_of(queries: RangeQueries, schema: Schema, ranges: dict[str, ColumnRange]) -> Boxes:
-    """Range queries on codes: of an ordered column the bins whose middle is in the range, else one value."""
+    """Turns range queries on values into boxes on codes.
+
+    In an ordered column they are the bins whose middle is in the range, else one value.
+    """
     low, high = queries.low.copy(), queries.high.copy()
     for name, column in ranges.items():
         chosen = queries.axes == schema.domain.axes((name,))[0]

@@ -1,4 +1,7 @@
-"""The third step of a run: samples the synthetic table, measures it in a simulation, and writes the run directory."""
+"""The third step of a run.
+
+It samples the synthetic table, measures it in a simulation, and writes the run directory.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,9 @@ def finish(
     *,
     full_page: bool = True,
 ) -> dict[str, float]:
-    """Samples the synthetic table, computes the metrics and writes the run directory. Returns the metrics.
+    """Samples the synthetic table and writes the run directory.
+
+    Computes the metrics, and returns them.
 
     A simulation that measures anything (`evaluation.metrics` is not empty) also compares its table with the real rows,
     for its page: comparison.json. Without `full_page` it does not, and the page has no charts; `fedsyn report` adds
@@ -97,7 +102,10 @@ def finish(
 
 @contextmanager
 def said_if_it_fails(what: str) -> Iterator[None]:
-    """Whatever fails inside is said in a warning, and does not take with it what was paid for."""
+    """Turns any failure inside into a warning.
+
+    So it does not take with it what was paid for.
+    """
     try:
         yield
     except Exception as error:
@@ -114,7 +122,7 @@ def evaluation_input(
     model: AnyModel,
     synthetic: npt.NDArray[np.integer],
 ) -> EvaluationInput:
-    """A simulation's real rows beside its model and synthetic rows."""
+    """Returns a simulation's real rows, model and synthetic rows together."""
     from fedsyn.table.data import EncodedTable
 
     table = EncodedTable(prepared.folder)
@@ -131,7 +139,10 @@ def evaluation_input(
 
 
 def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str, float]:
-    """Seconds, peak memory of this process, megabytes of an average client, and replies that could not be used.
+    """Returns the costs of a run, by name.
+
+    They are seconds, peak megabytes of this process, megabytes of an average client, and the number of
+    replies that could not be used.
 
     Where parties compute on a store, also what the busiest of them spent: megabytes sent to the other two, rounds of
     their messages, seconds of processor; and of a store the seconds of its three steps.
@@ -150,7 +161,10 @@ def costs(strategy: MechanismStrategy, clients: int, started: float) -> dict[str
 
 
 def _steps(strategy: MechanismStrategy) -> dict[str, float]:
-    """Where there is a store: seconds of clients and store together for dealing, choosing and opening."""
+    """Returns the seconds of dealing, choosing and opening.
+
+    They are those of clients and store together. Without a store there are none.
+    """
     if strategy.store is None:
         return {}
     steps = {"seconds_deal": ("deal",), "seconds_choose": ("select",), "seconds_open": ("one-way", "measure")}

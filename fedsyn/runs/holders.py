@@ -1,4 +1,4 @@
-"""What a node brings to a run: its rows, its limits, and what it refuses.
+"""A node's side of a run: its rows, limits and refusals.
 
 In a simulation a node is told its `partition-id` and opens that slice of the shared encoded table. In a deployment the
 data holder's own node configuration names its table and the schema it approved:
@@ -62,7 +62,7 @@ _compact = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def client_fn(context: Context) -> Client:
-    """The mechanism's client half for this node's data holder."""
+    """Makes the mechanism's client half for this node's data holder."""
     node = context.node_config
     if "data" in node:
         require_resolved(context.run_config)  # before anything else is looked at
@@ -75,7 +75,10 @@ def client_fn(context: Context) -> Client:
 
 
 def client_of(config: RunConfig, holder: Holder) -> Any:
-    """The mechanism's client half of a holder; as long as something of its schema is private, the one that finds it."""
+    """Returns the mechanism's client half of a holder.
+
+    As long as something of the holder's schema is private, it is the client that finds it.
+    """
     made = client_class(config.mechanism.name)
     return made(config, holder) if holder.open_schema is None else FindingClient(config, holder, made.Contract)
 
@@ -88,7 +91,9 @@ def holder_of(
     keys: tuple[str, str] | None,
     account: Account | None = None,
 ) -> Holder:
-    """A holder of real rows, whose noise is the operating system's.
+    """Returns a holder of real rows.
+
+    Its noise is the operating system's.
 
     Args:
         rows: its own.
@@ -134,14 +139,21 @@ def _simulated_holder(config: RunConfig, context: Context, state: dict[str, Any]
 
 
 def own_columns(config: RunConfig, table: EncodedTable, partition: int) -> npt.NDArray[np.integer]:
-    """(n, d) codes of a holder of some columns: -1 in every column that is another's."""
+    """Returns the (n, d) codes of a holder of some columns.
+
+    They are -1 in every column that is another holder's.
+    """
     own = own_of(config, partition) or ()
     held = [place for place, name in enumerate(table.domain) if name in own]
     return _spread(table.pooled()[:, held], held, len(table.domain))
 
 
 def own_of(config: RunConfig, partition: int | None) -> tuple[str, ...] | None:
-    """The columns that a node holds; None where every node holds all of them."""
+    """Returns the columns that a node holds.
+
+    Returns None where every node holds all of them. Raises NodeError if the node has no partition id,
+    or one beyond the last list.
+    """
     columns = config.federation.columns
     if columns is None:
         return None
@@ -153,14 +165,17 @@ def own_of(config: RunConfig, partition: int | None) -> tuple[str, ...] | None:
 
 
 def _spread(own: npt.NDArray[np.integer], places: list[int], columns: int) -> npt.NDArray[np.int64]:
-    """(n, columns) codes: the given ones in certain places, -1 in all others."""
+    """Places codes in certain columns of wider rows.
+
+    Returns (n, columns) codes, which are -1 in all other columns.
+    """
     codes = np.full((len(own), columns), -1, np.int64)
     codes[:, places] = own
     return codes
 
 
 class Stored(NamedTuple):
-    """What the clients of a simulation share.
+    """Data that the clients of a simulation share.
 
     Attributes:
         table: their encoded rows, placeholders in open columns.
@@ -178,7 +193,10 @@ class Stored(NamedTuple):
 
 
 def _store(folder: str) -> Stored:
-    """The clients' shared table and what belongs to it: as it was given to this process, or from the folder."""
+    """Returns the clients' shared table, and what belongs to it.
+
+    It is the one that this process was given, or that of the folder.
+    """
     return _given.get(folder) or _open_store(folder, os.stat(f"{folder}/schema.yaml").st_mtime_ns)  # noqa: PTH116 - a Path costs as much as a client's counts
 
 
@@ -186,7 +204,9 @@ _given: dict[str, Stored] = {}
 
 
 def packed_store(folder: Path) -> dict[str, Any]:
-    """What `take_store` takes, for processes that do not see the folder.
+    """Packs a store for processes that do not see the folder.
+
+    They take it by `take_store`.
 
     No class of ours is in it: a machine with another fedsyn reads it before it can say which one it has.
     """
@@ -204,7 +224,10 @@ def packed_store(folder: Path) -> dict[str, Any]:
 
 
 def take_store(packed: Mapping[str, Any]) -> None:
-    """Lets this process' clients use the given table wherever their run names its folder. The last one is kept."""
+    """Lets the clients of this process use a packed table.
+
+    They use it wherever their run names its folder. The last table is kept.
+    """
     from fedsyn.table.data.encoded import EncodedTable
 
     if packed["folder"] not in _given:
@@ -219,7 +242,10 @@ def take_store(packed: Mapping[str, Any]) -> None:
 
 @lru_cache(maxsize=4)
 def _open_store(folder: str, modified: int) -> Stored:
-    """The clients' shared table, mapped once per process, and the hash of its schema."""
+    """Opens the clients' shared table, mapped once per process.
+
+    The hash of its schema, and what else belongs to it, comes with it.
+    """
     from fedsyn.table.data.encoded import EncodedTable
 
     schema = Schema.load(Path(folder) / "schema.yaml")
@@ -229,7 +255,11 @@ def _open_store(folder: str, modified: int) -> Stored:
 
 @lru_cache(maxsize=2)
 def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
-    """The clients' shared table, encoded once per process by what a client keeps of what was found."""
+    """Returns the clients' shared table, encoded by the closed schema.
+
+    A client keeps what was found, and the schema is closed by it. The table is encoded once per
+    process.
+    """
     from fedsyn.table.data.encoded import EncodedTable
 
     stored = _store(folder)
@@ -241,7 +271,10 @@ def _closed_table(folder: str, version: int, found: str) -> EncodedTable:
 
 @lru_cache(maxsize=2)
 def _pooled(table: EncodedTable) -> ModelView:
-    """All clients' rows together, which exist in one place in a simulation only; counted once per process."""
+    """Returns all clients' rows together.
+
+    They exist in one place in a simulation only. They are counted once per process.
+    """
     return pooled_view(table.pooled(), table.domain)
 
 
@@ -274,7 +307,11 @@ def _partition(node: Any) -> int | None:
 
 
 def _budget(config: RunConfig, node: Any) -> PrivacyBudget:
-    """The smaller of what the run asks for and what the holder allows, separately for epsilon and delta."""
+    """Returns the smaller of the run's and the holder's budget.
+
+    Epsilon and delta are compared separately. Raises NodeError if the node's are not positive numbers,
+    or its delta is not less than 1.
+    """
     asked = config.privacy
     try:
         own = PrivacyBudget(float(node.get("epsilon", asked.epsilon)), float(node.get("delta", asked.delta)))
@@ -304,7 +341,10 @@ class LoadedRows:
 
 @lru_cache(maxsize=2)
 def close_rows(rows: LoadedRows, found: str) -> LoadedRows:
-    """The same rows, encoded by what this holder keeps of what was found."""
+    """Encodes a holder's rows by the closed schema.
+
+    The schema is closed by what this holder keeps of what was found.
+    """
     schema = PrivateColumns(rows.schema).closed(**json.loads(found))
     return LoadedRows(schema.recoded(rows.codes, rows.own), schema.domain, rows.schema_hash, schema)
 
@@ -318,9 +358,10 @@ def load_rows(
     own: tuple[str, ...] | None,
     key: str | None = None,
 ) -> LoadedRows:
-    """The holder's own rows, encoded by its own schema; read once per process. `own`: the only columns that it has.
+    """Reads the holder's own rows, encoded by its own schema.
 
-    `key`: file with the key of a sealed table; its rows are decrypted in memory only.
+    They are read once per process. `own` names the only columns that it has, None for all. `key` is a
+    file with the key of a sealed table, whose rows are decrypted in memory only.
     """
     from fedsyn.table.data.readers import encode_open_file
 
@@ -353,13 +394,19 @@ def load_rows(
 
 
 def require_resolved(run_config: Mapping[str, Any]) -> None:
-    """Raises NodeError if reading the configuration would open a file: a server may not find out which files exist."""
+    """Refuses a configuration that opens a file when it is read.
+
+    Raises NodeError. A server may not find out which files exist.
+    """
     if not is_resolved(run_config):
         raise NodeError("this node holds real rows: it takes a run from 'fedsyn run' only, and opens no file for it")
 
 
 def require_deployment(engine: object, seed: object) -> None:
-    """Raises NodeError unless the run is a deployment whose noise nobody can foresee."""
+    """Refuses all runs but deployments whose noise nobody can foresee.
+
+    Raises NodeError.
+    """
     if engine != "deployment":
         raise NodeError("this node holds real rows: the run's runtime.engine must be 'deployment'")
     if seed is not None:
@@ -367,7 +414,9 @@ def require_deployment(engine: object, seed: object) -> None:
 
 
 def require_agreed(config: RunConfig, agreed: Collection[str] | None, by_person: bool, pinned: bool) -> None:
-    """Raises NodeError if the run protects less than its holder agreed to: the server makes its configuration.
+    """Refuses a run that protects less than its holder agreed to.
+
+    Raises NodeError. The server makes the configuration.
 
     Args:
         config: of the run.

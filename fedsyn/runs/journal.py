@@ -1,4 +1,7 @@
-"""The journal of a run on disk: what `fedsyn.protocol.recorder` writes down, so that a killed server can go on.
+"""The journal of a run on disk.
+
+It holds what `fedsyn.protocol.recorder` writes down, so that another server can go on where one was
+killed.
 
 Two files in a folder `journal` of the run directory, which nobody but the user may read (0700, 0600):
 
@@ -70,7 +73,7 @@ class RunJournal:
 
     @classmethod
     def begin(cls, out: Path, *, run: str, config: str, schema: str) -> RunJournal:
-        """The journal of a run that begins, in its run directory.
+        """Begins the journal of a run, in its run directory.
 
         Args:
             out: the run directory.
@@ -102,7 +105,7 @@ class RunJournal:
 
     @classmethod
     def resume(cls, out: Path, *, run: str, config: str, schema: str) -> RunJournal:
-        """The journal that an earlier process of the run left.
+        """Opens the journal that an earlier process of the run left.
 
         Raises:
             ConfigError: there is none, or it is of another run, configuration or schema.
@@ -129,12 +132,12 @@ class RunJournal:
         return bytes.fromhex(self.facts["key"])
 
     def close(self) -> None:
-        """Lets go of the journal, for another process to resume."""
+        """Closes the journal, so that another process can resume it."""
         for file in (self._answers, self._open, self._lock):
             file.close()
 
     def remove(self) -> None:
-        """The run has finished: nothing of the journal is needed any more."""
+        """Removes the journal of a run that has finished."""
         remove(self.folder.parent)
         self.close()
 
@@ -188,7 +191,11 @@ class RunJournal:
 
 
 def unfinished(out: Path) -> Mapping[str, Any] | None:
-    """What the journal of an unfinished run in this directory says; None without such a run."""
+    """Returns the first facts in the journal of an unfinished run.
+
+    Returns None if there is no such run in this directory. Raises RunError for a journal of another
+    version.
+    """
     folder = out / FOLDER
     if not (folder / "answers").is_file():
         return None
@@ -199,7 +206,9 @@ def unfinished(out: Path) -> Mapping[str, Any] | None:
 
 
 def spent(out: Path) -> Ledger | None:
-    """The ledger of the unfinished run in this directory, with all that it may have released; None: it has none yet.
+    """Returns the ledger of the unfinished run in this directory.
+
+    It has all that the run may have released. Returns None if the run has no ledger yet.
 
     Raises:
         RunError: the journal is damaged.
@@ -223,7 +232,9 @@ def remove(out: Path) -> None:
 
 
 def held(out: Path) -> IO[bytes]:
-    """Return the lock of a run directory's journal, which keeps other processes from it until it is closed.
+    """Locks a run directory's journal, and returns the lock.
+
+    It keeps other processes from the journal until it is closed.
 
     Raises:
         RunError: one of them holds it.
@@ -243,7 +254,10 @@ def held(out: Path) -> IO[bytes]:
 
 
 def _require_own(folder: Path) -> None:
-    """Refuses a folder that somebody else put there, or may read: it will hold what a run must remember."""
+    """Refuses a folder that others put there, or may read.
+
+    It will hold what a run must remember. Raises ConfigError.
+    """
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ConfigError(f"{folder} is not a folder that its owner alone may read; remove it, or choose another --out")
@@ -266,7 +280,9 @@ def _append(file: IO[bytes], entry: Mapping[str, Any]) -> None:
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(bytes, entry) of each whole record; what a crash left of the last one is left out.
+    """Yields (bytes, entry) of each whole record.
+
+    What a crash left of the last one is left out.
 
     Raises:
         RunError: it is damaged before its end.
@@ -302,7 +318,7 @@ def _damaged(path: Path) -> RunError:
 
 
 def encode(entry: Mapping[str, Any]) -> bytes:
-    """JSON, its length before it, and the arrays behind it."""
+    """Returns an entry as its JSON's length, JSON, and arrays."""
     arrays: list[np.ndarray] = []
 
     def plain(value: Any) -> Any:
@@ -325,7 +341,7 @@ def encode(entry: Mapping[str, Any]) -> bytes:
 
 
 def decode(payload: bytes) -> dict[str, Any]:
-    """Inverse of `encode`; tuples come back as lists."""
+    """Decodes what `encode` returned; tuples come back as lists."""
     buffer = io.BytesIO(payload)
     (length,) = struct.unpack("<Q", buffer.read(8))
     value = json.loads(buffer.read(length))

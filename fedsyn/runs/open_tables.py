@@ -1,4 +1,7 @@
-"""A simulation's tables under an open schema: its rows' own values beside their codes, and the same rows once closed.
+"""A simulation's tables under an open schema.
+
+The rows' own values stand beside their codes, and the encoded rows stand there again once the
+schema is closed.
 
 A folder of `prepare` holds own.json (names and words) and one array for each open column; when a run has found what was
 private, a folder in it holds the tables again, encoded by the closed schema, for evaluation.
@@ -33,8 +36,10 @@ Codes = npt.NDArray[np.integer]
 
 
 def check_before(config: RunConfig, schema: Schema, parts: Sequence[npt.NDArray[np.int64]] = ()) -> None:
-    """What can be known of a run before anything is spent: whatever is found in an open schema has room, and so has
-    all that the mechanism's plan may ask for (`fedsyn.protocol.room`).
+    """Checks what can be known of a run before anything is spent.
+
+    Whatever is found in an open schema has room, and so has all that the mechanism's plan may ask for
+    (`fedsyn.protocol.room`).
 
     Args:
         config: of the run.
@@ -57,7 +62,10 @@ def check_before(config: RunConfig, schema: Schema, parts: Sequence[npt.NDArray[
 
 
 def _check_constraints(config: RunConfig, schema: Schema) -> None:
-    """A schema with as many bins and categories as may be found."""
+    """Checks a schema with as many bins and categories as possible.
+
+    They are as many as may be found.
+    """
     try:
         domain = PrivateColumns(schema).largest().domain
     except SchemaError as error:
@@ -77,7 +85,10 @@ def write_own(
     test_own: OwnRows,
     files: RowFiles,
 ) -> None:
-    """Keeps the rows' own values in the open columns, client after client; nothing for a closed schema."""
+    """Keeps the rows' own values in the open columns.
+
+    They are written client after client. For a closed schema nothing is written.
+    """
     if not schema.open:
         return
     rows = np.concatenate([np.zeros(0, np.int64), *parts])
@@ -93,7 +104,7 @@ def _write(folder: Path, what: str, own: OwnRows, files: RowFiles) -> None:
 
 
 def close_to_others(folder: Path) -> None:
-    """Nobody but their owner reads the files of a folder of rows."""
+    """Lets nobody but their owner read a folder's files of rows."""
     folder.chmod(0o700)
     for file in folder.iterdir():
         if file.is_file():
@@ -101,7 +112,10 @@ def close_to_others(folder: Path) -> None:
 
 
 def read_own(folder: Path, what: str = "own") -> OwnRows:
-    """What was kept, mapped and not read; nothing for a closed schema."""
+    """Returns the values that `write_own` kept, mapped and not read.
+
+    Returns no values for a closed schema.
+    """
     file = folder / f"{what}.json"
     if not file.is_file():
         return NOTHING_OWN
@@ -121,12 +135,15 @@ def _mapped(path: Path) -> npt.NDArray[Any]:
 
 
 def found_in(folder: Path) -> Path:
-    """Where the tables lie once the schema is closed."""
+    """Returns the folder of the tables under the closed schema."""
     return folder / "found"
 
 
 def forget_found(folder: Path) -> None:
-    """Remove what an earlier run left in the folder, so that nothing of it is taken for this run's."""
+    """Removes what an earlier run left in the folder.
+
+    So nothing of it is taken for this run's.
+    """
     shutil.rmtree(found_in(folder), ignore_errors=True)
     for pattern in ("own.json", "own-*.npy", "test_own.json", "test_own-*.npy"):
         for file in folder.glob(pattern):
@@ -134,7 +151,7 @@ def forget_found(folder: Path) -> None:
 
 
 def write_found(folder: Path, schema: Schema, files: RowFiles) -> None:
-    """The tables of a folder, encoded by the schema that was found."""
+    """Writes the tables of a folder, encoded by the closed schema."""
     from fedsyn.table.data import EncodedTable, write_encoded
 
     table, found = EncodedTable(folder), found_in(folder)
@@ -147,7 +164,10 @@ def write_found(folder: Path, schema: Schema, files: RowFiles) -> None:
 
 
 def with_label(schema: Schema, codes: Codes, own: OwnRows) -> tuple[Codes, Domain]:
-    """Codes and domain for a simulation's partition: a label that is still open is numbered by its different values."""
+    """Returns codes and domain for a simulation's partition.
+
+    A label that is still open is numbered by its different values.
+    """
     label, domain = schema.label, schema.domain
     values = own.numbers.get(label or "", own.index.get(label or ""))
     if label is None or values is None:

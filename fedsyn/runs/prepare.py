@@ -1,4 +1,6 @@
-"""The first step of a run: loads and checks all that it needs; for a simulation, encodes, splits and stores the table.
+"""The first step of a run: loads and checks its input.
+
+For a simulation it also encodes, splits and stores the table.
 
 A simulation's clients each open their slice of what is stored; a deployment's server gets the schema, and no table.
 """
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 
 
 def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema: Schema | None = None) -> Prepared:
-    """Loads and checks everything that the run needs; for a simulation, splits and stores the encoded table.
+    """Loads and checks everything that the run needs.
+
+    For a simulation it also splits and stores the encoded table.
 
     Args:
         config: the configuration.
@@ -72,7 +76,9 @@ def prepare(config: RunConfig, folder: Path, table: Table | None = None, schema:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What `prepare` left in a folder: the schema, and for a simulation the encoded tables.
+    """Result of `prepare` in a folder.
+
+    It is the schema, and for a simulation the encoded tables.
 
     Attributes:
         folder: holds schema.yaml and, for a simulation, the clients' shared table and test.npy.
@@ -94,14 +100,20 @@ class Prepared:
 
     @property
     def closed(self) -> Prepared:
-        """The same by the schema that the run has found; itself where nothing was to be found."""
+        """This result under the schema that the run has found.
+
+        It is the object itself where nothing was to be found.
+        """
         found = open_tables.found_in(self.folder)
         if not self.schema.open or not found.is_dir():
             return self
         return replace(self, folder=found, schema=Schema.load(found / "schema.yaml"))
 
     def close(self, schema: Schema) -> Prepared:
-        """Encodes the tables by the schema that was found, beside those that the clients have open."""
+        """Encodes the tables by the schema that was found.
+
+        They are written beside those that the clients have open.
+        """
         found = open_tables.found_in(self.folder)
         if self.simulated:
             open_tables.write_found(self.folder, schema, self.files)
@@ -116,7 +128,10 @@ class Prepared:
 
 
 def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
-    """A deployment's server needs the schema only: the rows stay with their holders."""
+    """Prepares a deployment, whose server needs the schema only.
+
+    The rows stay with their holders.
+    """
     from fedsyn.table.data import dataset_names
 
     require_files(config.data, source=False)
@@ -134,7 +149,10 @@ def _prepare_deployment(config: RunConfig, folder: Path) -> Prepared:
 
 
 def deployed(config: RunConfig, schema: Schema, folder: Path) -> Prepared:
-    """What a deployment's server works with: the schema, and no table."""
+    """Returns the input of a deployment's server.
+
+    It is the schema, and no table.
+    """
     written_as(config.data.options, schema)  # refuses what would fail once the budget is spent
     return Prepared(folder, schema, False, config.federation.clients, Path(config.data.source).name).save()
 
@@ -181,7 +199,9 @@ class SplitTable:
 
 
 def split_tables(config: RunConfig, table: Table | None = None, schema: Schema | None = None) -> SplitTable:
-    """Loads, encodes and splits a simulation's table (or the given one, by the given schema).
+    """Loads, encodes and splits a simulation's table.
+
+    `table` and `schema`, if there are any, take the place of the configuration's.
 
     Raises:
         InputError: bad schema or data, or a split that does not exist.
@@ -191,7 +211,10 @@ def split_tables(config: RunConfig, table: Table | None = None, schema: Schema |
 
 
 def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """(n,) masks of the training rows and of the held-out rows; neither: outside the sample."""
+    """Returns (n,) masks of the training rows and held-out rows.
+
+    Rows in neither are outside the sample.
+    """
     from fedsyn.table.data.partition import draw_test_rows
 
     randomness = Randomness(data.split_seed)
@@ -208,7 +231,10 @@ def split_rows(data: DataNode, rows: int) -> tuple[npt.NDArray[np.bool_], npt.ND
 
 
 def _partition(config: RunConfig, encoded: SplitTable) -> list[npt.NDArray[np.int64]]:
-    """Row indices of each client; one client with every row for a central mechanism."""
+    """Returns the row indices of each client.
+
+    A central mechanism has one client with every row. So have columns that are split over holders.
+    """
     from fedsyn.table.data.partition import PartitionInput
 
     if contract_class(config.mechanism.name).central or config.federation.columns is not None:
@@ -221,7 +247,10 @@ def _partition(config: RunConfig, encoded: SplitTable) -> list[npt.NDArray[np.in
 
 
 def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | None = None) -> SplitTable:
-    """Loads and encodes a configuration's source (or the given table), by an approved schema."""
+    """Loads and encodes a configuration's source, or a table.
+
+    The schema must be approved.
+    """
     require_files(data, source=table is None)
     if table is not None or schema is not None:
         return _encode(data, table, schema)
@@ -232,12 +261,19 @@ def encoded_table(data: DataNode, table: Table | None = None, schema: Schema | N
 
 @lru_cache(maxsize=2)  # the cells of a sweep that share a process share its table
 def _encoded(data: str, version: tuple[object, ...]) -> SplitTable:
-    """A source, loaded and encoded once per process for each version (name and time) of its files."""
+    """Loads and encodes a source, once per process and version.
+
+    The version is the names and times of its files.
+    """
     return _encode(DataNode.model_validate_json(data))
 
 
 class _Part(NamedTuple):
-    """One table of a source, the only one or a client's: its rows (None: not known before they are read), in blocks."""
+    """One table of a source, in blocks.
+
+    It is the source's only table or a client's. `rows` is None if their number is not known before they
+    are read.
+    """
 
     rows: int | None
     blocks: Iterable[Block]
@@ -245,7 +281,10 @@ class _Part(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """A source as blocks; `native`: the client of each row, where the parts are not of one client each."""
+    """A source as blocks.
+
+    `native` is the client of each row, where the parts are not of one client each.
+    """
 
     name: str
     schema: Schema
@@ -255,7 +294,10 @@ class _Source(NamedTuple):
 
 
 def _encode(data: DataNode, table: Table | None = None, given: Schema | None = None) -> SplitTable:
-    """Encodes a source block by block, so that a table larger than memory can be used."""
+    """Encodes a source block by block.
+
+    So a table larger than memory can be used.
+    """
     from fedsyn.table.data.readers import check_rows
 
     source = _files(data, given) if table is None else None
@@ -293,7 +335,10 @@ def _encode(data: DataNode, table: Table | None = None, given: Schema | None = N
 
 
 def _files(data: DataNode, given: Schema | None) -> _Source | None:
-    """A source that is a file, or one of each client; None for every other source."""
+    """Returns a source that is a file, or one of each client.
+
+    Returns None for every other source.
+    """
     from fedsyn.table.data.readers import encoded_blocks, options_for, require_table, row_count
     from fedsyn.table.data.sources import is_path
 
@@ -309,7 +354,7 @@ def _files(data: DataNode, given: Schema | None) -> _Source | None:
 
 
 def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) -> _Source:
-    """A table in memory, or one that is loaded whole."""
+    """Returns a source that is in memory, or is loaded whole."""
     from fedsyn.table.data import load_dataset
 
     source, schema = data.source if table is None else table, given or data.schema_file
@@ -320,7 +365,10 @@ def _loaded(data: DataNode, table: pd.DataFrame | None, given: Schema | None) ->
 
 
 def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | None) -> _Source:
-    """One table of each client, each encoded on its own: what one holder's column holds changes no other's codes."""
+    """Returns a source with one table of each client.
+
+    Each is encoded by itself: what one holder's column holds changes no other's codes.
+    """
     schema = _approved(data, given, "a list of DataFrames")
     for number, frame in enumerate(tables, 1):
         where = f"table {number} of {len(tables)}"
@@ -332,9 +380,10 @@ def _holders(data: DataNode, tables: Sequence[pd.DataFrame], given: Schema | Non
 
 
 def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
-    """The configuration with what the first lines of its files show of their format, where all show the same.
+    """Returns the configuration with the detected format of its files.
 
-    The table is written so; where holders' files differ, as a plain CSV file.
+    The first lines of the files show it. It is taken only where all show the same. The table is written
+    in it, or as a plain CSV file where holders' files differ.
     """
     from fedsyn.table.data.sources import layouts
 
@@ -345,7 +394,7 @@ def with_layout(config: RunConfig, schema: Schema) -> RunConfig:
 
 
 def _approved(data: DataNode, given: Schema | None, what: str) -> Schema:
-    """The schema of a source that has none of its own."""
+    """Returns the approved schema for a source without its own."""
     from fedsyn.table.data.sources import needed
 
     named = Schema.load(data.schema_file) if given is None and data.schema_file is not None else given
@@ -355,12 +404,15 @@ def _approved(data: DataNode, given: Schema | None, what: str) -> Schema:
 
 
 def randomness_of(config: RunConfig) -> Randomness:
-    """The run's randomness: its seed, or the operating system."""
+    """Returns the run's randomness: its seed's, or the operating system's."""
     return Randomness(config.runtime.seed)
 
 
 def public_schema(config: RunConfig) -> Schema:
-    """The run's schema, without reading a row. Raises SchemaError if only the table could tell."""
+    """Returns the run's schema, without reading a row.
+
+    Raises SchemaError if only the table could tell.
+    """
     from fedsyn.table.data import dataset_names, describe
     from fedsyn.table.data.sources import SynthFSOptions, synthfs_schema
 

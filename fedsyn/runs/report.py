@@ -1,4 +1,7 @@
-"""The page of a run, from its directory: as the run writes it, and again by `fedsyn report`."""
+"""Makes the page of a run from its directory.
+
+The run itself writes it, and `fedsyn report` writes it again.
+"""
 
 from __future__ import annotations
 
@@ -69,12 +72,17 @@ log = logging.getLogger("fedsyn")
 
 
 def save_evaluation(out: Path, found: Evaluation) -> None:
-    """Write how good a table is into its file of a run directory."""
+    """Writes an evaluation into its file of a run directory.
+
+    It says how good a table is.
+    """
     write_json(out / found.FILE, found.document())
 
 
 def load_evaluation(out: Path, way: type[Found]) -> Found | None:
-    """Return what a run directory knows in one of the `WAYS`, or None.
+    """Returns a run directory's evaluation in one of the `WAYS`.
+
+    Returns None if it has none.
 
     Raises:
         DataError: the file is damaged.
@@ -86,7 +94,9 @@ def load_evaluation(out: Path, way: type[Found]) -> Found | None:
 
 
 def evaluation_of(way: type[Found], facts: Mapping[str, Any], damaged: str) -> Found:
-    """Returns what a file says in one of the `WAYS`.
+    """Returns an evaluation from a file's facts.
+
+    It is one of the `WAYS`.
 
     Raises:
         DataError: with the sentence `damaged`.
@@ -98,7 +108,10 @@ def evaluation_of(way: type[Found], facts: Mapping[str, Any], damaged: str) -> F
 
 
 def load_evaluations(out: Path, *, public: bool = False) -> list[Evaluation]:
-    """Return all that a run directory knows of how good its table is, the surest first; public: what may be told."""
+    """Returns all evaluations in a run directory, the surest first.
+
+    They say how good its table is. With `public` only those that may be published are returned.
+    """
     found = (load_evaluation(out, way) for way in WAYS if way.PUBLIC or not public)
     return [one for one in found if one is not None]
 
@@ -199,12 +212,18 @@ def write_run_page(
 
 
 def layout_said(config: RunConfig, schema: Schema | None) -> str:
-    """How the table of a run is written, in words; empty for a plain CSV file, or a Parquet file."""
+    """Describes in words how the table of a run is written.
+
+    The text is empty for a plain CSV file, or a Parquet file.
+    """
     return "" if schema is None or config.synthesis.format == "parquet" else shown_layout(config.data.options, schema)
 
 
 def holders_of(run: RunConfig, ledger: Mapping[str, Any]) -> int:
-    """How many holders a run had: one where its mechanism took the rows of all clients for one's."""
+    """Returns the number of holders that a run had.
+
+    It is one where its mechanism took the rows of all clients for one's.
+    """
     found = ledger.get("assumptions", {}).get("holders")
     return found if isinstance(found, int) else run.federation.clients
 
@@ -217,7 +236,10 @@ def facts_of(
     schema: Schema | None = None,
     **more: Any,
 ) -> RunFacts:
-    """Return the `RunFacts` of a run; more: its other fields."""
+    """Returns the `RunFacts` of a run.
+
+    `more` are its other fields.
+    """
     data = published_config(run)["data"]
     return RunFacts(
         source=few(data.get("holders") or [data["source"]]),
@@ -234,7 +256,10 @@ def facts_of(
 
 
 def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
-    """What the page of a run warns of (`fedsyn.evaluation.report.run_page.alarms`), to be said aloud, too."""
+    """Returns the warnings on the page of a run.
+
+    They are to be printed, too (`fedsyn.evaluation.report.run_page.alarms`).
+    """
     if not (out / "model.npz").is_file():
         return []
     model = load_model(out / "model.npz")
@@ -242,7 +267,10 @@ def run_alarms(out: Path, config: RunConfig) -> list[tuple[str, str]]:
 
 
 def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool) -> None:
-    """Keep what `predict_quality` reads beside the model and its measurements, until it has."""
+    """Keeps the input of `predict_quality` until it was read.
+
+    `predict_quality` reads it beside the model and its measurements.
+    """
     looks = []
     for one in sketch_errors:
         groups = None if one.groups is None else [np.asarray(own).tolist() for own in one.groups]
@@ -251,7 +279,9 @@ def keep_looks(out: Path, sketch_errors: Iterable[SketchError], *, shrunk: bool)
 
 
 def _predict(config: RunConfig, out: Path) -> str:
-    """Writes predicted_quality.json of a run that could not; a sentence that says so where that fails again.
+    """Writes predicted_quality.json of a run that could not.
+
+    Returns a sentence that says so where that fails again, else an empty text.
 
     The page may be for publication, so the sentence names no file of another folder.
     """
@@ -275,7 +305,10 @@ def _predict(config: RunConfig, out: Path) -> str:
 def compare(
     config: RunConfig, schema: Schema, data: EvaluationInput, moments: Sequence[Moments | None] | None, out: Path
 ) -> None:
-    """Writes comparison.json: the table beside the real rows, whose moments are known, and each metric's scale."""
+    """Writes comparison.json, the table beside the real rows.
+
+    The moments of the real rows are known. Each metric's scale is written, too.
+    """
     rng = np.random.default_rng(COMPARISON_SEED)
     assert data.synthetic is not None
     found = compare_tables(schema, data.train, data.synthetic, holdout=data.test, moments=(moments, None), rng=rng)
@@ -283,7 +316,9 @@ def compare(
 
 
 def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
-    """Writes the comparison and the metrics that a run has not; a sentence that says why not where that fails.
+    """Writes the comparison and the metrics that a run lacks.
+
+    Returns a sentence that says why not where that fails, else an empty text.
 
     With tables that the user named both are written anew, and what fails is raised.
     """
@@ -322,7 +357,9 @@ def _measure(config: RunConfig, out: Path, named: Sequence[str]) -> str:
 
 
 def _data_of(data: DataNode, out: Path, named: Sequence[str]) -> DataNode:
-    """Return where the real rows of a run are read: in the tables that the user named, else inside its directory.
+    """Returns the source from which a run's real rows are read.
+
+    It is the tables that the user named, else one inside the run's directory.
 
     A directory may be a stranger's, whose configuration must not open the user's files or reach for a network.
 
@@ -343,7 +380,10 @@ def _data_of(data: DataNode, out: Path, named: Sequence[str]) -> DataNode:
 
 
 def _lies_in(file: str, folder: Path) -> bool:
-    """Whether a file, with all links followed, lies in a folder."""
+    """Returns whether a file lies in a folder.
+
+    All links are followed.
+    """
     try:
         return Path(file).resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError, ValueError):  # links in a circle, or a name that no file can have
@@ -361,14 +401,17 @@ def _schema(out: Path) -> Schema:
 
 
 def _shown_config(config: RunConfig, out: Path, public: bool) -> str:
-    """The configuration as it stands; for publication, without the folders and machines of the run."""
+    """Returns the text of the configuration as it stands.
+
+    For publication it lacks the folders and machines of the run.
+    """
     if public:
         return yamlio.dumps({"format": FORMAT, **published_config(config)})
     return read_bytes(out / "config.yaml").decode("utf-8")
 
 
 def _first_rows(file: Path, schema: Schema) -> Codes:
-    """Codes of the first rows of a synthetic table."""
+    """Returns the codes of the first rows of a synthetic table."""
     from fedsyn.table.data import encoded_blocks
 
     blocks: list[Codes] = []
@@ -380,7 +423,7 @@ def _first_rows(file: Path, schema: Schema) -> Codes:
 
 
 def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
-    """One-way marginals and associations of the synthetic table alone."""
+    """Returns one-way marginals and associations of the synthetic table alone."""
     codes = codes[:DRAWN_ROWS]
     found = shares(codes, schema.domain)
     names = list(schema.domain)
@@ -398,7 +441,9 @@ def _alone(schema: Schema, codes: Codes) -> tuple[list[Marginal], Links]:
 
 
 def _measured(out: Path, model: AnyModel) -> list[Clique]:
-    """The cliques that the model was fitted to; of a folder that does not have them, those of its potentials.
+    """Returns the cliques that the model was fitted to.
+
+    If the folder does not have them, they are those of the model's potentials.
 
     A model that was smoothed has potentials on the cliques of its junction tree, which are more.
     """
@@ -409,7 +454,10 @@ def _measured(out: Path, model: AnyModel) -> list[Clique]:
 
 
 def _edges(model: AnyModel, schema: Schema | None, cliques: Sequence[Clique]) -> list[tuple[str, str, float]] | None:
-    """Pairs of columns that were measured together, with their association in the model; None without potentials."""
+    """Returns the pairs of columns that were measured together.
+
+    Each has its association in the model. Returns None for a model without potentials.
+    """
     if not isinstance(model, Model):
         return None
     pairs = sorted({pair for clique in cliques for pair in combinations(model.domain.canonical(clique), 2)})

@@ -1,4 +1,6 @@
-"""The run directory comes back to the run's starter through the log of the run on the SuperLink.
+"""Sends a run directory back to the run's starter.
+
+It travels through the log of the run on the SuperLink.
 
 Where the SuperLink is another machine, its ServerApp writes its results there. Two ways back were considered. A file
 service of our own beside the SuperLink would need a port, certificates and rights of its own. The run's log needs
@@ -43,7 +45,11 @@ _BOUND = b"fedsyn: a run directory comes back"
 
 
 def packed(out: Path, most: int = MOST) -> bytes:
-    """The files of a run directory that come back, in one archive; without the table where they are too large."""
+    """Returns one archive of the files that come back.
+
+    They are files of a run directory. If they are too large, the table stays behind. Raises RunError if
+    the rest is too large, too.
+    """
     files = sorted(file for file in out.iterdir() if file.is_file() and _NAMES.fullmatch(file.name))
     data = _zipped(files)
     if len(data) > most:
@@ -69,12 +75,12 @@ def _zipped(files: Sequence[Path], texts: dict[str, str] | None = None) -> bytes
 
 
 def is_sealed(line: str) -> bool:
-    """Whether a line of a log is a piece of files on their way back."""
+    """Returns whether a log's line is a piece of returning files."""
     return line.startswith(f"{_MARK} ")
 
 
 def lines_of(data: bytes, run: str, public: bytes) -> list[str]:
-    """Lines of a log that only the owner of a public key can read.
+    """Returns log lines that only a public key's owner can read.
 
     Args:
         data: of `packed`.
@@ -126,7 +132,10 @@ def unpacked(log: str, run: str, secret: bytes, out: Path) -> list[Path]:
 
 
 def _together(log: str, run: str) -> bytes | None:
-    """The last complete sequence of lines of a run's log, which may have those of an earlier try."""
+    """Returns the last complete sequence of lines of a run's log.
+
+    The log may also have the lines of an earlier try. Returns None without a complete sequence.
+    """
     last: list[bytes] | None = None
     parts: list[bytes] = []
     for name, place, total, text in _found(log):

@@ -1,4 +1,6 @@
-"""The run's configuration on its way through Flower: what is submitted, and how both doors read it.
+"""The run's configuration on its way through Flower.
+
+This module decides what is submitted, and how both doors read it.
 
 `fedsyn run` submits the resolved configuration itself, as JSON. `flwr run` typed by hand names a file of the app, which
 server and clients then read each for itself; only a simulation may be started so. Clients import this module for every
@@ -39,7 +41,9 @@ def run_config_of(
     reply: str = "",
     resume: bool = False,
 ) -> dict[str, str]:
-    """The Flower run configuration of a run that was prepared: the resolved configuration itself, and what it needs.
+    """Returns the Flower run configuration of a prepared run.
+
+    It is the resolved configuration itself, and what the run needs beside it.
 
     Args:
         config: the configuration.
@@ -66,7 +70,9 @@ def run_config_of(
 
 
 def config_of(run_config: Mapping[str, Any], nodes: int = 0) -> RunConfig:
-    """The run's configuration from Flower's: `resolved`, or else `config`, a file of the app, with `set` assignments.
+    """Returns the run's configuration from Flower's.
+
+    It is `resolved`, or else `config`, a file of the app, with `set` assignments.
 
     Args:
         run_config: of the context.
@@ -82,12 +88,18 @@ def config_of(run_config: Mapping[str, Any], nodes: int = 0) -> RunConfig:
 
 
 def is_resolved(run_config: Mapping[str, Any]) -> bool:
-    """Whether the configuration itself travels with the run, so that reading it opens no file."""
+    """Returns whether the configuration itself travels with the run.
+
+    Then reading it opens no file.
+    """
     return bool(run_config.get("resolved"))
 
 
 def store_of(run_config: Mapping[str, Any]) -> Path:
-    """Folder of the encoded table where `flwr run` was typed by hand: one that both sides derive."""
+    """Returns the encoded table's folder for a typed `flwr run`.
+
+    Both sides derive it.
+    """
     from fedsyn.table.data.fetch import cache_dir
 
     named = json.dumps([str(run_config.get(key, "")) for key in ("config", "set")])
@@ -125,7 +137,9 @@ _PLACES = ("operator", "operator_key", "ray", "superlink")
 
 
 def published_config(config: RunConfig) -> dict[str, Any]:
-    """The configuration without the folders and machines of its run; `RunConfig.model_validate` takes it.
+    """Returns the configuration without its run's folders and machines.
+
+    `RunConfig.model_validate` takes it.
 
     Of files there is the name alone, whatever system wrote the path; of a key not even that. A mechanism or a
     partitioner that is named by the path of a module stays, and so do the parties' cards, which are public.
@@ -150,6 +164,6 @@ def published_config(config: RunConfig) -> dict[str, Any]:
 
 
 def _name(path: str) -> str:
-    """The last part of a path, with either kind of slash."""
+    """Returns the last part of a path, with either slash."""
     parts = [part for part in re.split(r"[/\\]", path) if part]
     return parts[-1] if parts else path

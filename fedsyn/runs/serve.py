@@ -1,4 +1,7 @@
-"""The second step of a run: drives the mechanism's server half over a Grid, round after round."""
+"""The second step of a run.
+
+It drives the mechanism's server half over a Grid, round after round.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,9 @@ def serve(
     make: Callable[..., MechanismStrategy] | None = None,
     journal: RunJournal | None = None,
 ) -> MechanismStrategy:
-    """Drives the mechanism over a Grid. The strategy holds model and ledger.
+    """Drives the mechanism over a Grid.
+
+    Returns the strategy, which holds model and ledger.
 
     Writes rounds.jsonl, which is public, and measured.jsonl, which is not, as rounds finish. `make` makes the server
     half; the registered one when omitted. With a journal another process can go on where this one is killed; rounds
@@ -86,19 +91,27 @@ def serve(
 
 
 def _report(config: RunConfig, ledger: Ledger) -> dict[str, Any]:
-    """What ledger.json holds; of a deployment with the run's own name."""
+    """Returns the content of ledger.json.
+
+    In a deployment it has the run's own name.
+    """
     named = {} if config.runtime.run is None else {"run": config.runtime.run}
     return named | ledger.report()
 
 
 def _journaled(journal: RunJournal | None) -> dict[str, Any]:
-    """Nothing without a journal: a mechanism of somebody else's may make its server half itself."""
+    """Returns the keyword for a journal, none without a journal.
+
+    A mechanism of somebody else's may make its server half itself.
+    """
     return {} if journal is None else {"journal": journal}
 
 
 @contextmanager
 def told_what_was_spent(ledger: Callable[[], Ledger], out: Path, *, alone: bool = False) -> Iterator[None]:
-    """Bad input that is noticed after anything was released is a failed run, and says what it has cost.
+    """Turns bad input that is noticed too late into a failed run.
+
+    It is too late after anything was released. The error says what that has cost.
 
     `InputError` means that nothing was spent. What can be known before is checked before (`prepare`). A run that is
     `alone`, a simulation, also says what a lost sum has cost, and what helps; a deployment's starter does.

@@ -1,4 +1,6 @@
-"""A deployment's run from the outside: what its starter keeps of it, and where its ServerApp puts its files.
+"""A deployment's run from the outside.
+
+This module has what its starter keeps of it, and where its ServerApp puts its files.
 
 `fedsyn run` leaves `run.json` in the run directory while the run is not finished: its name, by which it is resumed, and
 the key for what comes back. The ServerApp runs on the SuperLink's machine. If it finds that file under the same path,
@@ -31,7 +33,7 @@ FILE = "run.json"
 
 @dataclass
 class Submitted:
-    """What a starter keeps of a run that is not finished.
+    """A starter's record of a run that is not finished.
 
     Attributes:
         run: its own name, the same when it is resumed.
@@ -55,7 +57,7 @@ class Submitted:
 
     @classmethod
     def load(cls, out: Path) -> Submitted:
-        """What is kept in a run directory.
+        """Reads the record in a run directory.
 
         Raises:
             ConfigError: no unfinished run was started there.
@@ -71,12 +73,15 @@ class Submitted:
             raise ConfigError(f"--resume: {out / FILE} is damaged; give the run up with --force") from None
 
     def save(self, out: Path) -> None:
-        """Writes it, readable by its owner alone; a crash leaves the old one or the new one."""
+        """Writes the record, readable by its owner alone.
+
+        A crash leaves the old one or the new one.
+        """
         text = json.dumps({"format": FORMAT, **asdict(self)}, indent=1) + "\n"
         replace_synced(out / FILE, text.encode())
 
     def require_same(self, config: RunConfig, schema: Schema, out: Path) -> None:
-        """ConfigError unless the run is to go on as it began."""
+        """Raises ConfigError unless the run goes on as it began."""
         if self.config != config.sha256:
             raise ConfigError(
                 f"--resume: the run in {out} was started with another configuration; its own is {out / 'config.yaml'}"
@@ -86,7 +91,9 @@ class Submitted:
 
 
 def new_name() -> str:
-    """A run's own name, the same at operator, holders and parties: ten hex digits, to be read over a telephone.
+    """Returns a new name for a run: ten hex digits.
+
+    Operator, holders and parties share it. It can be read over a telephone.
 
     Two of a thousand runs at one table have the same one with probability 5e-7; a node refuses the second.
     """
@@ -94,15 +101,16 @@ def new_name() -> str:
 
 
 def can_resume(config: RunConfig) -> bool:
-    """Whether all that a run's server has to remember may stand in its journal.
+    """Returns whether a run of this configuration can be resumed.
 
-    Not where parties keep a part of the run's state, nor where a store in the server's memory holds exact counts.
+    It can if all that its server has to remember may stand in its journal. It cannot if parties keep a
+    part of the run's state, or if a store in the server's memory holds exact counts.
     """
     return config.aggregation.capabilities.resumable and not contract_class(config.mechanism.name).store
 
 
 def require_resumable(config: RunConfig) -> None:
-    """ConfigError unless a run of this configuration can be resumed."""
+    """Raises ConfigError unless a run of this configuration can be resumed."""
     if not can_resume(config):
         raise ConfigError(
             f"--resume: a run of '{config.mechanism.name}' with aggregation.protocol: {config.aggregation.protocol} "
@@ -111,7 +119,10 @@ def require_resumable(config: RunConfig) -> None:
 
 
 def is_unfinished(out: Path) -> bool:
-    """Whether a run was started in this directory that has not finished, and can be resumed."""
+    """Returns whether this directory has an unfinished run.
+
+    The run was started there, has not finished, and can be resumed.
+    """
     return (out / FILE).is_file() or journal.unfinished(out) is not None
 
 
@@ -137,7 +148,9 @@ def require_free(out: Path, *, resume: bool = False, force: bool = False) -> Non
 
 
 def has_finished(out: Path) -> bool:
-    """Whether a run that is to be resumed needs nothing more: it left all of its files and no journal.
+    """Returns whether a run that is resumed needs nothing more.
+
+    It left all of its files and no journal.
 
     Its starter may not have heard of it: the SuperLink died when what was left of the run needed no holder.
     """
@@ -145,12 +158,17 @@ def has_finished(out: Path) -> bool:
 
 
 def forget(out: Path) -> None:
-    """The run is finished."""
+    """Removes the starter's record of a run.
+
+    The run is finished, or is not resumed.
+    """
     (out / FILE).unlink(missing_ok=True)
 
 
 def give_up(out: Path) -> None:
-    """An unfinished run of this directory is not resumed: what it has spent is kept as its ledger.json.
+    """Gives up the unfinished run of this directory.
+
+    What it has spent is kept as its ledger.json.
 
     Raises:
         RunError: a process serves it still, or its journal is damaged.
@@ -168,7 +186,10 @@ def give_up(out: Path) -> None:
 
 
 def runs_folder() -> Path:
-    """Where a ServerApp puts the runs of starters whose disk it does not see: FEDSYN_RUNS, or the user's own state."""
+    """Returns the ServerApp's folder for runs of distant starters.
+
+    Their disk is not seen there. It is FEDSYN_RUNS, or a folder in the user's own state.
+    """
     named = os.environ.get("FEDSYN_RUNS")
     if named:
         return Path(named)
@@ -177,7 +198,7 @@ def runs_folder() -> Path:
 
 @dataclass
 class RunFolder:
-    """Where a ServerApp works.
+    """A ServerApp's working folder for one run.
 
     Attributes:
         out: the run directory; None: a new one, as the configuration says, once it is `made`.
@@ -189,7 +210,7 @@ class RunFolder:
 
     @classmethod
     def of(cls, run_config: Mapping[str, Any]) -> RunFolder:
-        """By the run's configuration.
+        """Chooses the folder by the run's configuration.
 
         Raises:
             RunError: the run has a name that names no folder.
@@ -204,7 +225,10 @@ class RunFolder:
         return cls(runs_folder() / run, True)
 
     def made(self, config: RunConfig | None) -> Path:
-        """The run directory, made; by the configuration where nobody named one, if there is a valid one."""
+        """Makes the run directory, and returns it.
+
+        Where nobody named one, the configuration names it, if there is a valid one.
+        """
         out = self.out or default_out(config)
         out.mkdir(parents=True, exist_ok=True, mode=0o700 if self.sends else 0o777)
         self.out = out.resolve()
@@ -212,7 +236,10 @@ class RunFolder:
 
 
 def _is_started(out: Path, run: str) -> bool:
-    """Whether this directory is the starter's own, and can be written to."""
+    """Returns whether this directory is the starter's own.
+
+    It must also be possible to write to it.
+    """
     try:
         facts = json.loads((out / FILE).read_text(encoding="utf-8"))
         return isinstance(facts, dict) and facts.get("run") == run and os.access(out, os.W_OK | os.X_OK)

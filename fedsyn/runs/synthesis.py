@@ -1,4 +1,6 @@
-"""The synthetic table of a run: sampled, decoded and written batch by batch, on several cores.
+"""Writes the synthetic table of a run.
+
+It is sampled, decoded and written batch by batch, on several cores.
 
 A table of one batch comes from one generator, as it always has. In a larger one every batch has its own, by its
 number, so that the rows depend neither on how many threads there are nor on which is faster. Each count of a batch is
@@ -53,9 +55,11 @@ def write_synthetic(
     independent: bool = False,
     layout: FileOptions | None = None,
 ) -> npt.NDArray[np.integer] | None:
-    """Writes `rows` rows of the model. Returns their codes, read-only, if they are kept: all, or the `most` first.
+    """Writes `rows` rows of the model.
 
-    `independent`: each row for itself, not rounded expectations (`Model.sample`). `layout`: as `table_writer`.
+    Returns their codes, read-only, if they are kept: all, or the `most` first. Returns None if not.
+    With `independent` each row is drawn by itself, and expectations are not rounded (`Model.sample`).
+    `layout` is as in `table_writer`.
     """
     spool = RowSpool(len(schema.columns), schema.dtype) if keep else None
     with table_writer(path, schema, layout) as writer:
@@ -75,7 +79,9 @@ def write_synthetic(
 
 
 def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Schema:
-    """The schema that decodes a model's rows: inside bins numbers lie as its one-way marginals suggest.
+    """Returns the schema that decodes a model's rows.
+
+    Inside bins numbers lie as the model's one-way marginals suggest.
 
     Post-processing of the model, which was released: no privacy is spent (`fedsyn.table.schema.inside`).
 
@@ -95,12 +101,14 @@ def decoding(schema: Schema, model: AnyModel, lean: float | None = None) -> Sche
 
 
 def expected_rows(model: AnyModel) -> int:
-    """As many rows as the model stands for, at least one."""
+    """Returns the rows that the model stands for, at least one."""
     return max(1, round(model.total))
 
 
 def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -> None:
-    """Refuses a table that cannot be written, before anything is spent on it.
+    """Refuses a table that cannot be written.
+
+    It does so before anything is spent on the table.
 
     Raises:
         ConfigError: the disk has no room for even one character and a separator for each cell of a text file.
@@ -116,7 +124,10 @@ def require_room(folder: Path, schema: Schema, rows: int, format: str = "csv") -
 def batches(
     model: AnyModel, rows: int, randomness: Randomness, independent: bool = False
 ) -> Iterator[tuple[Make, np.random.Generator]]:
-    """What makes the codes of each batch, and the generator from which the batch is decoded afterwards."""
+    """Yields a maker of each batch's codes, and a generator.
+
+    The batch is decoded from the generator afterwards.
+    """
     if independent:
         assert isinstance(model, Model)
         sample: Sample = partial(model.sample, independent=True)
@@ -145,7 +156,10 @@ def _threads(rows: int) -> int:
 
 
 def _in_order(work: Callable[[T], R], given: Iterator[T], threads: int) -> Iterator[R]:
-    """The results in order; at most `threads` are under way, and one more is waiting."""
+    """Yields the results in order.
+
+    At most `threads` are under way, and one more is waiting.
+    """
     if threads == 1:
         yield from map(work, given)
         return

@@ -1,4 +1,7 @@
-"""A protected store: clients deal exact answers into it once, and only a choice or a noisy marginal comes out."""
+"""Protected stores of exact answers.
+
+Clients deal into a store once, and only a choice or a noisy marginal comes out.
+"""
 
 from __future__ import annotations
 

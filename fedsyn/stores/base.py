@@ -1,4 +1,6 @@
-"""What every store offers to the mechanisms: a client's half, and a server's half that lives for one run.
+"""Interface of every store: a client's half and a server's.
+
+The server's half lives for one run.
 
 A store adds up what clients deal, forgets who dealt what, and lets out two things: an index, chosen by the exponential
 mechanism over its exact sums, and marginals with Gaussian noise. Who could see more is what the stores differ in.
@@ -61,7 +63,9 @@ class ClientDeal:
 
     @property
     def partition(self) -> int:
-        """This client's place: its own id, or the one that the server gave it, in the last array of the message.
+        """This client's place.
+
+        Its own id, or the one that the server gave it, in the last array of the message.
 
         Raises:
             ProtocolError: the message names none, or another one.
@@ -73,7 +77,9 @@ class ClientDeal:
         return int(given[0])
 
     def promise(self, noise_by: str) -> None:
-        """Charges everything that the store may release of this client's rows; once in a run.
+        """Charges everything that the store may release of this client's rows.
+
+        Once in a run.
 
         Raises:
             ProtocolError: this client has dealt already.
@@ -91,7 +97,7 @@ class ClientDeal:
 
 @dataclass(frozen=True)
 class ServedRun:
-    """What a store's server half needs of its run.
+    """The run, as a store's server half needs it.
 
     Attributes:
         contract: of the run.
@@ -116,13 +122,13 @@ class ServedRun:
 
     @cached_property
     def layout(self) -> StoredLayout:
-        """Where the cells lie that clients deal."""
+        """Layout of the cells that clients deal."""
         layout: StoredLayout = self.contract.stored
         return layout
 
     @property
     def facts(self) -> StoreFacts:
-        """What may be asked of the store."""
+        """Facts on what may be asked of the store."""
         facts: StoreFacts = self.contract.store_facts
         return facts
 
@@ -163,7 +169,7 @@ class Store(TrustModel):
     # What is made sure of before the run's first charge (`fedsyn.protocol.room`), and again before each release ------
 
     def room_of_deals(self, contract: Any, rows: float) -> None:
-        """ConfigError if what clients deal does not fit a message, or this store's memory of it.
+        """Raises ConfigError if deals do not fit a message or memory.
 
         Args:
             contract: of the run.
@@ -173,14 +179,19 @@ class Store(TrustModel):
         check_message(size, where, simulated=self.simulated)
 
     def room_of_choice(self, terms: ChoiceTerms, epsilon: float) -> SelectionNoise:
-        """The noise of a choice by these terms. Raises ConfigError if it overflows what this store compares."""
+        """Returns the noise of a choice by these terms.
+
+        Raises ConfigError if it overflows what this store compares.
+        """
         terms.check()
         noise = SelectionNoise(epsilon, terms.moved)
         noise.check(float(terms.reach))
         return noise
 
     def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
-        """The noise of opened marginals. Raises ConfigError if they and it overflow this store's numbers.
+        """Returns the noise of opened marginals.
+
+        Raises ConfigError if they and it overflow this store's numbers.
 
         Args:
             sigma: of each marginal, in records.
@@ -194,7 +205,7 @@ class Store(TrustModel):
 
     @abstractmethod
     def answer(self, part: ClientDeal) -> Arrays:
-        """What a client sends when it deals; charges its ledger before it does."""
+        """Returns a client's deal; charges its ledger before it does."""
 
     @abstractmethod
     def serve(self, run: ServedRun) -> StoreServer:
@@ -202,7 +213,9 @@ class Store(TrustModel):
 
 
 class StoreServer(ABC):
-    """The server's half of a store: what was dealt so far, or the connection to its keeper.
+    """The server's half of a store.
+
+    It has what was dealt so far, or the connection to its keeper.
 
     Args:
         run: what it serves.
@@ -216,16 +229,22 @@ class StoreServer(ABC):
         self._measured: list[dict[str, float]] = []
 
     def announce(self, rho: float, clients: int) -> None:  # noqa: B027 - a store of the server's own asks nobody
-        """Agree on the run, with `clients` that have joined, with the store's keeper; `rho` bounds all releases."""
+        """Agrees with the store's keeper on a run.
+
+        `clients` have joined; `rho` bounds all releases.
+        """
 
     @property
     def invitation(self) -> Arrays:
-        """What a client is sent along with the request to deal."""
+        """Returns what a client is sent with the request to deal."""
         return []
 
     @abstractmethod
     def deal(self, replies: Mapping[int, Reply]) -> None:
-        """Takes what clients dealt, in partition order; one that cannot be used drops its client only."""
+        """Takes what clients dealt, in partition order.
+
+        A deal that cannot be used drops its client only.
+        """
 
     @abstractmethod
     def choose(self, asked: Choose, round: int) -> int:
@@ -239,11 +258,14 @@ class StoreServer(ABC):
         """The run is over."""
 
     def traffic(self) -> list[dict[str, float]]:
-        """What each computing party has spent so far: bytes_sent, rounds and cpu seconds; empty without parties."""
+        """Returns each computing party's cost so far.
+
+        bytes_sent, rounds and cpu seconds; empty without parties.
+        """
         return []
 
     def spent(self) -> list[dict[str, float]]:
-        """What each computing party has spent since this was asked last."""
+        """Returns each computing party's cost since the last call."""
         now = self.traffic()
         before = self._measured or [dict.fromkeys(party, 0.0) for party in now]
         self._measured = now
@@ -259,12 +281,14 @@ class StoreServer(ABC):
 
     @property
     def is_open(self) -> bool:
-        """Whether enough clients have dealt for anything to come out."""
+        """Returns whether enough clients have dealt for anything to come out."""
         return len(self.dealt) >= self.store.fewest
 
     @property
     def most_rows(self) -> int:
-        """Bound on every count: as many rows as have dealt (at least as many as there are, with split columns).
+        """Bound on every count: the number of rows dealt.
+
+        With split columns it is at least as many rows as there are.
 
         1 where row counts are private: then there is nothing to check it with.
         """
@@ -278,7 +302,9 @@ class StoreServer(ABC):
         return self.orders - 1
 
     def promised(self, asked: Choose) -> ChoiceTerms:
-        """The terms of a choice, before anything is charged. Raises ConfigError for another norm than the run's.
+        """Returns the terms of a choice, before anything is charged.
+
+        Raises ConfigError for another norm than the run's.
 
         A norm's noise is for that norm alone: with the noise of one and the scores of another a choice would read rows.
         """
@@ -288,7 +314,10 @@ class StoreServer(ABC):
         return terms
 
     def charge_choice(self, asked: Choose, round: int) -> tuple[SelectionNoise, Release]:
-        """Enters a choice whose noise parties draw; gives its plan, and the entry that each of them charges."""
+        """Charges a choice whose noise parties draw.
+
+        Returns its plan, and the entry that each of them charges.
+        """
         terms = self.promised(asked)
         noise = self.store.room_of_choice(terms, asked.request.epsilon)
         name, sensitivity, by = asked.request.name, terms.sensitivity, self.store.choices_by
@@ -297,7 +326,10 @@ class StoreServer(ABC):
         return noise, entry
 
     def charge_opening(self, asked: Open, layout: Layout, round: int) -> tuple[DistributedNoise, Release]:
-        """Enters marginals whose noise parties or clients draw; gives its plan, and the entry."""
+        """Charges marginals whose noise parties or clients draw.
+
+        Returns the plan, and the entry.
+        """
         length = sum(int(np.prod(shape, dtype=np.int64)) for shape in layout.shapes)
         sigma, facts = asked.request.sigma, {"count": layout.count, "length": length, "rows": self.most_rows}
         noise = self.store.room_of_opening(sigma, **facts)

@@ -1,4 +1,6 @@
-"""What every use of protocol 'fhe' shares: the crypto party's keys on their way to clients, and sums of what they hide.
+"""Common part of every use of protocol 'fhe'.
+
+The crypto party's keys on their way to clients, and sums of what they hide.
 
 `fedsyn.aggregation.fhe` has the sums' rules, `fedsyn.stores.fhe` the store.
 """
@@ -34,7 +36,7 @@ _KEY = "the request does not bring its run and the crypto party's keys"
 
 @dataclass(frozen=True)
 class Keys:
-    """The crypto party's keys of a run, as a client has found them to be right.
+    """The crypto party's keys of a run, as a client verified them.
 
     Attributes:
         agreed: what the run is (`fedsyn.stores.parties.interface.sealed_for`).
@@ -68,12 +70,15 @@ class CryptoKey:
 
     @property
     def is_real(self) -> bool:
-        """Whether there is somebody to protect."""
+        """Returns whether there is somebody to protect."""
         return self.config.runtime.engine == "deployment"
 
     def read(self, arrays: Arrays) -> Keys:
-        """The run's keys; ProtocolError unless the crypto party of the client's own configuration has signed them for
-        this run. A simulation, which protects nobody, takes what the message brings."""
+        """Reads the run's keys from a message.
+
+        Raises ProtocolError unless the crypto party of the client's own configuration has signed them for this run. A
+        simulation, which protects nobody, takes what the message brings.
+        """
         ours = arrays[: self.invited]
         refuse(len(ours) < self.invited or any(array.dtype != np.uint8 or array.ndim != 1 for array in ours), _KEY)
         run, public, seal, signature = (array.tobytes() for array in ours)
@@ -91,7 +96,9 @@ class CryptoKey:
             raise ProtocolError("the run's keys were not signed for it by the crypto party that this client knows")
 
     def sealed(self, keys: Keys, facts: bytes, holder: Holder) -> tuple[bytes, bytes]:
-        """A new pad's seed, and the box with it, signed where the configuration pins this client's key.
+        """Returns a new pad's seed, and its box.
+
+        The box is signed where the configuration pins this client's key.
 
         Raises:
             ProtocolError: this client does not know its own place, or not the key that is pinned for it.
@@ -106,18 +113,26 @@ class CryptoKey:
         return seal_box(facts, keys.agreed, partition, keys.seal, identity)
 
     def pad(self, invitation: Arrays, part: ClientSum) -> tuple[bytes, bytes]:
-        """The seed of the pad of one client's part of a sum, and the box with it."""
+        """Returns the pad's seed for a client's part of a sum.
+
+        The box comes with it.
+        """
         order = order_of(part.name, part.call.round, part.spec)
         return self.sealed(self.read(invitation), of_sum(order), part.holder)
 
 
 def order_of(name: str, round: int, spec: SumSpec) -> TotalOrder:
-    """A sum, as its clients seal their pads to it and the server orders it."""
+    """Returns the order of a sum.
+
+    Its clients seal their pads to it and the server sends it.
+    """
     return TotalOrder(spec.number, name, round, spec.sigma, spec.sensitivity, spec.count, spec.length, spec.asked)
 
 
 class CryptoRun:
-    """The server's side of a run with a crypto party: connects, announces, and keeps what it answered.
+    """The server's side of a run with a crypto party.
+
+    It connects, announces, and keeps what the party answered.
 
     Args:
         config: of the run.
@@ -146,7 +161,10 @@ class CryptoRun:
         return self._begun
 
     def announce(self, rho: float, clients: int) -> None:
-        """Agrees on the run, once, with `clients` that have joined; `rho` is all that it may release."""
+        """Agrees on the run, once.
+
+        `clients` have joined; `rho` is all that it may release.
+        """
         if self._begun is None:
             self._party = connect.connect_crypto(self.config, self.randomness)
             minimum, nonce = self.config.federation.minimum_cohort, secrets.token_bytes(16)
@@ -155,7 +173,10 @@ class CryptoRun:
 
     @property
     def invitation(self) -> Arrays:
-        """What clients are sent along: run id, the run's public keys, their signature."""
+        """Returns what clients are sent along.
+
+        The run id, the run's public keys, and their signature.
+        """
         pieces = (self.begun.run, self.begun.keys.public, self.begun.seal, self.begun.signature)
         return [np.frombuffer(piece, np.uint8) for piece in pieces]
 
@@ -164,19 +185,22 @@ class CryptoRun:
             self._party.end()
 
     def traffic(self) -> list[dict[str, float]]:
-        """What the crypto party has spent."""
+        """Returns what the crypto party has spent."""
         return [] if self._party is None else [asdict(cost) for cost in self._party.costs]
 
 
 class SumRun(CryptoRun):
-    """The same for sums: has contributors admitted, and totals opened."""
+    """The server's side of sums over a crypto party.
+
+    It has contributors admitted, and totals opened.
+    """
 
     def admitted(self, whole: ServerSum, boxes: Mapping[int, bytes]) -> dict[int, str]:
         """Names contributors; why each refused one was refused."""
         return self.party.admit(order_of(whole.name, whole.record.round, whole.spec), boxes) if boxes else {}
 
     def opened(self, whole: ServerSum, total: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """(L,) what the crypto party lets out of the total of those that it has admitted."""
+        """Returns the crypto party's answer for the admitted clients' total, (L,)."""
         answer = self.party.total(order_of(whole.name, whole.record.round, whole.spec), total)
         if answer.shape != (whole.spec.length,):
             raise RunError("the crypto party has opened something else than it was asked for")
@@ -184,7 +208,7 @@ class SumRun(CryptoRun):
 
     @property
     def adds(self) -> bool:
-        """Whether the crypto party adds the whole noise once more."""
+        """Returns whether the crypto party adds the whole noise once more."""
         return self.begun.adds
 
 

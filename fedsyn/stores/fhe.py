@@ -107,7 +107,7 @@ class FheStore(Store):
 
     @property
     def limits(self) -> Limits:
-        """Who must have dealt before anything comes out, and who may be corrupted."""
+        """Numbers of clients that must have dealt, or may be corrupted."""
         return Limits.of(self.node, self._holders, self.minimum)
 
     @property
@@ -125,7 +125,10 @@ class FheStore(Store):
         }
 
     def answer(self, part: ClientDeal) -> Arrays:
-        """Encrypted counts or columns, and noise for all that will be opened, in one message; with pads, its box."""
+        """Returns encrypted counts or columns, and noise for all openings.
+
+        All in one message; with pads, its box.
+        """
         config, domain, facts = part.config, part.holder.domain, part.contract.store_facts
         key = CryptoKey(config, domain, part.request.layout(part.contract).cliques)
         keys = key.read(part.call.arrays)
@@ -158,7 +161,10 @@ class FheStore(Store):
     # Room -------------------------------------------------------------------------------------------------------------
 
     def room_of_deals(self, contract: Any, rows: float) -> None:
-        """All ciphertexts of a client in one message; columns of `rows` rows, if those are encrypted."""
+        """Checks that a client's ciphertexts fit one message.
+
+        Columns have `rows` rows, if those are encrypted.
+        """
         config = contract.config
         holders = 1 if config.federation.columns is None else config.federation.clients
         try:
@@ -169,7 +175,9 @@ class FheStore(Store):
     def _deal_of(
         self, config: RunConfig, domain: Domain, facts: StoreFacts, partitions: Iterable[int], rows: int
     ) -> tuple[Parameters, SlotLayout, int, list[ColumnLayout]]:
-        """What deals are made of: parameters, layout, planes of noise, and each client's columns if it encrypts them.
+        """Returns what deals are made of.
+
+        Parameters, layout, planes of noise, and each client's columns if it encrypts them.
 
         Args:
             config, domain, facts: of the run.
@@ -206,7 +214,10 @@ class FheStore(Store):
         return noise
 
     def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
-        """Noise that clients deal before sigma is known: the largest resolution that leaves the counts room."""
+        """Returns the noise that clients deal before sigma is known.
+
+        The largest resolution that leaves the counts room.
+        """
         return pooled_noise(sigma, self.limits, count=count, length=length, rows=rows)
 
     def who_sees_what(self) -> dict[str, str]:

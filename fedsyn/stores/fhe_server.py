@@ -1,4 +1,7 @@
-"""The server's half of a store of ciphertexts: adds them up, and asks the crypto party for what may come out."""
+"""The server's half of a store of ciphertexts.
+
+It adds them up, and asks the crypto party for what may come out.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ _BOX = 256  # bytes, at most
 
 
 class FheServer(StoreServer):
-    """The computation entity: adds up ciphertexts, and asks the crypto party for what may come out.
+    """The computation entity of a store of ciphertexts.
+
+    It adds them up, and asks the crypto party for what may come out.
 
     Args:
         run: what it serves.
@@ -85,7 +90,10 @@ class FheServer(StoreServer):
 
     @property
     def at_once(self) -> int:
-        """As many as fit a gigabyte, but for encrypted columns, which are few clients' anyway."""
+        """Number of deals that fit a gigabyte.
+
+        Encrypted columns are few clients' anyway.
+        """
         return max(1, int(2**30 // self._message))
 
     def deal(self, replies: Mapping[int, Reply]) -> None:
@@ -120,7 +128,10 @@ class FheServer(StoreServer):
         return modulus
 
     def _box(self, partition: int, arrays: Arrays) -> bytes:
-        """A client's box, beside padded numbers for openings. Raises ProtocolError if either cannot be used."""
+        """Returns a client's box, beside padded numbers for openings.
+
+        Raises ProtocolError if either cannot be used.
+        """
         length = self.layout.entries + self.ranges.planes * self.layout.noisy
         fits = len(arrays) == 4 and arrays[2].dtype == np.uint64 and arrays[2].shape == (length,)
         if not fits or arrays[3].dtype != np.uint8 or arrays[3].ndim != 1 or len(arrays[3]) > _BOX:
@@ -133,7 +144,10 @@ class FheServer(StoreServer):
         return box
 
     def _read(self, partition: int, arrays: Arrays) -> tuple[list[Any], int]:
-        """A client's ciphertexts, and how many of them hold counts (or columns). Raises ProtocolError if unusable."""
+        """Reads a client's ciphertexts.
+
+        Also how many of them hold counts (or columns). Raises ProtocolError if unusable.
+        """
         columns = None if self.fhe.compute == "client" else self._columns_of(partition)
         count = self.layout.ciphertexts if columns is None else columns.ciphertexts
         planes = 0 if self.fhe.is_bound else self.ranges.planes
@@ -176,7 +190,10 @@ class FheServer(StoreServer):
         return int(answer[0])
 
     def _unpadded(self) -> list[Any]:
-        """The counts without pads: the crypto party gives what takes them off, when the store is whole."""
+        """Returns the counts without pads.
+
+        The crypto party gives what takes them off, when the store is whole.
+        """
         assert self._stored is not None
         if self._counts is None:
             self._counts = self._stored

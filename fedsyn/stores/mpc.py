@@ -1,4 +1,6 @@
-"""A store that three parties compute on and none of them sees: `aggregation.protocol: mpc`.
+"""A store that three parties compute on and none sees.
+
+`aggregation.protocol: mpc`.
 
 Clients seal their shares to the parties; the server carries the sealed shares and drives the parties, and learns what
 they open: indices and noisy marginals. `fedsyn.stores.parties` has the parties, `fedsyn.crypto.mpc` what they compute.
@@ -49,8 +51,11 @@ class MpcStore(Store):
         return {**super().assumptions(), "threat": self.node.threat, "parties": 3, "corrupted": 1}
 
     def answer(self, part: ClientDeal) -> Arrays:
-        """A client's share for each party, sealed to it. The keys are those of the configuration that its holder agreed
-        to; in a simulation, which protects nobody, those that the message brings."""
+        """Returns a client's share for each party, sealed to it.
+
+        The keys are those of the configuration that its holder agreed to; in a simulation, which protects nobody,
+        those that the message brings.
+        """
         run, keys = _read_invitation(part.call.arrays)
         if part.config.runtime.engine == "deployment":
             keys = _pinned(self.node)
@@ -65,7 +70,7 @@ class MpcStore(Store):
         return MpcServer(run, self)
 
     def room_of_choice(self, terms: ChoiceTerms, epsilon: float) -> SelectionNoise:
-        """As each of the three parties plans it."""
+        """Returns the noise of a choice, as each party plans it."""
         return room_of_scores(terms, epsilon, bounded=self.node.threat == "malicious").noise
 
     def who_sees_what(self) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""A store that the server keeps in the clear: the papers' simulation, and central AIM's one holder.
+"""A store that the server keeps in the clear.
+
+The papers' simulation, and central AIM's one holder.
 
 The server must be trusted with every client's exact answers. With `noise: server` it draws the noise itself, as much as
 a central mechanism; with `noise: distributed` it plays the three parties, share by share, so that a run over `mpc` with
@@ -43,7 +45,10 @@ class PlainStore(Store):
         return PlainServer(run, self, self.node.noise == "distributed")
 
     def room_of_choice(self, terms: ChoiceTerms, epsilon: float) -> SelectionNoise:
-        """As the parties that it plays compare, or in doubles, of which no step may be lost in rounding."""
+        """Returns the noise of a choice.
+
+        As the parties that it plays compare, or in doubles, of which no step may be lost in rounding.
+        """
         if self.node.noise == "distributed":
             return super().room_of_choice(terms, epsilon)
         terms.check()
@@ -54,7 +59,10 @@ class PlainStore(Store):
         return SelectionNoise(epsilon, terms.moved)
 
     def room_of_opening(self, sigma: float, *, count: int, length: int, rows: int) -> DistributedNoise | None:
-        """As the parties that it plays; what the server draws itself has no ring."""
+        """Returns the noise of an opening, as the parties that it plays.
+
+        Noise that the server draws itself has no ring.
+        """
         if self.node.noise != "distributed":
             return None
         return super().room_of_opening(sigma, count=count, length=length, rows=rows)
@@ -95,7 +103,9 @@ class PlainServer(StoreServer):
                 self.dealt.append(partition)
 
     def _check_rows(self, cells: npt.NDArray[np.int64], values: npt.NDArray[np.int64], rows: int | None) -> None:
-        """Refuses counts that are not of a table: every marginal has as many rows, and as many as were published.
+        """Refuses counts that are not of a table.
+
+        Every marginal has as many rows, and as many as were published.
 
         The squared score's sensitivity rests on it. ProtocolError; the server sees these counts anyway.
         """

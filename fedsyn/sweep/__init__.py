@@ -1,4 +1,7 @@
-"""Sweeps: many runs of one base configuration, one run directory each, and tables over them."""
+"""Sweeps: many runs of one base configuration.
+
+Each run has a run directory, and tables sum up all of them.
+"""
 
 from fedsyn.sweep.execute import run_sweep
 from fedsyn.sweep.results import Results, load_results, write_tables

@@ -1,4 +1,6 @@
-"""Running the cells of a sweep: in this process, in a pool of processes, or as Ray tasks.
+"""Runs the cells of a sweep.
+
+They run in this process, in a pool of processes, or as Ray tasks.
 
 A cell is finished when its run directory holds a `cell.json` with status 'done'. That file is written last and
 atomically, so a sweep that was killed at any moment knows which cells it need not run again.
@@ -39,7 +41,10 @@ _MOST_ON_RAY = 1000  # cells that are submitted at a time
 
 @dataclass(frozen=True)
 class CellTask:
-    """What a worker needs to run a cell; it can be pickled."""
+    """A cell, as a worker needs it to run it.
+
+    It can be pickled.
+    """
 
     cell: Cell
     folder: Path
@@ -47,7 +52,7 @@ class CellTask:
 
     @property
     def facts(self) -> Facts:
-        """What every cell.json says."""
+        """Facts that every cell.json has."""
         return {"id": self.cell.id, "axes": self.cell.axes, "seed": self.cell.seed, "fedsyn": __version__}
 
 
@@ -55,7 +60,9 @@ class CellTask:
 
 
 def run_cell(task: CellTask) -> Facts:
-    """Runs one cell into an emptied folder; returns and leaves its cell.json. A failure is a result, not an exception.
+    """Runs one cell into an emptied folder.
+
+    Writes its cell.json, and returns it. A failure is a result, not an exception.
 
     An unexpected error leaves its type and where it was raised, not its text: that might quote a value of the table.
     """
@@ -82,7 +89,10 @@ def run_cell(task: CellTask) -> Facts:
 
 
 def failure(kind: str, message: str, exit_code: int) -> Facts:
-    """The part of cell.json that says what went wrong; exit_code: that of `fedsyn run` on this configuration."""
+    """Returns the part of cell.json that says what went wrong.
+
+    `exit_code` is that of `fedsyn run` on this configuration.
+    """
     return {"status": "failed", "error": {"type": kind, "message": message, "exit": exit_code}}
 
 
@@ -91,7 +101,7 @@ def _finite(value: float) -> float | None:
 
 
 def write_facts(path: Path, facts: Facts) -> None:
-    """Readers see no file or a whole one."""
+    """Writes a file so that readers see none or a whole one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, json.dumps(facts, indent=1, ensure_ascii=False, default=str))
 
@@ -100,13 +110,16 @@ def write_facts(path: Path, facts: Facts) -> None:
 
 
 def _here(tasks: Sequence[CellTask]) -> Ended:
-    """One cell after another, in this process."""
+    """Runs one cell after another in this process."""
     for task in tasks:
         yield task.cell.id, run_cell(task)
 
 
 def _in_processes(tasks: Sequence[CellTask], workers: int) -> Ended:
-    """In processes of this machine. One that dies, killed for its memory, say, costs its own cell only."""
+    """Runs cells in processes of this machine.
+
+    A process that dies, killed for its memory, say, costs its own cell only.
+    """
     waiting = collections.deque(tasks)
     while waiting:
         running: dict[futures.Future[Facts], CellTask] = {}
@@ -138,7 +151,10 @@ def _pool(workers: int) -> futures.ProcessPoolExecutor:
 
 
 def _die_with_parent() -> None:
-    """A worker whose sweep was killed stops at once instead of going on unseen."""
+    """Ends a worker at once when its sweep was killed.
+
+    Otherwise it would go on unseen.
+    """
     no_tracebacks()
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -153,7 +169,9 @@ def _die_with_parent() -> None:
 
 
 def _on_ray(tasks: Sequence[CellTask], address: str) -> Ended:
-    """As tasks of a Ray cluster. Every machine of it needs fedsyn, and sees the sweep's folder and the data.
+    """Runs cells as tasks of a Ray cluster.
+
+    Every machine of it needs fedsyn, and sees the sweep's folder and the data.
 
     All cells are submitted at once (up to a thousand at a time), each with the CPUs and the memory that it needs: Ray
     queues them, an autoscaler sees the demand, and a machine that joins late gets its share.
@@ -192,7 +210,10 @@ def _needs(task: CellTask) -> Needs:
 
 
 def _record_death(task: CellTask, message: str) -> Facts:
-    """cell.json of a cell whose process could not write one itself."""
+    """Writes cell.json for a cell whose process could not.
+
+    Returns its content.
+    """
     facts = task.facts | failure("RunError", message, 1)
     write_facts(task.folder / CELL_FILE, facts)
     return facts
@@ -210,7 +231,9 @@ def run_sweep(
     resume: bool = False,
     on_done: CellDone | None = None,
 ) -> int:
-    """Runs every cell that is not finished into `out`/cells/ID. Returns how many cells of the sweep failed.
+    """Runs every cell that is not finished into `out`/cells/ID.
+
+    Returns the number of cells that failed.
 
     Args:
         sweep: the checked sweep.

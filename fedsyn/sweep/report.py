@@ -1,4 +1,6 @@
-"""Reports on a sweep: one page with tables over the seeds, and CSV files.
+"""Reports on a sweep.
+
+A report is one page with tables over the seeds, and CSV files.
 
 A folder that holds a single run is passed on to `fedsyn.runs.report`.
 """
@@ -32,7 +34,9 @@ _NEEDED = ("config.yaml", "metrics.json", "ledger.json", "rounds.jsonl")
 
 
 def report_folder(folder: Path | str, *, real: bool = True, data: Sequence[str] = ()) -> list[Path]:
-    """Reports on a run directory or a sweep's folder; returns the files written.
+    """Reports on a run directory or a sweep's folder.
+
+    Returns the files written.
 
     Args:
         folder: what `fedsyn run` or `fedsyn sweep` left.
@@ -57,7 +61,10 @@ def report_folder(folder: Path | str, *, real: bool = True, data: Sequence[str] 
 
 
 def write_sweep_report(out: Path) -> list[Path]:
-    """Writes report.html, results.csv and summary.csv. Returns the paths."""
+    """Writes report.html, results.csv and summary.csv.
+
+    Returns their paths.
+    """
     results = load_results(out)
     counts = {status: sum(row.status == status for row in results.rows) for status in ("done", "failed", "missing")}
     page = Page(

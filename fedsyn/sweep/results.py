@@ -57,7 +57,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """A combination over its seeds; `values` holds one array per metric, done cells only."""
+    """A combination of axes over its seeds.
+
+    `values` holds one array per metric, of done cells only.
+    """
 
     axes: dict[str, Any]
     cells: int
@@ -72,7 +75,10 @@ class Summary:
         return float(values.mean()) if values is not None and values.size else math.nan
 
     def sd(self, metric: str) -> float:
-        """Sample standard deviation; nan for fewer than two seeds or where a value is not finite."""
+        """Returns the sample standard deviation of a metric.
+
+        It is nan for fewer than two seeds, or where a value is not finite.
+        """
         values = self.values.get(metric)
         if values is None or values.size < 2 or not np.isfinite(values).all():
             return math.nan
@@ -88,7 +94,7 @@ class _Cell(BaseModel):
 
 
 class _Sweep(BaseModel):
-    """What `SWEEP_FILE` must hold; a stranger may have written it."""
+    """Required content of `SWEEP_FILE`, which a stranger may have written."""
 
     name: str
     document: dict[str, Any]
@@ -96,7 +102,7 @@ class _Sweep(BaseModel):
 
 
 class _Ending(BaseModel):
-    """What a `CELL_FILE` must hold."""
+    """Required content of a `CELL_FILE`."""
 
     status: Literal["done", "failed"]
     metrics: dict[str, float | None] = {}
@@ -104,7 +110,10 @@ class _Ending(BaseModel):
 
 
 class _Unset:
-    """Stands for an axis that a cell does not set; null is a value like any other (annealing: `rounds: null`)."""
+    """Stands for an axis that a cell does not set.
+
+    Null is a value like any other (annealing: `rounds: null`).
+    """
 
 
 UNSET = _Unset()
@@ -126,13 +135,18 @@ class Results:
 
     @cached_property
     def axes(self) -> list[str]:
-        """Keys that vary between cells, in the sweep's order; all keys where none varies."""
+        """Keys that vary between cells, in the sweep's order.
+
+        All keys if none varies.
+        """
         keys = list(dict.fromkeys(key for row in self.rows for key in row.axes))
         return [key for key in keys if len({text(row.axes.get(key, UNSET)) for row in self.rows}) > 1] or keys
 
     @cached_property
     def main_axes(self) -> list[str]:
-        """The axes without those that only some cells set and that tell no combinations apart.
+        """Axes that tell combinations apart, or that every cell sets.
+
+        Left out is an axis that only some cells set and that tells no combinations apart.
 
         An example is `federation.sampling_rate` in a list of mechanisms, set for the central one only.
         """
@@ -148,12 +162,16 @@ class Results:
         return {tuple(text(row.axes.get(key, UNSET)) for key in keys) for row in self.rows}
 
     def values(self, key: str) -> list[Any]:
-        """The different values of an axis, in the sweep's order."""
+        """Returns the different values of an axis, in the sweep's order."""
         return list({text(summary.axes[key]): summary.axes[key] for summary in self.summaries}.values())
 
     @cached_property
     def main(self) -> str | None:
-        """The numeric axis with most values, at least three; else the axis with most values; mechanisms only alone."""
+        """The main axis, None if there are no axes.
+
+        It is the numeric axis with most values, if it has at least three, else the axis with most values.
+        Mechanisms are it only if there is no other axis.
+        """
         candidates = [key for key in self.main_axes if key != _MECHANISM] or self.main_axes
         numeric = [key for key in candidates if all(map(is_number, self.values(key)))]
         numeric = [key for key in numeric if len(self.values(key)) >= _SMALLEST_NUMERIC_AXIS]
@@ -161,7 +179,11 @@ class Results:
 
     @cached_property
     def compared(self) -> str | None:
-        """The axis that bold cells compare: mechanisms, or else the axis beside the main one with most values."""
+        """The axis that bold cells compare.
+
+        It is the mechanisms, or else the axis beside the main one with most values. It is the main axis if
+        there is no other.
+        """
         others = [key for key in self.main_axes if key != self.main]
         if _MECHANISM in others:
             return _MECHANISM
@@ -169,23 +191,26 @@ class Results:
 
     @cached_property
     def names(self) -> dict[str, str]:
-        """The main axes by the names that people see."""
+        """Main axes, and the names by which people see them."""
         return dict(zip(self.main_axes, short_names(self.main_axes), strict=True))
 
     @property
     def shown_metrics(self) -> list[str]:
-        """The metrics that say how good a table is; seconds where there is no such metric."""
+        """Metrics that say how good a table is.
+
+        The metric `seconds`, if there is no such metric.
+        """
         return [name for name in self.metrics if is_quality(name)] or [n for n in self.metrics if n == "seconds"]
 
     @cached_property
     def metrics(self) -> list[str]:
-        """Metric names: what was evaluated first, costs last."""
+        """Names of metrics: evaluated ones first, costs last."""
         names = list(dict.fromkeys(name for row in self.rows for name in row.metrics))
         return sorted(names, key=lambda name: not is_quality(name))
 
     @cached_property
     def summaries(self) -> list[Summary]:
-        """One per combination of the axes, in the sweep's order."""
+        """Summaries of all combinations of the axes, in the sweep's order."""
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
             groups.setdefault(tuple(text(row.axes.get(key, UNSET)) for key in self.axes), []).append(row)
@@ -199,7 +224,9 @@ class Results:
 
 
 def load_results(out: Path | str) -> Results:
-    """Reads a sweep's folder, whether or not all of its cells have run.
+    """Reads a sweep's folder.
+
+    Not all of its cells need to have run.
 
     Raises:
         DataError: the folder holds no sweep, or names a folder outside of itself.
@@ -224,7 +251,10 @@ def load_results(out: Path | str) -> Results:
 
 
 def read_cell(folder: Path) -> Facts | None:
-    """cell.json of a run directory; None where it is absent or not whole."""
+    """Reads cell.json of a run directory.
+
+    Returns None where it is absent or not whole.
+    """
     try:
         facts: Facts = json_of(read_bytes(folder / CELL_FILE), str(folder / CELL_FILE))
         _Ending.model_validate(facts)
@@ -234,18 +264,28 @@ def read_cell(folder: Path) -> Facts | None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether an axis's value is a number; true and false are not."""
+    """Returns whether an axis's value is a number.
+
+    True and false are not.
+    """
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def short_names(keys: Sequence[str]) -> list[str]:
-    """Names of axes for people: `mechanism` for mechanism.name, `epsilon` for privacy.epsilon, if that is unique."""
+    """Returns names of axes for people.
+
+    They are `mechanism` for mechanism.name and `epsilon` for privacy.epsilon. A name that is not unique
+    stays the whole key.
+    """
     names = [key.removesuffix(".name").rpartition(".")[2] for key in keys]
     return [key if names.count(name) > 1 else name for key, name in zip(keys, names, strict=True)]
 
 
 def text(value: Any) -> str:
-    """A value of an axis as tables show it; nothing where a cell does not set the axis."""
+    """Returns a value of an axis as tables show it.
+
+    It is empty where a cell does not set the axis.
+    """
     if value is UNSET:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
@@ -255,7 +295,10 @@ def text(value: Any) -> str:
 
 
 def best(results: Results, metric: str) -> set[int]:
-    """Positions of the summaries whose mean is the best of those that differ from it in the compared axis alone."""
+    """Returns the positions of the summaries with the best means.
+
+    Each is the best of the summaries that differ from it in the compared axis alone.
+    """
     known = all_metrics()
     if metric not in known or metric == "heterogeneity":
         return set()
@@ -274,7 +317,11 @@ def best(results: Results, metric: str) -> set[int]:
 
 
 def write_tables(results: Results, out: Path | str) -> list[Path]:
-    """Writes results.csv (one row a cell) and summary.csv (mean and sd over seeds) into `out`."""
+    """Writes results.csv and summary.csv into `out`.
+
+    The first has one row a cell, the second mean and standard deviation over seeds. Returns their
+    paths.
+    """
     out = Path(out)
     paths = [out / "results.csv", out / "summary.csv"]
     keys = list(dict.fromkeys(key for row in results.rows for key in row.axes))
@@ -305,7 +352,9 @@ def _csv(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 @dataclass(frozen=True)
 class SummaryTable(Table):
-    """The table for people: axes, seeds, and mean ± sd of every metric.
+    """The table of a sweep for people.
+
+    It has axes, seeds, and mean ± standard deviation of every metric.
 
     Attributes:
         axes: how many columns are axes and seeds.
@@ -315,7 +364,10 @@ class SummaryTable(Table):
 
 
 def summary_table(results: Results) -> SummaryTable:
-    """The metrics that people look at; costs are in summary.csv."""
+    """Returns a table of the metrics that people look at.
+
+    Costs are in summary.csv.
+    """
     metrics = results.shown_metrics
     head = [*results.names.values(), "seeds"]
     rows = []
@@ -337,7 +389,10 @@ class Failure:
 
     @property
     def where(self) -> str:
-        """`3 cells: a, b, c`; of many the first ones."""
+        """Words on the failed cells: `3 cells: a, b, c`.
+
+        Of many cells only the first ones are named.
+        """
         named = ", ".join(self.cells[:_NAMED_CELLS])
         more = len(self.cells) - _NAMED_CELLS
         count = "1 cell" if len(self.cells) == 1 else f"{len(self.cells)} cells"
@@ -345,7 +400,7 @@ class Failure:
 
 
 def failures(results: Results) -> list[Failure]:
-    """One entry an error, however many cells share it."""
+    """Returns one entry an error, however many cells share it."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in results.rows:
         if row.status == "failed":

@@ -1,4 +1,7 @@
-"""SWEEP.yaml: a base configuration, the axes along which it varies, and seeds; the cells that they make."""
+"""Reads SWEEP.yaml, and makes its cells.
+
+The file has a base configuration, the axes along which it varies, and seeds.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ _MOST_PROBLEMS = 8
 
 
 class SweepNode(Node):
-    """A sweep file. Cells are (list x grid x paired) x seeds; every part may be left out.
+    """A sweep file.
+
+    Cells are (list x grid x paired) x seeds. Every part may be left out.
 
     Attributes:
         base: path of a configuration, relative to the sweep file, or a configuration's keys themselves. File names
@@ -165,7 +170,7 @@ def _base(node: SweepNode, folder: Path, file: Path) -> dict[str, Any]:
 
 
 def _combinations(node: SweepNode) -> list[Combination]:
-    """The product of all axes but the seeds."""
+    """Returns the product of all axes but the seeds."""
     parts: list[list[Combination]] = []
     if node.combinations:
         parts.append(node.combinations)
@@ -218,7 +223,11 @@ def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> t
 
 
 def _require_one_workload(cells: Sequence[Cell], file: Path) -> None:
-    """Cells differ in their workload where the sweep says so, not because mechanisms differ in their default."""
+    """Refuses cells whose workloads differ by default only.
+
+    Cells may differ in their workload because the sweep says so, not because mechanisms have other
+    defaults.
+    """
     if len({cell.config.workload for cell in cells}) > 1 and not any(
         key.partition(".")[0] == "workload" for cell in cells for key in cell.axes
     ):
@@ -244,7 +253,10 @@ def _cell(combination: Combination, seed: int | None, base: dict[str, Any], fold
 
 
 def check_source(config: RunConfig) -> None:
-    """Finds a misspelt data source, or a file that is not there, without loading any table."""
+    """Refuses a misspelt data source, or a missing file.
+
+    No table is loaded for that.
+    """
     from fedsyn.table.data import dataset_names
 
     require_files(config.data)
@@ -254,7 +266,9 @@ def check_source(config: RunConfig) -> None:
 
 
 def cell_id(config: RunConfig, folder: Path) -> str:
-    """MECHANISM-SOURCE-sSEED-HASH; the hash is that of what the resolved configuration changes of the defaults.
+    """Returns the id of a cell: MECHANISM-SOURCE-sSEED-HASH.
+
+    The hash is that of all settings in which the resolved configuration differs from the defaults.
 
     Files count by their place relative to the sweep's folder, so that a sweep keeps its ids where it is moved.
     """

@@ -1,1 +1,1 @@
-"""What travels between server and clients, and what a client holds."""
+"""Messages between server and clients, and a client's holdings."""

@@ -1,4 +1,4 @@
-"""What every message carries beside its arrays: the envelope of a request, and a reply.
+"""The envelope of every request, and a reply.
 
 A Flower message holds a list of arrays and one scalar, a JSON text. Nothing is ever pickled. The bytes of an array are
 NumPy's own format, read with pickling disabled.
@@ -30,7 +30,10 @@ Arrays = list[npt.NDArray[Any]]
 
 
 def check_message(size: float, where: str, *, simulated: bool = True) -> None:
-    """ConfigError, which names `where`, if what is sent at once is more than Flower, or a node's link, carries."""
+    """Raises ConfigError, naming `where`, for too large a message.
+
+    Flower, or a node's link, carries no more at once.
+    """
     most = FLOWERS_MOST if simulated else MOST_MESSAGE
     if size > most:
         raise ConfigError(
@@ -110,7 +113,7 @@ _SPEC = TypeAdapter(SumSpec)
 
 @dataclass(frozen=True)
 class Stage:
-    """Which message of a secure sum this is.
+    """Number of a message within a secure sum.
 
     Attributes:
         name: of the stage.
@@ -132,7 +135,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Envelope:
-    """What every request carries beside its arrays.
+    """The fields of every request beside its arrays.
 
     Attributes:
         request: name of the request.
@@ -158,7 +161,10 @@ class Envelope:
     version: int = PROTOCOL_VERSION
 
     def to_scalars(self) -> dict[str, Scalar]:
-        """One JSON text: Flower checks every key of a record, and thousands of clients mean thousands of records."""
+        """Writes the envelope as one JSON text.
+
+        Flower checks every key of a record, and thousands of clients mean thousands of records.
+        """
         fields = {name: value for name, value in vars(self).items() if value is not None}  # `asdict` copies all params
         fields |= {"config": fields.pop("config_hash"), "params": dict(self.params)}
         fields |= {name: asdict(fields[name]) for name in ("sum", "stage") if name in fields}
@@ -166,7 +172,10 @@ class Envelope:
 
     @classmethod
     def from_scalars(cls, scalars: Mapping[str, Any]) -> Envelope:
-        """Reads and checks an envelope; ProtocolError names the field at fault, never its value."""
+        """Reads and checks an envelope.
+
+        Raises ProtocolError, which names the field at fault, never its value.
+        """
         return cls._parse(str(scalars.get(ENVELOPE)))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What a client half works with: its data holder, and one request."""
+"""A client half's inputs: its data holder, and one request."""
 
 from __future__ import annotations
 
@@ -26,14 +26,19 @@ MOST_PARTITIONS = 2**20
 
 
 class Account(Protocol):
-    """What a holder has let out in one run, kept on its own disk beyond every process: part of its ledger for life."""
+    """Releases of a holder in one run, on its own disk.
+
+    They outlive every process: part of its ledger for life.
+    """
 
     @property
     def releases(self) -> Sequence[Release]:
         """Charged in this run so far, in order."""
 
     def charge(self, release: Release) -> None:
-        """Writes a release down before its noise is drawn; on the disk when this returns.
+        """Writes a release down before its noise is drawn.
+
+        It is on the disk when this returns.
 
         Raises:
             BudgetExceeded: it would exceed a limit of the holder's, and nothing is written.
@@ -43,7 +48,7 @@ class Account(Protocol):
 
 @dataclass
 class Holder:
-    """What a data holder brings to a run.
+    """A data holder's part in a run.
 
     Attributes:
         partition: its id among the clients; None if the server is to assign one (deployments).
@@ -107,7 +112,9 @@ class Call(Generic[R]):
 
     @cached_property
     def request(self) -> R:
-        """The request's parameters, read when they are first needed: most messages of a secure sum bring none.
+        """The request's parameters, read when first needed.
+
+        Most messages of a secure sum bring none.
 
         Raises ProtocolError if they are not what the record allows.
         """
@@ -115,7 +122,10 @@ class Call(Generic[R]):
 
     @cached_property
     def layout(self) -> Layout:
-        """The layout of the sum that is asked for, as this client works it out. Raises ProtocolError as `request`."""
+        """Layout of the requested sum, as this client works it out.
+
+        Raises ProtocolError as `request`.
+        """
         asked: Any = self.request  # of a sum
         layout: Layout = asked.layout(self.contract, self.arrays)
         return layout

@@ -1,4 +1,6 @@
-"""An operator's order: its signature under a run, which a holder's node can ask for.
+"""An operator's order: its signature under a run.
+
+A holder's node can ask for it.
 
 What is signed is the run's name, the hash of its configuration and that of its schema: an order says nothing about
 another run, another configuration or another schema, so whoever has copied one can do with it what the operator asked
@@ -29,13 +31,18 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def is_run_name(name: object) -> bool:
-    """Whether this can name a run: 1 to 64 letters, digits, '.', '_' and '-', which make a file's name anywhere."""
+    """Returns whether this can name a run.
+
+    1 to 64 letters, digits, '.', '_' and '-', which make a file's name anywhere.
+    """
     return isinstance(name, str) and _NAME.fullmatch(name) is not None and ".." not in name
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What an operator signs, and a holder approves: exactly this, and nothing like it.
+    """The text that an operator signs, and a holder approves.
+
+    Exactly this, and nothing like it.
 
     Attributes:
         run: the run's own name.
@@ -54,7 +61,9 @@ class Subject:
 
 
 def signed_order(key: Identity, subject: Subject) -> str:
-    """The order of a run, as it travels in the run's configuration under `order`.
+    """Returns the signed order of a run.
+
+    It travels in the run's configuration under `order`.
 
     Raises:
         ConfigError: the run has no name that a node would take.
@@ -66,7 +75,9 @@ def signed_order(key: Identity, subject: Subject) -> str:
 
 
 def order_of(config: RunConfig, schema: Schema, run: str) -> str:
-    """The order of a deployment's run, signed with `runtime.operator_key`; "" where the configuration names none.
+    """Returns the order of a deployment's run.
+
+    It is signed with `runtime.operator_key`; "" where the configuration names none.
 
     Raises:
         ConfigError: as `load_operator_key` and `signed_order`.
@@ -77,7 +88,9 @@ def order_of(config: RunConfig, schema: Schema, run: str) -> str:
 
 
 def operator_of(order: str, subject: Subject) -> str:
-    """Public key (64 hex digits) of the operator who signed this run; "" where nobody did.
+    """Returns the public key of the operator who signed this run.
+
+    64 hex digits; "" where nobody did.
 
     Raises:
         NodeError: an order that is malformed, or of another run, configuration or schema.

@@ -1,4 +1,4 @@
-"""Refusals: a kind that code decides by, and a sentence that people read.
+"""Refusals: a kind for code, and a sentence for people.
 
 A node says why it does not answer, a server why a reply is missing, a run why it has ended. All three are one type,
 which travels, is kept and is shown in one form. Nothing is decided by the words of a sentence.
@@ -39,7 +39,7 @@ _NO_MEMORY = "this node ran out of memory for the request"
 
 
 class Kind(StrEnum):
-    """The closed set of reasons for which a request is not answered, or a run ends."""
+    """Closed set of reasons for a missing answer, or a run's end."""
 
     # A node's reasons.
     POLICY = "policy"  # the holder does not allow the run, or the request

@@ -1,4 +1,6 @@
-"""Requests: typed records that a family's client half declares, and the ways in which a mechanism yields them.
+"""Typed records of requests, and the ways to yield them.
+
+A family's client half declares the records, its server half yields them.
 
 A record has a name, parameters with their bounds, and what answering costs one row. Both halves use the same record:
 the server fills it in, the client reads and checks it, and the ledgers of both charge what the record says. So no name,
@@ -42,7 +44,7 @@ from fedsyn.wire.envelope import Arrays, SumSpec
 
 @dataclass(frozen=True)
 class _Below:
-    """Checks indices, on the client also against the list of its contract that they point into."""
+    """Checks indices into a list of the client's contract."""
 
     what: str
     unless: str = ""  # a parameter before this one that says how repeated ones differ
@@ -96,14 +98,16 @@ class Request(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """A request that can be sent says what leaves a client and what that costs."""
+        """Requires that a request says what leaves a client and costs."""
         missing = [word for word in ("leaves", "costs") if hasattr(cls, "name") and not hasattr(cls, word)]
         if missing:
             raise TypeError(f"the request '{cls.__name__}' does not say what it {' and '.join(missing)}")
 
     @classmethod
     def largest(cls, contract: Any) -> Iterable[Layout]:
-        """Return what is summed, or opened, by the largest requests that a run may have.
+        """Returns the layouts of the largest requests of a run.
+
+        What they sum, or open.
 
         A run without room for one of them does not begin (`fedsyn.protocol.room`). A request that does not define this
         is refused when it is too large, in the middle of a run.
@@ -115,7 +119,10 @@ class Request(BaseModel):
 
     @classmethod
     def read(cls, params: Mapping[str, Any], contract: Any) -> Self:
-        """The record of a message, checked against the contract; ProtocolError names the parameter at fault."""
+        """Reads the record of a message, checked against the contract.
+
+        Raises ProtocolError, which names the parameter at fault.
+        """
         try:
             return cls.model_validate(params, context=contract)
         except ValidationError as error:
@@ -129,28 +136,40 @@ class Request(BaseModel):
 
 
 class AskRequest(Request):
-    """A request whose replies reach the server one by one: each must already be private."""
+    """A request whose replies reach the server one by one.
+
+    Each must already be private.
+    """
 
     kind = "ask"
 
     @abstractmethod
     def releases(self, contract: Any) -> tuple[Release, ...]:
-        """What one row of an asked client pays; empty only if a reply depends on no row. The round is filled in."""
+        """Returns what one row of an asked client pays.
+
+        Empty only if a reply depends on no row. The round is filled in.
+        """
 
     def choices(self, epsilon: float, sensitivity: float = 1.0, count: int = 1, argument: str = "") -> Release:
-        """Return the release of choices that each client makes by the exponential mechanism."""
+        """Returns the release of a client's choices.
+
+        Each is by the exponential mechanism.
+        """
         made = Release(self.name, 0, EXPONENTIAL, sensitivity, epsilon=epsilon, noise_by="each client")
         return replace(made, count=count, argument=argument)
 
 
 class SumRequest(Request):
-    """A request of which the server learns the sum over the cohort plus Gaussian noise, and nothing else."""
+    """A request for the cohort's sum plus Gaussian noise.
+
+    The server learns nothing else.
+    """
 
     kind = "sum"
 
     @abstractmethod
     def layout(self, contract: Any, arrays: Sequence[npt.NDArray[Any]]) -> Layout:
-        """What is summed, and how far one row moves it.
+        """Returns what is summed, and how far one row moves it.
 
         Args:
             contract: of the family.
@@ -159,12 +178,15 @@ class SumRequest(Request):
 
     @classmethod
     def largest(cls, contract: Any) -> Iterable[Layout]:
-        """Return the layout of the one request that there is, where it has no parameters."""
+        """Returns the layout of a request without parameters."""
         return () if cls.model_fields else [cls().layout(contract, ())]
 
 
 class DealRequest(Request):
-    """A request for exact answers that go into a store, from which nothing comes out but by `Choose` and `Open`."""
+    """A request for exact answers that go into a store.
+
+    Nothing comes out of it but by `Choose` and `Open`.
+    """
 
     kind = "deal"
 
@@ -172,10 +194,12 @@ class DealRequest(Request):
 
     @abstractmethod
     def layout(self, contract: Any) -> Layout:
-        """What a client deals."""
+        """Returns the layout of a client's deal."""
 
     def release(self, noise_by: str) -> Release:
-        """What a client enters: all that the store may ever release of its rows, as one Gaussian release of that rho.
+        """Returns the client's entry for all that the store may release.
+
+        One Gaussian release of that rho.
 
         The store's own ledger enters each choice and each marginal, and stops at the same rho.
         """
@@ -193,7 +217,7 @@ class ChooseRequest(Request):
 
 
 class OpenRequest(Request):
-    """A request to the store for some of its marginals, with Gaussian noise."""
+    """A request to the store for marginals with Gaussian noise."""
 
     kind = "open"
 
@@ -201,12 +225,14 @@ class OpenRequest(Request):
 
     @abstractmethod
     def layout(self, contract: Any) -> Layout:
-        """Which marginals."""
+        """Returns the layout of the marginals."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a sum adds up; a contribution is the concatenation of its arrays.
+    """Arrays that a sum adds up.
+
+    A contribution is the concatenation of its arrays.
 
     Attributes:
         shapes: of the summed arrays.
@@ -232,7 +258,10 @@ class Layout:
     def of_marginals(
         cls, domain: Domain, cliques: Sequence[Clique], *, count: int | None = None, argument: str = ""
     ) -> Layout:
-        """Marginals as counts: one row is in one cell of each, so each has sensitivity 1."""
+        """Returns the layout of marginals as counts.
+
+        One row is in one cell of each, so each has sensitivity 1.
+        """
         return _of_marginals(domain, tuple(cliques), max(1, len(cliques)) if count is None else count, argument)
 
     @classmethod
@@ -244,7 +273,10 @@ class Layout:
 
     @cached_property
     def offsets(self) -> npt.NDArray[np.int64]:
-        """(arrays + 1,) where each array begins in a contribution, and where the last one ends."""
+        """Start of each array in a contribution, (arrays + 1,).
+
+        The last entry is where the last array ends.
+        """
         offsets = np.cumsum([0, *(math.prod(shape) for shape in self.shapes)], dtype=np.int64)
         offsets.flags.writeable = False
         return offsets
@@ -255,7 +287,7 @@ class Layout:
         return int(self.offsets[-1])
 
     def spec(self, sigma: float, asked: int, number: int) -> SumSpec:
-        """What the clients are told of a sum of this layout."""
+        """Returns the description of a sum that clients are sent."""
         facts = (self.shapes, sigma, self.sensitivity, self.count, self.signed, self.magnitude)
         return SumSpec(*facts, max(1, asked), number)
 
@@ -271,7 +303,9 @@ def _of_marginals(domain: Domain, cliques: tuple[Clique, ...], count: int, argum
 
 @dataclass(frozen=True)
 class Ask:
-    """Asks each client of a cohort; the answer is `dict[partition, Reply]` of the replies that came.
+    """Asks each client of a cohort.
+
+    The answer is `dict[partition, Reply]` of the replies that came.
 
     Attributes:
         cohort: partition ids of the clients that are asked.
@@ -303,7 +337,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class Deal:
-    """Asks each client of a cohort for its exact answers, for the store; the answer is the partition ids that dealt.
+    """Asks each client of a cohort to deal into the store.
+
+    The answer is the partition ids that dealt.
 
     Attributes:
         cohort: partition ids of clients that have not dealt in this run.
@@ -316,7 +352,9 @@ class Deal:
 
 @dataclass(frozen=True)
 class Choose:
-    """Asks the store for an index; the answer is that of one of `terms.cliques`, or None if too few clients have dealt.
+    """Asks the store for an index.
+
+    The answer is that of one of `terms.cliques`, or None if too few clients have dealt.
 
     Attributes:
         request: with the epsilon of the choice.
@@ -329,7 +367,9 @@ class Choose:
 
 @dataclass(frozen=True)
 class Open:
-    """Asks the store for noisy marginals; the answer is `Summed` over all clients that have dealt.
+    """Asks the store for noisy marginals.
+
+    The answer is `Summed` over all clients that have dealt.
 
     Attributes:
         request: which marginals, and their noise.

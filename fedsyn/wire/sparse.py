@@ -1,4 +1,7 @@
-"""How vectors travel: sparse integer vectors in the smallest types, and flat vectors cut into arrays."""
+"""Encoding of vectors in messages.
+
+Sparse integer vectors in the smallest types, and flat vectors cut into arrays.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ LARGEST = 2**53
 
 
 def encode_sparse(cells: npt.NDArray[np.integer], values: npt.NDArray[np.integer]) -> Arrays:
-    """A sparse integer vector as two arrays: gaps between sorted cells, and values, in the smallest integer types.
+    """Encodes a sparse integer vector as two arrays.
+
+    Gaps between sorted cells, and values, in the smallest integer types.
 
     Args:
         cells: (m,) strictly increasing flat positions.
@@ -31,7 +36,10 @@ def encode_sparse(cells: npt.NDArray[np.integer], values: npt.NDArray[np.integer
 def decode_sparse(
     arrays: Sequence[npt.NDArray[Any]], length: int, *, signed: bool = False
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Inverse of `encode_sparse`, checked against the summed vector's length. Raises ProtocolError if malformed."""
+    """Decodes what `encode_sparse` wrote.
+
+    It is checked against the summed vector's length. Raises ProtocolError if malformed.
+    """
     refuse(len(arrays) != 2, f"a sparse vector has 2 arrays, the reply has {len(arrays)}")
     gaps, values = arrays
     for part in (gaps, values):

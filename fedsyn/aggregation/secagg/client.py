@@ -1,4 +1,6 @@
-"""A data holder's half: as one that contributes, and as a member of the committee. See the package's docstring.
+"""A data holder's half: contributor, and member of the committee.
+
+See the package's docstring.
 
 Whatever is read from a message is checked; what does not fit is refused and changes nothing. What has to be remembered
 is a small JSON-able dictionary, so that a client can be a new process for every message. It is SECRET.
@@ -68,7 +70,9 @@ class CommitteeClient:
     # ---- the setup -------------------------------------------------------------------------------------------------
 
     def enrol(self, setup: Setup) -> wire.Arrays:
-        """Sends the public half of a fresh key, signed when the threat is malicious. Forgets every earlier setup.
+        """Sends the public half of a fresh key; forgets every earlier setup.
+
+        It is signed when the threat is malicious.
 
         Raises:
             ConfigError: if the client was not invited, or lacks the identity or roster that it needs.
@@ -92,7 +96,7 @@ class CommitteeClient:
         return reply
 
     def deal(self, committee: Committee, inbox: wire.Arrays) -> wire.Arrays:
-        """Draws a key for each epoch, and seals shares of it for the other members.
+        """Draws a key for each epoch, and seals its shares for members.
 
         Args:
             committee: that this client has to be a member of.
@@ -132,7 +136,10 @@ class CommitteeClient:
         return reply
 
     def _enrolled(self, committee: Committee, inbox: wire.Arrays) -> dict[int, bytes]:
-        """Public key of each enrolled client by position: usable, distinct, our own right [, signed]."""
+        """Returns the public key of each enrolled client, by position.
+
+        They are usable and distinct, our own is right [, and they are signed].
+        """
         setup = committee.setup
         wire.count_arrays(inbox, 2 if setup.is_malicious else 1)
         places = [int(i) for i in committee.places]
@@ -151,7 +158,10 @@ class CommitteeClient:
         places: Sequence[int],
         facts: Callable[[int, bytes], bytes],
     ) -> None:
-        """ProtocolError unless these keys are usable and distinct [, and each is signed by the client at its place]."""
+        """Raises ProtocolError unless these keys are usable and distinct.
+
+        [Each must be signed by the client at its place.]
+        """
         check_keys(keys)
         if not setup.is_malicious:
             return
@@ -165,7 +175,9 @@ class CommitteeClient:
     # ---- a sum -----------------------------------------------------------------------------------------------------
 
     def layers(self, facts: SumFacts, inbox: wire.Arrays) -> list[bytes]:
-        """This client's key under each member's layer, if it may contribute to the sum; before it computes its part.
+        """Returns this client's key under each member's layer.
+
+        Only if it may contribute to the sum; before it computes its part.
 
         Args:
             facts: of the sum.
@@ -182,7 +194,7 @@ class CommitteeClient:
         return self._layers(facts, inbox, position)
 
     def mask(self, facts: SumFacts, layers: Sequence[bytes], vector: npt.NDArray[np.uint64]) -> wire.Arrays:
-        """The contribution under one mask per member, and the nonce of these masks.
+        """Returns the contribution under one mask per member, and its nonce.
 
         Args:
             facts: of the sum.
@@ -219,7 +231,9 @@ class CommitteeClient:
     # ---- a sum, as a member ----------------------------------------------------------------------------------------
 
     def unmask(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
-        """The sum of this member's masks over the contributors, and its shares of the keys of members that are gone.
+        """Returns this member's masks over the contributors, and shares.
+
+        The shares are of the keys of members that are gone.
 
         Each sum is answered once, for one set of contributors.
 
@@ -258,7 +272,10 @@ class CommitteeClient:
         return [total, *revealed]
 
     def recover(self, facts: SumFacts, inbox: wire.Arrays) -> wire.Arrays:
-        """Shares of the keys of further members that are gone, for the sum that this member has just answered."""
+        """Returns shares of the keys of further members that are gone.
+
+        For the sum that this member has just answered.
+        """
         seat = self._seat(facts.committee)
         refuse(self.state.get("sum") != facts.digest.hex(), "this member has not answered that sum")
         wire.count_arrays(inbox, 3)
@@ -288,7 +305,10 @@ class CommitteeClient:
         return found
 
     def _revealed(self, facts: SumFacts, seat: int, inbox: wire.Arrays) -> wire.Arrays:
-        """This member's shares of the epoch keys of those who are gone, never of more than the derived number."""
+        """Returns this member's shares of lost members' epoch keys.
+
+        Never of more members than the derived number.
+        """
         committee, epoch = facts.committee, facts.epoch
         gone = wire.read_flags(inbox[0], len(committee.members))
         if gone[seat] or np.any(gone & ~facts.present):
@@ -339,7 +359,10 @@ class CommitteeClient:
             raise ProtocolError("this client has not enrolled in the run's setup of secure sums")
 
     def _own(self, setup: Setup) -> KeyPair:
-        """This client's key of the setup. Raises ProtocolError if it has not enrolled in it."""
+        """Returns this client's key of the setup.
+
+        Raises ProtocolError if it has not enrolled in it.
+        """
         self._check_enrolled(setup)
         return KeyPair(_bytes(self.state["secret"]), _bytes(self.state["public"]))
 

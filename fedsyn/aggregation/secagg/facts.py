@@ -1,4 +1,7 @@
-"""The public facts of a setup, of the committee that it draws, and of one sum; what every key is bound to."""
+"""Public facts of a setup, its committee, and one sum.
+
+Every key is bound to them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ SEMI_HONEST, MALICIOUS = "semi_honest", "malicious"
 
 
 class SecureSumAborted(ProtocolError):
-    """Too few clients or members are left: the secure sum ends and nothing is opened."""
+    """Too few clients or members are left; nothing is opened."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Setup:
         return hashlib.sha256(head.encode() + b"\0" + np.asarray(self.clients, "<i8").tobytes()).digest()
 
     def position(self, partition: int) -> int:
-        """The place of a client in `clients`, or -1 if it was not invited."""
+        """Returns a client's place in `clients`; -1 if it was not invited."""
         place = bisect_left(self.clients, partition)
         return place if place < len(self.clients) and self.clients[place] == partition else -1
 
@@ -100,7 +103,7 @@ def check_hides(clients: int, fewest: int, corrupted: int) -> None:
 
 @dataclass(frozen=True)
 class Committee:
-    """Who is enrolled, and the members that follow from it.
+    """The enrolled clients, and the members that follow from them.
 
     Attributes:
         setup: its facts.
@@ -129,7 +132,10 @@ class Committee:
 
     @cached_property
     def size(self) -> Size:
-        """Those who did not enrol are the first of the clients that may drop out."""
+        """Size of the committee.
+
+        Clients that did not enrol count as the first of those that may drop out.
+        """
         setup, n = self.setup, len(self.places)
         left = setup.dropouts - (len(setup.clients) - n)
         return derive(n, setup.corrupted, left, setup.statistical_security_bits, setup.is_malicious)
@@ -140,7 +146,10 @@ class Committee:
 
     @cached_property
     def members(self) -> tuple[int, ...]:
-        """Positions of the members, ascending: the first of the enrolled in an order that the digest draws."""
+        """Positions of the members, ascending.
+
+        The first of the enrolled in an order that the digest draws.
+        """
         order = np.argsort(np.frombuffer(key_stream(self.digest, 8 * len(self.places)), "<u8"), kind="stable")
         return tuple(int(i) for i in np.sort(self.places[order[: self.size.members]]))
 
@@ -150,7 +159,9 @@ class Committee:
         return place if place < len(self.members) and self.members[place] == position else -1
 
     def transcript(self, publics: bytes) -> bytes:
-        """SHA-256 of the committee and of the enrolled clients' public keys, as one party has seen them.
+        """SHA-256 of the committee and of the enrolled clients' keys.
+
+        As one party has seen them.
 
         The server repeats names and numbers as it likes. Each client's key is fresh, so a transcript belongs to one
         memory of each client; shares and keys that are bound to it are of no use to any other setup, and members that
@@ -160,7 +171,10 @@ class Committee:
 
     @property
     def dealers(self) -> int:
-        """Members that have to deal keys; a malicious server may not leave out any."""
+        """Members that have to deal keys.
+
+        A malicious server may not leave out any.
+        """
         return len(self.members) if self.setup.is_malicious else len(self.members) - self.size.lost
 
     def check_dealt(self, dealt: wire.Flags) -> None:
@@ -236,17 +250,23 @@ class SumFacts:
 
     @cached_property
     def is_possible(self) -> bool:
-        """Whether enough of the cohort are enrolled."""
+        """Returns whether enough of the cohort are enrolled."""
         return int(self.asked.sum()) >= self.fewest
 
     @cached_property
     def most_lost(self) -> int:
-        """Keys of this epoch that may be revealed: members that have not dealt are lost already."""
+        """Number of this epoch's keys that may be revealed.
+
+        Members that have not dealt are lost already.
+        """
         return self.committee.size.lost - (len(self.present) - len(self.seats))
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of all facts; it separates this sum's masks from those of every other."""
+        """SHA-256 of all facts.
+
+        It separates this sum's masks from those of every other.
+        """
         facts = [self.epoch, self.number, self.length, self.fewest, self.corrupted, self.identifier.hex()]
         head = (
             b"fedsyn masked sum\0" + self.committee.digest + self.transcript + self.dealt + json.dumps(facts).encode()
@@ -258,19 +278,21 @@ class SumFacts:
 
 
 def enrolment(setup: Setup, position: int, public: bytes) -> bytes:
-    """What a client signs when it enrols."""
+    """Returns the bytes that a client signs when it enrols."""
     return b"fedsyn secure sums: enrol\0" + setup.digest + position.to_bytes(8, "little") + public
 
 
 def epoch_keys(transcript: bytes, seat: int, epoch: int, public: bytes) -> bytes:
-    """What a member signs for each epoch."""
+    """Returns the bytes that a member signs for each epoch."""
     place = seat.to_bytes(8, "little") + epoch.to_bytes(8, "little")
     return b"fedsyn secure sums: epoch\0" + transcript + place + public
 
 
 @dataclass(frozen=True)
 class SharePlace:
-    """Which share this is: of the key of member `sender` in an epoch, for member `receiver` (their seats).
+    """Place of a share: sender, receiver and epoch.
+
+    It is a share of the key of member `sender` in an epoch, for member `receiver` (their seats).
 
     Its key is bound to the public half of the shared key too. That one is fresh, so no key seals two messages.
     """
@@ -286,7 +308,10 @@ class SharePlace:
         return self.transcript + b"".join(i.to_bytes(8, "little") for i in (self.epoch, self.sender, self.receiver))
 
     def seal(self, agreed: bytes, sender: bytes, receiver: bytes, share: bytes) -> bytes:
-        """A share under what the members' keys of the setup agree; both public keys are bound."""
+        """Seals a share under the members' agreed key.
+
+        Both public keys of the setup are bound.
+        """
         return seal(self._key(agreed, sender, receiver), share, self._bound)
 
     def unseal(self, agreed: bytes, sender: bytes, receiver: bytes, sealed: bytes) -> bytes | None:
@@ -301,7 +326,7 @@ class SharePlace:
 def layer_key(
     transcript: bytes, seat: int, epoch: int, position: int, agreed: bytes, epoch_public: bytes, public: bytes
 ) -> bytes:
-    """The key of one client under the layer of one member, for an epoch.
+    """Returns one client's key under one member's layer, for an epoch.
 
     Args:
         transcript: of the setup.
@@ -315,7 +340,7 @@ def layer_key(
 
 
 def mask_key(facts: SumFacts, layer: bytes, nonce: bytes) -> bytes:
-    """The key of the mask of one client under one layer in one sum.
+    """Returns the mask's key of one client, layer and sum.
 
     A fresh nonce of the client makes two answers to one sum (after a rolled back memory) two unrelated masks.
     """

@@ -1,4 +1,7 @@
-"""The server's half: a setup, and the sums that it serves. See the package's docstring for who sees what."""
+"""The server's half: a setup, and the sums that it serves.
+
+See the package's docstring for who sees what.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,9 @@ Replies = Mapping[int, wire.Arrays]
 
 @dataclass(frozen=True)
 class Step:
-    """One exchange of a setup or of a sum: who is asked what. It is sent the replies by partition.
+    """One exchange of a setup or a sum.
+
+    It says who is asked what, and is sent the replies by partition.
 
     Attributes:
         stage: its name.
@@ -63,7 +68,7 @@ class Step:
 
 @dataclass
 class Established:
-    """What the server keeps of a setup.
+    """A finished setup, as the server keeps it.
 
     Attributes:
         committee: its members.
@@ -93,16 +98,19 @@ class Established:
 
     @property
     def is_spent(self) -> bool:
-        """Whether every epoch has been used up."""
+        """Returns whether every epoch has been used up."""
         return self.epoch >= EPOCHS
 
     def renew(self) -> None:
-        """Ends an epoch in which a key was revealed: absent clients may return while others leave."""
+        """Ends an epoch in which a key was revealed.
+
+        Absent clients may return while others leave.
+        """
         if self.revealed:
             self.epoch, self.revealed = self.epoch + 1, {}
 
     def progress(self) -> dict[str, Any]:
-        """What sums change of it, as JSON values."""
+        """Returns what sums change of the setup, as JSON values."""
         revealed = [[seat, key.hex()] for seat, key in self.revealed.items()]
         return {"epoch": self.epoch, "revealed": revealed, "unreachable": sorted(self.unreachable)}
 
@@ -114,7 +122,7 @@ class Established:
 
     @classmethod
     def read(cls, setup: Setup, entry: Mapping[str, Any], progress: Mapping[str, Any]) -> Established:
-        """What `to_entry` and `progress` gave, for the same setup."""
+        """Restores a setup from `to_entry` and `progress`."""
         kept = cls(Committee(setup, bytes.fromhex(entry["enrolled"])), *(entry[name] for name in _ARRAYS))
         kept.epoch, kept.unreachable = int(progress["epoch"]), set(progress["unreachable"])
         kept.revealed = {int(seat): bytes.fromhex(key) for seat, key in progress["revealed"]}
@@ -141,7 +149,9 @@ class SetupServer:
         self._signed: dict[int, bytes] = {}
 
     def steps(self) -> Generator[Step, Replies, Established | list[int]]:
-        """Both exchanges. Returns the setup, or the partitions without which it has to be tried again.
+        """Runs both exchanges.
+
+        Returns the setup, or the partitions without which it has to be tried again.
 
         Raises:
             SecureSumAborted: if too few are left for a setup.
@@ -257,7 +267,9 @@ class CommitteeSumServer:
         self._clients = facts.committee.setup.clients
 
     def steps(self) -> Generator[Step, Replies, tuple[npt.NDArray[np.uint64], tuple[int, ...]]]:
-        """Its exchanges. Returns the (length,) sum modulo 2^64 over the contributors, and their partitions, ascending.
+        """Runs the exchanges of a sum.
+
+        Returns the (length,) sum modulo 2^64 over the contributors, and their partitions, ascending.
 
         Each step's `enough` says whether the sum can be opened in the end if nobody but these partitions replies to it.
 
@@ -289,7 +301,10 @@ class CommitteeSumServer:
         return self._total, tuple(self._clients[i] for i in sorted(self._nonces))
 
     def _step(self, stage: str, common: wire.Arrays, enough: Callable[[Collection[int]], bool]) -> Step:
-        """Asks the members that are there, with the sealed shares for each of the keys of those that are gone."""
+        """Asks the present members.
+
+        Each gets the sealed shares for the keys of those that are gone.
+        """
         epoch, kept, gone = self.facts.epoch, self.established, sorted(self._wanted())
         flags = np.zeros(len(self._committee.members), bool)
         flags[gone] = True
@@ -297,14 +312,17 @@ class CommitteeSumServer:
         return Step(stage, [*common, wire.write_flags(flags), kept.keys[epoch, gone]], each, enough)
 
     def _wanted(self) -> set[int]:
-        """Seats of members that are gone and whose key is not known yet."""
+        """Returns seats of lost members whose key is still unknown."""
         return {seat for seat in self._gone if seat not in self.established.revealed}
 
     def _partition(self, seat: int) -> int:
         return self._clients[self._committee.members[seat]]
 
     def _answered(self, replies: Replies, *, is_first: bool) -> set[int]:
-        """Takes the members' masks, at first, and shares. Returns the seats of those that answered."""
+        """Takes the members' masks, at first, and shares.
+
+        Returns the seats of those that answered.
+        """
         answered: set[int] = set()
         for seat in sorted(self._asked):
             partition = self._partition(seat)
@@ -319,7 +337,7 @@ class CommitteeSumServer:
         return answered
 
     def _all_recovered(self) -> bool:
-        """Whether the key of every member that is gone is known now."""
+        """Returns whether every lost member's key is known now."""
         missing = [seat for seat in sorted(self._wanted()) if not self._recovered(seat)]
         return not missing
 
@@ -364,7 +382,10 @@ class CommitteeSumServer:
             self._shares.setdefault(int(owner), {})[seat] = share
 
     def _recovered(self, owner: int) -> bool:
-        """Whether the shares of a member's key give it; one wrong share among more than enough is left out."""
+        """Returns whether the shares of a member's key give it.
+
+        One wrong share among more than enough is left out.
+        """
         shares, threshold = self._shares.get(owner, {}), self._committee.size.threshold
         holders = sorted(shares)
         public = self.established.keys[self.facts.epoch, owner].tobytes()
@@ -377,7 +398,10 @@ class CommitteeSumServer:
         return False
 
     def _unmask_gone(self) -> None:
-        """Takes the masks of the members that are gone off the sum; those of the others are off already."""
+        """Takes the lost members' masks off the sum.
+
+        Those of the others are off already.
+        """
         facts, kept = self.facts, self.established
         for seat in sorted(self._gone):
             public = kept.keys[facts.epoch, seat].tobytes()

@@ -1,4 +1,6 @@
-"""Shamir's secret sharing of 256-bit secrets over a prime field, with Python's integers.
+"""Shamir's secret sharing of 256-bit secrets over a prime field.
+
+With Python's integers.
 
 A secret is the constant term of a random polynomial of degree t - 1; a share is its value at a holder's public point.
 Any t shares give the secret (Lagrange interpolation at 0), t - 1 are independent of it.
@@ -42,7 +44,10 @@ def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
 
 @lru_cache(maxsize=64)
 def coefficients_at_zero(points: tuple[int, ...]) -> tuple[int, ...]:
-    """Lagrange coefficients at 0 of distinct points: the secret is the sum of coefficient times share."""
+    """Returns Lagrange coefficients at 0 of distinct points.
+
+    The secret is the sum of coefficient times share.
+    """
     numerators, denominators = [], []
     for point in points:
         above, below = 1, 1
@@ -69,14 +74,19 @@ def _inverses(values: Sequence[int]) -> list[int]:
 
 
 def join(points: tuple[int, ...], shares: Sequence[bytes]) -> bytes | None:
-    """The 32-byte secret that `threshold` shares give; None if it has more bits, so that some share is wrong."""
+    """Returns the 32-byte secret that `threshold` shares give.
+
+    None if it has more bits, so that some share is wrong.
+    """
     weights = coefficients_at_zero(points)
     value = sum(w * int.from_bytes(share, "little") for w, share in zip(weights, shares, strict=True)) % PRIME
     return value.to_bytes(32, "little") if value < 1 << 256 else None
 
 
 def windows(count: int, size: int) -> list[int]:
-    """Where to start windows of `size` shares out of `count`, going round, in search of one without a wrong share.
+    """Yields start positions of cyclic windows of shares.
+
+    One of the windows of `size` shares out of `count` should be without a wrong share.
 
     A window leaves out the `count` - `size` shares behind it. Those left out by the first few windows cover the round,
     so that whichever single share is wrong, one of them avoids it. Where shares are few the others follow, for more

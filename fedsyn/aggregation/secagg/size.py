@@ -1,4 +1,4 @@
-"""How large a committee must be: for given shares of corrupted clients and of dropouts, and against whom.
+"""Size of a committee, for given corruption, dropouts and threat.
 
 n clients are enrolled. A fixed set of at most c of them colludes with the server, a fixed set of at most d drops out,
 and the m members are drawn at random afterwards, so independently of both. Three numbers follow for the committee: at
@@ -57,12 +57,15 @@ class Size:
         return self.members - self.lost
 
     def protects(self, malicious: bool) -> bool:
-        """Whether at least one honest member's key is never revealed."""
+        """Returns whether at least one honest member's key is never revealed."""
         return self.members - self.corrupted - (2 if malicious else 1) * self.lost >= 1
 
 
 def hypergeometric_tail(population: int, marked: int, draws: int, least: int) -> Fraction:
-    """P[at least `least` of `draws` drawn without replacement are among the `marked` of `population`], exactly."""
+    """Returns the exact upper tail of a hypergeometric distribution.
+
+    P[at least `least` of `draws` drawn without replacement are among the `marked` of `population`].
+    """
     if least <= 0:
         return Fraction(1)
     first, last = max(least, draws - population + marked), min(marked, draws)
@@ -77,7 +80,9 @@ def hypergeometric_tail(population: int, marked: int, draws: int, least: int) ->
 
 @lru_cache(maxsize=64)
 def derive(n: int, corrupted: int, dropouts: int, statistical_security_bits: int, malicious: bool) -> Size:
-    """The smallest committee that keeps the promises of the module's docstring, of at least min(n, 10) members.
+    """Returns the smallest committee that keeps the module's promises.
+
+    It has at least min(n, 10) members.
 
     Args:
         n: enrolled clients.

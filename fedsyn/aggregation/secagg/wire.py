@@ -1,4 +1,7 @@
-"""The messages of a secure sum: their arrays, and strict reading of arrays that anybody may have sent."""
+"""Messages of a secure sum, and strict reading of their arrays.
+
+Anybody may have sent them.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,10 @@ def write_flags(flags: Flags) -> Bytes:
 
 
 def read_flags(array: Any, size: int) -> Flags:
-    """The set of a bitmap. Raises ProtocolError if it is malformed, its unused bits included."""
+    """Reads the set of a bitmap.
+
+    Raises ProtocolError if it is malformed, its unused bits included.
+    """
     bits = np.unpackbits(read_bytes(array, (size + 7) // 8)).astype(bool)
     refuse(bits[size:].any(), "a bitmap of the secure sum has bits set beyond its end")
     return bits[:size]

@@ -1,4 +1,7 @@
-"""Intervals from several synthetic tables: `combine` for any estimator, `analyse` for a formula."""
+"""Intervals from several synthetic tables.
+
+`combine` for any estimator, `analyse` for a formula.
+"""
 
 from fedsyn.evaluation.analysis.combining import Combined, combine
 from fedsyn.evaluation.analysis.estimators import Estimator, Linear, Logit, Means

@@ -27,7 +27,9 @@ ONE_TABLE = (
 
 @dataclass(frozen=True, eq=False)
 class Combined:
-    """Estimates of k quantities from m tables. Arrays are (k,) float64; of shape () where k was not an axis.
+    """Estimates of k quantities from m tables.
+
+    Arrays are (k,) float64; of shape () where k was not an axis.
 
     Attributes:
         estimate: mean over the tables.
@@ -55,14 +57,19 @@ class Combined:
         return self.estimate - half, self.estimate + half
 
     def naive(self, level: float = 0.95) -> tuple[Floats, Floats]:
-        """What the first table alone would say if its rows were real. Never to be shown without `interval`."""
+        """Interval that the first table alone would give, if real.
+
+        Never to be shown without `interval`.
+        """
         estimate, variance = self.first
         half = norm.ppf(0.5 + _level(level) / 2) * np.sqrt(variance)
         return estimate - half, estimate + half
 
 
 def combine(estimates: npt.ArrayLike, variances: npt.ArrayLike, *, ratio: float = 1.0) -> Combined:
-    """Estimates of one quantity, or of k, from m tables that each come from their own draw of a posterior.
+    """Combines estimates of one quantity, or of k, from m tables.
+
+    Each table comes from its own draw of a posterior.
 
     With b the variance of the m estimates and v_bar the mean of their variances, the variance of the mean is
     T = (1 + 1/m) b - v_bar: b holds the posterior's variance AND that of drawing a table's rows, which v_bar takes out

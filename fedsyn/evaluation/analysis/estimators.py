@@ -1,4 +1,6 @@
-"""What is estimated in each table: coefficients of a linear or a logistic regression, or a column's means.
+"""Estimators of one table.
+
+Coefficients of a linear or a logistic regression, or a column's means.
 
 An estimator is a small class with one method, so an analyst may hand over her own. Variances are sandwich estimates by
 default: the combining rule takes the variance of drawing a table's rows out again, so it must be right also where the
@@ -68,7 +70,9 @@ class Linear(Estimator):
 
 
 class Logit(Estimator):
-    """Logistic regression of an outcome of 0 and 1; coefficients are log odds ratios.
+    """Logistic regression of an outcome of 0 and 1.
+
+    Coefficients are log odds ratios.
 
     Args:
         robust: sandwich standard errors (HC0); False: the textbook's.
@@ -95,7 +99,10 @@ class Logit(Estimator):
 
     @staticmethod
     def _separated(y: Floats, X: Floats, names: Sequence[str]) -> str:
-        """The sentence for a likelihood without a maximum, with the terms that alone explain it."""
+        """Returns the sentence for a likelihood without a maximum.
+
+        With the terms that alone explain it.
+        """
         marks = [i for i in range(X.shape[1]) if set(np.unique(X[:, i])) == {0.0, 1.0}]
         alone = [names[i] for i in marks for part in [y[X[:, i] == 1.0]] if part.min() == part.max()]
         of = f" ({', '.join(alone)} alone does)" if alone else ""
@@ -105,7 +112,10 @@ class Logit(Estimator):
 
 
 class Means(Estimator):
-    """The mean of each column of X by itself: means, and proportions of marks of 0 and 1."""
+    """The mean of each column of X by itself.
+
+    Means, and proportions of marks of 0 and 1.
+    """
 
     title = "means and proportions"
 

@@ -1,4 +1,7 @@
-"""What is asked: `readmitted ~ age + ward`, or one column's mean or proportions. Read by formulaic, names first."""
+"""Formulas: `readmitted ~ age + ward`, or one column's mean.
+
+A column of categories has proportions. Read by formulaic, names first.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ class Term:
 
 
 class Question:
-    """What is estimated, the same in every table.
+    """An estimand, the same in every table.
 
     Attributes:
         terms: k of them.
@@ -71,7 +74,10 @@ class Question:
     left_out: Mapping[str, Sequence[str]] = MappingProxyType({})
 
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
-        """(n,) outcome and (n, k) terms of one table; rows with a missing value are left out."""
+        """Returns one table's outcome (n,) and terms (n, k).
+
+        Rows with a missing value are left out.
+        """
         raise NotImplementedError
 
     def estimates(self, frames: Sequence[pd.DataFrame]) -> tuple[Floats, Floats]:
@@ -87,7 +93,7 @@ class Question:
 
 
 class OneColumn(Question):
-    """A numeric column's mean, or the proportion of each value of another one."""
+    """A numeric column's mean, or each value's proportion in another."""
 
     def __init__(self, column: str, tables: SyntheticTables, proportion: bool) -> None:
         import pandas as pd
@@ -115,7 +121,10 @@ class OneColumn(Question):
 
 
 class Regression(Question):
-    """A formula with an outcome; terms and levels are those of all tables together, so every table has the same."""
+    """A formula with an outcome.
+
+    Terms and levels are those of all tables together, so every table has the same.
+    """
 
     def __init__(self, formula: str, tables: SyntheticTables, model: str | Estimator | None) -> None:
         import pandas as pd
@@ -183,7 +192,10 @@ class Regression(Question):
         return re.sub(_OWN, lambda found: self._names.get(found[0], found[0]), text.replace(_AS_CATEGORY, ""))
 
     def _complete(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """The rows that miss no value of these columns: a comparison with a missing value would be no, not missing."""
+        """Returns the rows that miss no value of these columns.
+
+        A comparison with a missing value would be no, not missing.
+        """
         import pandas as pd
 
         rows = frame[[self._names[name] for name in self._used]].dropna()
@@ -216,7 +228,10 @@ class Regression(Question):
 
 
 def _two(outcome: npt.NDArray[Any]) -> tuple[float, float] | None:
-    """Return the two values of a numeric outcome over all tables, if it has only two."""
+    """Returns the two values of a numeric outcome.
+
+    Over all tables, if it has only two.
+    """
     found = np.unique(outcome.astype(np.float64))
     if len(found) == 1:
         raise DataError("the outcome has one value in all tables")
@@ -224,7 +239,7 @@ def _two(outcome: npt.NDArray[Any]) -> tuple[float, float] | None:
 
 
 def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | None = None) -> Question:
-    """What a formula asks of these tables.
+    """Returns the estimand of a formula over these tables.
 
     Raises:
         ConfigError: a formula that cannot be read, an unknown column, a model that does not fit the outcome.
@@ -247,7 +262,9 @@ def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | 
 
 
 def _readable(formula: str, columns: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """Return the formula in names that Python can read, and these names with their columns.
+    """Returns the formula in names that Python can read.
+
+    These names come with their columns.
 
     So `hours-per-week` does not become a difference; Q('hours-per-week') and `hours-per-week` mean the same.
     """
@@ -287,7 +304,10 @@ def _words(text: str) -> Iterator[str]:
 
 
 def _braced(text: str) -> str:
-    """Return the formula with comparisons in braces instead of brackets, as formulaic marks what is Python's."""
+    """Returns the formula with comparisons in braces, not brackets.
+
+    formulaic marks so what is Python's.
+    """
     letters, opened = list(text), list[tuple[int, bool]]()
     compared = set[int]()
     before = ""
@@ -306,14 +326,19 @@ def _braced(text: str) -> str:
 
 
 def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) -> None:
-    """Refuse text with too many distinct values to be categories, such as dates."""
+    """Refuses text with too many values to be categories.
+
+    Such as dates.
+    """
     for name in columns:
         if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
             raise ConfigError(f"'{name}' has {found:,} values that are not numbers, too many for categories; bin them")
 
 
 def _rare(columns: Sequence[str], frames: Sequence[pd.DataFrame], asked: Collection[str]) -> dict[str, list[str]]:
-    """Return the values of columns of text that some table has in fewer than `_FEW` complete rows, but for those asked.
+    """Returns values of text that some table has too rarely.
+
+    In fewer than `_FEW` complete rows, but for the requested ones.
 
     A coefficient of theirs could not be estimated in every table, as of `other`, which every draft adds to text and
     hardly any row holds. Without their rows another value may be rare, so it is looked again until none is. None are
@@ -357,7 +382,10 @@ def _in_table(number: int, count: int) -> Iterator[None]:
 
 
 def _plain(column: pd.Series[Any]) -> npt.NDArray[Any]:
-    """A column as numpy's own numbers, or as objects, which formulaic takes for categories."""
+    """Returns a column as numpy's own numbers, or as objects.
+
+    formulaic takes objects for categories.
+    """
     if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iuf":
         return np.asarray(column)
     if _is_numeric(column):

@@ -1,4 +1,7 @@
-"""What an analysis found: honest intervals beside naive ones, as a table of 80 columns or as data."""
+"""Result of an analysis: honest intervals beside naive ones.
+
+As a table of 80 columns or as data.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ _MOST_DIGITS = 6
 
 @dataclass(frozen=True, eq=False)
 class Analysis(Shown):
-    """Estimates with honest intervals, and with naive ones beside them: neither is shown without the other.
+    """Estimates with honest and naive intervals.
+
+    Neither is shown without the other.
 
     Attributes:
         about: what was modelled, in words.
@@ -41,7 +46,10 @@ class Analysis(Shown):
     warnings: tuple[str, ...] = ()
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per term: estimate, honest low and high, naive low and high, df, held."""
+        """Returns one row per term.
+
+        Estimate, honest low and high, naive low and high, df, held.
+        """
         import pandas as pd
 
         (low, high), (naive_low, naive_high) = self.combined.interval(self.level), self.combined.naive(self.level)
@@ -100,7 +108,10 @@ class Analysis(Shown):
 
 
 def _digits(width: float) -> int:
-    """Digits after the point, so that an interval's width has two or three that count."""
+    """Returns the digits after the point that an interval needs.
+
+    Its width then has two or three that count.
+    """
     if not (np.isfinite(width) and width > 0):
         return 3
     return int(np.clip(2 - np.floor(np.log10(width)), 0, 9))

@@ -1,4 +1,7 @@
-"""The tables of an analysis: data frames, files, or the directory that `fedsyn sample --tables` made."""
+"""Tables of an analysis.
+
+Data frames, files, or the directory that `fedsyn sample --tables` made.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +49,18 @@ class SyntheticTables:
 
     @property
     def ratio(self) -> float:
-        """Rows of a table / real rows; 1 where the latter are not known."""
+        """Rows of a table per real row.
+
+        1 where the number of real rows is not known.
+        """
         if self.real_rows is None:
             return 1.0
         return sum(map(len, self.frames)) / len(self.frames) / self.real_rows
 
     def holds(self, columns: Iterable[str]) -> bool:
-        """Whether the model was fitted to a measurement of these columns, and those given, together.
+        """Returns whether the model was fitted to these columns together.
+
+        With those given, to one measurement.
 
         True where nobody said.
         """
@@ -113,20 +121,26 @@ def _of_path(path: Path) -> SyntheticTables:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """A table in the folder: a stranger's may name any file of the user's. Raises DataError if it lies elsewhere."""
+    """Returns the path of a table inside of the folder.
+
+    A stranger's may name any file of the user's. Raises DataError if it lies elsewhere.
+    """
     if Path(name).name != name or (folder / name).is_symlink():
         raise DataError(f"{folder / FACTS_FILE}: '{name}' is not a file of this folder: draw the tables again")
     return folder / name
 
 
 def bins_of(schema: Schema) -> dict[str, list[float]]:
-    """Edges of the bins of the columns that are numbers, in the numbers of a table."""
+    """Returns bin edges of the numeric columns, in a table's numbers."""
     columns = {n: c for n, c in schema.columns.items() if isinstance(c, NumericColumn | WrittenNumber)}
     return {n: (c.edges / 10.0 ** getattr(c, "decimals", 0)).tolist() for n, c in columns.items()}
 
 
 def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
-    """A table; what the schema calls categories stays text, and what it calls a number becomes one, however written."""
+    """Reads a table by its schema's kinds.
+
+    What the schema calls categories stays text, and what it calls a number becomes one, however written.
+    """
     import pandas as pd
 
     if not path.is_file():
@@ -147,7 +161,9 @@ def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
 
 
 def _is_text(column: object) -> bool:
-    """Two values have no order to lose, and ordered ones may be numbers: the file says what they are.
+    """Returns whether a column of categories stays text.
+
+    Two values have no order to lose, and ordered ones may be numbers: the file says what they are.
 
     But not where any of them is no number: a table without that value would be read as another kind than the rest.
     """
@@ -187,7 +203,7 @@ def _checked(frames: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
 
 
 def _kind(column: pd.Series[Any]) -> str:
-    """What a column holds; nothing where all is missing."""
+    """Returns the kind of a column; nothing where all is missing."""
     import pandas as pd
 
     if pd.api.types.is_bool_dtype(column):

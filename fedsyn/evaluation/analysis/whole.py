@@ -1,4 +1,7 @@
-"""`fedsyn.analyse`: one estimator in every table, put together, with what the reader must know beside it."""
+"""`fedsyn.analyse`: one estimator in every table, combined.
+
+With what the reader must know beside it.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,9 @@ def analyse(
     *,
     level: float = 0.95,
 ) -> Analysis:
-    """Means, proportions or a regression from several synthetic tables, with intervals that know of the noise.
+    """Estimates means, proportions or a regression from several synthetic tables.
+
+    With intervals that know of the noise.
 
     Args:
         tables: the folder that `fedsyn sample RUN --tables 20 --out DIR` made, or a list of DataFrames or paths.
@@ -62,7 +67,9 @@ def analyse(
 
 
 def _not_held(question: Question, tables: SyntheticTables) -> tuple[list[str], frozenset[str]]:
-    """What the model was not fitted to: groups of columns, and the terms whose estimates rest on them.
+    """Returns column groups that the model was not fitted to.
+
+    With the terms whose estimates rest on them.
 
     A term rests on its columns together with the outcome's, and on those of every other term, from which it is told
     apart. The coefficients of a regression are estimated together: one that is wrong moves those of every column that
@@ -84,7 +91,10 @@ def _of_freedom(combined: Combined) -> list[str]:
 
 
 def _of_bins(question: Question, tables: SyntheticTables) -> list[str]:
-    """What is said of columns with a bin whose inside has more than a tenth of the column's variance."""
+    """Returns warnings on columns with wide bins.
+
+    The inside of one bin has more than a tenth of the column's variance.
+    """
     notes, named = [], question.outcome.union(*(term.columns for term in question.terms))
     for name in sorted(named & tables.bins.keys()):
         edges = np.asarray(tables.bins[name])
@@ -115,7 +125,7 @@ def _of_pairs(pairs: list[str]) -> list[str]:
 
 
 def _of_left_out(question: Question, tables: SyntheticTables) -> list[str]:
-    """What is said of values that some table has too few rows of."""
+    """Returns warnings on values that some table has too rarely."""
     notes = []
     for name, values in question.left_out.items():
         most = max(float(frame[name].isin(values).mean()) for frame in tables.frames)

@@ -1,1 +1,4 @@
-"""Asks holders how good a table is: what each counts, and what the noisy sums say."""
+"""Quality of a table, by its holders' counts.
+
+What each of them counts, and what the noisy sums of that say.
+"""

@@ -1,4 +1,6 @@
-"""From the noisy sums to intervals: what is known of the table's distance from all holders' rows.
+"""Intervals from the holders' noisy sums.
+
+What is known of the table's distance from all holders' rows.
 
 Each interval holds the exact figure with probability 95% at least, over the noise and nothing else: the bounds in
 `statistics.py` hold for every table and every way to spread rows over holders. Where the row count is noisy too, half
@@ -30,7 +32,7 @@ MISS = 0.05
 
 @dataclass(frozen=True)
 class Interval:
-    """What is known of a figure.
+    """Interval of a figure.
 
     Attributes:
         value: of several holders the upper bound without its allowance for noise (of an accuracy: the figure itself).
@@ -44,7 +46,9 @@ class Interval:
 
 @dataclass(frozen=True)
 class FederatedQuality(Evaluation):
-    """What the holders' noisy sums say of a table: it was paid for, and may be published.
+    """Quality by the holders' noisy sums.
+
+    It was paid for, and may be published.
 
     Attributes:
         figures: name -> interval.
@@ -133,7 +137,10 @@ class HolderSums:
         off: float,
         holders: int,
     ) -> HolderSums:
-        """Args: the question, the vector that was opened and the deviation of its noise, and what `HolderSums` says."""
+        """Returns the sums of an opened vector.
+
+        Args: the question, the vector, the deviation of its noise, and what `HolderSums` says.
+        """
         parts = list(zip(entries.names, entries.moves, array, strict=True))
         values = {name: float(value) / move for name, move, value in parts}
         return cls(question, entries, values, {name: sigma / move for name, move, _ in parts}, own, off, holders)
@@ -145,7 +152,10 @@ class HolderSums:
 
     @property
     def count(self) -> tuple[float, float]:
-        """The row count as far as it is known, and the standard deviation of its noise."""
+        """Row count as far as it is known, with its noise.
+
+        The noise is a standard deviation.
+        """
         if self.off == 0.0:
             return self.own, 0.0
         value, noise = self.values["rows"], self.noise["rows"]
@@ -165,7 +175,10 @@ class HolderSums:
         return max(1.0, value - off), max(1.0, value + off)
 
     def worst(self, of: Callable[[float], float], best: Callable[[float, float], float]) -> float:
-        """The extreme of a function over the row counts: each here is monotone on either side of `own`."""
+        """Returns the extreme of a function over the row counts.
+
+        Each here is monotone on either side of `own`.
+        """
         low, high = self.counts
         found = of(low)
         for n in (high, min(max(self.own, low), high)):
@@ -173,7 +186,9 @@ class HolderSums:
         return found
 
     def overlap(self, name: str, lost: float, noise: float | None = None, value: float | None = None) -> Interval:
-        """1 - overlap with the pooled rows, 0 to 1, from the holders' own overlaps alone.
+        """Interval of 1 - overlap with the pooled rows, 0 to 1.
+
+        From the holders' own overlaps alone.
 
         With n' = `own` for n: min(N, n' p) <= min(N, n p) + (n' - n)+ p, and the other way round.
         """
@@ -209,7 +224,9 @@ class HolderSums:
         return found
 
     def boxes(self) -> Interval:
-        """Mean over the boxes of |share of the pooled rows - share of the table|.
+        """Interval of the boxes' mean distance in shares.
+
+        |share of the pooled rows - share of the table|.
 
         | |N - n s| - |N - n' s| | <= |n - n'| s for each box.
         """
@@ -224,13 +241,18 @@ class HolderSums:
         return _within(value / max(1.0, own), low, high, 1.0)
 
     def accuracy(self) -> Interval:
-        """Interval of the accuracy on held-out rows, or on all; the two ways to know a noisy count share the misses."""
+        """Interval of the accuracy on held-out rows, or on all.
+
+        The two ways to know a noisy count share the misses.
+        """
         if "tested" in self.values:
             return self.share_of("correct", self.values["tested"], self.noise["tested"], MISS)
         return self.share_of("correct", *self.count, MISS if self.off == 0.0 else MISS / 2.0)
 
     def share_of(self, name: str, rows: float, rows_noise: float, miss: float) -> Interval:
-        """All shares a that an entry C and the number of rows T do not contradict (Fieller 1954).
+        """Interval of shares that fit an entry and a row number.
+
+        All shares a that an entry C and the number of rows T do not contradict (Fieller 1954).
 
         C - a T is off its mean, 0 at the true share, by normal noise of variance s_C^2 + a^2 s_T^2: the entries of a
         sum and the released sizes have noise of their own.

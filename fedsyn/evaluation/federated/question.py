@@ -1,4 +1,7 @@
-"""What holders are asked about a table: public arrays, checked before anybody compares a row with them."""
+"""The holders' question about a table.
+
+Public arrays, checked before anybody compares a row with them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ MOST_CLIQUES = 1_000
 
 @dataclass(frozen=True, eq=False)
 class TableQuestion:
-    """A table, boxes over its columns, and a classifier that was trained on it. All of it is public.
+    """A table, boxes over its columns, and a trained classifier.
+
+    All of it is public.
 
     Attributes:
         domain: of the table.
@@ -108,7 +113,10 @@ _read: OrderedDict[bytes, TableQuestion] = OrderedDict()
 
 
 def compared_cliques(workload: Workload) -> tuple[Clique, ...]:
-    """The cliques that are compared: all of them, or a fixed choice of as many as are allowed."""
+    """Returns the cliques that are compared.
+
+    All of them, or a fixed choice of as many as are allowed.
+    """
     cliques = workload.cliques
     if len(cliques) <= MOST_CLIQUES:
         return cliques

@@ -1,4 +1,6 @@
-"""What one holder counts about a table, in integers that add up: the vector whose noisy sum is released.
+"""One holder's counts about a table, in integers that add up.
+
+The vector whose noisy sum is released.
 
 Neither an L1 distance nor a mean of absolute errors is a sum over holders. What is summed bounds them from both sides.
 Let x_k be holder k's counts of one marginal, N = sum of x_k, n_k its public or released rows, n their sum, p the
@@ -45,7 +47,9 @@ _LARGEST = 2.0**32
 
 @dataclass(frozen=True)
 class Entries:
-    """The entries of the vector: names, and what one row moves each by at most.
+    """Names of the vector's entries, and each one's sensitivity.
+
+    What one row moves each by at most.
 
     The workload's upper bound, the queries' and the classifier get the same noise relative to what a row can change;
     the lower bound and the row count twice as much; the d columns together as much as one.
@@ -56,7 +60,10 @@ class Entries:
 
     @classmethod
     def of(cls, question: TableQuestion, count_rows: bool, apart: bool = False) -> Entries:
-        """Args: the question; whether the row count is not public; whether there are rows apart, to test on."""
+        """Returns the entries of a question's vector.
+
+        Args: the question; whether the row count is not public; whether there are rows apart, to test on.
+        """
         d = len(question.domain)
         found = [("own overlap", UNIT), ("whole overlap", UNIT // 2)]
         found += [("rows", UNIT // 2)] if count_rows else []
@@ -143,7 +150,10 @@ def _overlap(own: SparseMarginal, cells: npt.NDArray[np.int64], thresholds: npt.
 
 
 def rounding(question: TableQuestion, holders: int) -> tuple[float, Sequence[float]]:
-    """Rows that cutting thresholds into parts loses at most: of the mean over the cliques, and of each column."""
+    """Returns the most rows that cutting thresholds loses.
+
+    Of the mean over the cliques, and of each column.
+    """
     q = len(question.cliques)
     cells = [len(margin.cells) for margin in question.margins]
     own = [holders * count / PARTS for count in cells]

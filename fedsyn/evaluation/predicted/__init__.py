@@ -1,4 +1,7 @@
-"""How good a table is predicted to be, from what its run released anyway: no row is read, nothing is spent."""
+"""Predicted quality of a table, from released values.
+
+No row is read, nothing is spent.
+"""
 
 from fedsyn.evaluation.predicted.effects import SketchError
 from fedsyn.evaluation.predicted.quality import PredictedError, PredictedQuality, predict_quality

@@ -1,4 +1,6 @@
-"""What is known of each effect of a table: the parts of its marginals' errors, from released values.
+"""Knowledge of each effect of a table, from released values.
+
+Effects are the parts of its marginals' errors.
 
 A marginal of clique q is the sum of its effects, one for each subset s of q: what s has beyond its own parts. They are
 orthogonal, and s has d_s = prod (g_a - 1) of the k_q = prod g_a dimensions, g_a the effective number of values of an
@@ -49,7 +51,7 @@ Source = Literal["measured", "sketched", "inferred", "unknown"]
 
 @dataclass(frozen=True, eq=False)
 class SketchError:
-    """What a released sketch says of the last model on one clique.
+    """A released sketch's word on the last model, for one clique.
 
     Attributes:
         clique: two attributes or more.
@@ -91,7 +93,10 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Share:
-    """What is left of an effect's error: of the rows' variance, and of its squared relative error."""
+    """Remaining shares of an effect's error.
+
+    Of the rows' variance, and of its squared relative error.
+    """
 
     rows: float
     relative: float
@@ -137,7 +142,10 @@ class Effect:
     source: Source
 
     def left(self, scenario: Scenario) -> Share:
-        """What the last model still has of the effect's error, in a run like that."""
+        """Returns the share of the effect's error that remains.
+
+        In the last model, in a run like that.
+        """
         lam = self.expected * scenario.rows
         rows = relative = 1.0
         if self.precision > 0:
@@ -155,13 +163,19 @@ class Effect:
 
 
 def _averages(lam: Floats, left: Floats) -> tuple[float, float]:
-    """Averages what is left in each cell, for errors like sqrt(lambda) and like lambda (squared L1 norms)."""
+    """Averages what remains in each cell.
+
+    For errors like sqrt(lambda) and like lambda (squared L1 norms).
+    """
     root, off = np.sqrt(lam), np.sqrt(left)
     return float((root * off).sum() / root.sum()) ** 2, float((lam * off).sum() / lam.sum()) ** 2
 
 
 def part_of(domain: Domain, m: Measurement, part: Clique) -> Measurement:
-    """What a measurement says of a part of its clique; of residuals the part's residuals. Axes in the part's order."""
+    """Returns a measurement of a part of a clique.
+
+    Of residuals the part's residuals. Axes in the part's order.
+    """
     groups = None if m.groups is None else dict(zip(m.clique, m.groups, strict=True))
     shape = domain.shape_of(m.clique) if m.groups is None else tuple(int(own.max()) + 1 for own in m.groups)
     values = np.asarray(m.values, np.float64).reshape(shape)
@@ -175,7 +189,10 @@ def part_of(domain: Domain, m: Measurement, part: Clique) -> Measurement:
 
 
 def independent(masses: Mapping[str, Floats], clique: Clique) -> Floats:
-    """(cells,) probabilities of the cells of a clique whose attributes are independent, flat in its order."""
+    """Returns cell probabilities of independent attributes, (cells,).
+
+    Flat in the clique's order.
+    """
     cells = np.ones(1)
     for name in clique:
         cells = (cells[:, None] * masses[name]).ravel()
@@ -234,11 +251,14 @@ class Effects:
         return math.prod(self.supports[name] for name in part)
 
     def is_measured(self, clique: Clique) -> bool:
-        """Whether its marginal was measured, alone or in a larger one."""
+        """Returns whether an effect's marginal was measured.
+
+        Alone or in a larger one.
+        """
         return clique in self._by_part
 
     def measured(self, part: Clique) -> list[Measurement]:
-        """What the measurements say of a part of their cliques."""
+        """Returns the measurements' word on a part of their cliques."""
         return [
             part_of(self.domain, m, part)
             for clique in self._by_part.get(part, ())
@@ -270,7 +290,7 @@ class Effects:
         return Effect(expected, share, squared, 0.0, precision, tuple(coarse), "measured")
 
     def _coarse(self, m: Measurement) -> Coarse:
-        """What a measurement in groups of values says of its own effect."""
+        """Returns a grouped measurement's word on its own effect."""
         assert m.groups is not None
         groups = [min(self.supports[a], float(g.max()) + 1.0) for a, g in zip(m.clique, m.groups, strict=True)]
         share = math.prod(g - 1.0 for g in groups) / max(self.dimensions(m.clique), 1e-9)
@@ -278,7 +298,10 @@ class Effects:
         return Coarse(index, m.sigma**2, min(1.0, max(share, 1e-9)), self._visible(m.clique, m.groups))
 
     def _beyond(self, m: Measurement) -> tuple[float, float]:
-        """R^2 of a measured clique, and how much that weighs: its counts beyond independence, less noise and rows."""
+        """Returns R^2 of a measured clique, and its weight.
+
+        Its counts beyond independence, less noise and rows.
+        """
         apart = independent(self.masses, m.clique)
         whole = replace(m, beyond=False).of_cells(self.rows * apart)
         shape = np.shape(m.values)
@@ -294,7 +317,10 @@ class Effects:
     # Effects that were not measured -----------------------------------------------------------------------------------
 
     def _of_sketches(self, sketch_errors: Sequence[SketchError]) -> dict[Clique, tuple[float, float]]:
-        """R^2 and its spread, of what was sketched. Cliques of one size have a prior of their own."""
+        """Returns R^2 and its spread, of what was sketched.
+
+        Cliques of one size have a prior of their own.
+        """
         found: dict[Clique, tuple[float, float]] = {}
         for size in sorted({len(g.clique) for g in sketch_errors}):
             some = [g for g in sketch_errors if len(g.clique) == size]
@@ -311,7 +337,10 @@ class Effects:
 
     @staticmethod
     def _left(alone: Floats, last: Floats, spread: Floats, unmeasured: npt.NDArray[np.bool_]) -> float:
-        """What the model leaves of effects that it did not measure; 1 where their looks are noise."""
+        """Returns what the model leaves of unmeasured effects.
+
+        1 where their looks are noise.
+        """
         noise = math.sqrt(float((spread[unmeasured] ** 2).sum()))
         if noise <= 0:
             return 1.0
@@ -319,7 +348,10 @@ class Effects:
         return min(1.0, next(sums) / next(sums))
 
     def together(self, moved: Mapping[Clique, float]) -> float:
-        """Variance of an error that gains `moved` of each effect's R^2, from what their priors leave open."""
+        """Returns the variance of an error over effects' R^2.
+
+        It gains `moved` of each, from what their priors leave open.
+        """
         variance = 0.0
         for size, (beliefs, places) in self._kinds.items():
             some = [(part, gain) for part, gain in moved.items() if len(part) == size]
@@ -331,20 +363,25 @@ class Effects:
         return variance
 
     def _visible(self, clique: Clique, groups: Groups | None) -> float:
-        """Share of an association that groups of values can show: exact for one of normal scores, in their order."""
+        """Returns the share of an association that groups show.
+
+        Exact for one of normal scores, in their order.
+        """
         if groups is None:
             return 1.0
         return math.prod(self.visible(name, own) for name, own in zip(clique, groups, strict=True))
 
     def visible(self, name: str, groups: npt.NDArray[np.integer]) -> float:
-        """The same of one attribute: `visible` of its mass."""
+        """Returns one attribute's share: `visible` of its mass."""
         key = name, groups.tobytes()
         if key not in self._shares:
             self._shares[key] = visible(self.masses[name], groups)
         return self._shares[key]
 
     def _infer(self) -> None:
-        """R^2 of pairs of which nothing was released: the prior's, learned from those that were sketched.
+        """Returns R^2 of pairs of which nothing was released.
+
+        The prior's, learned from those that were sketched.
 
         What was measured says nothing of the others: a mechanism chose it for being unlike them. Nor does a size tell
         of another one, so associations of three attributes are taken for none where no sketch saw any.
@@ -358,13 +395,19 @@ class Effects:
 
 
 def visible(mass: Floats, groups: npt.NDArray[np.integer]) -> float:
-    """How much of the variance of an attribute's normal scores lies between groups of its values, 0 to 1."""
+    """Returns how much variance lies between groups, 0 to 1.
+
+    Of an attribute's normal scores, between groups of its values.
+    """
     whole, between = _score_variance(mass), _score_variance(np.bincount(groups, mass))
     return min(1.0, between / max(whole, 1e-9)) or 1e-3
 
 
 def _score_variance(mass: npt.ArrayLike) -> float:
-    """Variance of E[z | value], z normal and cut at the values' masses, in their order."""
+    """Returns the variance of E[z | value].
+
+    z normal and cut at the values' masses, in their order.
+    """
     cuts = Cuts.of(mass, np.arange(np.size(mass)))
     return float((cuts.moments(1)[:, 0] ** 2 / cuts.mass).sum())
 
@@ -390,7 +433,10 @@ class Beliefs:
 
     @property
     def prior(self) -> tuple[float, float]:
-        """Mean and standard deviation of an effect of the kind that nobody looked at."""
+        """Returns mean and standard deviation of an unseen effect.
+
+        Of the kind that nobody looked at.
+        """
         mean = float(self.firsts.mean())
         return mean, math.sqrt(float(np.mean(2.0 * self.firsts**2)) - mean**2)
 
@@ -434,7 +480,10 @@ def _likelihoods(looks: Floats, spread: Floats) -> Floats:
 
 
 def _posterior(first: Floats, own: Floats, mean: float, left: float) -> tuple[Floats, Floats]:
-    """Means and standard deviations under priors of that mean; each shape counts as the first looks say."""
+    """Returns means and standard deviations under priors.
+
+    Priors of that mean; each shape counts as the first looks say.
+    """
     prior = np.array([_prior(mean, shape) for shape in _SHAPES])
     evidence = np.log(np.maximum(first @ prior.T, 1e-300)).sum(axis=0)
     prior = np.array([_prior(left * mean, shape) for shape in _SHAPES])

@@ -1,4 +1,6 @@
-"""What links two columns, by what was released: the association that noisy counts or a sketch saw, and the table's own.
+"""Links of two columns, by what was released.
+
+The association that noisy counts or a sketch saw, and the table's own.
 
 Associations are what a pair has beyond independence, r in the rows and s in the table, in units of chance and in the
 groups of values of `real.scores`: |r|^2 / (g - 1) is Cramer's V^2. What is kept of a link is <r, s> / max(|r|^2, |s|^2)
@@ -74,7 +76,10 @@ class SeenMoments:
     variance_spread: float
 
     def losses(self, doubt: float = MOMENT_DOUBT) -> list[tuple[str, float, str]]:
-        """Return (kind, amount, words) of each, as `verdict.judged` takes them; doubt: in standard deviations."""
+        """Returns (kind, amount, words) of each loss.
+
+        As `verdict.judged` takes them; doubt: in standard deviations.
+        """
         times = 1.0 / math.sqrt(self.variance)
         off = 0.5 * self.variance_spread / self.variance
         return [
@@ -92,7 +97,9 @@ class SeenMoments:
 
 
 def seen_moments(effects: Effects, schema: Schema) -> dict[str, SeenMoments]:
-    """Returns the moments of each column with bins whose single values were counted.
+    """Returns the moments of each column with bins.
+
+    Whose single values were counted.
 
     The table's are known. The rows' follow from the noisy counts of a column's single values, their mean weighted by
     precision: both are linear in the counts (the variance about the mean that they give), so their noise is known.
@@ -156,7 +163,7 @@ class SeenLink:
 
 @dataclass(frozen=True)
 class SeenLinks:
-    """What was seen of all pairs.
+    """Looks at all pairs.
 
     Attributes:
         links: those that were seen to be linked.
@@ -175,7 +182,10 @@ class SeenLinks:
     orderless: tuple[str, ...] = ()
 
     def sentence(self) -> str:
-        """Return what was not seen, as one clause; empty where there are no pairs."""
+        """Returns one clause on what was not seen.
+
+        Empty where there are no pairs.
+        """
         rest = self.pairs - len(self.links)
         if not rest:
             return ""
@@ -259,7 +269,10 @@ def seen_links(
 
 
 def _worse(link: SeenLink, moments: Mapping[str, SeenMoments]) -> SeenLink:
-    """The link, or the correlation of two columns of numbers where that is judged worse."""
+    """Returns the link, or the correlation if it is worse.
+
+    The correlation of two columns of numbers.
+    """
     if not moments.keys() >= set(link.columns):
         return link
     kept, spread = _at_most(*(moments[name] for name in link.columns))
@@ -268,7 +281,10 @@ def _worse(link: SeenLink, moments: Mapping[str, SeenMoments]) -> SeenLink:
 
 
 def _joined(pair: Clique, groups: Groups | None, schema: Schema | None) -> Iterator[str]:
-    """Unordered columns of a pair some of whose values were looked at together."""
+    """Returns unordered columns of a pair with joined values.
+
+    Some of their values were looked at together.
+    """
     if groups is None or schema is None:
         return
     for name, own in zip(pair, groups, strict=True):
@@ -278,7 +294,10 @@ def _joined(pair: Clique, groups: Groups | None, schema: Schema | None) -> Itera
 
 
 def _order(effects: Effects, name: str, schema: Schema | None) -> Floats | None:
-    """(size,) where each value stands on its axis, NaN for one without a place; None for a column without order."""
+    """Returns each value's place on its axis, (size,).
+
+    NaN for one without a place; None for a column without order.
+    """
     if schema is not None:
         return places(schema, name)
     ordered = effects.domain.ordered.get(name, 0)
@@ -287,12 +306,18 @@ def _order(effects: Effects, name: str, schema: Schema | None) -> Floats | None:
 
 
 def _few(effects: Effects, name: str, at: Floats | None) -> npt.NDArray[np.int64]:
-    """(size,) the few groups of values in which rows and table are compared."""
+    """Returns the few groups that rows and table share, (size,).
+
+    They are compared in these groups of values.
+    """
     return few_groups(effects.masses[name], at, 1.0 / math.sqrt(max(1.0, effects.rows)))
 
 
 def _at_most(first: SeenMoments, second: SeenMoments) -> tuple[float, float]:
-    """What is kept of two columns' correlation at most, and its standard deviation."""
+    """Returns the most that is kept of a correlation.
+
+    Of two columns, with its standard deviation.
+    """
     kept = math.sqrt(first.variance * second.variance)
     off = 0.5 * math.hypot(*(one.variance_spread / one.variance for one in (first, second)))
     kept = min(kept, 1.0 / kept)
@@ -300,7 +325,10 @@ def _at_most(first: SeenMoments, second: SeenMoments) -> tuple[float, float]:
 
 
 def _shown(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -> float:
-    """Share of an association in few groups that a look in other groups can show."""
+    """Returns the share of an association that a look shows.
+
+    In few groups, by a look in other groups.
+    """
     if groups is None:
         return 1.0
     parts = zip(pair, groups, few, strict=True)
@@ -309,7 +337,9 @@ def _shown(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -
 
 @dataclass(frozen=True, eq=False)
 class _Units:
-    """Groups of a pair's cells, in units of chance: a difference of shares over the root of what independence expects.
+    """Groups of a pair's cells, in units of chance.
+
+    A difference of shares over the root of what independence expects.
 
     Attributes:
         index: (cells,) group of each cell.
@@ -341,12 +371,14 @@ class _Units:
         return np.asarray(off[self.full] / np.sqrt(self.shares))
 
     def of_cells(self, cells: npt.NDArray[np.floating]) -> Floats:
-        """What a marginal has beyond independence."""
+        """Returns what a marginal has beyond independence."""
         return self.of_groups(sums_of_groups(self.index, np.ravel(cells), len(self.alone)) - self.alone)
 
 
 class _Scores:
-    """Two columns with an order as normal scores of some correlation, in the groups of a look and in few groups.
+    """Two ordered columns as correlated normal scores.
+
+    In the groups of a look and in few groups.
 
     Neighbours that are in one group of both kinds are one value here.
 
@@ -385,7 +417,7 @@ class _Scores:
         return np.asarray(found.transpose(1, 0, 2).reshape(each, -1))
 
     def whole(self, squared: float, made: npt.NDArray[np.floating]) -> tuple[float, float, float]:
-        """What a look says of all of a link.
+        """Returns a look's word on all of a link.
 
         Args:
             squared: |r|^2 in the groups of the look.
@@ -412,7 +444,10 @@ class _Scores:
 
 
 def _runs(at: Floats, groups: npt.NDArray[np.integer], few: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    """(size,) run of each value, in their order, those without a place last: a run is in one group of both kinds."""
+    """Returns the run of each value, in their order, (size,).
+
+    Those without a place last: a run is in one group of both kinds.
+    """
     order = np.lexsort((few, groups, at))  # NaN comes last
     changed = (np.diff(groups[order]) != 0) | (np.diff(few[order]) != 0) | (np.diff(np.isfinite(at[order])) != 0)
     found = np.empty(len(at), np.int64)
@@ -421,7 +456,10 @@ def _runs(at: Floats, groups: npt.NDArray[np.integer], few: npt.NDArray[np.integ
 
 
 class _Measured:
-    """The mean of all noisy counts in cells, put into few groups, or else of those in the groups of the firmest one."""
+    """The mean of all noisy counts of a pair, in few groups.
+
+    Counts in cells, or else those in the groups of the firmest one.
+    """
 
     def __init__(self, effects: Effects, pair: Clique, few: Groups) -> None:
         found, self.rows = effects.measured(pair), effects.rows
@@ -447,14 +485,20 @@ class _Measured:
         self.chance = self.units.free / len(self.off) / self.rows
 
     def beyond(self, chance: float) -> tuple[bool, float]:
-        """Whether the counts are beyond noise and rows, and the |r|^2 from which they are."""
+        """Returns whether counts exceed noise and rows, and the threshold.
+
+        The |r|^2 from which they do.
+        """
         free, known = self.units.free, 1.0 / (self.noise + self.chance)
         least, part = float(chdtri(free, chance)), free / len(self.off)
         return part * float(known @ self.off**2) > least, (least - free) / (part * float(known @ self.units.shares))
 
     @cached_property
     def posterior(self) -> tuple[Floats, Floats, Floats]:
-        """Return the probability of each relative error, and (groups,) means and variances of r given it."""
+        """Returns probabilities of relative errors, and r's moments given each.
+
+        (groups,) means and variances of r.
+        """
         prior = _SQUARES[:, None] * self.units.shares + self.chance
         spread = prior + self.noise
         log = -0.5 * (np.log(spread) + self.off**2 / spread).sum(axis=1) * self.units.free / len(self.off)
@@ -473,7 +517,9 @@ class _Measured:
         return float(self.posterior[0] @ self._squares)
 
     def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
-        """What is kept of a link, in the groups of the counts, and its standard deviation.
+        """Returns what is kept of a link, with its standard deviation.
+
+        In the groups of the counts.
 
         Args:
             cells: the table's marginal.
@@ -490,7 +536,7 @@ class _Measured:
 
 
 class _Sketched:
-    """A sketch of a pair; what it says is in shares of the rows."""
+    """A sketch of a pair, in shares of the rows."""
 
     def __init__(self, effects: Effects, pair: Clique, sketch: SketchError, apart: float) -> None:
         self.effects, self.pair, self.sketch, self.apart = effects, pair, sketch, apart
@@ -499,7 +545,7 @@ class _Sketched:
         self.squared = ((sketch.alone or 0.0) - sketch.rows) * self.unit
 
     def beyond(self, chance: float) -> tuple[bool, float]:
-        """Whether |r|^2 is beyond noise and rows, and from where on it is."""
+        """Returns whether |r|^2 exceeds noise and rows, and the threshold."""
         k = self.sketch.noises
         beyond = self._spread * (float(chdtri(k, chance)) - k) / math.sqrt(2.0 * k)
         return self.squared > beyond, beyond
@@ -509,7 +555,10 @@ class _Sketched:
         return (self.sketch.spread + self.sketch.rows * math.sqrt(2.0 / self.sketch.noises)) * self.unit
 
     def kept(self, cells: npt.NDArray[np.floating], most: float) -> tuple[float, float]:
-        """What is kept of a link, and its standard deviation; as of counts."""
+        """Returns what is kept of a link, with its standard deviation.
+
+        As of counts.
+        """
         off = np.asarray(cells, np.float64).ravel() - independent(self.effects.masses, self.pair)
         if self.groups is not None:
             off = sums_of_groups(group_of_cells(self.groups)[0], off)

@@ -1,4 +1,6 @@
-"""What predicted_quality.json says: how good a run's table is predicted to be. It is released values, and public.
+"""predicted_quality.json: predicted quality of a run's table.
+
+It is released values, and public.
 
 What is said of a column, a pair and a clique of the workload is the L1 distance, 0 to 2, between the model's marginal
 and that of the rows that the run was made from; `workload_error` is their weighted mean over the workload, the metric
@@ -80,7 +82,7 @@ class PredictedError:
 
 @dataclass(frozen=True)
 class PredictedQuality(Evaluation):
-    """How good a table is predicted to be.
+    """Predicted quality of a table.
 
     Attributes:
         workload_error: of all cliques together; its columns are ().
@@ -138,7 +140,10 @@ class PredictedQuality(Evaluation):
         return sorted(self.pairs, key=lambda said: -said.value)[:most]
 
     def judged_columns(self, doubt: float = MOMENT_DOUBT) -> list[Judged]:
-        """Return what became of each column; doubt: in standard deviations of its moments."""
+        """Returns what became of each column.
+
+        Doubt: in standard deviations of its moments.
+        """
         found = []
         for one in self.columns:
             (name,), other = one.columns, self.other.get(one.columns[0], 0.0)
@@ -151,7 +156,7 @@ class PredictedQuality(Evaluation):
         return found
 
     def verdict(self) -> Verdict:
-        """Return what the table is fit for, as far as released values say it."""
+        """Returns what the table is fit for, by released values."""
         return Verdict(
             columns=self.judged_columns(),
             links=[link.judged() for link in self.seen.links],
@@ -190,7 +195,7 @@ class PredictedQuality(Evaluation):
         return f"predicted workload error {said.value:.3g} ({said.low:.3g} to {said.high:.3g} in nine runs of ten)"
 
     def explained(self) -> tuple[str, ...]:
-        """Return what the distances are and rest on, and what would lower them."""
+        """Returns the distances, their grounds, and what would lower them."""
         if self.workload_error is None:
             return ()
         text = (
@@ -208,7 +213,7 @@ class PredictedQuality(Evaluation):
         return tuple(filter(None, (text, groups, self.advice())))
 
     def advice(self) -> str:
-        """What would lower the error most."""
+        """Returns what would lower the error most."""
         if self.workload_error is None or self.workload_error.source == "unknown" or not self.scenarios:
             return ""
         gains = {name: 1.0 - error / self.workload_error.value for name, error in self.scenarios.items()}
@@ -298,7 +303,7 @@ def _formed(workload: Workload, domain: Domain) -> tuple[list[Clique], list[floa
 
 
 def _other(schema: Schema, masses: Mapping[str, Floats]) -> tuple[dict[str, float], tuple[str, ...]]:
-    """What is `other`, and where that hides numbers."""
+    """Returns the shares of `other`, and columns whose numbers hide there."""
     shares = {name: folded(column, masses[name]) for name, column in schema.columns.items()}
     found = {name: round(share, 4) for name, share in shares.items() if share}
     columns = {name: column for name, column in schema.columns.items() if isinstance(column, CategoricalColumn)}
@@ -306,7 +311,10 @@ def _other(schema: Schema, masses: Mapping[str, Floats]) -> tuple[dict[str, floa
 
 
 def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Predictor) -> PredictedError:
-    """The mean over the workload. Noise of one sketch moves all cliques that hold it together."""
+    """Returns the mean error over the workload.
+
+    Noise of one sketch moves all cliques that hold it together.
+    """
     value = float(share @ found.errors[index])
     moved: dict[Clique, float] = {}
     for weight, place in zip(share, index, strict=True):
@@ -326,7 +334,10 @@ def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Pre
 
 
 def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> PredictedError:
-    """One marginal. Errors of d dimensions scatter as the root of a chi-square with d degrees of freedom over d."""
+    """Returns the error of one marginal.
+
+    Errors of d dimensions scatter as the root of a chi-square with d degrees of freedom over d.
+    """
     value, source = float(found.errors[place]), found.sources[place]
     free = max(1.0, predictor.effects.cells(clique) - 1.0) / 2.0
     mean = math.exp(gammaln(free + 0.5) - gammaln(free))
@@ -372,7 +383,9 @@ class Predicted:
 
 
 class Predictor:
-    """Predicts errors of a run's last model: those of its effects, added up cell by cell.
+    """Predicts errors of a run's last model.
+
+    Those of its effects, added up cell by cell.
 
     In a cell of clique q that expects lambda records, a share S of the rows' variance is left, and a squared relative
     error Q: the sums of what is left of q's effects. The L1 error is the sum over cells of
@@ -410,7 +423,10 @@ class Predictor:
         self.effects = Effects(model, evidence, sketch_errors, self.cliques)
 
     def errors(self, *scenarios: Scenario) -> list[Predicted]:
-        """Predicted errors of the run as it was (`Scenario()`), or as it might have been; marginals are formed once."""
+        """Predicts errors of the run, under some scenarios.
+
+        As it was (`Scenario()`), or as it might have been; marginals are formed once.
+        """
         found, bounds = [_Foreseen(self, scenario) for scenario in scenarios], np.empty(len(self.cliques))
         sources = tuple(map(self._source, self.cliques))
         for place, marginal in self._marginals():
@@ -423,7 +439,9 @@ class Predictor:
         return [Predicted(*self._spread(f.errors, f.slopes), f.floors, f.slopes, bounds, sources) for f in found]
 
     def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
-        """Means, 5% and 95% points of errors over what is believed of R^2.
+        """Returns means, 5% and 95% points of errors.
+
+        Over what is believed of R^2.
 
         A squared error is linear in the R^2: certain + Y, and Y is taken for a Gamma variable of its mean and variance.
         """
@@ -445,7 +463,10 @@ class Predictor:
         )
 
     def _noise(self, clique: Clique) -> float:
-        """Variance of the noise in a cell of the least squares of what was measured cell by cell."""
+        """Returns the noise's variance in a cell.
+
+        Of the least squares of what was measured cell by cell.
+        """
         sizes, variance = {name: self.model.domain.size((name,)) for name in clique}, 0.0
         for s in subsets(clique):
             if self.effects[s].precision > 0:
@@ -460,7 +481,10 @@ class Predictor:
         return next((kind for kind in ("unknown", "inferred", "sketched") if kind in found), "measured")
 
     def _bound(self, clique: Clique, marginal: Floats) -> float:
-        """Bounds the distance to any table with the model's one-way marginals, by Fréchet's lower bound."""
+        """Bounds the distance to any table with the model's one-way marginals.
+
+        By Fréchet's lower bound.
+        """
         least = np.zeros(1)
         for name in clique:
             least = (least[:, None] + self.effects.masses[name]).ravel()
@@ -477,7 +501,9 @@ class Predictor:
 
 @dataclass(frozen=True, eq=False)
 class _Expected:
-    """A clique's expected counts, (cells,), with what all scenarios of as many rows need of them.
+    """A clique's expected counts, (cells,).
+
+    With what all scenarios of as many rows need of them.
 
     Attributes:
         lam: the counts.
@@ -511,7 +537,10 @@ class _Foreseen:
         self.slopes = list[dict[Clique, float]]()
 
     def add(self, place: int, expected: _Expected, unknown: bool) -> None:
-        """Computes what is expected of the clique at a place from its expected counts."""
+        """Computes the expectations of the clique at a place.
+
+        From its expected counts.
+        """
         clique, effects, parts = self.predictor.cliques[place], self.predictor.effects, self.parts
         inside = list(subsets(clique))
         rows = sum(parts[s].rows * effects.dimensions(s) for s in inside) / effects.cells(clique)
@@ -536,7 +565,10 @@ class _Foreseen:
 
 
 def deviation(lam: Floats) -> Floats:
-    """(m,) E|X - lambda| of Poisson variables: 2 e^-lambda lambda^(f + 1) / f!, f = floor(lambda) (De Moivre)."""
+    """Returns E|X - lambda| of Poisson variables, (m,).
+
+    2 e^-lambda lambda^(f + 1) / f!, f = floor(lambda) (De Moivre).
+    """
     found = _MAD * np.sqrt(lam)
     few = (lam > 0) & (lam < _LARGE)
     some = lam[few]
@@ -546,7 +578,9 @@ def deviation(lam: Floats) -> Floats:
 
 
 def kept_noise(lam: Floats, variance: float) -> float:
-    """E ||X - lambda||_1, X the noisy counts lambda + N(0, variance) projected onto counts of the same total.
+    """Returns E ||X - lambda||_1 of projected noisy counts.
+
+    X is lambda + N(0, variance), projected onto counts of the same total.
 
     That is X = max(lambda + noise - tau, 0) with the tau that keeps the total (on average over the noise).
     """

@@ -1,4 +1,6 @@
-"""Judges a table by real rows: metrics, scores and scales, an attack.
+"""Quality of a table from real rows.
+
+Metrics, scores and their scales, an attack. What it finds is not private.
 
 What it finds is not private.
 """

@@ -1,4 +1,6 @@
-"""A membership attack on a synthetic table: the distance to its closest row.
+"""A membership attack by the distance to the closest row.
+
+On a synthetic table.
 
 Who was in the training table? The attacker holds rows that were and rows that were not, and guesses that those near a
 synthetic row were. If training rows lie nearer than held-out ones, the table remembers rows. The attack knows the
@@ -25,7 +27,7 @@ _BLOCK = 1 << 21  # distances that are held at a time
 
 @dataclass(frozen=True)
 class Attack:
-    """How well the attack told training rows from held-out ones.
+    """Success of the attack in telling training rows from held-out ones.
 
     Attributes:
         auc: probability that a training row lies nearer than a held-out one; ties count one half, 0.5 is guessing.
@@ -56,7 +58,9 @@ class Attack:
 def membership(
     schema: Schema, real: Codes, holdout: Codes, synthetic: Codes, rng: np.random.Generator
 ) -> Attack | None:
-    """Attacks at most 1,000 rows of each kind; None where a table has fewer than two rows.
+    """Attacks at most 1,000 rows of each kind.
+
+    None where a table has fewer than two rows.
 
     The distance of two rows adds up, over the columns, |difference| after scaling to [0, 1] where there is an order
     and 0 or 1 elsewhere, also between a number and a missing value.
@@ -81,7 +85,9 @@ def membership(
 
 
 def auc_interval(positive: Floats, negative: Floats) -> tuple[float, float, float]:
-    """Area under the ROC curve of two samples of scores and its 95% interval, from DeLong's variance.
+    """Returns the AUC of two samples of scores, and its interval.
+
+    95%, from DeLong's variance.
 
     >>> [round(value, 3) for value in auc_interval(np.array([1.0, 2.0, 3.0]), np.array([0.0, 1.5, 2.5]))]
     [0.667, 0.133, 1.0]
@@ -118,7 +124,9 @@ def _closest(schema: Schema, rows: Codes, table: Codes) -> npt.NDArray[np.float6
 
 
 def _points(schema: Schema, rows: Codes) -> tuple[Floats, Floats]:
-    """Numbers and dates as points for the L1 distance, and the codes of all other columns.
+    """Returns rows as points for the L1 distance.
+
+    Numbers and dates as points, and the codes of all other columns.
 
     A number x in [0, 1] is (x, 1 - x) / 2, so two of them are |x - y| apart; a missing one is (-1, -1) / 4, which lies
     at a distance of 1 from every number.

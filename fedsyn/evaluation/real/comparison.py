@@ -1,4 +1,6 @@
-"""How good a synthetic table is beside real rows: per column, per pair, in prediction, and under attack.
+"""Comparison of a synthetic table with real rows.
+
+Per column, per pair, in prediction, and under attack.
 
 What `fedsyn evaluate`, `Synthesizer.evaluate` and the page of a simulated run show: what became of each column (its
 moments, its shares, values that are `other`), and of each pair that something links. It reads real rows: nothing here
@@ -108,7 +110,10 @@ class ColumnScore:
 
 
 def _of_moments(real: Moments, made: Moments, plain: bool) -> list[tuple[str, float, str]]:
-    """The losses of a mean and of a standard deviation; plain: whether the values are numbers."""
+    """Returns the losses of a mean and a standard deviation.
+
+    Plain: whether the values are numbers.
+    """
     (mean, sd), (mean_made, sd_made) = real, made
     off = abs(mean_made - mean) / sd if sd else 10.0 if mean != mean_made else 0.0
     words = f"its mean moved by {off:.2f} standard deviations"
@@ -157,7 +162,9 @@ class PairScore:
 
 @dataclass(frozen=True, kw_only=True)
 class TableComparison(Evaluation):
-    """What `compare_tables` found: not for publication. `columns` and `pairs` stand worst first.
+    """Findings of `compare_tables`, not for publication.
+
+    `columns` and `pairs` stand worst first.
 
     Attributes:
         columns, pairs: scores.
@@ -252,7 +259,10 @@ class TableComparison(Evaluation):
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> TableComparison:
-        """Inverse of `document`. Raises ValueError if it is of a version that judged otherwise."""
+        """Reads what `document` wrote.
+
+        Raises ValueError if it is of a version that judged otherwise.
+        """
         return replace(cls.from_dict(document["quality"]), scales=document["scales"])
 
 
@@ -357,7 +367,10 @@ def _columns(
 
 
 def _is_cut(real: Moments | None, binned: Moments | None) -> bool:
-    """Whether the real values lose a moment where they lie in their bins as a table has them."""
+    """Returns whether bins cost the real values a moment.
+
+    The values lie in their bins as a table has them.
+    """
     if real is None or binned is None:
         return False
     return judged("", _of_moments(real, binned, False)).state == "lost"
@@ -366,7 +379,10 @@ def _is_cut(real: Moments | None, binned: Moments | None) -> bool:
 def _pairs(
     schema: Schema, tables: tuple[Codes, Codes], marginals: list[Floats], label: str | None, rng: np.random.Generator
 ) -> tuple[tuple[PairScore, ...], list[str]]:
-    """The pairs, linked ones first, the worst first, and the rules that bounded the work; tables: real, synthetic."""
+    """Returns the pairs, and the rules that bounded the work.
+
+    Linked ones first, the worst first; tables: real, synthetic.
+    """
     names, rules = list(schema.domain), []
     if len(names) > MOST_PAIRED_COLUMNS:
         others = [name for name in names if name != label]
@@ -403,7 +419,10 @@ def _pairs(
 
 
 def _correlations(schema: Schema, codes: Codes, names: Sequence[str]) -> Floats:
-    """(names, names) correlations of columns with bins, values inside bins as a table has them; NaN of others."""
+    """Returns correlations of columns with bins, (names, names).
+
+    Values inside bins as a table has them; NaN of other columns.
+    """
     found, own = np.full((len(names), len(names)), np.nan), codes[:, schema.domain.axes(names)].astype(np.intp)
     binned = [at for at, name in enumerate(names) if isinstance(schema.columns[name], BinnedColumn)]
     known = [levels(schema.columns[names[at]], own[:, at], places(schema, names[at])) for at in binned]
@@ -413,7 +432,10 @@ def _correlations(schema: Schema, codes: Codes, names: Sequence[str]) -> Floats:
 
 
 def _scaled(column: Column, real: Moments | None, synthetic: Moments | None) -> tuple[Moments, Moments] | None:
-    """Moments in the unit of the column's values: a decimal column's numbers are whole."""
+    """Returns moments in the unit of the column's values.
+
+    A decimal column's numbers are whole.
+    """
     if real is None or synthetic is None:
         return None
     unit = float(column.scale[1]) if isinstance(column, BinnedColumn) and column.scale[0] == NUMBERS else 1.0

@@ -32,7 +32,9 @@ _COMMON = {2: 1000}
 
 
 def workload_error(data: EvaluationInput) -> float:
-    """Weighted mean over the workload of ||M_q(D)/n - M_q(model)/total||_1, between 0 and 2.
+    """Returns the workload error, between 0 and 2.
+
+    Weighted mean over the workload of ||M_q(D)/n - M_q(model)/total||_1.
 
     D is the pooled training table. Without a model the synthetic table takes its place. An empty table counts
     as a marginal of zeros, so its error is 1.
@@ -48,7 +50,9 @@ def workload_error(data: EvaluationInput) -> float:
 
 
 def kway_error(data: EvaluationInput, ways: int) -> float:
-    """Like `workload_error`, between 0 and 2, but always over all marginals of `ways` attributes.
+    """Returns the error over all marginals of `ways` attributes.
+
+    Like `workload_error`, between 0 and 2.
 
     All of them where there are at most `_COMMON` (1,000 pairs, 64 larger ones), else as many drawn with a fixed seed:
     every run of a table is measured on the same ones.
@@ -58,7 +62,9 @@ def kway_error(data: EvaluationInput, ways: int) -> float:
 
 
 def negative_log_likelihood(data: EvaluationInput) -> float:
-    """Mean of -log p(row) over the held-out rows, natural logarithm; infinite where the model excludes a row.
+    """Returns the mean of -log p(row) over the held-out rows.
+
+    Natural logarithm; infinite where the model excludes a row.
 
     Source: Maddock et al. 2024, appendix B.3.
     """
@@ -79,7 +85,9 @@ def heterogeneity(data: EvaluationInput) -> float:
 def client_heterogeneity(
     codes: np.ndarray, domain: Domain, workload: Workload, parts: Sequence[np.ndarray | range]
 ) -> np.ndarray:
-    """How far each client's table is from the pooled one: the workload mean of tau_k(q).
+    """Returns how far each client's table is from the pooled one.
+
+    The workload mean of tau_k(q).
 
     tau_k(q) = ||M_q(D_k)/n_k - M_q(D)/n||_1 (Maddock et al. 2024, Section 4.1). Outside the cells that the
     client's rows touch, the distance is the mass that D has there, so only touched cells are visited: the
@@ -114,7 +122,9 @@ def client_heterogeneity(
 
 
 def range_query_error(data: EvaluationInput, ways: int = 2) -> float:
-    """Mean over 1,000 random range queries of |share of held-out rows - share of synthetic rows|, 0 to 1.
+    """Returns the mean error over 1,000 random range queries, 0 to 1.
+
+    |share of held-out rows - share of synthetic rows|.
 
     A synthetic table without rows answers 0 to every query.
     """
@@ -144,7 +154,10 @@ def _model_errors(data: EvaluationInput, model: EvaluatedModel) -> np.ndarray:
 
 
 def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: EvaluatedModel) -> float:
-    """The L1 distance from the cells that the table touches: elsewhere it is the model's remaining mass."""
+    """Returns the L1 distance from the cells that the table touches.
+
+    Elsewhere it is the model's remaining mass.
+    """
     _, first, counts = np.unique(_cell_ids(codes, domain, clique), return_index=True, return_counts=True)
     p = model.probability_at(clique, codes[first][:, domain.axes(clique)])
     return float(np.abs(counts / max(codes.shape[0], 1) - p).sum() + max(1.0 - p.sum(), 0.0))
@@ -163,7 +176,10 @@ def _table_errors(real: np.ndarray, made: np.ndarray, domain: Domain, cliques: S
 
 
 def _cell_ids(codes: np.ndarray, domain: Domain, clique: Clique) -> np.ndarray:
-    """(n,) int64, equal for two rows exactly when they fall into the same cell of the clique."""
+    """Returns the id of each row's cell of the clique, (n,) int64.
+
+    Equal for two rows exactly when they fall into the same cell.
+    """
     ids, size = np.zeros(codes.shape[0], dtype=np.int64), 1
     for axis in domain.axes(clique):
         if size * domain.shape[axis] > 2**62:  # number the cells that occur, before the index overflows

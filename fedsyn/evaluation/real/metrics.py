@@ -1,4 +1,7 @@
-"""The metrics by name, as `fedsyn.registry` finds them, and what every run costs."""
+"""Metrics by name, and the costs that every run reports.
+
+`fedsyn.registry` finds them.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +87,10 @@ def all_metrics() -> dict[str, Metric]:
 
 
 def is_quality(name: str) -> bool:
-    """Returns True for a number of metrics.json that is not a cost, which every run reports."""
+    """Returns whether a number of metrics.json is not a cost.
+
+    Every run reports the costs.
+    """
     return name not in COSTS
 
 

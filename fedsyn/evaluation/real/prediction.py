@@ -1,4 +1,6 @@
-"""Measures prediction: a learner is trained on synthetic rows and tested on held-out real ones.
+"""Prediction of held-out real rows by a learner.
+
+It is trained on synthetic rows.
 
 The learner is scikit-learn's histogram gradient boosting with FLAIM's setting of 100 trees of depth 4, on the
 integer codes as numbers, as in FLAIM's experiments. It is deterministic. Cases in which nothing can be
@@ -36,14 +38,19 @@ MOST_CLASSES = 8  # classes beyond these, the rarest, count as one
 
 @dataclass(frozen=True, eq=False)
 class _Predictions:
-    """`truth` (m,) label codes of the held-out rows; `scores` (m, C) probability of each label code."""
+    """Labels and scores of the held-out rows.
+
+    `truth` (m,) label codes; `scores` (m, C) probability of each label code.
+    """
 
     truth: np.ndarray
     scores: np.ndarray
 
 
 def auc(data: EvaluationInput) -> float:
-    """Return the area under the ROC curve: the mean over the held-out classes, each against the rest.
+    """Returns the area under the ROC curve.
+
+    The mean over the held-out classes, each against the rest.
 
     Classes that no held-out row has, or that all of them have, are left out; without any class it is 0.5.
     """
@@ -56,7 +63,10 @@ def auc(data: EvaluationInput) -> float:
 
 
 def f1(data: EvaluationInput) -> float:
-    """Return the unweighted mean over the held-out classes of the F1 score (macro F1, also for two classes)."""
+    """Returns the unweighted mean F1 score of the held-out classes.
+
+    Macro F1, also for two classes.
+    """
     from sklearn.metrics import f1_score
 
     truth, predicted = _truth_and_predicted(data)
@@ -71,7 +81,9 @@ def accuracy(data: EvaluationInput) -> float:
 
 
 def rmse(data: EvaluationInput) -> float:
-    """Root of the mean squared error of a regression on the label, in the label's unit.
+    """Returns the root mean squared error of a regression.
+
+    On the label, in the label's unit.
 
     A label code stands for the middle of its bin on both sides, so the bins' width is not part of the error.
     Rows without a label value are left out; without any synthetic value the prediction is the middle of the
@@ -91,7 +103,10 @@ def rmse(data: EvaluationInput) -> float:
 
 
 def regression_error(data: EvaluationInput, x: np.ndarray, x_test: np.ndarray, predict: Regression) -> float:
-    """RMSE of a regression on the label, for any features of the synthetic (x) and of the held-out rows; see `rmse`."""
+    """Returns the RMSE of a regression on the label.
+
+    For any features of the synthetic (x) and of the held-out rows; see `rmse`.
+    """
     assert data.test is not None and data.synthetic is not None and data.label is not None
     assert data.label_values is not None
     from sklearn.metrics import root_mean_squared_error
@@ -150,7 +165,7 @@ def _features_and_label(codes: np.ndarray, data: EvaluationInput) -> tuple[np.nd
 
 @dataclass(frozen=True)
 class Prediction:
-    """How well a model that was trained on the synthetic table predicts real rows.
+    """Prediction of real rows by a model of the synthetic table.
 
     Attributes:
         label: the predicted column.
@@ -176,18 +191,27 @@ class Prediction:
 
     @property
     def can_judge(self) -> bool:
-        """Whether real rows predict the label at all: by more than a fiftieth, and by more than chance."""
+        """Returns whether real rows predict the label at all.
+
+        By more than a fiftieth, and by more than chance.
+        """
         good = (self.real - self.guess) * (-1 if self.measure == "RMSE" else 1)
         return good > max(self.chance, 0.02 if self.measure == "AUC" else 0.02 * abs(self.guess))
 
     @property
     def kept(self) -> float:
-        """What share of what can be learned from real rows is learned from synthetic ones; may lie outside 0 to 1."""
+        """Share of what real rows teach that synthetic rows teach.
+
+        May lie outside 0 to 1.
+        """
         gain = self.real - self.guess
         return (self.synthetic - self.guess) / gain if gain else 0.0
 
     def words(self) -> str:
-        """Return what a model learns from the table beside what it learns from real rows, as a clause."""
+        """Returns a clause on what a model learns from the table.
+
+        Beside what it learns from real rows.
+        """
         if not self.can_judge:
             return f"{self.rows:,} real rows do not show that {self.label} can be predicted"
         if self.kept >= 0.9:
@@ -206,7 +230,9 @@ def prediction(
     halves: tuple[Codes, Codes],
     rng: np.random.Generator,
 ) -> Prediction | str:
-    """Histogram gradient boosting as of the metric `auc`, on at most 10,000 rows; or a text that says what is missing.
+    """Measures prediction by histogram gradient boosting.
+
+    As of the metric `auc`, on at most 10,000 rows; or a text that says what is missing.
 
     A label of many categories is predicted as its most frequent ones and the rest.
     """
@@ -248,14 +274,20 @@ def prediction(
 
 
 def _chance(labels: Codes) -> float:
-    """Three standard errors of the mean over the classes of an AUC of 0.5, or more: as if the classes' were one."""
+    """Returns three standard errors of the mean AUC, or more.
+
+    Over the classes, of an AUC of 0.5: as if the classes' were one.
+    """
     rows, counts = len(labels), np.unique(labels, return_counts=True)[1].astype(np.float64)
     apart = counts[counts < rows]
     return float(np.mean(3.0 * np.sqrt((rows + 1.0) / (12.0 * apart * (rows - apart))))) if len(apart) else 0.0
 
 
 def _classes(codes: Codes, size: int) -> Codes:
-    """(size,) class of each label code: the most frequent ones, and one for the rest."""
+    """Returns the class of each label code, (size,).
+
+    The most frequent ones, and one for the rest.
+    """
     result = np.full(size, MOST_CLASSES - 1)
     frequent = np.argsort(-np.bincount(codes.astype(np.int64), minlength=size), kind="stable")[: MOST_CLASSES - 1]
     result[frequent] = np.arange(MOST_CLASSES - 1)

@@ -1,4 +1,6 @@
-"""What a metric says of tables that everybody understands: the scale beside its value.
+"""Reference values of a metric, from tables that everybody understands.
+
+The scale beside its value.
 
 The training rows themselves are as good as a table can be expected to be (though a metric that reads held-out rows
 may say otherwise); columns drawn independently from the real one-way marginals know no association; a uniform table
@@ -28,7 +30,9 @@ _FEW_ROWS = 2_000  # teach a learner that nothing is linked as well as many woul
 
 
 def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator) -> dict[str, dict[str, float | None]]:
-    """Metric -> reference -> value, of the metrics for which that is quick; None: not finite.
+    """Returns the reference values of each quick metric.
+
+    Metric -> reference -> value; None: not finite.
 
     Args:
         names: the metrics that the run computes.
@@ -62,7 +66,10 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
 
 
 def placed(value: float, rows: float, independent: float, uniform: float) -> str:
-    """Return where a metric stands beside these references, as a clause; nan: not known."""
+    """Returns a clause on a metric's place among its references.
+
+    nan: not known.
+    """
     at, what = _position(value, independent, rows), "independent columns"
     if (
         not math.isfinite(at)
@@ -83,13 +90,18 @@ def placed(value: float, rows: float, independent: float, uniform: float) -> str
 
 
 def _position(value: float, worst: float, best: float) -> float:
-    """Where a value stands on the way from `worst` (0) to `best` (1); nan where the two are equal or not finite."""
+    """Returns a value's place between `worst` (0) and `best` (1).
+
+    nan where the two are equal or not finite.
+    """
     way = best - worst
     return (value - worst) / way if way and math.isfinite(way) and math.isfinite(value) else math.nan
 
 
 def _guess(rows: Codes, train: Codes, data: EvaluationInput) -> Codes:
-    """Rows whose label is always the same: what can be learned where nothing is linked to the label.
+    """Returns rows whose label is always the same.
+
+    They show what can be learned where nothing is linked to the label.
 
     That is the most frequent value, or for a regression the one nearest to the mean.
     """
@@ -105,13 +117,19 @@ def _guess(rows: Codes, train: Codes, data: EvaluationInput) -> Codes:
 
 
 def _shuffled(codes: Codes, rng: np.random.Generator) -> Codes:
-    """Rows whose columns were permuted independently: the same one-way marginals, and no association."""
+    """Returns rows whose columns were permuted independently.
+
+    The same one-way marginals, and no association.
+    """
     columns = [rng.permutation(column) for column in codes.T]
     return np.column_stack(columns) if columns else codes
 
 
 def _independent(codes: Codes, domain: Domain) -> Model:
-    """The product of the one-way marginals; a value that no row has counts as half a row, so that none is ruled out."""
+    """Returns the product of the one-way marginals.
+
+    A value that no row has counts as half a row, so that none is ruled out.
+    """
     least = 0.5 / len(codes)
     parts = zip(domain, shares(codes, domain), strict=True)
     potentials: dict[Clique, Floats] = {(name,): np.log(np.maximum(share, least)) for name, share in parts}

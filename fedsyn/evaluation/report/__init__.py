@@ -1,1 +1,4 @@
-"""Draws pages, pictures and tables of runs and sweeps, from facts alone."""
+"""Pages, pictures and tables of a run's or a sweep's results.
+
+Draws them, and knows neither.
+"""

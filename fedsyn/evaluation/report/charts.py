@@ -1,4 +1,7 @@
-"""The figures of a table's quality and of a run: what altair draws, and the same as numbers."""
+"""Figures of a table's quality.
+
+What altair draws, and the same as numbers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ Links = Sequence[tuple[str, str, float, float | None]]  # two columns, associati
 
 @dataclass(frozen=True)
 class Marginal:
-    """A column's one-way marginal as it is drawn: shares of the rows; `real` is None where it must not be shown."""
+    """A column's one-way marginal as it is drawn.
+
+    Shares of the rows; `real` is None where it must not be shown.
+    """
 
     name: str
     labels: Sequence[str]
@@ -31,7 +37,10 @@ class Marginal:
     real: Sequence[float] | None
 
     def folded(self) -> Marginal:
-        """At most 48 bars: the most frequent ones and, together, the rest."""
+        """Returns at most 48 bars.
+
+        The most frequent ones and, together, the rest.
+        """
         if len(self.labels) <= MOST_BARS:
             return self
         mass = np.array(self.synthetic) + (0 if self.real is None else np.array(self.real))
@@ -58,7 +67,10 @@ def _named(name: str, **facts: Any) -> Any:
 
 
 def marginals(columns: Sequence[Marginal]) -> Figure:
-    """One-way marginals: bars for the synthetic table, ticks for the real rows where they are shown."""
+    """Draws one-way marginals.
+
+    Bars for the synthetic table, ticks for the real rows where they are shown.
+    """
     shown = [column.folded() for column in columns[:MOST_MARGINALS]]
     real = any(column.real is not None for column in shown)
     left = f" The first {len(shown)} of {len(columns)} columns." if len(shown) < len(columns) else ""
@@ -115,7 +127,10 @@ def _marginal(column: Marginal) -> Spec:
 
 @cache
 def _marginal_chart(with_real: bool) -> Spec:
-    """The chart of a marginal without its rows: altair takes ten milliseconds for one, and a page has up to 60."""
+    """Returns the chart of a marginal without its rows.
+
+    altair takes ten milliseconds for one, and a page has up to 60.
+    """
     import altair as alt
 
     axis = alt.Axis(title=None, labelAngle=0, labelLimit=80, labelOverlap="greedy", ticks=False)
@@ -136,7 +151,10 @@ def _marginal_chart(with_real: bool) -> Spec:
 
 
 def associations(names: Sequence[str], links: Links) -> Figure:
-    """Heatmaps of the association of every pair: real, synthetic, and their difference; synthetic alone if need be."""
+    """Draws heatmaps of the association of every pair.
+
+    Real, synthetic, and their difference; synthetic alone if need be.
+    """
     real = any(math.isfinite(r) for _, _, r, _ in links)
     at = {name: place for place, name in enumerate(names)}
     links = [(a, b, r, s) if at[a] < at[b] else (b, a, r, s) for a, b, r, s in links]
@@ -198,7 +216,10 @@ def associations(names: Sequence[str], links: Links) -> Figure:
 
 
 def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figure:
-    """The model's graph: columns that it models together; edges: (column, column, association in the model)."""
+    """Draws the model's graph.
+
+    Columns that it models together; edges: (column, column, association in the model).
+    """
     linked = [name for name in names if any(name in edge[:2] for edge in edges)]
     place = _circle(linked, edges)
 
@@ -255,7 +276,10 @@ def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figu
 
 
 def _circle(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> dict[str, tuple[float, float]]:
-    """Places on a circle, in the order of the graph's Fiedler vector: what is linked stands near each other."""
+    """Returns places on a circle, with linked columns near each other.
+
+    In the order of the graph's Fiedler vector.
+    """
     size = len(names)
     laplacian = np.zeros((size, size))
     for a, b, v in edges:
@@ -269,7 +293,10 @@ def _circle(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> di
 
 
 def budget(parts: Sequence[tuple[int, str, float]], left: float) -> Figure:
-    """What each round spent on what: (round, name, share of the budget); `left`: the share that was not spent."""
+    """Draws what each round spent, and on what.
+
+    (round, name, share of the budget); `left`: the share that was not spent.
+    """
     names = list(dict.fromkeys(name for _, name, _ in parts))
     totals = {name: sum(share for _, other, share in parts if other == name) for name in names}
 

@@ -1,4 +1,6 @@
-"""How an evaluation is shown, on a page, in a terminal and in a README: the same sections, whichever way found it.
+"""Evaluations on a page, in a terminal and in a README.
+
+The same sections, whichever way found them.
 
 To word a verdict anew, change `fedsyn.evaluation.verdict`.
 """
@@ -49,7 +51,9 @@ NOT_FOR_PUBLICATION = Part(
 
 
 def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path:
-    """Writes a page about a table beside real rows, for `fedsyn evaluate` and `Synthesizer.evaluate(...)`.
+    """Writes a page about a table beside real rows.
+
+    For `fedsyn evaluate` and `Synthesizer.evaluate(...)`.
 
     Args:
         comparison: what was found.
@@ -104,7 +108,10 @@ def sections(found: Evaluation, most_auc: float | None = None) -> Iterator[Secti
 
 
 def summary(found: Evaluation) -> Table | None:
-    """Return the few lines of a public evaluation that its README shows; None where there is nothing to show."""
+    """Returns a public evaluation's few lines for its README.
+
+    None where there is nothing to show.
+    """
     if isinstance(found, FederatedQuality):
         table = _asked(found)
         return replace(table, rows=table.rows[:_SHOWN])

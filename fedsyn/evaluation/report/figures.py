@@ -1,4 +1,4 @@
-"""Describes the figures of a page: charts, and what they say in words and numbers.
+"""Figures of a page: charts, with their words and numbers.
 
 Charts are Vega-Lite, built with altair where it is installed (extra `report`). A page carries the Vega runtime once, so
 that it needs no network. Every figure has its numbers as a table beside it: that is what a screen reader reads, and all
@@ -28,7 +28,9 @@ INSTALL = installing("report")
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of a figure: its heading, what it shows in one sentence, and what builds it.
+    """One chart of a figure.
+
+    Its heading, what it shows in one sentence, and what builds it.
 
     That gives a chart of altair, or its specification.
     """
@@ -50,7 +52,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Swatch:
-    """A key of a legend, as a page draws it: 24 by 12.
+    """A key of a legend, 24 by 12.
 
     Attributes:
         colour: of CSS.
@@ -87,17 +89,20 @@ class Figure:
 
     @property
     def numbers(self) -> Table:
-        """Its numbers as a table."""
+        """The figure's numbers as a table."""
         return Table(self.head, self.rows, f"Numbers: {self.caption}")
 
 
 def drawable() -> bool:
-    """Whether charts can be drawn: altair and vl-convert are installed."""
+    """Returns whether altair and vl-convert are installed."""
     return find_spec("altair") is not None and find_spec("vl_convert") is not None
 
 
 def _with_values(spec: Spec, datasets: Mapping[str, Any]) -> Spec:
-    """altair gathers the data of a chart's layers under names; where charts are put together each keeps its own."""
+    """Gives each chart of a concatenation its own data.
+
+    altair gathers the data of a chart's layers under names.
+    """
     result: Spec = {}
     for key, value in spec.items():
         if key == "data" and value.get("name") in datasets:
@@ -110,7 +115,10 @@ def _with_values(spec: Spec, datasets: Mapping[str, Any]) -> Spec:
 
 
 def runtime() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one text; made once (a second), then read from the cache folder."""
+    """Returns Vega, Vega-Lite and Vega-Embed as one text.
+
+    Made once (a second), then read from the cache folder.
+    """
     vl_convert: Any = import_module("vl_convert")  # its stubs lack the version, and a default
     cached = cache_dir() / f"vega-{vl_convert.__version__}.js"
     try:
@@ -129,7 +137,10 @@ def runtime() -> str:
 
 
 def chart_config(dark: bool = False) -> dict[str, Any]:
-    """Vega-Lite's configuration of all charts: colours by theme, so that a chart itself names none."""
+    """Returns Vega-Lite's configuration of all charts.
+
+    Colours by theme, so that a chart itself names none.
+    """
     ink, soft, line = ("#e6edf3", "#9ba6b2", "#3a434d") if dark else ("#1b1f24", "#57606a", "#d0d7de")
     palette = PALETTE_DARK if dark else PALETTE
     middle = "#232a32" if dark else "#f3f4f6"

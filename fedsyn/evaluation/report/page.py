@@ -1,4 +1,6 @@
-"""A self-contained page: one HTML file that loads nothing, from texts, tables and figures as data.
+"""A self-contained page: one HTML file that loads nothing.
+
+From texts, tables and figures as data.
 
 `templates/page.html.md` is how every page looks; the templates escape whatever is put into them.
 """
@@ -28,7 +30,9 @@ from fedsyn.version import __version__
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a page that is neither a paragraph (a text by itself), nor a table or a figure.
+    """A piece of a page that is not a paragraph.
+
+    Nor a table or a figure; a paragraph is a text by itself.
 
     Attributes:
         kind: how it looks.
@@ -45,14 +49,14 @@ Piece = str | Part | Table | Figure
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page with a title, which the table of contents names."""
+    """A titled part of a page, listed in its contents."""
 
     title: str
     pieces: tuple[Piece, ...]
 
     @property
     def anchor(self) -> str:
-        """Its address within the page."""
+        """The section's anchor (`#…`)."""
         return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
 
 

@@ -1,4 +1,7 @@
-"""The page of a run, from the facts that the run left. It knows no run directory: `fedsyn.runs.report` reads that."""
+"""The page of a run, from the facts that it left.
+
+It knows no run directory: `fedsyn.runs.report` reads that.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from fedsyn.privacy.unit import promised, unit_from_dict
 
 @dataclass(frozen=True, kw_only=True)
 class RunFacts:
-    """What a page of a run is made from.
+    """Facts from which a page of a run is made.
 
     Attributes:
         source: name of the data source.
@@ -106,7 +109,10 @@ def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
 
 
 def readme(facts: RunFacts) -> str:
-    """Return the README.md of a run, in Markdown: what may be published about its table."""
+    """Returns the README.md of a run, in Markdown.
+
+    It says what may be published about its table.
+    """
     public = [found for found in facts.evaluations if found.PUBLIC]
     told = replace(facts, public=True, evaluations=public, metrics={})
     return filled(
@@ -121,7 +127,10 @@ def readme(facts: RunFacts) -> str:
 
 
 def first_sentence(facts: RunFacts) -> str:
-    """What the table is fit for, then what it was made from and for whom it is private."""
+    """Returns what the table is fit for, then its origin.
+
+    What it was made from and for whom it is private.
+    """
     size = "a synthetic table" if facts.rows is None else f"a synthetic table of {counted(facts.rows, 'row')}"
     holders = f"the rows of {facts.clients:,} holders" if facts.clients > 1 else "the rows of one holder"
     if facts.joined is not None and facts.joined < facts.clients:
@@ -163,8 +172,10 @@ def odds(facts: RunFacts) -> str:
 
 
 def who_faces_what(facts: RunFacts) -> str:
-    """Epsilon against somebody outside, against other holders, and against those with the server; empty for one holder,
-    where nothing is private, and of a ledger that does not say it."""
+    """Returns epsilon against outsiders, holders, and the server's friends.
+
+    Empty for one holder, where nothing is private, and of a ledger that does not say it.
+    """
     ledger = facts.ledger
     if not ledger["private"]:
         return ""
@@ -194,7 +205,10 @@ def _warnings(facts: RunFacts) -> Iterator[Part]:
 
 
 def alarms(facts: RunFacts) -> list[tuple[str, str]]:
-    """Return where noise outweighs signal, and where delta promises too little: (title, text) each."""
+    """Returns (title, text) of each alarm.
+
+    Where noise outweighs signal, and where delta promises too little.
+    """
     found, ledger, compared = [], facts.ledger, facts.comparison
     rows, known = facts.total, "the run's estimate"
     if compared is not None:
@@ -225,7 +239,9 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
 
 
 def _least_noise(ledger: Mapping[str, Any], round: int | None = None) -> float | None:
-    """The smallest noise of a count, in rows: sigma by what one row moves, of the releases other than row counts.
+    """Returns the smallest noise of a count, in rows.
+
+    Sigma by what one row moves, of the releases other than row counts.
 
     `round`: in that round alone.
     """
@@ -240,7 +256,9 @@ def _least_noise(ledger: Mapping[str, Any], round: int | None = None) -> float |
 
 
 def _most_auc(ledger: Mapping[str, Any]) -> float | None:
-    """The largest expected AUC of an attack that tells training rows from others.
+    """Returns the largest expected AUC of a membership attack.
+
+    It tells training rows from others.
 
     Let x be a training row, y another one, and p the chance that the attack ranks x above y. Exchanging the two is
     one replacement, after which y is the training row, so p <= e^eps (1 - p) + delta, with the
@@ -307,7 +325,10 @@ def _privacy(facts: RunFacts) -> Iterator[str | Table | Figure]:
 
 
 def of_one_client(releases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those that concern the client which pays most, where releases name clients; else all."""
+    """Returns the releases of the client that pays most.
+
+    Where releases name clients; else all.
+    """
     paid: dict[int, float] = {}
     for release in releases:
         for client in release.get("clients", ()):
@@ -317,7 +338,10 @@ def of_one_client(releases: Sequence[Mapping[str, Any]]) -> list[Mapping[str, An
 
 
 def spending(releases: Sequence[Mapping[str, Any]], whole: float, unspent: float) -> list[tuple[int, str, float]]:
-    """(round, name, share of the budget) of the releases, those of one name and round together."""
+    """Returns (round, name, share of the budget) of the releases.
+
+    Those of one name and round together.
+    """
     shares: dict[tuple[int, str], float] = {}
     for release in releases:
         key = (int(release["round"]), str(release["name"]))

@@ -1,4 +1,7 @@
-"""Tables as people read them, and numbers as text: for pages, terminals and READMEs."""
+"""Tables as people read them, and numbers as text.
+
+For pages, terminals and READMEs.
+"""
 
 from __future__ import annotations
 
@@ -45,12 +48,12 @@ class Table:
 
     @property
     def label(self) -> str:
-        """What a screen reader calls the table."""
+        """Name of the table for a screen reader."""
         return self.caption or ", ".join(filter(None, self.head))
 
     @cached_property
     def numeric(self) -> list[bool]:
-        """Whether each column holds numbers, which stand to the right."""
+        """Marks of the columns that hold numbers, which stand right."""
         columns = [[row[j] for row in self.shown] for j in range(len(self.head))]
         return [any(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
 
@@ -62,14 +65,19 @@ class Table:
 
 
 def number(value: float | None) -> str:
-    """Return four significant digits; a dash for a value that does not exist."""
+    """Returns a number as text, with four significant digits.
+
+    A dash for a value that does not exist.
+    """
     if value is None or math.isnan(value):
         return "–"
     return "not finite" if math.isinf(value) else f"{value:.4g}"
 
 
 def plus_minus(mean: float, sd: float) -> str:
-    """Return mean ± standard deviation, the mean to the deviation's second digit but to at most four of its own.
+    """Returns mean ± standard deviation as text.
+
+    The mean to the deviation's second digit but to at most four of its own.
 
     >>> plus_minus(0.41753, 0.01342), plus_minus(17.4677872, 0.0000084)
     ('0.418 ± 0.013', '17.47 ± <0.01')

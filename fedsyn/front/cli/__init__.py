@@ -1,4 +1,6 @@
-"""The command line, `fedsyn COMMAND`: one module for each group of commands, put together here.
+"""The command line, `fedsyn COMMAND`.
+
+Each group of commands has a module. They are put together here.
 
 Exit codes: 0 success, 1 the run failed, 2 bad configuration or bad data, 70 a bug, 130 interrupted, 143 told to end;
 each with one message and no traceback (`fedsyn.front.cli.ending`).
@@ -71,7 +73,10 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: turns whatever goes wrong into one message and an exit code."""
+    """Runs the command line as the program's entry point.
+
+    Any failure becomes one message and an exit code.
+    """
     no_tracebacks()
     say_what_is_logged()
     sys.exit(ended(lambda: app(standalone_mode=False)))

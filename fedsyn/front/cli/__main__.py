@@ -1,4 +1,4 @@
-"""`python -m fedsyn.front.cli`."""
+"""Entry point of `python -m fedsyn.front.cli`."""
 
 from fedsyn.front.cli import main
 

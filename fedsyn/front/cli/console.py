@@ -1,4 +1,7 @@
-"""What every command shares: two consoles, arguments that several take, progress, and files that are written."""
+"""Tools that every command shares.
+
+They are two consoles, arguments that several commands take, progress, and the writing of files.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +52,13 @@ _FILES = "fedsyn.table.data"
 
 
 def wrapped(text: str) -> str:
-    """A text in lines that fit the terminal."""
+    """Returns a text in lines that fit the terminal."""
     width = min(out_console.width, 100)
     return "\n".join(textwrap.wrap(text, width, break_on_hyphens=False, break_long_words=False))
 
 
 class _Said(logging.Handler):
-    """Prints warnings, and how a file was found to be written."""
+    """Prints warnings, and the format that was detected in a file."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name == "fedsyn.run":  # the progress bar shows it
@@ -79,7 +82,10 @@ Update = Callable[..., None] | None
 
 
 class _Rounds:
-    """What a run reports: on a terminal in a bar, elsewhere a line whenever it begins or ends to wait for somebody.
+    """Reports on a run.
+
+    On a terminal a bar shows it. Elsewhere a line is printed whenever the run begins or ends to wait
+    for somebody.
 
     Args:
         title: of the run.
@@ -96,13 +102,16 @@ class _Rounds:
         self._show(self._at, completed=record.round)
 
     def called(self, run: str) -> None:
-        """Says how the run is called, at operator, holders and parties alike."""
+        """Prints the run's name, which operator, holders and parties share."""
         err_console.print(f"run {run}: {self._title}", markup=False, highlight=False, soft_wrap=True)
         self._title = f"run {run}"
         self._show(self._at)
 
     def waits(self, waiting: Any) -> None:
-        """Shows what the run waits for; None: nothing is missing any more."""
+        """Shows what the run waits for.
+
+        None means that nothing is missing any more.
+        """
         if waiting is not None or self._waited:
             self._waited = waiting is not None
             state = self._at if waiting is None else str(waiting)
@@ -118,7 +127,10 @@ class _Rounds:
 
 @contextmanager
 def _bar(title: str, total: int | None, *more: ProgressColumn) -> Iterator[Update]:
-    """A bar on a terminal; it is gone when what it shows is done."""
+    """Yields the update of a bar on a terminal, else None.
+
+    The bar disappears when the work that it shows is done.
+    """
     if not err_console.is_terminal:
         yield None
         return
@@ -129,20 +141,29 @@ def _bar(title: str, total: int | None, *more: ProgressColumn) -> Iterator[Updat
 
 @contextmanager
 def round_progress(title: str, rounds: int | None) -> Iterator[_Rounds]:
-    """A callback for finished rounds, and for what a run waits for: a bar on a terminal."""
+    """Yields a callback for finished rounds, and for waiting.
+
+    A terminal shows them in a bar.
+    """
     with _bar(f"{title}, preparing", rounds) as update:
         yield _Rounds(title, update)
 
 
 @contextmanager
 def cell_progress(title: str, cells: int) -> Iterator[Any]:
-    """A callback for finished cells: a bar with the time left on a terminal, a line now and then elsewhere."""
+    """Yields a callback for finished cells of a sweep.
+
+    A terminal shows them in a bar with the time left. Elsewhere a line is printed now and then.
+    """
     with _bar(title, cells, TextColumn("left:"), TimeRemainingColumn()) as update:
         yield _Cells(title, cells, update)
 
 
 class _Cells:
-    """Says how far a sweep is: on a terminal in a bar, elsewhere about ten times in all, which a log shows."""
+    """Reports the progress of a sweep.
+
+    On a terminal a bar shows it. Elsewhere about ten lines are printed in all, which a log shows.
+    """
 
     def __init__(self, title: str, cells: int, update: Update) -> None:
         self._title, self._cells, self._update = title, cells, update
@@ -161,7 +182,7 @@ class _Cells:
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `12 min`, `3 h`, `2 d`."""
+    """Returns a short text: `40 s`, `12 min`, `3 h`, `2 d`."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {unit}"
@@ -169,7 +190,10 @@ def duration(seconds: float) -> str:
 
 
 def print_table(head: Iterable[str], rows: Iterable[Sequence[str]], **looks: Any) -> None:
-    """Prints plain columns. `looks`: of every column."""
+    """Prints plain columns.
+
+    `looks` are options of every column.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in head:
         table.add_column(name, **looks)
@@ -190,7 +214,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def may_write(path: Path, force: bool, *, folder: bool = False) -> None:
-    """Refuse to replace a file (or a folder) unless that was asked for: somebody may have edited it.
+    """Refuses to replace a file or a folder, unless `force` is set.
+
+    Somebody may have edited it.
 
     Raises:
         ConfigError: the file exists, or there is no such folder.
@@ -206,7 +232,11 @@ def may_write(path: Path, force: bool, *, folder: bool = False) -> None:
 
 
 def confirm(question: str, yes: bool, unasked: str) -> None:
-    """Ask a person unless `yes`; end the command if the answer is no. Raises ConfigError if nobody can be asked."""
+    """Asks a person to confirm, unless `yes` is set.
+
+    The command ends if the answer is no. Raises ConfigError, with the sentence `unasked`, if nobody can
+    be asked.
+    """
     if yes:
         return
     if not sys.stdin.isatty():
@@ -216,7 +246,7 @@ def confirm(question: str, yes: bool, unasked: str) -> None:
 
 
 def stop_event() -> threading.Event:
-    """Return an event that SIGTERM and Ctrl-C set."""
+    """Returns an event that SIGTERM and Ctrl-C set."""
     stopping = threading.Event()
     for kind in (signal.SIGTERM, signal.SIGINT):
         signal.signal(kind, lambda *_: stopping.set())

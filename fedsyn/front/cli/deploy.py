@@ -1,4 +1,4 @@
-"""`fedsyn deploy ...`: what the operator of a federation types."""
+"""Commands of a federation's operator: `fedsyn deploy ...`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _SEND_LINE = "send this line of their roster.yaml to {others}; they compare it w
 
 
 def _place(folder: Path) -> OperatorFolder:
-    """Return where a federation's files lie."""
+    """Returns the place of a federation's files."""
     from fedsyn.deploy.federation import place_of
 
     return place_of(folder)
@@ -82,7 +82,10 @@ def init(
         Path | None, typer.Option(help="Wheel of fedsyn that everybody installs; its SHA-256 goes into each README.")
     ] = None,
 ) -> None:
-    """Write one folder each for the operator, every data holder and every party, with its keys and instructions."""
+    """Write the folders of the operator, every data holder and every party.
+
+    Each of them gets one folder, with its keys and instructions.
+    """
     from fedsyn.deploy.init import init as write
     from fedsyn.deploy.plan import APPROVALS, FederationPlan, split_names, split_parties
 
@@ -110,7 +113,10 @@ def init(
 
 @app.command()
 def link(folder: FolderArgument = HERE) -> None:
-    """Run the SuperLink until stopped: restart it when it dies, register the nodes of federation.yaml."""
+    """Run the SuperLink until stopped.
+
+    It is restarted when it dies, and the nodes of federation.yaml are registered.
+    """
     from fedsyn.deploy.superlink import SuperLinkService, only_one
 
     place = _place(folder)
@@ -137,14 +143,20 @@ def run(
     force: ForceOption = False,
     resume: ResumeOption = False,
 ) -> None:
-    """Start a run, wait for it, and write the synthetic table, the model and the ledger to a directory."""
+    """Start a run, wait for it, and write its results.
+
+    The synthetic table, the model and the ledger are written to a directory.
+    """
     with linked(folder, config, set_ or ()) as loaded:
         carry_out(loaded, out, force, resume)
 
 
 @contextmanager
 def linked(folder: Path, config: Path | None, assignments: Sequence[str]) -> Iterator[RunConfig]:
-    """Yields what is to run on a federation whose SuperLink can be reached."""
+    """Yields the configuration to run on a federation.
+
+    The federation's SuperLink can be reached.
+    """
     from fedsyn.deploy.ordering import addressed, configuration, connected, require_link
 
     place = _place(folder)
@@ -163,7 +175,10 @@ def status(
     folder: FolderArgument = HERE,
     as_json: JsonOption = False,
 ) -> None:
-    """Show who is online and since when, and the latest runs. Exit code 1 if 'deploy link' is not running."""
+    """Show who is online and since when, and the latest runs.
+
+    Exit code 1 if 'deploy link' is not running.
+    """
     from fedsyn.deploy.status import status as look
 
     found = look(_place(folder))
@@ -193,7 +208,10 @@ def stop(
         str | None, typer.Option("--run", metavar="RUN", help="Name of the run to stop instead, or its beginning.")
     ] = None,
 ) -> None:
-    """Stop the SuperLink or, with --run, one run. What was released stays charged."""
+    """Stop the SuperLink or, with --run, one run.
+
+    What was released stays charged.
+    """
     from fedsyn.deploy.status import stop_run
     from fedsyn.deploy.superlink import stop_link
 
@@ -213,7 +231,10 @@ def add(
     folder: FolderOption = HERE,
     yes: YesOption = False,
 ) -> None:
-    """Add a holder that joins late: write a folder to send to it, and a line for the other holders' rosters."""
+    """Add a holder that joins late.
+
+    A folder to send to it is written, and a line for the other holders' rosters is printed.
+    """
     from fedsyn.config import load_options
     from fedsyn.deploy.changes import add
     from fedsyn.keys.holder_keys import HolderCard
@@ -236,7 +257,10 @@ def rotate_keys(
     folder: FolderOption = HERE,
     yes: YesOption = False,
 ) -> None:
-    """Replace the public keys of a holder or a party by those of a card; with --link, renew the certificate."""
+    """Replace the public keys of a holder or a party.
+
+    The new keys are those of a card. --link renews the SuperLink's key and certificate instead.
+    """
     from fedsyn.config import load_options
     from fedsyn.deploy.changes import renew_link, rotate_keys
     from fedsyn.keys.holder_keys import HolderCard
@@ -265,7 +289,10 @@ def remove(
     name: Annotated[str, typer.Argument(help="Name of the holder.", metavar="NAME")],
     folder: FolderOption = HERE,
 ) -> None:
-    """Remove a holder for good: its node is refused from now on, and its roster line goes."""
+    """Remove a holder for good.
+
+    Its node is refused from now on, and the other holders delete its roster line.
+    """
     from fedsyn.deploy.changes import remove
 
     place = _place(folder)
@@ -326,7 +353,7 @@ def _say_made(plan: FederationPlan, made: NewFederation, out: Path) -> None:
 
 
 def _room(plan: FederationPlan) -> str:
-    """How much the limits for life leave."""
+    """Returns a sentence on the budget that the lifetime limits allow."""
     runs = "one run" if plan.runs == 1 else f"{plan.runs} runs"
     text = f"room: each table's life has epsilon {plan.lifetime:g} at delta {plan.delta:g}"
     text += f", for {runs} of epsilon {plan.epsilon:g}"
@@ -336,7 +363,10 @@ def _room(plan: FederationPlan) -> str:
 
 
 def _compared(name: str, fingerprint: str, yes: bool) -> None:
-    """Asks whether the holder has told this fingerprint; ends if not."""
+    """Asks whether the holder has confirmed this fingerprint by telephone.
+
+    The command ends if not.
+    """
     told = f"as {name} told you, by telephone, the fingerprint {fingerprint}?"
     confirm(f"H{told}", yes, f"there is nobody to ask: h{told} Then add --yes")
 
@@ -353,7 +383,10 @@ def _say_change(changed: HolderChange) -> None:
 
 
 def _say_line(changed: HolderChange, what: str) -> None:
-    """Says what the other holders do with a holder's line of their rosters, if it has one."""
+    """Tells what the other holders do with a holder's roster line.
+
+    Nothing is printed for a holder without one.
+    """
     holder = changed.holder
     if holder.identity is not None:
         others = ", ".join(other.name for other in changed.federation.present if other.name != holder.name)

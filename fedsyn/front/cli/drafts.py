@@ -1,4 +1,4 @@
-"""What a draft looks like on a screen of 80 columns, and what there is to say about it."""
+"""Shows a draft on a screen of 80 columns, with remarks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ def show_draft(
     rows: int,
     file: str = "",
 ) -> None:
-    """Prints one line a column, and below what to look at; `file` stands before notes that do not name theirs."""
+    """Prints one line a column, and remarks below them.
+
+    `file` stands before notes that do not name theirs.
+    """
     for note in notes:
         console.print(Text(f"{file}: {note}" if file else note))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), expand=False)
@@ -55,7 +58,10 @@ def show_draft(
 
 
 def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: int) -> list[str]:
-    """What a person should know of a draft, in sentences; of a column's values they quote what many rows hold."""
+    """Returns what a person should know of a draft, in sentences.
+
+    The only values of a column that they quote are those that many rows hold.
+    """
     apart = [name for name, guess in guesses.items() if isinstance(guess.column, AsideColumn)]
     folded = {name: guess.folded for name, guess in guesses.items() if guess.folded[0]}
     rare = {name: guess.rare for name, guess in guesses.items() if guess.rare}
@@ -83,7 +89,10 @@ def sentences(guesses: Mapping[str, Guess], holding: Sequence[Proposal], rows: i
 
 
 def carried(guesses: Mapping[str, Guess], rows: int) -> str:
-    """Return which links between a draft's columns noise hides, as a sentence; empty for one column."""
+    """Returns a sentence on the links between columns that noise hides.
+
+    It is empty for one column.
+    """
     columns = sum(not isinstance(guess.column, AsideColumn) for guess in guesses.values())
     pairs, share = math.comb(columns, 2), contract_class(DEFAULT_MECHANISM).Options().sketch_share
     if not pairs:

@@ -1,4 +1,6 @@
-"""How a command ends: one sentence and an exit code, whatever happens; never a traceback that nobody asked for.
+"""Ends every command with one sentence and an exit code.
+
+No traceback is printed that nobody asked for.
 
 A traceback may show values of the table that was read, so it is printed only where FEDSYN_DEBUG=1 asks for it.
 """
@@ -20,7 +22,7 @@ OK, FAILED, BAD_INPUT, BUG, INTERRUPTED, TERMINATED = 0, 1, 2, 70, 130, 143
 
 
 def ended(command: Callable[[], Any]) -> int:
-    """Runs a command, and says in one sentence what went wrong.
+    """Runs a command, and prints in one sentence what went wrong.
 
     Args:
         command: returns an exit code, or something else for success.
@@ -43,7 +45,10 @@ def ended(command: Callable[[], Any]) -> int:
 
 
 def verdict(error: BaseException) -> tuple[str, int]:
-    """The sentence for an exception, without what the table holds, and the exit code."""
+    """Returns the sentence for an exception, and the exit code.
+
+    The sentence quotes nothing that the table holds.
+    """
     if isinstance(error, InputError):
         return f"error: {error}", BAD_INPUT
     if isinstance(error, FedsynError):
@@ -68,7 +73,10 @@ def verdict(error: BaseException) -> tuple[str, int]:
 
 
 def _mistyped(error: click.ClickException) -> str:
-    """What is wrong with a command line, and how to see what is right."""
+    """Explains what is wrong with a command line.
+
+    The sentence also names the help that shows what is right.
+    """
     known = error.ctx if isinstance(error, click.UsageError) else None
     path = known.command_path.replace("python -m fedsyn.front.cli", "fedsyn") if known else "fedsyn"
     message = re.sub(r"\s+", " ", error.format_message()).strip().rstrip(".")

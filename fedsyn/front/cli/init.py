@@ -1,4 +1,7 @@
-"""`fedsyn init FILE`: a configuration and a drafted schema for one's own table."""
+"""The command `fedsyn init FILE`.
+
+It writes a configuration and a drafted schema for one's own table.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ def init(
     skip_rows: SkipRowsOption = None,
     force: ForceOption = False,
 ) -> None:
-    """Write run.yaml and a draft schema.yaml for your own table to this folder, and print the next steps."""
+    """Write run.yaml and a draft schema.yaml for your own table.
+
+    Both are written to this folder. Then the next steps are printed.
+    """
     from fedsyn.front.cli.drafts import show_draft
 
     config, described = Path("run.yaml"), Path("schema.yaml")
@@ -65,7 +71,10 @@ def init(
 
 
 def config_text(files: Sequence[str], options: dict[str, Any]) -> str:
-    """A configuration: the keys that are needed, and where all others stand."""
+    """Returns a configuration's text with the keys that are needed.
+
+    A comment says where all other keys are listed.
+    """
     from fedsyn import yamlio
 
     data: dict[str, Any] = {"source": files[0] if len(files) == 1 else list(files), "schema": "schema.yaml"}

@@ -1,4 +1,8 @@
-"""`fedsyn ledger ...`: what a holder's table, or a party, has given away; for its owner and an ethics board."""
+"""Commands on ledgers for life: `fedsyn ledger ...`.
+
+They show what a holder's table, or a party, has given away. They are for its owner and an ethics
+board.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,10 @@ def show(
     file: FileArgument,
     run: Annotated[str | None, typer.Option(help="Print the releases of this run only.", metavar="NAME")] = None,
 ) -> None:
-    """Print the runs of a ledger, what each spent, and what the limits leave."""
+    """Print the runs of a ledger and what each spent.
+
+    What the limits leave is printed, too.
+    """
     from fedsyn.ledgers.accounts import rows, summary
 
     opened, _ = _opened(file)
@@ -67,7 +74,10 @@ def verify(
         Path | None, typer.Option(help="Head that 'export --head' wrote and you kept elsewhere.", metavar="HEAD.json")
     ] = None,
 ) -> None:
-    """Check that no line was changed, removed, moved or cut off. Exit code 1, and the line's number, if one was."""
+    """Check that no line was changed, removed, moved or cut off.
+
+    If one was, its number is printed, and the exit code is 1.
+    """
     from fedsyn.ledgers.accounts import verify as verified
 
     try:
@@ -122,7 +132,10 @@ def export(
 
 
 def _opened(file: Path) -> tuple[LedgerReading, NodeFile | None]:
-    """Read the ledger of a file: the ledger itself, a node.yaml (also returned) or a party.yaml."""
+    """Reads the ledger that a file is or names.
+
+    The file is the ledger itself, a node.yaml (which is also returned) or a party.yaml.
+    """
     from fedsyn import yamlio
     from fedsyn.ledgers.accounts import open_ledger
     from fedsyn.node.file import load_node_file
@@ -145,7 +158,10 @@ def _opened(file: Path) -> tuple[LedgerReading, NodeFile | None]:
 
 
 def _remembered(node: NodeFile | None) -> list[Head]:
-    """Heads that the memories of a node keep; its next start compares them, too."""
+    """Returns the heads that the memories of a node keep.
+
+    The node's next start compares them, too.
+    """
     from fedsyn.node.memory import Memory
 
     if node is None:

@@ -1,4 +1,7 @@
-"""What there is to choose from (`mechanisms`, `datasets`), and signing keys (`identity`, `operator-key`)."""
+"""Lists of choices (`mechanisms`, `datasets`), and new signing keys.
+
+Signing keys are made by `identity` and `operator-key`.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,20 @@ from fedsyn.output import say
 
 
 def identity(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
-    """Create a data holder's signing key and print its public key, which goes into every holder's roster."""
+    """Create a data holder's signing key and print its public key.
+
+    The public key goes into every holder's roster.
+    """
     from fedsyn.keys.holder_keys import new_identity
 
     say(new_identity(file))
 
 
 def operator_key(file: Annotated[Path, typer.Argument(help="New file for the private key.", metavar="FILE")]) -> None:
-    """Create an operator's signing key and print its public key, which goes into each holder's policy.operators."""
+    """Create an operator's signing key and print its public key.
+
+    The public key goes into each holder's policy.operators.
+    """
     from fedsyn.keys.holder_keys import new_identity
 
     say(new_identity(file, "operator key"))

@@ -1,4 +1,7 @@
-"""`fedsyn node ...`: what the administrator of a data holder's machine types, and what the holder says to a run."""
+"""Commands of a data holder: `fedsyn node ...`.
+
+The administrator of its machine types them, and the holder approves or rejects runs with them.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +58,10 @@ def status(
     file: FileArgument,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a node's connection, the requests it answered, and the budget its table has spent."""
+    """Show a node's connection and the requests it answered.
+
+    The budget that its table has spent is shown, too.
+    """
     from fedsyn.node.file import load_node_file
     from fedsyn.node.serve import look, said
 
@@ -67,7 +73,10 @@ def status(
 
 @app.command("init-ledger")
 def init_ledger(file: FileArgument) -> None:
-    """Create the lifetime ledger of a table not used before. Never overwrites an existing ledger."""
+    """Create the lifetime ledger of a table not used before.
+
+    It never overwrites an existing ledger.
+    """
     from fedsyn.ledgers.node_ledger import init_ledger
     from fedsyn.node.file import load_node_file
 
@@ -108,7 +117,10 @@ def pending(
 
 @app.command()
 def approve(run: RunArgument, file: FileOrHereArgument = _HERE, yes: YesOption = False) -> None:
-    """Show what a run may ask, what it costs and what budget it leaves; then approve it for this node."""
+    """Show what a run may ask, then approve it for this node.
+
+    What the run costs, and what budget it leaves, is shown, too.
+    """
     node, approvals = _opened(file)
     entry = approvals.find(run)
     say(_explained(entry, node).rstrip())
@@ -129,7 +141,10 @@ def reject(
     yes: YesOption = False,
     all_: Annotated[bool, typer.Option("--all", help="Reject every run that waits.")] = False,
 ) -> None:
-    """Reject a run, or all that wait. What a run has received already stays spent."""
+    """Reject a run, or all that wait.
+
+    What a run has received already stays spent.
+    """
     if all_ and run is not None and file != _HERE:
         raise ConfigError("--all rejects every run that waits: name no run beside it, NODE.yaml alone")
     if run is None and not all_:
@@ -155,7 +170,10 @@ def _opened(file: Path) -> tuple[NodeFile, Approvals]:
 
 
 def _forecasts(entry: ApprovalRecord, node: NodeFile) -> list[Forecast]:
-    """Returns what this table has given away, and what the run could add, for each limit of its holder."""
+    """Returns a forecast for each limit of the holder.
+
+    It says what this table has given away, and what the run could add.
+    """
     from fedsyn.ledgers.admission import forecasts
 
     lines, facts = _of_the_run(entry, node)
@@ -163,7 +181,10 @@ def _forecasts(entry: ApprovalRecord, node: NodeFile) -> list[Forecast]:
 
 
 def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
-    """ConfigError where policy or ledger would refuse the run whatever a person says: they may have changed since."""
+    """Raises ConfigError if policy or ledger would refuse the run.
+
+    They would, whatever a person says. They may have changed since the run asked.
+    """
     from fedsyn.ledgers.admission import require_admissible
     from fedsyn.node.policy import Policy
 
@@ -176,7 +197,10 @@ def _require_allowed(entry: ApprovalRecord, node: NodeFile) -> None:
 
 
 def _of_the_run(entry: ApprovalRecord, node: NodeFile) -> tuple[NodeLines, LedgerRun]:
-    """The table's ledger, read and not touched, and what the run is to it."""
+    """Returns the table's ledger, and the run as a ledger sees it.
+
+    The ledger is read and not touched.
+    """
     from fedsyn.ledgers.accounts import open_ledger
     from fedsyn.ledgers.node_lines import LedgerRun
 
@@ -187,14 +211,17 @@ def _of_the_run(entry: ApprovalRecord, node: NodeFile) -> tuple[NodeLines, Ledge
 
 
 def _asked(entry: ApprovalRecord) -> RunConfig:
-    """The run's configuration, checked."""
+    """Returns the run's configuration, checked."""
     from fedsyn.loading import parse_config
 
     return parse_config(entry.config, f"run '{entry.subject.run}'")
 
 
 def _explained(entry: ApprovalRecord, node: NodeFile) -> str:
-    """What `fedsyn explain` prints of the run, on this holder's own schema."""
+    """Returns what `fedsyn explain` prints of the run.
+
+    This holder's own schema is used.
+    """
     from fedsyn.protocol.explain import explain
     from fedsyn.registry import client_class, installed_only
     from fedsyn.table.schema import Schema
@@ -234,7 +261,10 @@ def new_keys(
         ),
     ] = True,
 ) -> None:
-    """Create new keys for this node, and a card with the public keys for the operator and the other holders."""
+    """Create new keys for this node, and a card to hand out.
+
+    The card has the public keys, for the operator and the other holders.
+    """
     if (file is None) == (name is None):
         raise ConfigError("expected NODE.yaml of the node whose keys are replaced, or --name of a holder who joins")
     said = _replaced(file, card) if file is not None else _first(str(name), card, identity)
@@ -242,7 +272,7 @@ def new_keys(
 
 
 def _replaced(file: Path, card: Path | None) -> list[str]:
-    """New keys in place of a node's old ones; what is said."""
+    """Replaces a node's keys by new ones; returns lines to print."""
     from fedsyn.keys.holder_keys import replace_keys
     from fedsyn.node.file import load_node_file
 
@@ -270,7 +300,10 @@ def _replaced(file: Path, card: Path | None) -> list[str]:
 
 
 def _first(name: str, card: Path | None, identity: bool) -> list[str]:
-    """The first keys of a holder who joins, in this folder; what is said."""
+    """Creates the first keys of a holder who joins, in this folder.
+
+    Returns lines to print.
+    """
     from fedsyn.keys.holder_keys import replace_keys
 
     out = card or Path(f"{name}.card.yaml").resolve()

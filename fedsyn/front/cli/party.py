@@ -1,4 +1,7 @@
-"""`fedsyn party ...`: what the administrator of a computing or crypto party types, and an operator once."""
+"""Commands of a party: `fedsyn party ...`.
+
+The administrator of a computing or crypto party types them, and an operator once.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ def keygen(
         ),
     ] = False,
 ) -> None:
-    """Create the keys of a party, or of an operator. Never overwrites a key."""
+    """Create the keys of a party, or of an operator.
+
+    It never overwrites a key.
+    """
     from fedsyn.keys.party_keys import CARD, CERTIFICATE, new_operator, new_party
 
     if operator:
@@ -55,7 +61,10 @@ def keygen(
 
 @app.command()
 def card(folder: FolderArgument) -> None:
-    """Print a party's public card: an entry of `aggregation.parties`, or `aggregation.crypto`."""
+    """Print a party's public card.
+
+    It is an entry of `aggregation.parties`, or `aggregation.crypto`.
+    """
     from fedsyn import yamlio
     from fedsyn.keys.party_keys import load_party
 
@@ -68,7 +77,10 @@ def rotate(
     folder: FolderArgument,
     address: Annotated[str | None, typer.Option(help="A new HOST:PORT; default: the old one.")] = None,
 ) -> None:
-    """Replace the keys of a party, or of an operator; the old keys are destroyed."""
+    """Replace the keys of a party, or of an operator.
+
+    The old keys are destroyed.
+    """
     from fedsyn.keys.party_keys import CARD, CERTIFICATE, rotate_operator, rotate_party
 
     if (folder / CERTIFICATE).is_file() and not (folder / CARD).is_file():
@@ -114,7 +126,10 @@ def serve(file: FileArgument) -> None:
 
 
 def _one_arena() -> None:
-    """Has glibc keep one pool of memory instead of one a thread: shares are large, and freed in another thread than the
-    one that took them, so that each run would leave more behind (`benchmarks/bench_parties.py --repeats 12`)."""
+    """Lets glibc keep one pool of memory instead of one a thread.
+
+    Shares are large, and one thread frees what another has taken. With a pool for each thread, every
+    run would leave more memory behind (`benchmarks/bench_parties.py --repeats 12`).
+    """
     with contextlib.suppress(AttributeError, OSError):  # another C library
         ctypes.CDLL(None).mallopt(-8, 1)  # M_ARENA_MAX

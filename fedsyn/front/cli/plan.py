@@ -1,4 +1,7 @@
-"""`fedsyn plan`: what to expect of a run before a row is touched."""
+"""The command `fedsyn plan`.
+
+It says what to expect of a run before a row is touched.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,10 @@ def plan(
     as_json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Rehearse a run on public or drawn rows: the error, links, bins and traffic to expect. Costs no privacy."""
+    """Rehearse a run on public or drawn rows.
+
+    It shows the error, links, bins and traffic to expect. This costs no privacy.
+    """
     from fedsyn.front.plan import plan as planned
     from fedsyn.loading import load_config
     from fedsyn.registry import installed_only
@@ -112,7 +118,7 @@ def _texts(found: Plan) -> list[str]:
 
 
 def _bins(bins: float, side: float) -> str:
-    """What noise leaves of the values, as a clause."""
+    """Returns a clause on how many bins noise leaves readable."""
     if bins < 2.0:
         return "noise moves more than a tenth of the rows of any column, or nothing is known of it"
     text = f"noise moves less than a tenth of the rows of a column with up to {bins:,.0f} even bins"

@@ -1,4 +1,6 @@
-"""`fedsyn schema review` in a terminal: one column after the other, and the file is written after each answer.
+"""The command `fedsyn schema review` in a terminal.
+
+It asks about one column after the other, and writes the file after each answer.
 
 What the table shows is printed for its holder alone; nothing of it is written.
 """
@@ -34,7 +36,9 @@ _OF_BOUNDS = "   [e]dit in $EDITOR\nor what is public instead, such as: {}"
 
 
 def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int) -> None:
-    """Asks about each column that waits for approval, then about each constraint that a draft proposes.
+    """Asks about each column that waits for approval.
+
+    Then it asks about each constraint that a draft proposes.
 
     Args:
         file: of the schema.
@@ -72,7 +76,11 @@ def review_in_terminal(file: Path, found: Mapping[str, Finding] | None, few: int
 
 
 def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] | None, few: int) -> bool:
-    """Does what was answered; False if it could not be done, and the column is asked about again."""
+    """Carries out an answer about one column.
+
+    Returns False if that could not be done, or if the column was edited. Then the column is asked about
+    again.
+    """
     text = file.read_text(encoding="utf-8")
     try:
         if answer == "e":
@@ -96,7 +104,10 @@ def _answered(file: Path, name: str, answer: str, found: Mapping[str, Finding] |
 
 
 def _ask_about_constraints(file: Path) -> None:
-    """Asks whether each constraint that was seen to hold does so by its meaning, and so for every row there can be."""
+    """Asks whether each constraint that was seen to hold must hold.
+
+    It must if it holds by its meaning, and so for every row there can be.
+    """
     for rule, rows in proposed_lines(file.read_text(encoding="utf-8")):
         text = file.read_text(encoding="utf-8")
         try:
@@ -114,7 +125,10 @@ def _ask_about_constraints(file: Path) -> None:
 
 
 def _edited(text: str, name: str, where: str) -> str:
-    """The schema's text after its user has edited one column in an editor."""
+    """Returns the schema's text after one column was edited.
+
+    The user edits it in an editor.
+    """
     import click
 
     column = yamlio.dumps(Schema.loads(text, where).to_dict()["columns"][name])

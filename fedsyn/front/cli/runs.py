@@ -1,4 +1,7 @@
-"""`fedsyn run` and `demo`, and what may be asked of a configuration before: `explain`, `partition`."""
+"""The commands `fedsyn run`, `demo`, `explain` and `partition`.
+
+The last two look at a configuration before it runs.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def run(
         Path | None, typer.Option(help="Sign the run's order with this key (runtime.operator_key).", metavar="FILE")
     ] = None,
 ) -> None:
-    """Run a configuration and write the synthetic table, the model, the ledger and the metrics to a directory."""
+    """Run a configuration and write its results to a directory.
+
+    The results are the synthetic table, the model, the ledger and the metrics.
+    """
     from fedsyn.loading import load_config
 
     signed = [] if operator_key is None else [f"runtime.operator_key={json.dumps(str(operator_key))}"]
@@ -55,7 +61,10 @@ def demo(
     force: ForceOption = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the run's page in a browser.")] = False,
 ) -> None:
-    """Run an example: twelve holders of a real table, secure sums, and a synthetic table that may be released."""
+    """Run an example: twelve holders of a real table.
+
+    It uses secure sums, and makes a synthetic table that may be released.
+    """
     from fedsyn.loading import load_config
 
     folder = carry_out(load_config(_shipped("demo.yaml")), out, force)
@@ -65,13 +74,18 @@ def demo(
 
 
 def _shipped(name: str) -> Path:
-    """A configuration that comes with fedsyn, in a checkout or an installed package."""
+    """Returns the path of a configuration that comes with fedsyn.
+
+    It lies in a checkout or in an installed package.
+    """
     package = Path(__file__).resolve().parents[2]
     return next(file for folder in (package / "app", package.parent) if (file := folder / "configs" / name).is_file())
 
 
 def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = False) -> Path:
-    """Runs a configuration, shows how far it is and what came out; the run directory.
+    """Runs a configuration, and shows its progress and result.
+
+    Returns the run directory.
 
     Raises:
         InputError: nothing was run.
@@ -100,7 +114,10 @@ def carry_out(config: RunConfig, out: Path | None, force: bool, resume: bool = F
 
 
 def partition(config: ConfigArgument, set_: SetOption = None) -> None:
-    """Partition the table as a run would, and describe the clients. Imports nothing a file names."""
+    """Partition the table as a run would, and describe the clients.
+
+    It imports nothing that a file names.
+    """
     from fedsyn.loading import load_config
     from fedsyn.registry import installed_only
 
@@ -116,7 +133,10 @@ def partition(config: ConfigArgument, set_: SetOption = None) -> None:
 
 
 def _described(config: RunConfig) -> dict[str, float | int | str]:
-    """Splits the table as the run would; sizes and heterogeneity of the clients."""
+    """Splits the table as the run would, and describes the clients.
+
+    Returns their sizes and heterogeneity.
+    """
     import numpy as np
 
     from fedsyn.evaluation.real.marginals import client_heterogeneity
@@ -142,7 +162,10 @@ def explain(
     set_: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print what a run may ask of a data holder and what that may cost. Reads no rows, imports nothing a file names."""
+    """Print what a run may ask of a data holder.
+
+    What that may cost is printed, too. This reads no rows, and imports nothing that a file names.
+    """
     from fedsyn.loading import load_config
     from fedsyn.protocol.explain import explain as explained
     from fedsyn.registry import client_class, installed_only
@@ -157,7 +180,10 @@ def explain(
 
 
 def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> None:
-    """What a person wants to know first: where the table is, whether it may go out, and how good it is."""
+    """Prints what a person wants to know first of a finished run.
+
+    It says where the table is, whether it may be released, and how good it is.
+    """
     from fedsyn.evaluation.real.metrics import is_quality
     from fedsyn.evaluation.record import PREDICTED_FILE
     from fedsyn.privacy.unit import promised
@@ -205,7 +231,10 @@ def show_result(folder: Path, config: RunConfig, metrics: dict[str, float]) -> N
 
 
 def _say(what: str, text: str, style: str | None = None) -> None:
-    """A line `what: text`; a sentence goes on below itself, a path or a command stays whole."""
+    """Prints a line `what: text`.
+
+    A sentence goes on below itself. A path or a command stays whole.
+    """
     head, whole = f"{what + ':':<17}", what in ("synthetic table", "ledger", "page", "more rows")
     lines = [text] if whole else textwrap.wrap(text, max(40, min(out_console.width, 100) - len(head)))
     for number, line in enumerate(lines):

@@ -1,4 +1,7 @@
-"""`fedsyn schema ...`: the public description of a table, drafted, looked at and approved."""
+"""Commands on a table's public description: `fedsyn schema ...`.
+
+A schema is drafted, looked at and approved.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,10 @@ def draft_command(
     out: Annotated[Path | None, typer.Option(help="File for the draft; default: standard output.")] = None,
     force: ForceOption = False,
 ) -> None:
-    """Draft a schema from a file. Values read from the data are marked; a run refuses them until they are approved."""
+    """Draft a schema from a file.
+
+    Values read from the data are marked; a run refuses them until they are approved.
+    """
     from fedsyn.front.cli.drafts import show_draft
 
     if out is not None:
@@ -85,14 +91,17 @@ def file_options(
     header: int | None,
     skip_rows: int | None,
 ) -> dict[str, Any]:
-    """Options of a file, without those that are left out."""
+    """Returns the options of a file, without those left out."""
     given: dict[str, Any] = {"separator": separator, "encoding": encoding, "decimal": decimal, "sheet": sheet}
     given |= {"header": header, "skip_rows": skip_rows}
     return {key: value for key, value in given.items() if value is not None}
 
 
 def data_as_typed(files: Sequence[str], options: Mapping[str, Any]) -> str:
-    """Files and their options as `schema review` and `schema check` take them."""
+    """Returns files and their options as they are typed.
+
+    `schema review` and `schema check` take them so.
+    """
     words = [f"--data {shlex.quote(file)}" for file in files]
     words += [f"--{key.replace('_', '-')} {shlex.quote(str(value))}" for key, value in options.items()]
     return " ".join(words)
@@ -101,7 +110,10 @@ def data_as_typed(files: Sequence[str], options: Mapping[str, Any]) -> str:
 def drafted(
     files: Sequence[str], options: dict[str, Any], bins: int | None, label: str | None, keep: Sequence[str]
 ) -> tuple[Cells, dict[str, Guess], list[Proposal], str]:
-    """The cells of all files under one another, what their columns are guessed to be, what holds, and the draft's text.
+    """Reads all files and drafts a schema for them.
+
+    Returns the cells of all files under one another, the guess for each column, the constraints that
+    hold, and the draft's text.
 
     Raises:
         DataError: files of different columns, or no column is modelled.
@@ -137,7 +149,7 @@ def drafted(
 
 
 def _together(files: Sequence[str], options: dict[str, Any]) -> Cells:
-    """The cells of all files under one another.
+    """Returns the cells of all files under one another.
 
     Raises:
         DataError: a file has other columns than the first one.
@@ -176,7 +188,10 @@ def check_command(
     header: HeaderOption = None,
     skip_rows: SkipRowsOption = None,
 ) -> None:
-    """Print what in a schema still needs approval, and why. Exit code 1 if anything does."""
+    """Print what in a schema still needs approval, and why.
+
+    Exit code 1 if anything does.
+    """
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import left, people
 
@@ -224,7 +239,10 @@ def review_command(
     header: HeaderOption = None,
     skip_rows: SkipRowsOption = None,
 ) -> None:
-    """Approve a drafted schema: column by column in a terminal, or the named columns at once."""
+    """Approve a drafted schema.
+
+    Go through it column by column in a terminal, or approve the named columns at once.
+    """
     from fedsyn.front.cli.reviewing import review_in_terminal
     from fedsyn.table.schema import Schema
     from fedsyn.table.schema.approval import How, people
@@ -258,7 +276,10 @@ def review_command(
 def _read(
     schema: Schema, data: list[str] | None, few: int, options: dict[str, Any]
 ) -> tuple[pd.DataFrame | None, dict[str, Finding] | None]:
-    """The table's columns that the schema has, and what they show; None where no table is at hand."""
+    """Reads the table's columns that the schema has.
+
+    Returns them and what they show, or None for both without a table.
+    """
     import pandas as pd
 
     from fedsyn.table.data.sources import source_cells
@@ -276,7 +297,7 @@ def _read(
 
 
 def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
-    """Which constraints rows of the table break, in sentences."""
+    """Returns sentences on the constraints that rows of the table break."""
     try:
         broken = schema.violations(rows)
     except DataError as error:  # said of the column already
@@ -285,7 +306,10 @@ def _broken(schema: Schema, rows: pd.DataFrame) -> list[str]:
 
 
 def _shown(name: str, finding: Finding, missing: bool) -> list[str]:
-    """What the table shows about one column, in sentences; `missing`: whether it has a place for missing values."""
+    """Returns sentences on the misfits between a column and its table.
+
+    `missing` is true if the column has a place for missing values.
+    """
     said, rows = [], partial(counted, what="row")
     if finding.unread:
         verb = "does" if finding.unread == 1 else "do"

@@ -1,4 +1,7 @@
-"""Several runs: `fedsyn sweep`, `fedsyn compare`; and `fedsyn report`, which writes the pages of runs and sweeps."""
+"""The commands `fedsyn sweep`, `fedsyn compare` and `fedsyn report`.
+
+The first two are about several runs. The third writes the pages of runs and sweeps.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ def sweep(
     resume: Annotated[bool, typer.Option("--resume", help="Continue a sweep; finished runs are kept.")] = False,
     out: Annotated[Path | None, typer.Option(help="The sweep's folder; default: runs/sweeps/NAME.")] = None,
 ) -> None:
-    """Run a base configuration for every combination of axes and seeds, and write tables over all runs."""
+    """Run a base configuration for every combination of axes and seeds.
+
+    Tables over all runs are written at the end.
+    """
     from fedsyn.sweep import load_results, load_sweep, run_sweep, write_tables
     from fedsyn.sweep.results import failures
 
@@ -54,7 +60,10 @@ def sweep(
 
 
 def _show(results: Results) -> None:
-    """The table of a sweep; where the terminal is too narrow for it, one table a metric, settings in one column."""
+    """Prints the table of a sweep.
+
+    On a terminal too narrow for it, one table a metric is printed, with all settings in one column.
+    """
     from fedsyn.sweep.results import summary_table
 
     table = summary_table(results)
@@ -83,7 +92,10 @@ def compare(
     folders: Annotated[list[Path], typer.Argument(help="Directories of two or more runs.", metavar="RUN RUN...")],
     as_json: JsonOption = False,
 ) -> None:
-    """Show runs side by side: how their settings, guarantees and metrics differ."""
+    """Show runs side by side.
+
+    You see how their settings, guarantees and metrics differ.
+    """
     from fedsyn.runs.compare import ComparedRun, rows_of
 
     runs = list(map(ComparedRun.read, folders))
@@ -108,7 +120,10 @@ def compare(
 
 
 def _short(text: str) -> Text:
-    """A text of a run; of a long one the two ends."""
+    """Shortens a text of a run to its two ends.
+
+    A text that is short enough stays whole.
+    """
     text, half = plain(text, keep=""), _WIDEST // 2
     return Text(text if len(text) <= _WIDEST else f"{text[: half - 1]}…{text[-half:]}")
 
@@ -127,7 +142,7 @@ def report(
         typer.Option(metavar="FILE", help="Table of the run's real rows; may be repeated, once for each client."),
     ] = None,
 ) -> None:
-    """Write an HTML page and CSV tables for a run or a sweep."""
+    """Write an HTML page and CSV tables for a run or sweep."""
     from fedsyn.runs.directory import not_for_publication
     from fedsyn.sweep.report import report_folder
 

@@ -1,4 +1,7 @@
-"""`fedsyn sample`, `analyse` and `evaluate`: rows from a model, what they say, and how they compare with real rows."""
+"""The commands `fedsyn sample`, `analyse` and `evaluate`.
+
+They draw rows from a model, analyse them, and compare them with real rows.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,10 @@ def sample(
     ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Draw more rows from a fitted model, with conditions if you like. This costs no privacy, ever."""
+    """Draw more rows from a fitted model, with conditions if you like.
+
+    This costs no privacy, ever.
+    """
     from fedsyn.config import MOST_ROWS
     from fedsyn.front.archive import read_release
     from fedsyn.front.conditions import read_conditions, restrict
@@ -103,7 +109,10 @@ def analyse(
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate means, proportions and regressions, with intervals that include the noise. This costs no privacy."""
+    """Estimate means, proportions and regressions.
+
+    Their intervals include the noise. This costs no privacy.
+    """
     from fedsyn.evaluation.analysis import analyse as analysed
 
     found = analysed(tables, formula, model, level=level)
@@ -123,7 +132,10 @@ def evaluate(
     as_json: JsonOption = False,
     force: ForceOption = False,
 ) -> None:
-    """Compare a synthetic table with real rows. What this prints is not private."""
+    """Compare a synthetic table with real rows.
+
+    What this prints is not private.
+    """
     import numpy as np
 
     from fedsyn.evaluation.real.comparison import compare_tables
@@ -154,7 +166,10 @@ def evaluate(
 
 
 def _with_moments(file: Path, schema: Schema) -> tuple[Any, Any]:
-    """The codes of a file's rows, and the moments of their values before binning."""
+    """Returns the codes of a file's rows, and moments.
+
+    The moments are those of the values before binning.
+    """
     import numpy as np
 
     from fedsyn.evaluation.scores import moments
@@ -168,7 +183,7 @@ def _with_moments(file: Path, schema: Schema) -> tuple[Any, Any]:
 def _several(
     source: Path, out: Path | None, count: int, rows: int | None, where: Sequence[str], seed: int | None, force: bool
 ) -> None:
-    """Write a folder of tables: whole or not at all."""
+    """Writes a folder of tables, whole or not at all."""
     from fedsyn.front.archive import read_release
     from fedsyn.front.conditions import read_conditions
     from fedsyn.front.several import write_tables
@@ -213,7 +228,10 @@ def _to_standard_output(
 
 
 def _show(found: Evaluation) -> None:
-    """Print an evaluation: its sentence and its tables, of a long one the first rows."""
+    """Prints an evaluation: its sentence and its tables.
+
+    Only the first rows of a long table are printed.
+    """
     from rich.table import Table as Shown
 
     from fedsyn.evaluation.record import sentence

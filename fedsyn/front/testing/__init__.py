@@ -1,1 +1,4 @@
-"""For authors of mechanisms: the conformance check, and the awkward tables that it and the tests share."""
+"""Tools for authors of mechanisms.
+
+They are the conformance check, and the awkward tables that it and the tests share.
+"""

@@ -1,4 +1,7 @@
-"""What a conformance check gets: a mechanism on one table, and the runs that several checks look at."""
+"""Input of a conformance check.
+
+It is a mechanism on one table, and the runs that several checks look at.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,10 @@ SETTINGS: Mapping[str, Nodes] = {
 
 
 def under(*settings: str) -> Callable[[Check], Check]:
-    """Marks a check that is made under each of these settings by itself; it takes the settings' nodes."""
+    """Marks a check that is made once under each setting.
+
+    The check takes the setting's nodes.
+    """
 
     def mark(check: Check) -> Check:
         check.settings = settings  # type: ignore[attr-defined]
@@ -48,7 +54,7 @@ def under(*settings: str) -> Callable[[Check], Check]:
 
 @dataclass
 class Bench:
-    """A mechanism on one table, and the runs that several checks look at."""
+    """A mechanism on one table, with runs that several checks share."""
 
     name: str
     table: AwkwardTable
@@ -61,35 +67,50 @@ class Bench:
         self.federation = federation_of(self.table, self.contract.central)
 
     def config(self, **nodes: Any) -> RunConfig:
-        """The ordinary configuration (seed 0, noise by the server, public sizes) with some nodes changed."""
+        """Returns the ordinary configuration with some nodes changed.
+
+        It has seed 0, noise by the server and public sizes.
+        """
         return config_of(self.name, len(self.federation.parts), self.options, **nodes)
 
     def supported(self, **nodes: Any) -> RunConfig:
-        """The same; `Skipped` if the mechanism's contract refuses it: that is an answer too."""
+        """Returns the configuration that `config` returns.
+
+        Raises `Skipped` if the mechanism's contract refuses it, which is an answer, too.
+        """
         try:
             return self.config(**nodes)
         except ConfigError as error:
             raise Skipped(f"refused by the mechanism: {error}") from None
 
     def base(self, **nodes: Any) -> Outcome:
-        """The run of that configuration; run once."""
+        """Returns the finished run of a configuration.
+
+        Each configuration is run once.
+        """
         key = json.dumps(nodes, sort_keys=True)
         if key not in self._runs:
             self._runs[key] = execute(self.supported(**nodes) if nodes else self.config(), self.federation)
         return finished(self._runs[key])
 
     def require_private(self) -> None:
-        """`Skipped` for baselines that read exact data and say so."""
+        """Skips baselines that read exact data and say so.
+
+        Raises `Skipped` for them.
+        """
         if self.contract.not_private:
             raise Skipped(f"declared not private: {self.contract.not_private}")
 
     def require_several(self) -> None:
-        """`Skipped` where one data holder has every row."""
+        """Skips mechanisms with one data holder of every row.
+
+        Raises `Skipped` for them.
+        """
         if len(self.federation.parts) == 1:
             raise Skipped("one data holder has every row")
 
     def replies_of(self, partition: int) -> int:
-        """How often a client answers in the ordinary run."""
+        """Counts a client's replies in the ordinary run."""
         return sum(exchange.partition == partition for exchange in self.base().tape.exchanges)
 
 

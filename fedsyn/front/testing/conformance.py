@@ -1,4 +1,6 @@
-"""`check_mechanism`: what every mechanism must keep, whatever it computes, on tables that are awkward in one way each.
+"""The conformance check of mechanisms, `check_mechanism`.
+
+Every mechanism must pass it, whatever it computes. Its tables are awkward in one way each.
 
     from fedsyn.testing import check_mechanism
     check_mechanism("my_mechanism")
@@ -36,7 +38,7 @@ Seen = dict[str, list[str]]  # check -> tables
 
 @dataclass
 class ConformanceReport:
-    """What `check_mechanism` looked at.
+    """Report of `check_mechanism`.
 
     Attributes:
         mechanism: its name.
@@ -53,7 +55,7 @@ class ConformanceReport:
     failed: dict[str, Seen] = field(default_factory=dict)
 
     def render(self, width: int = 80) -> str:
-        """Plain text, at most `width` columns wide."""
+        """Returns plain text, at most `width` columns wide."""
         lines = [f"{self.mechanism} passes {len(self.passed)} checks on {len(self.tables)} table(s)."]
         lines.append("Tables: " + ", ".join(self.tables))
         lines += [f"Checked on {self._named(tables)}: {checks}" for tables, checks in _by_tables(self.passed)]
@@ -63,7 +65,10 @@ class ConformanceReport:
         return "\n".join(map(wrapped, lines))
 
     def findings(self) -> str:
-        """What was found, each with the checks and tables that it was seen in."""
+        """Returns the failures as text.
+
+        Each comes with the checks and tables that it was seen in.
+        """
         total = len({check for seen in self.failed.values() for check in seen})
         lines = [f"mechanism '{self.mechanism}' fails {total} conformance check(s)"]
         for number, (reason, seen) in enumerate(self.failed.items(), 1):
@@ -78,7 +83,9 @@ class ConformanceReport:
 
 
 def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, Any] | None = None) -> ConformanceReport:
-    """Runs every conformance check of a mechanism, prints and returns what was checked.
+    """Runs every conformance check of a mechanism.
+
+    Prints and returns what was checked.
 
     Args:
         name: the mechanism's registered name, or 'package.module:Strategy'.
@@ -111,7 +118,9 @@ def check_mechanism(name: str, *, tables: Tables = None, options: Mapping[str, A
 def mechanism_checks(
     name: str, *, tables: Tables = None, options: Mapping[str, Any] | None = None
 ) -> Iterator[ConformanceCheck]:
-    """The single checks of `check_mechanism`, each a callable that raises AssertionError, or `Skipped`.
+    """Yields the single checks of `check_mechanism`.
+
+    Each is a callable that raises AssertionError, or `Skipped`.
 
     Checks of one table share its runs, so they are fastest one after the other in one process.
     """
@@ -123,7 +132,7 @@ def mechanism_checks(
 
 
 def checks_on(bench: Bench, checks: Sequence[Callable[..., None]]) -> Iterator[ConformanceCheck]:
-    """Return each check for one table, once for each of its settings."""
+    """Yields each check for one table, once for each setting."""
     for check in checks:
         for setting in getattr(check, "settings", (None,)):
             yield ConformanceCheck(check.__name__.removeprefix("check_"), bench, check, setting)
@@ -131,7 +140,10 @@ def checks_on(bench: Bench, checks: Sequence[Callable[..., None]]) -> Iterator[C
 
 @dataclass(frozen=True)
 class ConformanceCheck:
-    """One check on one table, under one of the settings where it is made under several. `str` is 'table: title'."""
+    """One check on one table.
+
+    It has a setting if the check is made under several. `str` is 'table: title'.
+    """
 
     name: str
     bench: Bench
@@ -154,7 +166,10 @@ class ConformanceCheck:
 
 
 def _finding(error: Exception) -> str:
-    """What a check says; of an error from anywhere else, what it was and where."""
+    """Returns the sentence of a failed check.
+
+    For an error from anywhere else, it says which error it was and where.
+    """
     step = error.__traceback__
     while step is not None and step.tb_next is not None:
         step = step.tb_next
@@ -163,7 +178,10 @@ def _finding(error: Exception) -> str:
 
 
 def _by_tables(seen: Seen) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The checks with the same tables, in one line; of several settings of one check only their number."""
+    """Yields tables, and the checks that share them in one line.
+
+    Several settings of one check are only counted.
+    """
     for tables in dict.fromkeys(map(tuple, seen.values())):
         titles = [title for title, own in seen.items() if tuple(own) == tables]
         yield (

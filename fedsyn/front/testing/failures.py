@@ -1,4 +1,7 @@
-"""What ends a check early, and the errors that checks provoke: kept, not printed, told apart from an author's."""
+"""Exceptions that end a check early, and errors that checks provoke.
+
+Provoked errors are kept and not printed. They are told apart from an author's.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from contextlib import contextmanager
 
 
 class Skipped(Exception):
-    """A check does not apply; its text says why."""
+    """Raised by a check that does not apply; its text says why."""
 
 
 class ProvokedError(RuntimeError):
-    """What a client raises that a check lets fail."""
+    """Error of a client that a check lets fail."""
 
 
 class _Keep(logging.Handler):
@@ -28,7 +31,7 @@ class _Keep(logging.Handler):
 
 @contextmanager
 def errors_kept(errors: list[BaseException]) -> Iterator[None]:
-    """Keeps the errors that the logger 'fedsyn' is told of, in place of printing them."""
+    """Keeps errors that the logger 'fedsyn' gets, without printing them."""
     logger = logging.getLogger("fedsyn")
     before = logger.handlers, logger.propagate
     logger.handlers, logger.propagate = [_Keep(errors)], False
@@ -39,7 +42,10 @@ def errors_kept(errors: list[BaseException]) -> Iterator[None]:
 
 
 def described(error: BaseException) -> str:
-    """An error with the place in the author's code, or the nearest to it, that raised it."""
+    """Describes an error, and the place that raised it.
+
+    The place is in the author's code, or the nearest to it.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if "site-packages" not in frame.filename] or list(frames)
     where = f" at {own[-1].filename}:{own[-1].lineno}" if own else ""

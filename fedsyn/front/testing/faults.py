@@ -1,4 +1,7 @@
-"""A federation with faulty nodes: clients that vanish, reply nonsense, or work in another order."""
+"""A federation with faulty nodes.
+
+Its clients vanish, reply nonsense, or work in another order.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,9 @@ Fault = Callable[[Message, int], Message | None]
 
 
 class ScriptedGrid(InProcessGrid):
-    """The in-process Grid with faulty nodes, and with another order of work and arrival.
+    """The in-process Grid with faulty nodes.
+
+    It can also have another order of work and arrival.
 
     Args:
         app: the ClientApp.
@@ -54,12 +59,15 @@ class ScriptedGrid(InProcessGrid):
 
 
 def vanish(after: int) -> Fault:
-    """Gives no reply once it has given `after` of them."""
+    """Returns a fault that drops all replies but the first `after`."""
     return lambda reply, earlier: reply if earlier < after else None
 
 
 def garble(after: int, kind: int) -> Fault:
-    """Replies with nonsense, of another kind each time, once it has given `after` replies."""
+    """Returns a fault that replies nonsense after `after` good replies.
+
+    The nonsense is of another kind each time.
+    """
 
     def fault(reply: Message, earlier: int) -> Message | None:
         if earlier < after:
@@ -75,7 +83,10 @@ def _garbage(answer: str, arrays: Sequence[npt.NDArray[Any]] = ()) -> RecordDict
 
 
 def _plausible(reply: Message) -> RecordDict:
-    """The right request name, and nonsense where a mechanism reads its own parameters and arrays."""
+    """Returns a reply with the right request name, and nonsense.
+
+    The nonsense stands where a mechanism reads its own parameters and arrays.
+    """
     try:
         request = json.loads(str(reply.content["config"][ANSWER]))["request"]
     except (KeyError, TypeError, ValueError):

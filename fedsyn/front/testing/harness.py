@@ -1,4 +1,6 @@
-"""Runs a mechanism on a small federation and writes down everything that a conformance check wants to compare.
+"""Runs a mechanism on a small federation, and watches it.
+
+It writes down everything that a conformance check wants to compare.
 
 The engine is the real one: `InProcessGrid`, Flower's message path, the registered strategy and client. Three things
 are watched from outside: what passes between server and clients, what enters and leaves every ledger, and which
@@ -47,7 +49,10 @@ from fedsyn.wire.holder import Holder
 
 
 class WatchedRandomness(Randomness):
-    """Seeded randomness that notices draws outside the ledger and streams that are used twice."""
+    """Seeded randomness that notices forbidden draws.
+
+    These are draws outside the ledger, and streams that are used twice.
+    """
 
     def __init__(self, seed: int | None, tape: Tape) -> None:
         super().__init__(seed)
@@ -59,7 +64,10 @@ class WatchedRandomness(Randomness):
 
 
 class _WatchedSource:
-    """Watches everything that can serve as noise. Keys of secure sums come from the operating system, not from here."""
+    """Watches everything that can serve as noise.
+
+    Keys of secure sums come from the operating system, not from here.
+    """
 
     def __init__(self, source: RandomSource, key: tuple[Any, ...], tape: Tape) -> None:
         self._source, self._key, self._tape, self._fresh = source, key, tape, True
@@ -97,7 +105,10 @@ def watched_grid(
     faults: Mapping[int, Fault] | None = None,
     reverse: bool = False,
 ) -> ScriptedGrid:
-    """The clients of a run, watched, on a Grid; those in `raising` fail at every message."""
+    """Returns a Grid with the clients of a run, watched.
+
+    Those in `raising` fail at every message.
+    """
     failing, clients = frozenset(raising), len(federation.parts)
     schema_hash = federation.table.schema.sha256
     pooled = cache(lambda: pooled_view(np.concatenate(federation.parts), federation.domain))
@@ -128,7 +139,10 @@ def watched_grid(
 
 
 def _watch(client: TableClient, partition: int, tape: Tape) -> None:
-    """Puts every request, its reply and the exact part of a sum on the tape."""
+    """Puts every request and its reply on the tape.
+
+    The exact part of a sum is put there, too.
+    """
     parts: list[Contribution] = []
     marked = {name for base in type(client).__mro__ for name, made in vars(base).items() if hasattr(made, "answers")}
     for name in marked:
@@ -158,7 +172,7 @@ def _keeping(method: Callable[[Any], Any], parts: list[Contribution]) -> Callabl
 
 
 def watched_server(config: RunConfig, tape: Tape) -> Callable[..., MechanismStrategy]:
-    """Makes the server half of a run, watched."""
+    """Returns a maker of a run's server half, watched."""
 
     def make(*facts: Any, **named: Any) -> MechanismStrategy:
         named["randomness"] = WatchedRandomness(config.runtime.seed, tape)
@@ -180,7 +194,7 @@ def watched_server(config: RunConfig, tape: Tape) -> Callable[..., MechanismStra
 
 @dataclass
 class Outcome:
-    """A finished run.
+    """A run that has ended.
 
     Attributes:
         config: its configuration.
@@ -211,7 +225,10 @@ class Outcome:
 
     @property
     def cause(self) -> str:
-        """The first error in a client that no check provoked, and where it was raised; empty without one."""
+        """The first error in a client that no check provoked.
+
+        It comes with the place that raised it. It is empty without such an error.
+        """
         errors = [error for error in self.tape.errors if not isinstance(error, ProvokedError)]
         return f" (first error of a client: {described(errors[0])})" if errors else ""
 
@@ -225,7 +242,10 @@ def execute(
     raising: Iterable[int] = (),
     reverse: bool = False,
 ) -> Outcome:
-    """One watched run. Errors that are not fedsyn's own are not caught: no client may cause one."""
+    """Runs a mechanism once, watched.
+
+    Errors that are not fedsyn's own are not caught, because no client may cause one.
+    """
     tape = Tape(script)
     grid = watched_grid(config, federation, tape, raising=raising, faults=faults, reverse=reverse)
     strategy = watched_server(config, tape)(config, federation.domain, federation.table.schema.sha256)
@@ -245,7 +265,10 @@ def execute(
 
 
 def _evaluated(strategy: MechanismStrategy, federation: Federation) -> Generator[Any, Any, None]:
-    """Asks the holders how good a small table of the model is, as the end of a run does."""
+    """Asks the holders how good a small table of the model is.
+
+    The end of a run does so, too.
+    """
     assert strategy.model is not None
     rows = strategy.model.sample(50, Randomness(strategy.config.runtime.seed).ordinary("evaluated"))
     question, _ = question_about(federation.table.schema, strategy.workload, rows)
@@ -254,7 +277,10 @@ def _evaluated(strategy: MechanismStrategy, federation: Federation) -> Generator
 
 
 def finished(outcome: Outcome) -> Outcome:
-    """The outcome of a run that must have ended with a model."""
+    """Returns an outcome that must have a model.
+
+    Raises AssertionError if the run failed, or ended without a model.
+    """
     assert outcome.error is None, f"the run failed: {outcome.error}{outcome.cause}"
     assert outcome.strategy.model is not None, "the run ended without a model"
     return outcome
@@ -293,7 +319,10 @@ class Federation:
         return sum(len(part) for part in self.parts)
 
     def other_rows(self) -> Federation:
-        """The same schema and row counts, entirely different rows."""
+        """Returns a federation with entirely different rows.
+
+        The schema and the row counts are equal.
+        """
         rng = np.random.default_rng(99)
         shape = np.array(self.domain.shape)
         parts = [((1.0 - rng.random(part.shape) ** 3) * shape).astype(part.dtype) for part in self.parts]
@@ -306,7 +335,11 @@ class Federation:
 
 
 def federation_of(table: AwkwardTable, central: bool) -> Federation:
-    """One holder of everything, or: four clients, one of them empty; more clients than rows for the smallest tables."""
+    """Splits a table between clients.
+
+    A central mechanism has one holder of everything. Others have four clients, one of them empty. The
+    smallest tables have more clients than rows.
+    """
     codes = table.encode()
     if central:
         return Federation(table, (codes,))
@@ -317,7 +350,10 @@ def federation_of(table: AwkwardTable, central: bool) -> Federation:
 
 
 def config_of(name: str, clients: int, options: Mapping[str, Any] | None = None, **nodes: Any) -> RunConfig:
-    """A small run's configuration; `nodes` are merged into the document's nodes."""
+    """Returns a small run's configuration.
+
+    `nodes` are merged into the document's nodes.
+    """
     if options is None:
         options = {"rounds": 2} if "rounds" in contract_class(name).Options.model_fields else {}
     document: dict[str, Any] = {

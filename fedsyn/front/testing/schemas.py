@@ -1,4 +1,6 @@
-"""Awkward tables: one shared list of small tables on which pieces that assume too much fall over.
+"""Awkward tables, on which pieces that assume too much fail.
+
+They are one shared list of small tables.
 
 They stand in `tables.yaml`, and every one is legal. `check_mechanism` runs each mechanism on all of them, and the unit
 and property tests use the same list.
@@ -37,17 +39,20 @@ class AwkwardTable:
     frame: pd.DataFrame
 
     def encode(self) -> np.ndarray:
-        """(n, d) codes."""
+        """Returns the (n, d) codes of the rows."""
         return self.schema.encode(self.frame)
 
 
 def awkward_tables() -> list[AwkwardTable]:
-    """All awkward tables, the same at every call."""
+    """Returns all awkward tables, equal at every call."""
     return [awkward_table(name) for name in awkward_names()]
 
 
 def awkward_table(name: str) -> AwkwardTable:
-    """One of the awkward tables. Raises KeyError if there is none of that name."""
+    """Returns one of the awkward tables.
+
+    Raises KeyError if there is none of that name.
+    """
     schema, rows = Schema.from_dict(_descriptions()[name]["schema"]), int(_descriptions()[name]["rows"])
     rng = np.random.default_rng(_SEED)
     shape = np.array(schema.domain.shape)
@@ -59,7 +64,7 @@ def awkward_table(name: str) -> AwkwardTable:
 
 
 def awkward_names() -> list[str]:
-    """Names of the awkward tables."""
+    """Returns the names of the awkward tables."""
     return list(_descriptions())
 
 

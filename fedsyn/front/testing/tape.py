@@ -1,4 +1,7 @@
-"""What a watched run writes down: releases as they enter and leave a ledger, and what passes between the two sides."""
+"""The tape of a watched run.
+
+It has releases as they enter and leave a ledger, and what passes between the two sides.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,10 @@ SERVER = "server"
 
 @dataclass(frozen=True)
 class TapedRelease:
-    """One release: what went into a ledger and what came out; `sensitivity`, `count` and `replaced` as in `Release`."""
+    """One release, with its inputs to a ledger and its output.
+
+    `sensitivity`, `count` and `replaced` are as in `Release`.
+    """
 
     kind: str
     name: str
@@ -34,7 +40,10 @@ class TapedRelease:
 
 @dataclass(frozen=True)
 class TapedExchange:
-    """One request as a client got it, and its reply; of a sum also the exact part that the client computed for it."""
+    """One request as a client got it, and its reply.
+
+    For a sum it also has the exact part that the client computed.
+    """
 
     partition: int
     envelope: dict[str, Any]
@@ -45,7 +54,10 @@ class TapedExchange:
 
     @property
     def active(self) -> tuple[int, ...] | None:
-        """The arrays of the sum that the client adds to; None where it computed no part."""
+        """Places of the sum's arrays that the client adds to.
+
+        None if the client computed no part.
+        """
         return None if self.contribution is None else self.contribution.active
 
     def __str__(self) -> str:
@@ -54,7 +66,10 @@ class TapedExchange:
 
 @dataclass
 class Tape:
-    """Everything that was watched in one run; with a script, the releases that the ledgers must repeat."""
+    """All that was watched in one run.
+
+    With a script, it also has the releases that the ledgers must repeat.
+    """
 
     script: Mapping[str, Sequence[TapedRelease]] | None = None
     draws: dict[str, list[TapedRelease]] = field(default_factory=dict)
@@ -66,7 +81,7 @@ class Tape:
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
-        """Within it a ledger draws noise."""
+        """Marks the time in which a ledger draws noise."""
         self.inside += 1
         try:
             yield
@@ -74,7 +89,7 @@ class Tape:
             self.inside -= 1
 
     def enter(self, party: str, draw: TapedRelease) -> Any:
-        """Records a release and returns what its caller sees."""
+        """Records a release, and returns what its caller sees."""
         mine = self.draws.setdefault(party, [])
         mine.append(draw)
         if self.script is None:
@@ -110,7 +125,10 @@ class TapedLedger(Ledger):
         return self.tape.enter(self.party, _draw("gaussian", self.releases[-1], tuple(map(np.array, values)), output))
 
     def sampled_gaussian(self, total: Any, rows: int, entry: Release, source: RandomSource) -> Any:
-        """What enters is the sum over ALL rows: by whichever of them is sampled, one moves it no farther."""
+        """Tapes the sum over ALL rows as the release's input.
+
+        One row moves it no farther, whichever of them are sampled.
+        """
         with self.tape.drawing():
             output = super().sampled_gaussian(total, rows, entry, source)
         inputs = (np.array(total(np.arange(rows))),)

@@ -1,1 +1,4 @@
-"""Parties: the services that compute on a store which none of them sees. `interface` says what they are asked."""
+"""Parties: services that compute on a store which none sees.
+
+`interface` says what they are asked.
+"""

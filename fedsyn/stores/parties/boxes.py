@@ -1,4 +1,6 @@
-"""The pad of one client's numbers, whose seed is sealed to the crypto party with what the client assumed.
+"""Pads of clients' numbers, with seeds sealed to the crypto party.
+
+The seed comes with what the client assumed.
 
 A client adds a pad to every number that it sends through the server: uniform modulo 2^64 in a sum, modulo the plain
 modulus t in a store, where the padded number is encrypted besides. The pad's seed lies in a box that the crypto party
@@ -70,12 +72,12 @@ _UNSIGNED = KEY + KEY + TAG
 
 
 def of_sum(order: TotalOrder) -> bytes:
-    """What a box of a sum is sealed to, beside run and client."""
+    """Returns what a sum's box is sealed to, beside run and client."""
     return b"sum" + pack(TotalOrder, order)
 
 
 def of_deal(facts: DealFacts) -> bytes:
-    """What a box of a store is sealed to, beside run and client."""
+    """Returns what a store's box is sealed to, beside run and client."""
     return b"deal" + facts.to_bytes()
 
 
@@ -131,7 +133,7 @@ def open_box(box: bytes, facts: bytes, run: bytes, partition: int, pair: KeyPair
 
 
 class Pads:
-    """The pads of a store: of one client, or of all contributors added up.
+    """Pads of a store: one client's, or all contributors' added up.
 
     Those of the encrypted counts come first, then those of the numbers for openings: the counts again, and the planes
     of noise.
@@ -153,14 +155,17 @@ class Pads:
         return 2 * self.layout.entries + self.planes * self.layout.noisy
 
     def add(self, seed: bytes) -> Pads:
-        """The same with one more client's."""
+        """Returns these pads with one more client's."""
         self.total = plus_modulo(
             self.total, residues(partial(key_stream, seed), self.modulus, self.length), self.modulus
         )
         return self
 
     def on(self, counts: npt.NDArray[np.int64], planes: npt.NDArray[np.int64]) -> tuple[Residues, Residues]:
-        """A client's padded numbers, from 0 to t - 1: the counts, to be encrypted; counts and planes, for openings."""
+        """Returns a client's padded numbers, from 0 to t - 1.
+
+        The counts, to be encrypted; counts and planes, for openings.
+        """
         plain = np.concatenate([counts, counts, planes.reshape(-1)])
         if len(plain) != self.length:
             raise ProtocolError("the pads are not those of these vectors")
@@ -168,25 +173,30 @@ class Pads:
         return padded[: self.layout.entries], padded[self.layout.entries :]
 
     def minus(self) -> npt.NDArray[np.int64]:
-        """What takes the pads off the counts, modulo t."""
+        """Returns what takes the pads off the counts, modulo t."""
         return ((np.uint64(self.modulus) - self.total[: self.layout.entries]) % np.uint64(self.modulus)).astype(
             np.int64
         )
 
     def read(self, brought: Sequence[bytes], cells: int) -> Residues:
-        """The padded numbers of an opening. Raises ProtocolError for a wrong number of them."""
+        """Reads the padded numbers of an opening.
+
+        Raises ProtocolError for a wrong number of them.
+        """
         if len(brought) != 1 or len(brought[0]) != 8 * cells:
             raise ProtocolError(f"an opening brings something else than its {cells} padded numbers")
         return np.frombuffer(brought[0], "<u8").astype(np.uint64) % np.uint64(self.modulus)
 
     def off(self, padded: Residues, pieces: Sequence[Piece], factor: int) -> npt.NDArray[np.int64]:
-        """What an opening says once its pads are off, as integers around 0."""
+        """Returns an opening without its pads, as integers around 0."""
         carried = opening_of(self.total[self.layout.entries :], self.layout, pieces, factor, self.modulus)
         return centred_all(less_modulo(padded, carried, self.modulus), self.modulus)
 
 
 def opening_of(numbers: Residues, layout: SlotLayout, pieces: Sequence[Piece], factor: int, modulus: int) -> Residues:
-    """γ times the counts of an opening plus its noise, one piece after the other; of padded numbers, or of their pads.
+    """Returns γ times an opening's counts plus its noise.
+
+    One piece after the other; of padded numbers, or of their pads.
 
     Args:
         numbers: counts, then each plane.
@@ -205,7 +215,10 @@ def opening_of(numbers: Residues, layout: SlotLayout, pieces: Sequence[Piece], f
 
 
 def _bound(facts: bytes, run: bytes, partition: int) -> bytes:
-    """Associated data of the encrypted seed; every field has a fixed length or is the last one."""
+    """Returns the associated data of the encrypted seed.
+
+    Every field has a fixed length or is the last one.
+    """
     return _PURPOSE + struct.pack("<qq", STORE_VERSION, partition) + hashlib.sha256(run).digest() + facts
 
 

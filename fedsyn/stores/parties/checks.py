@@ -1,4 +1,6 @@
-"""What a party refuses: announcements and orders, checked against its policy and against each other.
+"""A party's checks of announcements and orders.
+
+They are checked against its policy and against each other.
 
 All of it is public, so a sentence may say what is wrong. Every check is made before anything is compared, charged or
 drawn.
@@ -36,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Host:
-    """What a party is, whatever run it takes part in.
+    """A party's facts, whatever run it takes part in.
 
     Attributes:
         pair: the X25519 key pair to which clients seal.
@@ -53,7 +55,10 @@ class Host:
     cards: tuple[PartyCard, ...] | None = None
 
     def index_in(self, config: RunConfig) -> int:
-        """This party's place among those of a configuration, all three of which must be those that it pinned."""
+        """Returns this party's place among those of a configuration.
+
+        All three must be those that it pinned.
+        """
         if self.cards is None or config.aggregation.parties is None:
             raise ProtocolError("the configuration names no parties, and this is one of a deployment")
         for node in config.aggregation.parties:
@@ -93,7 +98,10 @@ def check_announcement(announcement: Announcement, host: Host) -> Any:
 
 
 def _check_norm(norm: str, config: RunConfig) -> None:
-    """ProtocolError for a score that three parties do not compute, or whose sensitivity a client could break."""
+    """Refuses a score that parties do not compute.
+
+    Raises ProtocolError, also where a client could break the score's sensitivity.
+    """
     refuse(
         norm not in MPC.scores, f"three parties compute scores with {_listed(MPC.scores)}, and the run has another one"
     )
@@ -104,7 +112,10 @@ def _check_norm(norm: str, config: RunConfig) -> None:
 
 
 def check_configuration(announcement: Announcement, host: Host, protocol: Capabilities) -> None:
-    """What every party checks of a configuration: what it allows, and what is the same for all roles."""
+    """Checks a configuration, as every party does.
+
+    Against what it allows, and what is the same for all roles.
+    """
     config, policy = announcement.config, host.policy
     refuse(config.mechanism.name not in policy.mechanisms, f"its policy allows {_listed(policy.mechanisms)} only")
     pinned = policy.configurations
@@ -184,7 +195,7 @@ def _check_budget(announcement: Announcement, host: Host) -> None:
 
 
 def _fitting(announcement: Announcement, policy: PartyPolicy, book: PartyLedger) -> str:
-    """Returns the largest epsilon with which the run would fit into what this party has left, in words."""
+    """Names the largest epsilon that this party's rest allows."""
     kind = _accounted(announcement)
     rest = min(book.budget.rho - book.spent, rho_of(policy.run_budget, kind))
     found = largest_epsilon(rest, announcement.config.privacy.delta, kind)
@@ -192,12 +203,18 @@ def _fitting(announcement: Announcement, policy: PartyPolicy, book: PartyLedger)
 
 
 def _accounted(announcement: Announcement) -> Kind:
-    """How the run adds up. One of Gaussian noise alone is exact, and may spend a little more rho for its epsilon."""
+    """Returns how the run adds up.
+
+    One of Gaussian noise alone is exact, and may spend a little more rho for its epsilon.
+    """
     return "zcdp" if contract_class(announcement.config.mechanism.name).accountant == "zcdp" else "gaussian"
 
 
 def ledger_of(announcement: Announcement, accountant: str = "zcdp") -> Ledger:
-    """The ledger of one run at one party: a filter at what was announced, within the run's own budget."""
+    """Returns the ledger of one run at one party.
+
+    A filter at what was announced, within the run's own budget.
+    """
     rho = announcement.rho
     try:
         filtered = ZcdpAccountant(rho) if accountant == "zcdp" else GaussianAccountant(math.sqrt(2.0 * rho))
@@ -210,7 +227,9 @@ def ledger_of(announcement: Announcement, accountant: str = "zcdp") -> Ledger:
 
 
 class Orders:
-    """What the configuration of a run lets a server order, and how often; each order is taken once.
+    """Orders that a run's configuration allows, and how often.
+
+    Each order is taken once.
 
     The parties derive it: nothing in an order says which norm the scores have, what may be chosen or opened, how often,
     or how a ledger may call it.
@@ -228,7 +247,10 @@ class Orders:
         self.last, self.choices, self.openings = -1, 0, 0
 
     def take(self, order: PartyOrder) -> None:
-        """ProtocolError if the configuration has no such order, or not as many, or it is not later than the last."""
+        """Raises ProtocolError for an order that is not due.
+
+        The configuration has no such order, or not as many, or it is not later than the last.
+        """
         numbers = type(order.number) is int and type(order.round) is int and 0 <= order.round < 2**31
         refuse(not numbers, "an order is malformed")
         refuse(not self.last < order.number < 2**31, f"order {order.number} is not later than order {self.last}")
@@ -266,7 +288,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class ChoicePlan:
-    """How a choice is computed.
+    """Numbers by which a choice is computed.
 
     Attributes:
         noise: two parties' shares make it.
@@ -308,7 +330,9 @@ def plan_choice(
 
 
 def room_of_scores(terms: ChoiceTerms, epsilon: float, *, bounded: bool) -> ChoicePlan:
-    """How a choice is computed, if its numbers stay in 64 bits. Raises ConfigError if not.
+    """Returns the plan of a choice, if it fits 64 bits.
+
+    Raises ConfigError if not.
 
     The server asks the same before its run charges anything. `bounded`: as for `plan_choice`.
     """
@@ -328,14 +352,20 @@ def room_of_scores(terms: ChoiceTerms, epsilon: float, *, bounded: bool) -> Choi
 
 
 def plan_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> DistributedNoise:
-    """The noise of an opening. Raises ProtocolError if it does not fit the store, or is less than the run's."""
+    """Returns the noise of an opening.
+
+    Raises ProtocolError if it does not fit the store, or is less than the run's.
+    """
     check_opening(order, layout, limits, least)
     cells = sum(layout.domain.size(clique) for clique in order.cliques)
     return checked(lambda: DistributedNoise.of_parties(order.sigma, count=len(order.cliques), length=cells))
 
 
 def check_opening(order: OpenOrder, layout: StoredLayout, limits: LimitsNode, least: float | None) -> None:
-    """ProtocolError if an opening does not fit the store, or carries less noise than the run must."""
+    """Refuses an opening that does not fit the store.
+
+    Raises ProtocolError, also where it carries less noise than the run must.
+    """
     _check_cliques(order.cliques, layout, limits)
     refuse(not 0.0 < order.sigma < math.inf, "an order is malformed")
     if least is not None and order.sigma < least * (1.0 - 1e-9):
@@ -364,7 +394,10 @@ def _known(clique: Clique, domain: Domain) -> None:
 
 
 def checked(check: Callable[[], T]) -> T:
-    """What a check of public numbers gives; its refusal as one kind of error."""
+    """Returns the result of a check of public numbers.
+
+    Its refusal becomes one kind of error.
+    """
     try:
         return check()
     except (ValueError, TypeError, OverflowError):

@@ -1,4 +1,7 @@
-"""Which parties a run has: services where the configuration names them, states of a simulation elsewhere."""
+"""Connections to the parties of a run.
+
+Services where the configuration names them, states of a simulation elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ def connect(config: RunConfig, randomness: Randomness) -> ComputeParties:
 
 
 def connect_crypto(config: RunConfig, randomness: Randomness) -> CryptoParty:
-    """Returns the crypto party of a run, as `connect` the computing ones."""
+    """Connects to the crypto party of a run with protocol 'fhe'.
+
+    A service, or a state of a simulation.
+    """
     if config.runtime.engine != "deployment":
         return LocalCryptoParty(randomness)
     if config.aggregation.crypto is None:

@@ -1,4 +1,6 @@
-"""The crypto party: the only holder of a run's secret keys, and what it lets out. It knows no transport.
+"""The crypto party: the only holder of a run's secret keys.
+
+It says what comes out, and knows no transport.
 
 FHAIM's crypto-service entity (Kumar et al. 2025, section 4). It makes its keys anew for every run, takes off what hides
 the clients' numbers from the server, and answers with integers that are private already:
@@ -148,7 +150,10 @@ class KeyHolder(RunHalf["KeptRun"]):
         return Begun(run, keys, pair.public, signature, not contract.store and begun.adds)
 
     def _check_store(self, config: RunConfig, signers: Mapping[int, bytes] | None) -> None:
-        """ProtocolError for a store that nothing binds to its contributors, outside a simulation."""
+        """Refuses a store that nothing binds to its contributors.
+
+        Raises ProtocolError, outside a simulation.
+        """
         if self.host.cards is None:
             return
         trusts = "compute: packed trusts the server: simulations only"
@@ -230,7 +235,10 @@ class KeyHolder(RunHalf["KeptRun"]):
         return run.pads.off(padded, pieces, noise.resolution)
 
     def _check_sum(self, run: KeptRun, order: TotalOrder) -> None:
-        """ProtocolError for a sum that the run or this party's policy does not allow."""
+        """Refuses a sum that run or policy do not allow.
+
+        Raises ProtocolError.
+        """
         whole = all(type(n) is int and n > 0 for n in (order.count, order.length, order.asked))
         real = all(0.0 < value < math.inf for value in (order.sigma, order.sensitivity))
         refuse(not whole or not real or order.length > self.host.policy.limits.cells, "an order is malformed, or large")
@@ -238,7 +246,10 @@ class KeyHolder(RunHalf["KeptRun"]):
         refuse(order.asked > everybody, f"a sum asks at most the run's {everybody} clients")
 
     def _check_many(self, run: KeptRun, contributors: int, asked: int) -> None:
-        """ProtocolError for fewer contributors than the run, its noise or this party's policy demands."""
+        """Refuses fewer contributors than run, noise or policy demand.
+
+        Raises ProtocolError.
+        """
         fewest = limits_of(run.config, asked).fewest
         fewest = max(fewest, run.announcement.minimum, self.host.policy.minimum_clients)
         refuse(contributors < fewest, f"{contributors} clients are in it, and nothing is opened below {fewest}")
@@ -290,12 +301,17 @@ class KeyHolder(RunHalf["KeptRun"]):
 
 
 def limits_of(config: RunConfig, asked: int) -> Limits:
-    """Who must contribute to a sum over the `asked` clients, and who may be corrupted."""
+    """Returns who must contribute to a sum, and who may be corrupted.
+
+    The sum is over the `asked` clients.
+    """
     return Limits.of(config.aggregation, asked, config.federation.minimum_cohort)
 
 
 def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:
-    """What the crypto party signs and each client checks: its keys, and all that makes the run what it is.
+    """Returns the bytes that the crypto party signs for its keys.
+
+    Each client checks them: the keys, and all that makes the run what it is.
 
     Args:
         agreed: `fedsyn.stores.parties.interface.sealed_for`.
@@ -306,7 +322,9 @@ def signed_keys(agreed: bytes, public: bytes, seal: bytes) -> bytes:
 
 
 def pooled_noise(sigma: float, limits: Limits, *, count: int, length: int, rows: int) -> DistributedNoise:
-    """The noise of an opening, and the γ of its counts: the same at the server and at the key holder.
+    """Returns an opening's noise, and the γ of its counts.
+
+    They are the same at the server and at the key holder.
 
     Args:
         sigma: that is asked for, of one marginal.
@@ -333,7 +351,10 @@ def pooled_noise(sigma: float, limits: Limits, *, count: int, length: int, rows:
 
 
 class KeptRun(PartyRun):
-    """What the crypto party keeps of a run: its keys, and who contributes to what."""
+    """A run, as the crypto party keeps it.
+
+    Its keys, and who contributes to what.
+    """
 
     def __init__(
         self,
@@ -365,11 +386,14 @@ class KeptRun(PartyRun):
 
     @property
     def adds(self) -> bool:
-        """Whether its clients could be made up, and it protects somebody."""
+        """Returns whether its clients could be made up, and it protects somebody."""
         return self._signers is None
 
     def contribute(self, order: TotalOrder, partition: int, box: bytes) -> None:
-        """One contributor of a sum; RefusedDeal if its box cannot be used, or came before."""
+        """Takes one contributor of a sum.
+
+        Raises RefusedDeal if its box cannot be used, or came before.
+        """
         if partition in self.seeds:
             raise RefusedDeal(Fault.TWICE)
         if len(self.seeds) >= order.asked:
@@ -377,7 +401,10 @@ class KeptRun(PartyRun):
         self.seeds[partition] = self._opened(box, of_sum(order), partition)
 
     def deal(self, partition: int, box: bytes, most: int) -> None:
-        """One contributor of the store, likewise; and if it allows for less than the run may release."""
+        """Takes one contributor of the store.
+
+        Raises RefusedDeal as `contribute`, and if it allows for less than the run may release.
+        """
         assert self.pads is not None
         if partition in self.deals:
             raise RefusedDeal(Fault.TWICE)
@@ -411,7 +438,9 @@ class KeptRun(PartyRun):
 
 
 def signers_of(config: RunConfig, host: Host) -> Mapping[int, bytes] | None:
-    """Public keys of all clients, where this party's administrator has agreed to them; None: they could be made up.
+    """Returns all clients' public keys, if the administrator agreed to them.
+
+    None: they could be made up.
 
     In a simulation, which protects nobody, each client is whom it says it is: an empty table.
 

@@ -1,4 +1,7 @@
-"""The parties of a run as its server drives them, be they services or the states of a simulation."""
+"""The parties of a run, as its server drives them.
+
+They are services or the states of a simulation.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ class Driven(ABC):
     @property
     @abstractmethod
     def costs(self) -> tuple[PartyCost, ...]:
-        """What each party has spent so far in this run; a crypto party sends nothing to others."""
+        """Returns what each party has spent so far in this run.
+
+        A crypto party sends nothing to others.
+        """
 
     @abstractmethod
     def enter(self, announcement: Announcement) -> None:
@@ -49,7 +55,9 @@ class Driven(ABC):
 
     @abstractmethod
     def take(self, step: Callable[..., T], arguments: Sequence[tuple[Any, ...]]) -> list[T]:
-        """Return what a step gives at each party, in order; they take it at the same time.
+        """Returns a step's result at each party, in order.
+
+        They take it at the same time.
 
         Args:
             step: of the role's class.
@@ -58,7 +66,10 @@ class Driven(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """End the run; the parties forget what they kept of it. Never an error."""
+        """Ends the run; the parties forget what they kept of it.
+
+        Never an error.
+        """
 
     def fail(self, sentence: str) -> NoReturn:
         """End the run everywhere, and say why."""
@@ -81,7 +92,10 @@ class ComputeParties(Driven):
         return self._agreed(Party.begin, [(announcement,)] * PARTIES)
 
     def deal(self, deals: Mapping[int, SealedDeal]) -> dict[int, str]:
-        """Hands over deals by partition id; why each refused one was refused (by one party or by their comparison)."""
+        """Hands over deals by partition id; returns why each was refused.
+
+        By one party or by their comparison.
+        """
         refused: dict[int, str] = {}
         for chunk in _chunks(deals):
             parts = [({k: DealPart.of(deal, index) for k, deal in chunk.items()},) for index in range(PARTIES)]
@@ -96,7 +110,10 @@ class ComputeParties(Driven):
         return index
 
     def open(self, order: OpenOrder) -> npt.NDArray[np.int64]:
-        """(L',) the marginals one after the other, times the noise's resolution, with all three shares of the noise."""
+        """Returns the marginals one after the other, (L',).
+
+        Times the noise's resolution, with all three shares of the noise.
+        """
         shares = self.take(Party.open, [(order,)] * PARTIES)
         try:
             return reconstruct(shares)
@@ -124,18 +141,26 @@ class CryptoParty(Driven):
         return self._said(KeyHolder.choose, order, asked)
 
     def open(self, order: OpenOrder, brought: Sequence[bytes]) -> npt.NDArray[np.int64]:
-        """The marginals of the order, in the pieces that follow from it (`fedsyn.crypto.fhe.slots`).
+        """Returns the marginals of the order, in pieces.
+
+        The pieces follow from the order (`fedsyn.crypto.fhe.slots`).
 
         `brought`: of a store with pads one string, its padded numbers of 8 bytes each; else the ciphertexts.
         """
         return self._said(KeyHolder.open, order, brought)
 
     def admit(self, order: TotalOrder | None, boxes: Mapping[int, bytes]) -> dict[int, str]:
-        """Names contributors, by partition, to a sum or (None) to the store; why each refused one was refused."""
+        """Names contributors, by partition; returns why each was refused.
+
+        Of a sum or (None) of the store.
+        """
         return self._said(KeyHolder.admit, order, boxes)
 
     def total(self, order: TotalOrder, vector: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-        """(L,) the total of a sum, from that of the vectors of all contributors that it has admitted."""
+        """Returns the total of a sum, (L,).
+
+        From that of the vectors of all contributors that it has admitted.
+        """
         return self._said(KeyHolder.total, order, vector)
 
     def unpad(self) -> list[bytes]:

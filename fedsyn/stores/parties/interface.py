@@ -1,4 +1,6 @@
-"""What a server tells the three computing parties, or a crypto party, and what a crypto party begins with.
+"""Messages from a server to the computing parties or crypto party.
+
+And the first facts that a crypto party is told.
 
 A run has one `Announcement`, then deals, then orders, each numbered. Everything here is public. The parties compare
 what each of them was told before they compute anything, so a server cannot tell them different things.
@@ -20,7 +22,9 @@ from fedsyn.stores.parties.messages import STORE_VERSION, pack
 
 @dataclass(frozen=True)
 class Announcement:
-    """A run, as the server announces it; it begins only if the parties agree on it.
+    """A run, as the server announces it.
+
+    It begins only if the parties agree on it.
 
     Attributes:
         config: the whole configuration.
@@ -47,7 +51,10 @@ class Announcement:
 
 
 def run_id(announcement: Announcement, nonces: Sequence[bytes]) -> bytes:
-    """32 bytes that bind a run: its announcement and a nonce of each party, so no run can be played twice."""
+    """Returns 32 bytes that bind a run.
+
+    Its announcement and a nonce of each party, so no run can be played twice.
+    """
     digest = hashlib.sha256(pack(Announcement, announcement))
     for nonce in nonces:
         digest.update(nonce)
@@ -55,7 +62,9 @@ def run_id(announcement: Announcement, nonces: Sequence[bytes]) -> bytes:
 
 
 def sealed_for(run: bytes, config: RunConfig, domain: Domain, cliques: Sequence[Clique]) -> bytes:
-    """What a client seals its deal to, in place of the bare run id, which tells it nothing: 32 bytes.
+    """Returns the 32 bytes that a client seals its deal to.
+
+    They replace the bare run id, which tells it nothing.
 
     The client computes it from the configuration, schema and cliques that IT knows, a party from those that were
     announced to it. So a server that shows the two sides different worlds (another domain of the same length, another
@@ -67,7 +76,7 @@ def sealed_for(run: bytes, config: RunConfig, domain: Domain, cliques: Sequence[
 
 @dataclass(frozen=True)
 class PartyOrder:
-    """What every order names.
+    """Base of every order.
 
     Attributes:
         number: of the order in its run, from 0; none is answered twice.
@@ -90,7 +99,10 @@ class ChooseOrder(PartyOrder):
 
 @dataclass(frozen=True)
 class OpenOrder(PartyOrder):
-    """Some marginals with noise of standard deviation at least `sigma`; each lies inside a stored one."""
+    """Some marginals, with noise of at least `sigma`.
+
+    Each lies inside a stored one.
+    """
 
     sigma: float
     cliques: tuple[Clique, ...]
@@ -98,7 +110,9 @@ class OpenOrder(PartyOrder):
 
 @dataclass(frozen=True)
 class TotalOrder(PartyOrder):
-    """The total of a sum, as the crypto party opens it; each contributor has sealed its pad to the very same facts.
+    """The total of a sum, as the crypto party opens it.
+
+    Each contributor has sealed its pad to the very same facts.
 
     Attributes:
         sigma: of the sum's noise.
@@ -117,7 +131,9 @@ class TotalOrder(PartyOrder):
 
 @dataclass(frozen=True)
 class SealedDeal:
-    """What one client hands to the parties through the server, which can read none of it.
+    """One client's deal to the parties.
+
+    It goes through the server, which can read none of it.
 
     Attributes:
         public: 32 bytes, the client's X25519 key of this deal alone.
@@ -130,13 +146,16 @@ class SealedDeal:
     correction: bytes
 
     def to_parts(self) -> tuple[bytes, ...]:
-        """What travels: five byte strings."""
+        """Returns the five byte strings that travel."""
         return (self.public, *self.boxes, self.correction)
 
 
 @dataclass
 class PartyCost:
-    """What one party spent: bytes to the other two, rounds of messages between them, processor seconds."""
+    """One party's cost.
+
+    Bytes to the other two, rounds of messages between them, processor seconds.
+    """
 
     bytes_sent: int = 0
     rounds: int = 0
@@ -145,7 +164,7 @@ class PartyCost:
 
 @dataclass(frozen=True)
 class Begun:
-    """What the crypto party answers to an announcement.
+    """The crypto party's answer to an announcement.
 
     Attributes:
         run: id, 32 bytes.

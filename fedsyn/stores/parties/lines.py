@@ -1,4 +1,6 @@
-"""The lines between two parties' services: one stream of a run in each direction, first in, first out.
+"""Lines between two parties' services.
+
+One stream of a run in each direction, first in, first out.
 
 A party sends on streams that it opens, and receives on those that the others open to it. A stream names its run by the
 announcement's nonce; it may arrive before this party has heard of the run. Messages are cut into frames of 1 MiB, so
@@ -36,7 +38,10 @@ def cut(payload: bytes | memoryview) -> Iterator[bytes]:
 
 
 def joined(frames: Iterator[bytes], most: int) -> bytes:
-    """The message that `cut` has cut. Raises ProtocolError, and reads no more, if it is longer than `most`."""
+    """Returns the message that `cut` has cut.
+
+    Raises ProtocolError, and reads no more, if it is longer than `most`.
+    """
     parts: list[bytes] = []
     length = 0
     for frame in frames:
@@ -50,7 +55,7 @@ def joined(frames: Iterator[bytes], most: int) -> bytes:
 
 
 class Inbox:
-    """What one other party has sent in one run, in order.
+    """Messages of one other party in one run, in order.
 
     Args:
         who: the other party, for messages.
@@ -68,7 +73,10 @@ class Inbox:
         self._hang_up: Callable[[], object] | None = None
 
     def take(self, hang_up: Callable[[], object]) -> bool:
-        """Whether a stream may fill this inbox; `hang_up` ends the stream when the run is over here."""
+        """Returns whether a stream may fill this inbox.
+
+        `hang_up` ends the stream when the run is over here.
+        """
         with self._lock:
             first, self.taken = not self.taken, True
             if first:
@@ -85,7 +93,10 @@ class Inbox:
             self._queue.put(message)
 
     def close(self, reason: str) -> None:
-        """Every waiting `get`, and every later one that finds nothing, raises PartyGone with the first reason."""
+        """Ends every waiting `get`, and every later one without a message.
+
+        They raise PartyGone with the first reason.
+        """
         if self.ended is None:
             self.ended = reason
         self._queue.put(None)
@@ -111,7 +122,9 @@ class Inbox:
 
 
 class Inboxes:
-    """The inboxes of a service: by run and party, made by the first that needs it, a line or the run itself.
+    """The inboxes of a service, by run and party.
+
+    Made by the first that needs it, a line or the run itself.
 
     Args:
         most: of an inbox, once the run is known here; before that a few KB.
@@ -136,7 +149,10 @@ class Inboxes:
             inbox.hang_up()
 
     def fill(self, frames: Iterator[bytes], tag: str, who: str, hang_up: Callable[[], object]) -> None:
-        """Reads a stream to its end; when it breaks, its inbox says so."""
+        """Reads a stream to its end.
+
+        When it breaks, its inbox says so.
+        """
         with self._lock:
             inbox = self._of(tag, who)
         if not inbox.take(hang_up):

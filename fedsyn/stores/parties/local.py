@@ -1,4 +1,6 @@
-"""The parties of a simulation: three threads of one process, each with a state of its own, or one crypto party.
+"""The parties of a simulation, in one process.
+
+Three threads, each with a state of its own, or one crypto party.
 
 They do what services do, sealed deals included, and cost what those cost but for the network. With a seed their noise
 is that of every other store with the same seed. They protect nobody: one process has all three slots.
@@ -50,7 +52,10 @@ class Local(Driven):
             half.stop("the server has ended it")
 
     def hosts(self, announcement: Announcement, pairs: Sequence[KeyPair]) -> Sequence[Host]:
-        """Return what the parties are in a run; of a simulation, with these keys."""
+        """Returns the parties' facts in a run or a simulation.
+
+        Those of a simulation have these keys.
+        """
         policy = PartyPolicy.of_simulation(announcement.config.mechanism.name)
         return self._hosts or [Host(pair, policy, self._randomness) for pair in pairs]
 
@@ -110,7 +115,10 @@ class LocalParties(Local, ComputeParties):
 
 
 class LocalCryptoParty(Local, CryptoParty):
-    """The crypto party in this process: it protects nobody, and does what a service does."""
+    """The crypto party in this process.
+
+    It protects nobody, and does what a service does.
+    """
 
     called = "the crypto party"
 

@@ -1,4 +1,6 @@
-"""What a server and the parties say to each other, as bytes: values, written and read by their types.
+"""Messages between a server and the parties, as bytes.
+
+Values are written and read by their types.
 
 A message is JSON, which has everything but bytes and arrays, and behind it those. It is one form for the wire and for
 the digests that the parties compare: the same value of the same type gives the same bytes.
@@ -44,7 +46,10 @@ def pack(kind: Any, value: Any) -> bytes:
 
 
 def unpack(kind: Any, message: bytes) -> Any:
-    """Read a value of a type. Raises ProtocolError if the message has none, or is of another version."""
+    """Reads a value of a type.
+
+    Raises ProtocolError if the message has none, or is of another version.
+    """
     facts, blobs = parts_of(message)
     try:
         rest = iter(blobs)
@@ -56,14 +61,17 @@ def unpack(kind: Any, message: bytes) -> Any:
 
 
 def message_of(facts: Any, blobs: Sequence[bytes | memoryview] = ()) -> bytes:
-    """Return JSON facts, and the blobs that belong to them, as one message."""
+    """Returns JSON facts, and their blobs, as one message."""
     head = {"version": STORE_VERSION, "facts": facts, "sizes": [len(blob) for blob in blobs]}
     text = json.dumps(head, sort_keys=True).encode()
     return b"".join([_HEAD.pack(len(text)), text, *blobs])
 
 
 def parts_of(message: bytes) -> tuple[Any, list[memoryview]]:
-    """Return what `message_of` was given. Raises ProtocolError for anything else, or another version's message."""
+    """Returns the facts and blobs of a `message_of`.
+
+    Raises ProtocolError for anything else, or another version's message.
+    """
     try:
         (length,) = _HEAD.unpack_from(message)
         _require(length <= _MOST_HEAD)
@@ -98,7 +106,10 @@ def digest_of(*pieces: bytes) -> bytes:
 
 
 def _written(kind: Any, value: Any, blobs: list[bytes]) -> Any:
-    """Return the JSON of a value; its bytes and arrays go to `blobs`, in order."""
+    """Returns the JSON of a value.
+
+    Its bytes and arrays go to `blobs`, in order.
+    """
     shape, inner = get_origin(kind), get_args(kind)
     if kind is bytes:
         blobs.append(value)
@@ -122,7 +133,10 @@ def _written(kind: Any, value: Any, blobs: list[bytes]) -> Any:
 
 
 def _read(kind: Any, facts: Any, blobs: Iterator[memoryview]) -> Any:
-    """Return the value of some JSON and the blobs that come next. Raises anything that `unpack` catches."""
+    """Returns the value of some JSON and the next blobs.
+
+    Raises anything that `unpack` catches.
+    """
     shape, inner = get_origin(kind), get_args(kind)
     if kind is bytes or shape is np.ndarray:
         _require(facts is None)
@@ -152,7 +166,10 @@ def _read(kind: Any, facts: Any, blobs: Iterator[memoryview]) -> Any:
 
 
 def _each(kind: Any, length: int) -> Sequence[Any]:
-    """Return the type of each item: `tuple[A, B]` has two, `tuple[A, ...]` and sequences as many as come."""
+    """Returns the type of each item.
+
+    `tuple[A, B]` has two, `tuple[A, ...]` and sequences as many as come.
+    """
     inner = get_args(kind)
     return inner if get_origin(kind) is tuple and inner[1:] != (...,) else [inner[0]] * length
 

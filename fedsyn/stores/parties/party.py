@@ -1,4 +1,6 @@
-"""One of the three computing parties in one run: what it holds, checks, charges and computes. It knows no transport.
+"""One of the three computing parties in one run.
+
+It holds, checks, charges and computes. It knows no transport.
 
 **What it sees.** Two of three slots of each client's vector and of everything that is computed: numbers that look
 uniform to whoever lacks the third slot. Besides: configuration, schema, who dealt, each client's promised budget and
@@ -69,7 +71,10 @@ class Party(RunHalf["_Run"]):
 
     @step
     def begin(self, announcement: Announcement) -> bytes:
-        """Agrees with the other two on a run; its id. One message each way, then keys of the slots."""
+        """Agrees with the other two on a run; returns its id.
+
+        One message each way, then keys of the slots.
+        """
         contract = check_announcement(announcement, self.host)
         ledger = ledger_of(announcement)
         told, nonce = digest_of(pack(Announcement, announcement)), os.urandom(_NONCE)
@@ -92,7 +97,10 @@ class Party(RunHalf["_Run"]):
 
     @step
     def deal(self, parts: Mapping[int, DealPart]) -> dict[int, str]:
-        """Takes deals by partition id; those that were refused by any party, and why, the same at all three."""
+        """Takes deals by partition id; returns the refused ones, and why.
+
+        Those that were refused by any party, the same at all three.
+        """
         run = self._running()
         deals = run.deals
         entries = deals.opened(parts, self.host.pair, run.ledger.remaining, self.host.policy.limits)
@@ -122,7 +130,10 @@ class Party(RunHalf["_Run"]):
 
     @step
     def open(self, order: OpenOrder) -> ServerShare:
-        """This party's share, for the server, of marginals times the noise's resolution plus the noise of all three."""
+        """Returns this party's share of noisy marginals, for the server.
+
+        The marginals times the noise's resolution plus the noise of all three.
+        """
         run = self._running(order)
         noise = plan_opening(order, run.layout, self.host.policy.limits, run.least_sigma)
         entry = noise.release(order.name, order.round, replaced=released.COUNTS)
@@ -132,7 +143,10 @@ class Party(RunHalf["_Run"]):
         return run.session.shares_for_server(noisy)
 
     def _running(self, order: PartyOrder | None = None) -> _Run:
-        """The run. Raises ProtocolError if there is none, or an order comes out of turn or too early."""
+        """The run.
+
+        Raises ProtocolError if there is none, or an order comes out of turn or too early.
+        """
         run = self._begun
         if run is None:
             raise ProtocolError("no run has begun")
@@ -144,7 +158,10 @@ class Party(RunHalf["_Run"]):
         return run
 
     def _agree(self, run: _Run, order: PartyOrder) -> None:
-        """Compares the order, and all that was dealt and ordered before: all three say that they take it."""
+        """Compares the order, and all that came before it.
+
+        All three say that they take it.
+        """
         whole = pack(type(order), order)
         told = digest_of(b"order", run.state(), whole)
         for sender, heard in self._lines.exchange(told, told, len(told)).items():
@@ -156,12 +173,15 @@ class Party(RunHalf["_Run"]):
             raise ProtocolError(f"the server told this party something else than {self._name(sender)}")
 
     def _name(self, index: int) -> str:
-        """How to call another party."""
+        """Returns the words for another party."""
         return self._begun.name(index) if self._begun is not None else f"party {index}"
 
 
 def _norms(session: Session, terms: ChoiceTerms, far: Shared) -> Shared:
-    """Shares of the norm of each clique's γ M - m: of exactly the norm that the noise was sized for."""
+    """Returns shares of the norm of each clique's γ M - m.
+
+    Exactly the norm that the noise was sized for.
+    """
     if terms.norm == L1.name:
         return session.l1(far, terms.starts, terms.bits)
     if terms.norm == SquaredL2.name:
@@ -170,7 +190,7 @@ def _norms(session: Session, terms: ChoiceTerms, far: Shared) -> Shared:
 
 
 class _Run(PartyRun):
-    """What a computing party keeps of a run."""
+    """A run, as a computing party keeps it."""
 
     def __init__(self, run: bytes, announcement: Announcement, contract: Any, ledger: Ledger, session: Session) -> None:
         super().__init__(run, announcement, contract, ledger)
@@ -186,12 +206,18 @@ class _Run(PartyRun):
         return sum(facts.rows for facts in self.deals.facts.values())
 
     def state(self) -> bytes:
-        """A digest of what was dealt and ordered so far: equal at all three parties."""
+        """Digest of what was dealt and ordered so far.
+
+        It is equal at all three parties.
+        """
         dealt = (str(k).encode() + facts.to_bytes() for k, facts in sorted(self.deals.facts.items()))
         return digest_of(self.history, *dealt)
 
     def marginals(self, cliques: tuple[Clique, ...]) -> Shared:
-        """Shares of some marginals, one after the other: sums of the stored shares, no message."""
+        """Returns shares of some marginals, one after the other.
+
+        Sums of the stored shares; no message.
+        """
         stored = self.deals.total
         return concatenate([stored.mapped(functools.partial(self._onto, clique)) for clique in cliques])
 
@@ -218,7 +244,7 @@ class _CountedNetwork:
         return self._network.receive(sender)
 
     def exchange(self, before: bytes, after: bytes, length: int | None = None) -> dict[int, bytes]:
-        """One message to the party before and one to the party after; theirs, by index."""
+        """Sends one message to each neighbour; returns theirs, by index."""
         self.rounds += 1
         others = (self.index - 1) % PARTIES, (self.index + 1) % PARTIES
         for to, message in zip(others, (before, after), strict=True):
@@ -243,14 +269,19 @@ class DealEntry:
     opened: DealContent | None = None
 
     def told(self, slot: int) -> bytes:
-        """What the other holder of this party's own slot (0) or of its next one (1) is told."""
+        """Returns the digest for the other holder of a slot.
+
+        This party's own slot (0) or its next one (1).
+        """
         if self.opened is None:
             return bytes([self.fault]) + bytes(_FACTS + _MARK)
         return bytes([self.fault]) + self.opened.facts.to_bytes() + self.opened.marks[slot]
 
 
 class Deals:
-    """The sum of what was dealt in one run, as one party's two slots of it; single deals are forgotten one by one.
+    """The sum of all deals in one run, as two slots.
+
+    Single deals are forgotten one by one.
 
     A client that deals shares that do not fit together would spoil the sum, or make the parties compute on different
     numbers. So the two holders of each slot compare a digest of the seed (or of the correction with its key), all three
@@ -295,12 +326,18 @@ class Deals:
         return entries
 
     def compared(self, entries: Mapping[int, DealEntry], told: bytes) -> tuple[bytes, bytes]:
-        """The messages to the party before, about this party's own slot, and to the one after, about its next slot."""
+        """Returns the messages to both neighbours.
+
+        To the one before about this party's own slot, to the one after about its next slot.
+        """
         before, after = (told + b"".join(entry.told(slot) for entry in entries.values()) for slot in (0, 1))
         return before, after
 
     def judged(self, entries: Mapping[int, DealEntry], heard: Mapping[int, bytes], skip: int) -> bytes:
-        """One byte for each client: what this party has found, alone or with what the other two have told it."""
+        """Returns one byte for each client: this party's finding.
+
+        Alone or with what the other two have told it.
+        """
         verdict = bytearray(len(entries))
         for sender, message in heard.items():
             if len(message) != skip + _ENTRY * len(entries):
@@ -321,7 +358,10 @@ class Deals:
     def taken(
         self, entries: Mapping[int, DealEntry], verdicts: Mapping[int, bytes], name: Callable[[int], str]
     ) -> dict[int, str]:
-        """Adds what all three parties found nothing against; why the rest was refused, by partition id."""
+        """Adds the deals that all three parties accept.
+
+        Returns why the rest was refused, by partition id.
+        """
         refused = {}
         own, after = self.total.own.copy(), self.total.next.copy()
         for place, (partition, entry) in enumerate(entries.items()):

@@ -1,4 +1,6 @@
-"""A party's own limits, and the file that describes a party: what its administrator decides, whatever a server asks.
+"""A party's limits, and the file that describes it.
+
+Its administrator decides them, whatever a server asks.
 
 A server cannot loosen any of it. Unknown keys are errors with the nearest valid key.
 """
@@ -19,7 +21,9 @@ from fedsyn.settings import HostPort, Node, all_hex, as_list
 
 
 class LimitsNode(Node):
-    """Sizes above which a party refuses, so that no server can exhaust its memory.
+    """Sizes above which a party refuses.
+
+    No server can exhaust its memory.
 
     An entry takes 16 bytes of it at a computing party, 64 at a crypto party.
 
@@ -41,7 +45,7 @@ _HASHES = all_hex("a configuration's hash has 64 lower-case hex digits (RunConfi
 
 
 class PartyPolicy(Node):
-    """What a party agrees to.
+    """Runs that a party agrees to.
 
     Attributes:
         epsilon_per_run: largest epsilon, at `delta`, that the store of one run may release.
@@ -86,7 +90,9 @@ class PartyPolicy(Node):
 
 
 class PartyFile(Node):
-    """`party.yaml`, which `fedsyn party serve` reads. File names are relative to the file.
+    """`party.yaml`, which `fedsyn party serve` reads.
+
+    File names are relative to the file.
 
     Attributes:
         role: 'compute': one of the three parties of protocol 'mpc'; 'crypto': the key holder of protocol 'fhe'.
@@ -114,7 +120,7 @@ class PartyFile(Node):
     policy: PartyPolicy
 
     def anchored(self, folder: Path) -> PartyFile:
-        """The same with absolute file names."""
+        """Returns a copy with absolute file names."""
 
         def absolute(name: str) -> str:
             return str(folder / Path(name).expanduser())

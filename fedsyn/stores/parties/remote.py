@@ -74,7 +74,10 @@ class Remote(Driven):
         self._tag = announcement.nonce.hex()
 
     def _watch(self) -> None:
-        """Hold a call open at each party, from the run's begin on: the run ends there when this side breaks."""
+        """Holds a call open at each party, from the run's begin.
+
+        The run ends there when this side breaks.
+        """
         for channel in self._channels:
             self._watches.append(channel.unary_stream(METHOD + "watch")(b"", metadata=((TAG, self._tag),)))
         for index, watch in enumerate(self._watches):
@@ -126,7 +129,9 @@ class Remote(Driven):
         return call.future(cut(message), timeout=timeout, metadata=((TAG, self._tag or ""),))
 
     def _reason(self, calls: Sequence[Any]) -> str:
-        """The one sentence about calls of which one has failed; the others get a moment to say what they saw.
+        """Returns one sentence about calls of which one failed.
+
+        The others get a moment to say what they saw.
 
         They are not told to end before that: then they would say that they were told.
         """

@@ -1,4 +1,6 @@
-"""A client's deal, sealed: the server carries it and can read none of it, and each party reads its own part alone.
+"""A client's sealed deal.
+
+The server carries it and can read none of it; each party reads its own part alone.
 
 One X25519 key of the client serves one deal. Each party's box is sealed under a key that HKDF-SHA256 derives from the
 agreement of that key with the party's own; what is authenticated with it binds the store's version, the run, the
@@ -40,7 +42,10 @@ _BOX, _CORRECTION = b"fedsyn store: box", b"fedsyn store: correction"
 
 
 class Fault(IntEnum):
-    """Why a deal is refused, as the parties tell each other and the server. It never depends on what was dealt."""
+    """Kind of fault of a refused deal.
+
+    The parties tell it each other and the server. It never depends on what was dealt.
+    """
 
     sentence: str
 
@@ -72,7 +77,9 @@ class RefusedDeal(ProtocolError):
 
 @dataclass(frozen=True)
 class DealFacts:
-    """What a client says in the open, and seals its deal to.
+    """Facts that a client says in the open.
+
+    It seals its deal to them.
 
     Attributes:
         rho: zCDP: the most that the store may release of this client's rows.
@@ -98,7 +105,10 @@ class DealFacts:
 
 @dataclass(frozen=True)
 class DealPart:
-    """One party's part of a sealed deal; the correction is empty at party 0, which needs none."""
+    """One party's part of a sealed deal.
+
+    The correction is empty at party 0, which needs none.
+    """
 
     public: bytes
     box: bytes
@@ -143,7 +153,9 @@ def seal_deal(
 
 @dataclass(frozen=True)
 class DealContent:
-    """One party's part of a deal, opened but not yet expanded: a few bytes, and the correction.
+    """One party's part of a deal, opened but not yet expanded.
+
+    A few bytes, and the correction.
 
     Attributes:
         facts: of the client, as all three boxes must have them.
@@ -204,7 +216,10 @@ def _bound(
     index: int | None = None,
     key: bytes = b"",
 ) -> bytes:
-    """What is authenticated beside a sealed message; every field has a fixed length or is the last one."""
+    """Returns what is authenticated beside a sealed message.
+
+    Every field has a fixed length or is the last one.
+    """
     place = -1 if index is None else index
     return b"\0".join([purpose, struct.pack("<qqq", STORE_VERSION, partition, place), facts.rho.hex().encode()]) + (
         struct.pack("<q", facts.rows) + run + public + key

@@ -137,7 +137,10 @@ class Serving(ABC):
             raise ConfigError(f"listen: cannot listen on {listen}")
 
     def start(self) -> None:
-        """Start the service. Raises ConfigError, and starts nothing, if `listen_health` cannot be listened on."""
+        """Starts the service.
+
+        Raises ConfigError, and starts nothing, if `listen_health` cannot be listened on.
+        """
         if self.file.listen_health is not None:
             self._probes = Pages(self.file.listen_health, pages_of(self.health), "listen_health")
         self._server.start()
@@ -154,7 +157,10 @@ class Serving(ABC):
         self.book.close()
 
     def health(self) -> Health:
-        """Return one look, for probes: also at the ledger's file, which somebody may have touched."""
+        """Returns the service's health, for probes.
+
+        It also looks at the ledger's file, which somebody may have touched.
+        """
         problems, runs = list[str](), 0
         try:
             runs = len(read_party_lines(Path(self.file.ledger)).runs)
@@ -178,20 +184,29 @@ class Serving(ABC):
     # What a role has of its own ---------------------------------------------------------------------------------------
 
     def reach(self, announcement: Announcement) -> None:  # noqa: B027 - a role without others has nobody to reach
-        """Look whether a run that is announced can be begun, before it is entered."""
+        """Checks that an announced run can begin, before it is entered."""
 
     @abstractmethod
     def make(self, announcement: Announcement, tag: str) -> tuple[Half, Callable[[str], None]]:
-        """Return the role's half of a new run, and what wakes those in it that wait for another party."""
+        """Returns the role's half of a new run, and its waker.
+
+        The waker wakes those in it that wait for another party.
+        """
 
     def hear(self, frames: Iterator[bytes], tag: str, key: str, hang_up: Callable[[], object]) -> None:
-        """Take another party's line until it ends; a role without lines has none to call it."""
+        """Takes another party's line until it ends.
+
+        A role without lines has none to call it.
+        """
         raise ProtocolError("this party has no lines to others")
 
     # Calls ------------------------------------------------------------------------------------------------------------
 
     def call(self, name: str, request: bytes, tag: str) -> bytes:
-        """Take a step of the run with this tag; return its result, and what the party has spent so far."""
+        """Takes a step of the run with this tag.
+
+        Returns its result, and what the party has spent so far.
+        """
         step = self._steps[name]
         asks, answers = types_of(step)
         arguments = messages.unpack(asks, request)
@@ -235,7 +250,10 @@ class Serving(ABC):
         return messages.message_of(None)
 
     def _watch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Stay open as long as the run; if the server's side of it breaks, the run is dropped."""
+        """Stays open as long as the run.
+
+        If the server's side of it breaks, the run is dropped.
+        """
         try:
             self._require_operator(context)
             current = self._found(_tag(context))
@@ -265,7 +283,10 @@ class Serving(ABC):
     def _guarded(
         self, answer: Callable[[Iterator[bytes], grpc.ServicerContext], bytes], name: str | None = None
     ) -> Callable[[Iterator[bytes], grpc.ServicerContext], bytes]:
-        """Return an answer of which every error leaves as a code and one sentence. Errors of an order are counted."""
+        """Returns an answer whose errors leave as a code and a sentence.
+
+        Errors of an order are counted.
+        """
 
         def guarded(frames: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
             try:
@@ -276,7 +297,10 @@ class Serving(ABC):
         return guarded
 
     def _refuse(self, error: Exception, context: grpc.ServicerContext, name: str | None = None) -> NoReturn:
-        """Turn an error into a status code and a sentence; nothing else about it leaves."""
+        """Turns an error into a status code and a sentence.
+
+        Nothing else about it leaves.
+        """
         codes, known = grpc.StatusCode, isinstance(error, FedsynError)
         if isinstance(error, Busy):
             code = codes.RESOURCE_EXHAUSTED
@@ -335,8 +359,10 @@ class Serving(ABC):
         return current
 
     def _drop(self, current: Current, reason: str) -> None:
-        """Have the run leave: no order begins any more, waiting orders are woken, and the run has left when this
-        returns."""
+        """Ends the run.
+
+        No order begins any more, waiting orders are woken, and the run has left when this returns.
+        """
         if current.over.is_set():
             return
         if first := current.dropped is None:
@@ -392,7 +418,10 @@ class Service(Serving):
         self._inboxes.fill(frames, tag, self._who[key], hang_up)
 
     def reach(self, announcement: Announcement) -> None:
-        """Look whether the configuration names the three parties that this one knows, and the other two answer."""
+        """Checks that the configuration names the three known parties.
+
+        The other two must answer.
+        """
         self.host.index_in(announcement.config)
         for card in self.cards[1:]:
             try:
@@ -409,7 +438,10 @@ class Service(Serving):
 
 
 class CryptoService(Serving):
-    """The service of a crypto party. Raises ConfigError, too, if TenSEAL is not installed."""
+    """The service of a crypto party.
+
+    Raises ConfigError, too, if TenSEAL is not installed.
+    """
 
     half, entry_bytes = KeyHolder, 64  # a slot of a ciphertext takes up to 64 bytes
 

@@ -1,4 +1,7 @@
-"""A party's half of one run, in any role: steps, of which none follows an error, and one way to charge."""
+"""A party's half of one run, in any role.
+
+Steps, of which none follows an error, and one way to charge.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _log = logging.getLogger("fedsyn.party")
 
 
 class PartyRun:
-    """What a party keeps of a run, in memory alone.
+    """A run, as a party keeps it, in memory alone.
 
     Args:
         run: id.
@@ -41,7 +44,10 @@ class PartyRun:
 
 
 def least_sigma(contract: Any, rho: float) -> float | None:
-    """Return the least noise that the plan has on any opened marginal; None where the plan does not fix it."""
+    """Returns the plan's least noise on any opened marginal.
+
+    None where the plan does not fix it.
+    """
     opened = [step for step in contract.plan(rho, math.inf) if step.request.kind == "open"]
     return None if any(step.first_rho < step.rho for step in opened) else min((s.sigma for s in opened), default=None)
 
@@ -53,7 +59,9 @@ T = TypeVar("T")
 
 
 class RunHalf(ABC, Generic[S]):
-    """A party's half of one run. What a server can call are its steps.
+    """A party's half of one run.
+
+    A server can call its steps.
 
     Args:
         host: what it is, whatever the run.
@@ -69,10 +77,13 @@ class RunHalf(ABC, Generic[S]):
     @property
     @abstractmethod
     def cost(self) -> PartyCost:
-        """What the party has spent so far in this run."""
+        """Returns what the party has spent so far in this run."""
 
     def stop(self, reason: str) -> None:
-        """End the run: what it kept in memory is gone. Later calls change nothing."""
+        """Ends the run: what it kept in memory is gone.
+
+        Later calls change nothing.
+        """
         if self.over is not None:
             return
         self.over, run, self._begun = reason, self._begun, None
@@ -81,7 +92,10 @@ class RunHalf(ABC, Generic[S]):
                 self.host.book.end(run.id.hex())
 
     def _enter(self, run: S) -> None:
-        """Begin the run in the book: what is in it gets its end from here on."""
+        """Begins the run in the party's ledger for life.
+
+        What is in it gets its end from here on.
+        """
         book, config, rho = self.host.book, run.config, run.announcement.rho
         if book is not None:
             book.begin(run.id.hex(), rho, **facts_of(config))
@@ -90,7 +104,9 @@ class RunHalf(ABC, Generic[S]):
         self._begun = run
 
     def _charge(self, run: S, order: PartyOrder, entry: Release) -> None:
-        """Enter into the book what the run's own ledger has room for; on the disk when this returns.
+        """Charges the party's ledger for life, on the disk at return.
+
+        The run's own ledger must have room for the entry.
 
         Nothing was drawn yet. The run's ledger charges where it draws.
         """
@@ -106,7 +122,10 @@ class RunHalf(ABC, Generic[S]):
     def _share_of_choice(
         self, run: S, order: ChooseOrder, noise: SelectionNoise, *, draws: bool, noise_by: str
     ) -> npt.NDArray[np.int64]:
-        """Charge a choice, then draw this party's share of the noise of its scores; zeros if it draws none."""
+        """Charges a choice, then draws this party's share of its noise.
+
+        Zeros if it draws none.
+        """
         moved, epsilon = order.terms.sensitivity, noise.epsilon
         entry = Release(order.name, order.round, EXPONENTIAL, moved, epsilon=epsilon, noise_by=noise_by)
         self._charge(run, order, entry)
@@ -114,14 +133,20 @@ class RunHalf(ABC, Generic[S]):
         return run.ledger.selection_share(zeros, noise, entry, self._source(order), draws=draws)
 
     def _agree(self, run: S, order: PartyOrder) -> None:
-        """Compare an order with the other parties, where there are any, before it is charged."""
+        """Compares an order with the other parties, before it is charged.
+
+        Where there are any.
+        """
 
     def _source(self, order: PartyOrder) -> Any:
         return self.host.randomness.generator("party", self.index, order.round, order.name, order.number)
 
 
 def step(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Make a method a step of a run: after an error the run is over, and only sentences of our own leave."""
+    """Makes a method a step of a run.
+
+    After an error the run is over, and only sentences of our own leave.
+    """
 
     @functools.wraps(method)
     def stepped(self: H, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -143,13 +168,16 @@ def step(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], 
 
 
 def steps_of(half: type[RunHalf[Any]]) -> dict[str, Callable[..., Any]]:
-    """Return the steps of a role by their names: what a server can call."""
+    """Returns the steps that a server can call, by name."""
     return {name: method for name, method in vars(half).items() if hasattr(method, "__wrapped__")}
 
 
 @functools.lru_cache(maxsize=64)
 def types_of(step: Callable[..., Any]) -> tuple[Any, Any]:
-    """Return the types of what a step is called with, and of what comes back: its result and what the party spent."""
+    """Returns the types of a step's arguments and results.
+
+    The results are its own and what the party spent.
+    """
     hints = get_type_hints(step)
     answer = hints.pop("return"), PartyCost
     return tuple.__class_getitem__(tuple(hints.values())), tuple.__class_getitem__(answer)

@@ -1,4 +1,6 @@
-"""The conformance checks: each `check_...` of these modules is one, and its docstring says what must hold.
+"""The conformance checks.
+
+Each `check_...` of these modules is one, and its docstring says what must hold.
 
 A check takes a `Bench` (and, with `under`, the nodes of one setting), raises AssertionError where it finds something,
 and `Skipped` where there is nothing that it could look at.

@@ -1,4 +1,7 @@
-"""What a contract must say: a complete privacy statement for every configuration, and options that are checked."""
+"""Conformance check of a mechanism's contract.
+
+It must have a complete privacy statement for every configuration, and options that are checked.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from fedsyn.randomness import SEEDED_LABEL
 
 
 def check_statement(bench: Bench) -> None:
-    """The privacy statement is complete under every aggregation and option, and the ledger repeats it.
+    """Requires a complete privacy statement under every aggregation and option.
 
-    So do requests say in words what leaves a client, and what it costs.
+    The ledger must repeat it. Requests must say in words what leaves a client, and what it costs.
     """
     statement = getattr(bench.contract, "statement", None)
     assert isinstance(statement, PrivacyStatement), "the contract has no privacy statement (Contract.statement)"
@@ -43,7 +46,10 @@ def check_statement(bench: Bench) -> None:
 
 
 def _filled(bench: Bench, config: RunConfig) -> PrivacyStatement:
-    """The statement of a configuration, whose general parts must be those of the configuration."""
+    """Returns the privacy statement of a configuration.
+
+    Asserts that its general parts are those of the configuration.
+    """
     aggregation = bench.contract.trusted(config)
     contract = bench.contract(config, bench.federation.domain)
     node = config.aggregation
@@ -71,7 +77,10 @@ def _filled(bench: Bench, config: RunConfig) -> PrivacyStatement:
 
 
 def _configurations(bench: Bench) -> Iterator[RunConfig]:
-    """Every aggregation with the ordinary options, and every option changed by itself; those that are allowed."""
+    """Yields the configurations that the contract allows.
+
+    They have every aggregation with the ordinary options, and every option changed by itself.
+    """
     clients = len(bench.federation.parts)
     trusts = [
         {"protocol": one.name, "noise": noise, "threat": threat}
@@ -89,7 +98,10 @@ def _configurations(bench: Bench) -> Iterator[RunConfig]:
 
 
 def _changes(model: Any) -> Iterator[dict[str, Any]]:
-    """Options that differ from the defaults in one key, for every value that could read differently."""
+    """Yields options that differ from the defaults in one key.
+
+    There is one for every value that could read differently.
+    """
     for name, field in model.model_fields.items():
         if is_node(field.annotation):
             yield from ({name: change} for change in _changes(field.annotation))

@@ -1,4 +1,6 @@
-"""What clients add to sums, counted once more.
+"""Conformance check of what clients add to sums.
+
+Their contributions are counted once more.
 
 In the ordinary run the server draws the noise, so that the exact parts of all clients are on the tape.
 """
@@ -21,7 +23,9 @@ Vectors = dict[int, list[npt.NDArray[np.int64]]]
 
 
 def check_contributions(bench: Bench) -> None:
-    """What a client adds to a sum of marginals are the counts of its rows; of other sums, no array is left out.
+    """Requires exact counts of rows in every sum of marginals.
+
+    A client adds the counts of its rows. No array of other sums may be left out.
 
     A clique that a client stays away from for a public reason (`Layout.argument`) adds zero.
     """
@@ -40,7 +44,10 @@ def check_contributions(bench: Bench) -> None:
 
 
 def sums_of(bench: Bench, base: Outcome) -> Iterator[tuple[Layout, Request, list[TapedExchange]]]:
-    """Each sum of the run, or deal into a store: its layout as the server has it, its request, and what was sent."""
+    """Yields each sum of the run, and each deal into a store.
+
+    Each comes with its layout as the server has it, its request, and what was sent.
+    """
     grouped: dict[int, list[TapedExchange]] = {}
     for exchange in base.tape.exchanges:
         if exchange.envelope["kind"] in ("sum", "deal") and exchange.reply["ok"]:
@@ -56,7 +63,7 @@ def sums_of(bench: Bench, base: Outcome) -> Iterator[tuple[Layout, Request, list
 
 
 def _vectors(exchange: TapedExchange, layout: Layout) -> list[npt.NDArray[np.int64]]:
-    """The arrays of a sum as one client sent them."""
+    """Returns the arrays of a sum as one client sent them."""
     length = sum(int(np.prod(shape)) for shape in layout.shapes)
     cells, values = decode_sparse(exchange.reply_arrays, length, signed=layout.signed)
     vector = np.zeros(length, np.int64)
@@ -84,14 +91,17 @@ def _counts_hold(
 
 
 def _counted(codes: Codes, axes: Sequence[int], shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """A marginal, counted row by row."""
+    """Counts a marginal row by row."""
     table = np.zeros(shape, np.int64)
     np.add.at(table, tuple(codes[:, axis].astype(np.int64) for axis in axes), 1)
     return table
 
 
 def _nothing_idle(federation: Federation, exchanges: Sequence[TapedExchange], layout: Layout, vectors: Vectors) -> None:
-    """No array that a row pays for stays zero on every client that has rows and adds to it."""
+    """Asserts that no array of a sum stays zero on all clients.
+
+    Each row pays for each array. Only clients that have rows and add to the array count.
+    """
     for j in range(len(layout.shapes)):
         adding = [
             e.partition

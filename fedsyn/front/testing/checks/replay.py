@@ -1,4 +1,6 @@
-"""Conformance checks that replay a run on other rows with every ledger's outputs held fixed.
+"""Conformance checks that replay a run on other rows.
+
+Every ledger's outputs are held fixed.
 
 What then still differs has come past the ledger; how far the values that enter a ledger differ for one row is their
 sensitivity.
@@ -35,7 +37,10 @@ _JUDGED = {"evaluation": {"federated": True, "share": 0.2, "held_out": 0.5, "met
 
 @under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
 def check_released_values_only(bench: Bench, nodes: Nodes) -> None:
-    """Replies to an `Ask`, requests and the model depend on the rows through what the ledgers released, only."""
+    """Requires results that depend on rows through releases only.
+
+    Results are replies to an `Ask`, requests, and the model. Releases are those of the ledgers.
+    """
     bench.require_private()
     first = bench.base(**nodes)
     again = execute(first.config, bench.federation.other_rows(), script=first.tape.draws)
@@ -44,7 +49,9 @@ def check_released_values_only(bench: Bench, nodes: Nodes) -> None:
 
 @under("as configured", "private sizes", "private sizes and local noise", "distributed noise")
 def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
-    """One row changes what enters a ledger by no more than the entry says.
+    """Requires that one row moves a ledger's inputs within the entry.
+
+    They change by no more than the entry says.
 
     With private sizes a row is added or removed. With public ones it is exchanged for another, which moves an entry
     `Release.replaced` times as far.
@@ -56,7 +63,10 @@ def check_sensitivity(bench: Bench, nodes: Nodes) -> None:
 
 @under("a client as the unit")
 def check_client_unit(bench: Bench, nodes: Nodes) -> None:
-    """A whole client changes what enters a ledger by no more than the entry says, where it is the unit."""
+    """Requires that a whole client moves inputs within the entry.
+
+    A client is the unit here. It changes what enters a ledger by no more than the entry says.
+    """
     bench.require_private()
     first = bench.base(**nodes)
     assert first.strategy.ledger.unit.rows == 3, "the ledger's unit is another one than the configuration's"
@@ -64,7 +74,10 @@ def check_client_unit(bench: Bench, nodes: Nodes) -> None:
 
 
 def _moves_within_entries(first: Outcome, others: Iterable[tuple[str, Federation, bool]]) -> None:
-    """Replays a run on other federations: each entry's inputs move by no more than it says, and nothing else does."""
+    """Replays a run on other federations, and compares both.
+
+    Each entry's inputs must move by no more than it says, and nothing else may change.
+    """
     for what, neighbour, exchanged in others:
         again = execute(first.config, neighbour, script=first.tape.draws)
         _post_processed(first, again, what)
@@ -74,7 +87,10 @@ def _moves_within_entries(first: Outcome, others: Iterable[tuple[str, Federation
 
 
 def whole_clients(federation: Federation) -> Iterator[tuple[str, Federation, bool]]:
-    """Federations that differ in all rows of one client, and whether they are exchanged; equal rows show most."""
+    """Yields federations that differ in all rows of one client.
+
+    Each comes with a description, and with whether the rows are exchanged. Equal rows show most.
+    """
     part, last = federation.parts[0], len(federation.parts) - 1
     equal = np.repeat((np.array(federation.domain.shape) - 1)[None, :], 5, axis=0).astype(part.dtype)
     yield "client 0 without its rows", federation.with_part(0, part[:0]), False
@@ -83,7 +99,11 @@ def whole_clients(federation: Federation) -> Iterator[tuple[str, Federation, boo
 
 
 def neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Federation, bool]]:
-    """Federations that differ in one row of the client with most rows or with none; whether it is exchanged."""
+    """Yields federations that differ in one row.
+
+    It is a row of the client with most rows or of the one with none. Each federation comes with a
+    description, and with whether the row is exchanged.
+    """
     shape = np.array(federation.domain.shape)
     last = len(federation.parts) - 1
     for row_name, row in (("the last cell", shape - 1), ("the first cell", shape * 0)):
@@ -104,7 +124,10 @@ def neighbours(federation: Federation, private: bool) -> Iterator[tuple[str, Fed
 
 
 def _post_processed(first: Outcome, again: Outcome, what: str) -> None:
-    """Asserts that a replay on other rows shows the same outside of the ledgers."""
+    """Asserts that a replay differs nowhere outside of the ledgers.
+
+    The replay is on other rows.
+    """
     assert not again.tape.problems, f"{what}, with every release held fixed: {again.tape.problems[0]}"
     pairs = (_by_client(first), _by_client(again))
     assert pairs[0].keys() == pairs[1].keys() and all(len(pairs[0][k]) == len(pairs[1][k]) for k in pairs[0]), (
@@ -141,7 +164,10 @@ def _equal(one: Sequence[np.ndarray], two: Sequence[np.ndarray]) -> bool:
 
 
 def _moved_at_most(one: TapedRelease, two: TapedRelease, where: str, *, exchanged: bool) -> None:
-    """Asserts that the inputs of two releases differ by at most what the entry allows for one row."""
+    """Asserts that the inputs of two releases differ little enough.
+
+    They differ by at most what the entry allows for one row.
+    """
     what = f"'{one.name}' of round {one.round} ({where})"
     allowed = (one.replaced if exchanged else 1.0) * one.sensitivity * (1 + 1e-9)
     if one.kind == "exponential":
@@ -163,7 +189,9 @@ def _moved_at_most(one: TapedRelease, two: TapedRelease, where: str, *, exchange
 
 @under("private sizes", "private sizes and local noise", "private sizes and distributed noise")
 def check_released_files(bench: Bench, nodes: Nodes) -> None:
-    """One row more or less changes no byte of a public file but through what the ledgers released.
+    """Requires public files that depend on rows through releases only.
+
+    One row more or less changes no byte of them but through what the ledgers released.
 
     The run is replayed on neighbouring tables with every ledger's outputs held fixed, by the code that a real run goes
     through. What is not public, such as the bytes of messages, may differ.
@@ -185,7 +213,10 @@ def check_released_files(bench: Bench, nodes: Nodes) -> None:
 def _left_behind(
     config: RunConfig, federation: Federation, script: Mapping[str, Sequence[TapedRelease]] | None = None
 ) -> tuple[Tape, dict[str, bytes]]:
-    """A watched run with a run directory: the tape, and the bytes of the public files."""
+    """Watches a run with a run directory.
+
+    Returns the tape, and the bytes of the public files.
+    """
     tape = Tape(script)
     grid = watched_grid(config, federation, tape)
     with tempfile.TemporaryDirectory() as folder:
@@ -199,7 +230,10 @@ def _left_behind(
 
 
 def _first_difference(one: bytes, two: bytes) -> str:
-    """Where two files of text differ first."""
+    """Returns words on where two files of text differ first.
+
+    They are empty for binary files, and where no line differs.
+    """
     if b"\0" in one:
         return ""
     pairs = zip(one.decode().splitlines(), two.decode().splitlines(), strict=False)

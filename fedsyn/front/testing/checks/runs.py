@@ -1,4 +1,6 @@
-"""What every run must be: within its ledgers, safe from a client that fails, and a table of the schema.
+"""Conformance checks of every run.
+
+A run must stay within its ledgers, survive a client that fails, and make a table of the schema.
 
 The result is the same for the same seed, whatever the order of replies.
 """
@@ -22,7 +24,10 @@ from fedsyn.privacy.release import UNKNOWN_SAMPLER
 
 
 def check_ledger(bench: Bench) -> None:
-    """Ledgers of server and clients are within budget, agree with each other, and name every release."""
+    """Requires ledgers within budget that agree with each other.
+
+    The ledgers of server and clients name every release.
+    """
     base = bench.base()
     ledgers_hold(base)
     total = base.strategy.ledger.spent_rho
@@ -34,7 +39,10 @@ def check_ledger(bench: Bench) -> None:
 
 
 def ledgers_hold(outcome: Outcome) -> None:
-    """The server's ledger speaks for the row that is worst off, so no client's ledger may exceed it."""
+    """Asserts that no client's ledger exceeds the server's.
+
+    The server's ledger speaks for the row that is worst off.
+    """
     ledger = outcome.strategy.ledger
     ledger_holds(ledger, outcome.config, "the server's ledger")
     assert ledger.releases, "the server's ledger is empty: a run that releases nothing cannot learn anything"
@@ -70,7 +78,10 @@ def _sensitivity_by_name(releases: Sequence[Release]) -> dict[str, float]:
 
 
 def ledger_holds(ledger: Ledger, config: RunConfig, whose: str) -> None:
-    """A ledger's releases have names and samplers, and are within the budget of the run."""
+    """Asserts that a ledger is within the budget of the run.
+
+    Its releases must have names and samplers.
+    """
     for release in ledger.releases:
         assert release.name.strip(), f"{whose} has a release without a name"
         assert release.sampler != UNKNOWN_SAMPLER, f"{whose}: '{release.name}' does not say where noise is from"
@@ -81,7 +92,10 @@ def ledger_holds(ledger: Ledger, config: RunConfig, whose: str) -> None:
 
 
 def check_noise_comes_through_the_ledger(bench: Bench) -> None:
-    """No noise is drawn outside a ledger entry, and no stream of noise is drawn twice."""
+    """Requires that no noise is drawn outside a ledger entry.
+
+    No stream of noise may be drawn twice.
+    """
     problems = list(dict.fromkeys(bench.base().tape.problems))
     assert not problems, "; ".join(problems)
 
@@ -90,7 +104,10 @@ def check_noise_comes_through_the_ledger(bench: Bench) -> None:
 
 
 def check_everybody_answers(bench: Bench) -> None:
-    """In an ordinary run every client answers every request, whatever its rows are and if it has none."""
+    """Requires that every client answers every request.
+
+    It must in an ordinary run, whatever its rows are and if it has none.
+    """
     base = bench.base()
     for record in base.strategy.records:
         for partition, reason in record.dropped.items():
@@ -98,7 +115,10 @@ def check_everybody_answers(bench: Bench) -> None:
 
 
 def check_failing_client(bench: Bench) -> None:
-    """A client that raises at every message costs only itself; without any client left the run says so."""
+    """Requires that a failing client costs only itself.
+
+    It raises at every message. Without any client left, the run must say so.
+    """
     if bench.contract.central:
         outcome = execute(bench.config(), bench.federation, raising=[0])
         assert outcome.error is not None, "a run whose only client always fails must end with an error"
@@ -110,14 +130,21 @@ def check_failing_client(bench: Bench) -> None:
 
 
 def check_vanishing_client(bench: Bench) -> None:
-    """A client that answers no more after some replies is recorded as dropped, and the run ends."""
+    """Requires that a vanished client is dropped, and the run ends.
+
+    The client answers no more after some replies. It must be recorded as dropped.
+    """
     for after in _before_the_end(bench, 1, 2, 3):
         outcome = execute(bench.config(), bench.federation, faults={0: vanish(after)})
         _survived(bench, outcome, f"client 0 gone after {after} replies")
 
 
 def _before_the_end(bench: Bench, *replies: int) -> list[int]:
-    """Those numbers of replies after which the ordinary run asks client 0 again."""
+    """Returns the reply counts after which client 0 is asked again.
+
+    They are those among `replies` for which the ordinary run does so. Raises `Skipped` if there are
+    none.
+    """
     asked = bench.replies_of(0)
     found = [after for after in replies if after < asked]
     if not found:
@@ -126,7 +153,10 @@ def _before_the_end(bench: Bench, *replies: int) -> list[int]:
 
 
 def check_everyone_vanishes(bench: Bench) -> None:
-    """When all clients are gone, the run ends with what it has, or with an error of fedsyn's own."""
+    """Requires an orderly end when all clients are gone.
+
+    The run ends with what it has, or with an error of fedsyn's own.
+    """
     for after in _before_the_end(bench, 1, 2):
         gone = dict.fromkeys(range(len(bench.federation.parts)), vanish(after))
         outcome = execute(bench.config(), bench.federation, faults=gone)
@@ -135,7 +165,10 @@ def check_everyone_vanishes(bench: Bench) -> None:
 
 
 def check_malformed_client(bench: Bench) -> None:
-    """Whatever nonsense a client replies, it is dropped: the run goes on as if that reply had not come."""
+    """Requires that a client that replies nonsense is dropped.
+
+    The run must go on as if that reply had not come.
+    """
     for after in _before_the_end(bench, 1, 2):
         missing = execute(bench.config(), bench.federation, faults={0: vanish(after)})
         for kind in range(GARBAGE_KINDS if after == 1 else 1):
@@ -157,7 +190,10 @@ def _survived(bench: Bench, outcome: Outcome, what: str) -> None:
 
 
 def check_reproducible(bench: Bench) -> None:
-    """The same seed gives the same synthetic table and model, bit for bit; another seed gives other noise."""
+    """Requires equal results for equal seeds, bit for bit.
+
+    Results are the synthetic table and the model. Another seed must give other noise.
+    """
     base = bench.base()
     same(base, finished(execute(bench.config(), bench.federation)), "the same seed, run twice,")
     other = finished(execute(bench.config(runtime={"seed": 1}), bench.federation))
@@ -166,7 +202,7 @@ def check_reproducible(bench: Bench) -> None:
 
 @under("as configured", "sampled cohorts", "local noise")
 def check_order_of_replies(bench: Bench, nodes: Nodes) -> None:
-    """The order in which clients work and replies arrive changes nothing."""
+    """Requires equal results for any order of work and replies."""
     bench.require_several()
     straight = bench.base(**nodes)
     turned = finished(execute(straight.config, bench.federation, reverse=True))
@@ -181,14 +217,17 @@ def same(one: Outcome, two: Outcome, what: str) -> None:
 
 
 def noise_of(outcome: Outcome) -> list[bytes]:
-    """What came out of every release that carries Gaussian noise."""
+    """Returns the outputs of every release that carries Gaussian noise."""
     draws = [draw for party in sorted(outcome.tape.draws) for draw in outcome.tape.draws[party]]
     outputs = [draw.output for draw in draws if draw.kind == "gaussian"]
     return [np.asarray(a).tobytes() for out in outputs for a in (out if isinstance(out, list) else [out])]
 
 
 def check_synthetic_table(bench: Bench) -> None:
-    """The synthetic table has the schema's columns and values and the right number of rows."""
+    """Requires a synthetic table of the schema.
+
+    It must have the schema's columns and values, and the right number of rows.
+    """
     base = bench.base()
     model, schema = base.strategy.model, bench.table.schema
     assert model is not None
