@@ -194,6 +194,7 @@ class Calibrator:
     def _compile(self) -> None:
         """Lays out one pass: up from the leaves, then down."""
         tree = self.tree
+        # The factors and zeros of each node.
         held: list[list[int]] = [[] for _ in tree.cliques]
         for factor, mask in enumerate(self.factors):
             held[self._home(mask)].append(factor)
@@ -201,6 +202,7 @@ class Calibrator:
         for mask, table in self._zeros.items():
             barred[self._home(mask)].append((mask, table))
         scales: list[np.ndarray] = [np.empty(0)] * len(tree.cliques)
+        # Up: add a node's potentials and its children's messages, and send its own.
         theta = self.views(self.theta)
         for node in range(len(tree.cliques) - 1, -1, -1):
             addends = [(self.factors[f], theta[f]) for f in held[node]]
@@ -208,6 +210,7 @@ class Calibrator:
             addends += barred[node]
             self._compile_sum(self._tables[node], tree.cliques[node], addends)
             scales[node] = self._compile_up(node)
+        # Down: scale each node by its separator's marginal, and sum out factors and separators.
         marginals = self.views(self.marginals)
         for node in range(len(tree.cliques)):
             # _messages[node] holds the separator's marginal on the way down: its message has been used by then.
@@ -232,13 +235,16 @@ class Calibrator:
         """
         tree, table, message = self.tree, self._tables[node], self._messages[node]
         clique, separator = tree.cliques[node], tree.separators[node]
+        # Buffers for the maxima and the sums over each cell of the separator.
         top, sums = np.zeros_like(message), np.zeros_like(message)
         shape = broadcast_shape(tree.axes, separator, clique)
+        # One exp a cell, after a shift by the separator's maximum; its sums are the message.
         self._compile_reduction(np.maximum, table, clique, top, separator)
         self._ops.append((np.subtract, (table, top.reshape(shape), table)))
         self._ops.append((np.exp, (table, table)))
         self._compile_reduction(np.add, table, clique, sums, separator)
         self._ops.append((np.log, (sums, message)))
+        # A root's message is its part of log Z.
         if tree.parents[node] >= 0:
             self._ops.append((np.add, (message, top, message)))
         else:
@@ -271,6 +277,7 @@ class Calibrator:
         The small ones are first added into ones that contain them.
         """
         axes = self.tree.axes
+        # Tables by clique, and a place for those that fit without the largest attribute.
         groups: dict[int, list[np.ndarray]] = {}
         for part, table in addends:
             groups.setdefault(part, []).append(table.reshape(-1))
@@ -278,6 +285,7 @@ class Calibrator:
         loose = [p for p in groups if p & inner == p]
         if len(loose) > 1 and inner not in groups:
             groups[inner] = []
+        # From the smallest: add a clique's tables up, and hand the sum to the next one that contains it.
         order = sorted(groups, key=lambda p: (axes.cells(p), p))
         pending: dict[int, list[tuple[int, np.ndarray]]] = {part: [(part, t) for t in groups[part]] for part in order}
         top: list[tuple[int, np.ndarray]] = pending.pop(mask, [])
@@ -316,6 +324,7 @@ class Calibrator:
         inner = mask & ~(1 << (mask.bit_length() - 1))
         if sum(p & inner == p for p in groups) > 1 and inner not in groups:
             groups[inner] = [np.zeros(axes.shape(inner))]
+        # From the largest: each out of the smallest table that contains it.
         have: list[tuple[int, np.ndarray]] = [(mask, table)]
         for part in sorted(groups, key=lambda p: (-axes.cells(p), -p.bit_count(), p)):
             source, values = min(

@@ -66,6 +66,7 @@ class Extension:
         The least sums along a path from a node with one attribute to a node with the other, without the first node's.
         Nodes with one attribute are connected, so the least sum is that of the shortest way.
         """
+        # Sums of cells and pass costs along the path between any two nodes, parents first.
         weights = np.stack([self.cells, self.passes])
         count = len(self.cells)
         sums = np.zeros((2, count, count))
@@ -74,7 +75,9 @@ class Extension:
             if parent >= 0:
                 sums[:, node, :node] = sums[:, parent, :node] + weights[:, node, None]
                 sums[:, :node, node] = sums[:, node, :node]
+        # The first node of a path does not count.
         sums -= weights[:, :, None]
+        # Least sum from any node with one attribute to any node with the other.
         holders = [self.tree.holding[rank] for rank in self.ranks]
         flat = np.concatenate([np.array(nodes) for nodes in holders])
         starts = np.cumsum([0, *(len(nodes) for nodes in holders)])[:-1]
@@ -152,18 +155,21 @@ class Component:
     def of(cls, axes: Axes, adjacency: Sequence[int], mask: int, measured: tuple[int, ...]) -> Component:
         local = list(adjacency)
         found, core = eliminate_simplicial(local, mask)
+        # Reach of each eliminated attribute: all that is eliminated later because of it.
         closure: dict[int, int] = {}
         for rank, clique in reversed(found.items()):  # what is eliminated later comes first
             reach = clique
             for other in bits(clique & ~core & ~(1 << rank)):
                 reach |= closure[other]
             closure[rank] = reach
+        # Cliques of eliminated attributes that are maximal, with their cells.
         kept = set(maximal(found.values()))
         fringe = {}
         for rank, clique in found.items():
             if clique in kept:
                 kept.discard(clique)
                 fringe[rank] = (clique, axes.cells(clique))
+        # The core under either greedy order; without a core both are the same.
         by_order = []
         for order in ORDERS:
             greedy = eliminate_greedily(list(local), core, axes, order)
@@ -257,7 +263,7 @@ def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:
     }
 
 
-# A component ----------------------------------------------------------------------------------------------------------
+# The tree, and one more clique ----------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -309,6 +315,7 @@ class Growth:
 
     def __init__(self, axes: Axes, measured: Sequence[int], before: Growth | None = None) -> None:
         self.axes, self.measured = axes, tuple(measured)
+        # Components of the tree before that no added or removed clique touches stay.
         changed, kept = (1 << len(axes.sizes)) - 1, list[Component]()
         if before is not None:
             joined = 0
@@ -317,6 +324,7 @@ class Growth:
             kept = [c for c in before.components if not c.mask & joined]
             for component in kept:
                 changed &= ~component.mask
+        # Neighbours, and measured cliques, of the attributes of all other components.
         self.adjacency: list[int] = [0] * len(axes.sizes) if before is None else list(before.adjacency)
         self.holding: list[list[int]] = [[] for _ in axes.sizes] if before is None else list(before.holding)
         for rank in bits(changed):
@@ -326,6 +334,7 @@ class Growth:
                 for rank in bits(mask):
                     self.adjacency[rank] |= mask & ~(1 << rank)
                     self.holding[rank].append(mask)
+        # Split the other attributes into components, and triangulate each.
         self.components: list[Component] = kept
         self.component_of: list[Component] = [None] * len(axes.sizes)  # type: ignore[list-item]
         while changed:
@@ -381,15 +390,18 @@ class Growth:
             most: where more attributes than this might have to be triangulated anew, the tree as it is, extended by
                 the clique (`Extension`), is compared with the bounds in its place; None: never.
         """
+        # Cheap answers first: it is inside a measured clique, or too large by itself.
         if self.holds(mask):
             return True
         if self.axes.cells(mask) > max_cells:
             return False
+        # The components that it touches; their cores may be too large to be triangulated anew.
         touched = list(dict.fromkeys(self.component_of[rank] for rank in bits(mask)))
         tangled = most is not None and sum(c.core.bit_count() for c in touched) > most
         joins_too_much = tangled and len(touched) > 1 and self._is_over(mask, touched, max_pass)
         if joins_too_much and not self._extended_fits(mask, touched, max_cells, max_pass):
             return False
+        # Exact answers where the change is local; else those of the extended tree.
         change = self._joined(mask, touched)
         if change is None and not tangled:
             change = self._recut(mask, touched, most)
@@ -484,6 +496,7 @@ class Growth:
 
         None if that concerns more than `most` attributes.
         """
+        # All that may change: the cores, and what is eliminated after the clique's attributes.
         around = 0
         for component in touched:
             around |= component.core
@@ -491,12 +504,14 @@ class Growth:
                 around |= component.closure[rank]
         if most is not None and around.bit_count() > most:
             return None
+        # The graph of those attributes, with the new clique.
         local = [0] * len(self.adjacency)
         for rank in bits(around):
             local[rank] = self.adjacency[rank] & around
         for rank in bits(mask):
             local[rank] |= mask & ~(1 << rank)
         first, core = eliminate_simplicial(local, around)
+        # Cells of the cliques that stay as they were.
         kept = sum(
             c.fringe_cells - sum(c.fringe[rank][1] for rank in bits(around & c.mask) if rank in c.fringe)
             for c in touched
@@ -538,18 +553,22 @@ class Growth:
 
         What it costs is bounded first, and computed only if need be, and if `exactly`.
         """
+        # Cells and pass costs of the components that the clique does not touch.
         cells = [self.cells[order] - sum(c.cells[order] for c in touched) for order in ORDERS]
         passes = [self.passes[order] - sum(c.passes[order] for c in touched) for order in ORDERS]
+        # The most tables that the changed part can have.
         inside = {m for rank in bits(mask) for m in self.holding[rank] if m & mask == m}
         held = sum(len(c.measured) for c in touched) - len(inside) + 1
         nodes = sum(c.mask.bit_count() for c in touched)  # a forest has no more nodes than attributes
         tables = 2 * (held + nodes)
+        # Certainly within both bounds, whichever order wins.
         first = change.cells(False)
         if cells[0] + first <= max_cells and cells[1] <= cells[0] + first:
             # Whichever order wins, its cliques have no more cells than these.
             most = cells[0] + first - cells[1]
             if max(passes) + max(most, first) * (FIXED_PASSES + tables) <= max_pass:
                 return True
+        # Certainly beyond the cells.
         totals = [cells[0] + first, cells[1] + change.cells(True)]
         if min(totals) > max_cells:
             return False
@@ -566,6 +585,7 @@ class Growth:
             measured = [*(m for c in touched for m in c.measured if m not in inside), mask]
             return passes[order] + tree_cost(connect(self.axes, tuple(change.cliques(order))), measured) <= max_pass
 
+        # The order with fewer cells wins; of equal ones `triangulate` compares the lists of cliques.
         if totals[0] != totals[1]:
             return cheap(totals[1] < totals[0])
         first_answer, second = cheap(False), cheap(True)
@@ -588,6 +608,7 @@ class Growth:
 
         The tree as it is, attributes carried along it and components joined by the clique.
         """
+        # Carry the clique's attributes along each component's tree.
         order = self.cells[1] < self.cells[0]
         cells, passes = float(self.cells[order]), float(self.passes[order])
         for component in touched:
@@ -595,6 +616,7 @@ class Growth:
             if part & (part - 1):
                 more, longer = component.extension[order].added(part)
                 cells, passes = cells + more, passes + longer
+        # A node of its own joins the components.
         if len(touched) > 1:
             own = self.axes.cells(mask)
             cells += own

@@ -112,12 +112,15 @@ def fit_rows(
     if rows < 0:
         raise ValueError("the number of rows must not be negative")
     config = config or GumConfig()
+    # Scaled marginals, without attributes that are in one of them only.
     targets = _scaled(domain, marginals, rows)
     ones = _one_way(domain, targets, rows)
     peeled = _peel(_maximal(targets), zeros_of(domain))
     late = {axis for axis, _ in peeled.taken}
+    # Start, and move towards one marginal after the other.
     table = started(domain, peeled.core, ones, rows, rng, late=late, start=start)
     table = _updated(table, peeled.core, peeled.zeros, rng, config)
+    # Append the attributes that were left out, each given the others of its marginal.
     for axis, others in reversed(peeled.taken):
         weights = projected(targets, (*others, axis)).reshape(-1, domain.shape[axis])
         if axis in peeled.barred:
@@ -194,15 +197,18 @@ def _peel(core: dict[Axes, np.ndarray], zeros: Zeros = ()) -> _Peeled:
     core, barred = dict(core), dict[int, np.ndarray]()
     taken: list[tuple[int, Axes]] = []
     while True:
+        # The marginals of each attribute, and the attributes that its zeros concern.
         homes: dict[int, list[Axes]] = {}
         for axes in core:
             for axis in axes:
                 homes.setdefault(axis, []).append(axes)
         reach = {axis: {a for axes, _ in zeros if axis in axes for a in axes} for axis in homes}
+        # A leaf is in one marginal only, with all its zeros inside it.
         single = (axis for axis in sorted(homes) if len(homes[axis]) == 1)
         leaf = next((axis for axis in single if reach[axis] <= set(homes[axis][0])), None)
         if leaf is None:
             return _Peeled(core, taken, zeros, barred)
+        # Take it out; zeros on it become zeros on the others of its marginal.
         axes = homes[leaf][0]
         table = core.pop(axes)
         others = tuple(axis for axis in axes if axis != leaf)
@@ -277,12 +283,15 @@ def update(
     # The smallest type for cell numbers: 2-byte keys are sorted by radix, several times as fast as others.
     cell = _cells(table, axes, target.shape, np.uint16 if goal.size < 1 << 16 else np.int64)
     have = np.bincount(cell, minlength=goal.size)
+    # Gaps between goal and rows; a gap below one row cannot be closed.
     gap = goal - have
     gap[np.abs(gap) < 1.0] = 0.0
     surplus, lack = np.maximum(-gap, 0.0), np.maximum(gap, 0.0)
+    # Number of rows to move: the share alpha of the gap, rounded at random.
     moves = math.floor(alpha * min(float(surplus.sum()), float(lack.sum())) + rng.random())
     if moves <= 0:
         return 0
+    # Rows to free, out of cells with too many, and the cells that they fill.
     freed = _free(cell, _apportion(surplus, moves, rng), have, rng)
     filled = np.repeat(np.arange(goal.size), _apportion(lack, moves, rng))
     # Match on one of the attributes, a random one, so that most replacements leave it as it is.
@@ -292,12 +301,15 @@ def update(
     filled = filled[np.argsort(filled // stride % size, kind="stable")]
     moves = min(len(freed), len(filled))
     freed, filled = freed[:moves], filled[:moves]
+    # Copies of rows that the cell has, and replacements of the marginal's own attributes.
     copied = (rng.random(moves) < duplicate) & (have[filled] > 0)
     replaced = ~copied
+    # A replacement that zeros forbid becomes a copy, or is not made.
     if zeros:
         stays = stays_possible(table, freed, axes, np.unravel_index(filled, target.shape), zeros)
         copied |= replaced & ~stays & (have[filled] > 0)
         replaced &= stays
+    # Write both: copies pass on all connected attributes, replacements these alone.
     source = _one_of(cell, filled[copied], have, rng)
     passed = np.asarray(columns, dtype=np.intp)[:, None]
     table[passed, freed[copied]] = table[passed, source]
@@ -389,6 +401,7 @@ def started(
     table = np.zeros((len(domain), rows), dtype=np.min_scalar_type(max(domain.shape, default=1) - 1))
     attributes = {axis for axes in core for axis in axes}
     everyone = np.zeros(rows, dtype=np.int64)
+    # From given rows, from a model that heeds zeros, or down a forest of pairs.
     if start is not None:
         table[:] = _resized(domain, start, rows, rng).T
         barred = np.flatnonzero(domain.violated(table.T))
@@ -403,6 +416,7 @@ def started(
                 table[axis] = deal(ones[axis][None], everyone, rng)
             else:
                 table[axis] = deal(projected(core, (parent, axis)), table[parent].astype(np.int64), rng)
+    # Attributes outside of all marginals come one by one.
     zeroed = {axis for axes, _ in zeros_of(domain) for axis in axes}
     for axis in range(len(domain)):
         if axis not in attributes and axis not in late and axis not in zeroed:
@@ -521,6 +535,7 @@ def forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
 
     Parent of each attribute (None for roots), parents first.
     """
+    # Pairs by mutual information, and the tree that each attribute is in (Kruskal).
     information = {pair: _information(projected(core, pair)) for axes in core for pair in combinations(axes, 2)}
     group = {axis: {axis} for axes in core for axis in axes}
     neighbours: dict[int, list[int]] = {axis: [] for axis in sorted(group)}
@@ -531,6 +546,7 @@ def forest(core: Mapping[Axes, np.ndarray]) -> dict[int, int | None]:
                 group[axis] = group[a]
             neighbours[a].append(b)
             neighbours[b].append(a)
+    # Root every tree at its first attribute.
     parents: dict[int, int | None] = {}
     for root in neighbours:
         if root in parents:

@@ -126,6 +126,7 @@ def maximal(masks: Iterable[int]) -> list[int]:
     """
     out: list[int] = []
     holding: dict[int, list[int]] = {}  # whatever contains a mask has its lowest bit, too
+    # Larger masks first, so that whatever contains a mask is there before it.
     for mask in sorted(set(masks), key=lambda m: (-m.bit_count(), m)):
         kept = holding.get(bits(mask)[0], ()) if mask else out
         if not any(mask & other == mask for other in kept):
@@ -175,6 +176,7 @@ def eliminate_simplicial(adjacency: list[int], alive: int, queue: int | None = N
     cliques: dict[int, int] = {}
     queue = alive if queue is None else queue
     while queue:
+        # Take one vertex out of the queue; it is simplicial if its neighbours form a clique.
         low = queue & -queue
         queue ^= low
         rank = low.bit_length() - 1
@@ -197,9 +199,11 @@ def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bo
     first, fill edges are counted for ties only. `adjacency` is changed in place.
     """
     cliques: list[int] = []
+    # Cost of every vertex: the cells of its clique, and its fill edges.
     weights = {rank: axes.cells(adjacency[rank] | 1 << rank) for rank in bits(alive)}
     fills = {rank: _fill(adjacency, rank) for rank in weights} if by_fill else {}
     while alive:
+        # Choose the cheapest vertex under this order.
         if by_fill:
             least = min(fills.values())
             rank = min((weights[r], r) for r, fill in fills.items() if fill == least)[1]
@@ -207,6 +211,7 @@ def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bo
             smallest = min(weights.values())
             ties = [r for r, weight in weights.items() if weight == smallest]
             rank = ties[0] if len(ties) == 1 else min((_fill(adjacency, r), r) for r in ties)[1]
+        # Remove it, and join its neighbours into a clique.
         neighbours = adjacency[rank]
         cliques.append(neighbours | 1 << rank)
         _remove(adjacency, rank)
@@ -217,6 +222,7 @@ def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bo
                 adjacency[other] |= missing
                 for end in bits(missing):  # whoever sees both ends has one fill edge less
                     changed |= adjacency[other] & adjacency[end]
+        # Whatever became simplicial goes at once, without fill.
         alive ^= 1 << rank
         found, left = eliminate_simplicial(adjacency, alive, queue=changed & alive)
         for clique in found.values():
@@ -226,6 +232,7 @@ def eliminate_greedily(adjacency: list[int], alive: int, axes: Axes, by_fill: bo
             del weights[gone]
             fills.pop(gone, None)
         alive = left
+        # Costs change only around what was removed or joined.
         for other in bits(changed & alive):
             weights[other] = axes.cells(adjacency[other] | 1 << other)
             if by_fill:
@@ -245,10 +252,12 @@ def _fill(adjacency: list[int], rank: int) -> int:
 def _triangulate(axes: Axes, masks: tuple[int, ...]) -> tuple[int, ...]:
     count = len(axes.sizes)
     adjacency = adjacency_of(count, masks)
+    # Simplicial attributes need no fill; what is left of them is the core.
     first, alive = eliminate_simplicial(adjacency, (1 << count) - 1)
     if not alive:
         return tuple(maximal(first.values()))
     options = []
+    # The better of two greedy orders for the core, by total cells.
     for by_fill in (False, True):
         cliques = maximal([*first.values(), *eliminate_greedily(list(adjacency), alive, axes, by_fill)])
         options.append((sum(axes.cells(c) for c in cliques), cliques))
@@ -266,7 +275,7 @@ def triangulate(axes: Axes, masks: Iterable[int]) -> tuple[int, ...]:
     return _triangulate(axes, tuple(maximal(masks)))
 
 
-# Triangulation --------------------------------------------------------------------------------------------------------
+# The tree -------------------------------------------------------------------------------------------------------------
 
 
 # Passes over the cells of a tree clique that every calibration makes: maximum, subtraction, exp, sum, product.
@@ -398,12 +407,14 @@ def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
     By shared attributes; roots are the largest cliques.
     """
     ordered = sorted(cliques, key=lambda mask: (-axes.cells(mask), mask))
+    # The nodes that hold each attribute: only they can share it with another clique.
     holding: list[list[int]] = [[] for _ in axes.sizes]
     for node, mask in enumerate(ordered):
         for rank in bits(mask):
             holding[rank].append(node)
     order: list[int] = []
     parents: list[int] = []
+    # Prim's algorithm, tree by tree: the link with most shared attributes comes next.
     placed, nearest = [False] * len(ordered), [0] * len(ordered)
     for start in range(len(ordered)):  # a root is the largest clique that no other root reached
         if placed[start]:
@@ -424,6 +435,7 @@ def connect(axes: Axes, cliques: tuple[int, ...]) -> JunctionTree:
                 if shared > nearest[other] and not placed[other]:  # as near an earlier one comes first
                     nearest[other] = shared
                     heappush(links, (-shared, len(order) - 1, other))
+    # Nodes in the order in which they were placed: parents come before children.
     masks = tuple(ordered[i] for i in order)
     separators = tuple(masks[node] & masks[parent] if parent >= 0 else 0 for node, parent in enumerate(parents))
     return JunctionTree(axes, masks, tuple(parents), separators)

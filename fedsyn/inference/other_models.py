@@ -223,7 +223,7 @@ class MixtureModel:
             raise ProtocolError("the model that was received is malformed") from error
 
 
-# Mixtures -------------------------------------------------------------------------------------------------------------
+# Tables of rows -------------------------------------------------------------------------------------------------------
 
 
 _ROWS_FORMAT = "rows 1"

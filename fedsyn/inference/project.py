@@ -111,9 +111,11 @@ class QueryPlanner:
 
     def _plan(self, node: int, mask: int, given: int) -> Assembly:
         tree, clique = self.tree, self.tree.cliques[node]
+        # The messages that the query needs: one for each neighbour behind which attributes lie.
         messages = [
             (other, part, clique & tree.cliques[other]) for other, part in sorted(tree.groups(node, mask).items())
         ]
+        # Costs of messages of several attributes, which serve this query alone.
         have = needed = (mask & clique) | given
         below, below_cell = 0.0, 0.0
         for other, part, link in messages:
@@ -122,6 +124,7 @@ class QueryPlanner:
                 plan = self.assembly(other, part, link)
                 below += plan.cost
                 below_cell += plan.per_cell
+        # All orders of few messages; of many, the smallest tables first.
         if len(messages) <= _MOST_PERMUTED:
             orders = list(permutations(messages))
         else:
@@ -274,11 +277,13 @@ class TreeProjector:
         sizes = dict(zip(bits(left_mask), left.shape, strict=True)) | dict(
             zip(bits(right_mask), right.shape, strict=True)
         )
+        # Attributes of both tables that stay, or are summed out, and those of one alone.
         shared = left_mask & right_mask
         both, gone = bits(shared & keep), bits(shared & ~keep)
         only_left, only_right = bits(left_mask & ~shared), bits(right_mask & ~shared)
         order = both + only_left + only_right
         b, m, n, k = (math.prod(sizes[rank] for rank in ranks) for ranks in (both, only_left, only_right, gone))
+        # As batches of matrices: one product, and back to the order of ranks.
         first = _arranged(left, left_mask, both + only_left + gone).reshape(b, m, k)
         second = _arranged(right, right_mask, both + gone + only_right).reshape(b, k, n)
         out = matmul(first, second).reshape(tuple(sizes[rank] for rank in order))
@@ -380,12 +385,14 @@ class TreeProjector:
         """
         tree, sizes = self.tree, self.axes.sizes
         cells = [self.axes.cells(link) for link in tree.separators]
+        # From the leaves: values in each subtree, and what carrying them up costs.
         own = {n: sum(sizes[rank] for rank in bits(tree.cliques[n] & ~tree.separators[n])) for n in nodes}
         below, held, products = dict(own), 0, 0
         for node in reversed(nodes):
             below[node] += sum(below[child] for child in tree.children[node])
             held += below[node] * cells[node]
             products += cells[node] * sum(below[child] * cells[child] for child in tree.children[node])
+        # From the root: values met before each node, and what carrying them down costs.
         met = {nodes[0]: 0}
         for node in nodes:
             products += met[node] * cells[node] * own[node]
@@ -413,12 +420,14 @@ class TreeProjector:
         """
         tree = self.tree
         new = {node: tree.cliques[node] & ~tree.separators[node] for node in nodes}
+        # From the leaves: the distributions of each subtree given its separator.
         below: dict[int, Conditionals] = {}  # what a subtree has, given its separator
         for node in reversed(nodes):
             to = tree.separators[node]
             parts = [self._given(node, bits(new[node]), to)]
             parts += [self._carried(below[child], node, tree.separators[child], to) for child in tree.children[node]]
             below[node] = Conditionals.joined(parts)
+        # From the root: what was met before, given each separator, beside a node's new attributes.
         queue = [
             (nodes[0], Conditionals.joined([]), 0)
         ]  # with what was met before its parent, and the place among its children
@@ -541,6 +550,7 @@ class TreeProjector:
         plan = self.planner.assembly(node, part, given)
         have = plan.have
         table = self.conditional(node, have, given) if given else self.node_marginal(node, have)
+        # The node's own table at the cells; then one message after the other.
         values = self._gather(table, have, query, columns)
         free = have & ~query
         for index, (other, below, link) in enumerate(plan.messages):
@@ -548,6 +558,7 @@ class TreeProjector:
                 message = self._gather(self.message(other, node, below), below | link, query, columns)
             else:
                 message = self._assemble_at(other, below, query, link, columns)
+            # Attributes that no later message needs are summed out.
             later = given
             for _, _, rest in plan.messages[index + 1 :]:
                 later |= rest

@@ -149,7 +149,7 @@ def factor_model(
     return Model(replace(domain, hidden=[(name, LEVELS) for name in names]), potentials, total)  # type: ignore[arg-type]
 
 
-# The model of factors -------------------------------------------------------------------------------------------------
+# Sketched pairs -------------------------------------------------------------------------------------------------------
 
 
 # Terms of Mehler's series; at a correlation of 0.97 the rest is below one part in a hundred.
@@ -250,6 +250,7 @@ class _Whole:
     """
 
     def __init__(self, found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], unordered: Sequence[str]) -> None:
+        # The groups of each attribute, by size, and the rows of the matrix for it.
         seen = {
             (name, size): groups
             for look in found
@@ -261,6 +262,7 @@ class _Whole:
         self.groups = {name: seen[name, size] for name, size in finest.items() if name in unordered}
         self.places = {name: slice(*own) for name, own in zip(sizes, pairwise(ends), strict=True)}
         self.dimensions = int(ends[-1]) - len(self.groups)  # groups' counts beyond independence add up to 0
+        # What turns a pair's counts into its block of the matrix.
         directions = {
             (name, size): _shared(cuts[name].mass, groups, self.groups[name])
             if name in self.groups
@@ -339,6 +341,7 @@ def correlations(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: 
             read[key] = unit, unit @ moments
         return read[key]
 
+    # What each pair shows along its weak direction, and the series that explains it.
     at = np.zeros((2, len(found)), np.int64)
     seen, sigmas = np.zeros((2, len(found)))
     series = np.zeros((len(found), _TERMS))
@@ -346,6 +349,7 @@ def correlations(found: Sequence[SketchedPair], cuts: Mapping[str, Cuts], rows: 
         (one, first), (two, second) = map(of, look.pair, look.groups, look.beyond.shape)
         at[:, i] = place[look.pair[0]], place[look.pair[1]]
         seen[i], sigmas[i], series[i] = one @ look.beyond @ two, look.sigma, first * second
+    # Solve for the correlations, and turn slopes and noise into precisions.
     values, slopes = _solved(series, seen)
     table, precision = np.zeros((2, len(names), len(names)))
     table[at[0], at[1]] = table[at[1], at[0]] = values
@@ -405,12 +409,15 @@ def one_factor(known: Correlations) -> dict[str, float]:
     weights, d = known.precision, len(known.names)
     if d < 3:
         return {}
+    # Nothing shows where noise alone reaches the top eigenvalue.
     top, vectors = np.linalg.eigh(known.values * np.sqrt(weights))
     if top[-1] <= _edge(d):
         return {}
+    # Least squares from two starts; the better one counts.
     one = int(np.argmax(np.abs(vectors[:, -1])))
     starts = vectors[:, -1], known.values[one] + np.eye(d)[one]  # two blocks alike: their mixture is a saddle point
     loadings = min((_least_squares(known, start) for start in starts), key=lambda own: _loss(known, own))
+    # Keep loadings that stand out of their noise, shrunk by it.
     variance = 1.0 / np.maximum(weights @ loadings**2, 1e-12)
     shown = loadings**2 > np.maximum(4.0 * variance, _LEAST**2)
     if shown.sum() < 3:

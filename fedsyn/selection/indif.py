@@ -194,6 +194,7 @@ def indif_squared(domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: N
     """
     s_a, s_b = a.sigma, b.sigma
     product, (left, right, frobenius) = projection.of_product(domain, pair, a.values, b.values)
+    # The squared distance of the noisy vector, less what noise adds to it on average.
     difference = projected.values - product
     bias = len(difference) * projected.sigma**2 + s_b**2 * left + s_a**2 * right - s_a**2 * s_b**2 * frobenius
     return square(difference) - bias

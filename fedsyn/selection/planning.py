@@ -307,6 +307,7 @@ class Planner:
                 for its room, as in a knapsack. None: the one that gains most.
         """
         errors = replace(errors, steps=dict(errors.steps))
+        # What is missed so far, the candidates that are open, and the shares of what is measured.
         parts, chosen = errors.parts.copy(), list[int]()
         cells = np.ones(len(parts)) if cells is None else cells
         open_ = np.zeros(len(parts), bool)
@@ -316,23 +317,27 @@ class Planner:
         while (found := search.best(total)) is not None:
             clique, step = found
             open_[clique] = False
+            # No room: leave out all candidates that are known to lack it, too.
             if not room.take(clique):
                 if not told:  # the tree is as it was when it told last
                     left = np.flatnonzero(open_)
                     search.close(left[room.lacking(left)])
                 full = told = True
                 continue
+            # Take it, on the step of its ladder that gains most.
             told = False
             chosen.append(clique)
             unseen = 0.0
             if errors.ladder is not None and step + 1 < len(errors.ladder(clique).unseen):
                 errors.steps[clique] = step
                 unseen = float(errors.ladder(clique).unseen[step]) ** 2
+            # Its parts are no longer missed, but for what groups do not see.
             total += self.share(clique, errors)
             inside = self._part[self._parts_of.of([clique])]
             inside = inside[~self.single[inside]]
             parts[inside] *= unseen
             search.changed(inside)
+        # Predicted error: what is still missed, and the noise of all measurements.
         overlooked = float(self.weights @ np.sqrt(self.inside(np.where(self.single, 0.0, parts))[self.queries]))
         return MeasurementPlan(chosen, overlooked + total**1.5 / sqrt(budget), errors.steps, full)
 
@@ -399,6 +404,7 @@ class OfferTerms:
         if not len(new):
             return
         errors, planner = self._errors, self._planner
+        # Cells, steps and costs of each new candidate: one step without a ladder.
         cells = np.array([errors.support(int(i)) for i in new])
         if errors.ladder is None:
             lengths, one = np.ones(len(new), np.int64), np.ones(len(new))
@@ -410,10 +416,12 @@ class OfferTerms:
                 np.concatenate(part)
                 for part in zip(*((own.carried, own.unseen, own.costs) for own in ladders), strict=True)
             )
+        # Room for the longest ladder.
         more = int(lengths.max()) - self.steps.shape[1]
         if more > 0:
             for name in ("shares", "unseen", "hidden", "steps"):
                 setattr(self, name, np.pad(getattr(self, name), ((0, 0), (0, more))))
+        # All steps of all new candidates as one array each.
         rows, ends = np.repeat(new, lengths), np.cumsum(lengths)
         columns = np.arange(len(rows)) - np.repeat(ends - lengths, lengths)
         cells_of = np.repeat(cells, lengths)
@@ -522,6 +530,7 @@ class _Search:
 
     def _ask(self) -> None:
         """Computes the offers of some more, of those whose bounds are largest."""
+        # The next ones whose bounds reach the best offer so far.
         some = self.reach[self.asked : self.asked + self.several]
         some = some[some >= (self.queue[-1][0] if self.queue else 0.0)]
         which = self.left[self.asked : self.asked + len(some)]
@@ -529,6 +538,7 @@ class _Search:
         offers, self.steps[which], self.bounds[which] = self.planner.offers(
             which, self.gains[which], np.sqrt(self.own[which]), self.total, self.most, self.budget, self.errors
         )
+        # Queue those that offer anything, by offer and gain for their room.
         room = self.room[which]
         found = zip((offers / room).tolist(), (self.gains[which] / room).tolist(), (-which).tolist(), strict=True)
         self.queue = sorted([*self.queue, *(one for one in found if one[0] > 0.0)])
@@ -538,14 +548,17 @@ class _Search:
 
         Of what shares a query with them.
         """
+        # Candidates that hold a changed part: their own sums.
         planner = self.planner
         wholes = np.unique(planner._whole[planner._wholes_of.of(parts)])
         rows = planner._parts_of.of(wholes)
         which, part = planner._whole[rows], planner._part[rows]
         beyond = np.where(planner.single, 0.0, self.parts)
         self.own[wholes] = np.bincount(which, beyond[part], len(self.parts))[wholes]
+        # Queries among them: their sums.
         queries = planner._asks.of(wholes)
         self.base[queries] = np.bincount(which, self.parts[part], len(self.parts))[planner.queries[queries]]
+        # All open candidates in those queries: their gains.
         near = np.unique(planner._candidate[planner._held_by.of(queries)])
         near = near[self.open[near]]
         if len(near):

@@ -95,6 +95,7 @@ def missed(distance: Floats, rows: float, cells: Floats, variance: Floats, unsee
         unseen: share of the squared L1 norm of a dependence that the groups leave unseen.
         hidden: 1 - c/S.
     """
+    # Roughness by chance that the measurement would find, and the dependence itself.
     chance = 2.0 / pi * rows * cells * rows / (rows + cells * variance)
     squared = distance**2
     return np.asarray(np.sqrt((unseen * squared + chance * hidden) / np.maximum(squared + chance, 1e-300)))
@@ -155,6 +156,7 @@ class Ladders:
         Each step gives more groups to the attribute with which the dependence kept grows most per cell.
         """
         if clique not in self._ladders:
+            # Start at the coarsest groupings; refine one attribute at a time.
             every, steepness = [self.rungs(name) for name in clique], [self.steepness(name) for name in clique]
             at, steps = [0] * len(clique), []
             while True:

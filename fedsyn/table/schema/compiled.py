@@ -259,7 +259,7 @@ class Mapped(ComputedColumn):
         return Literal(self.rule.determines, holds, holds)
 
 
-# Columns that constraints compute -------------------------------------------------------------------------------------
+# All constraints of a schema ------------------------------------------------------------------------------------------
 
 
 # How often rows whose numbers break a constraint are drawn anew before they are placed one column after the other.

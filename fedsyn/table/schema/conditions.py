@@ -129,7 +129,7 @@ def _categorical(column: CategoricalColumn) -> NumberGrid | None:
     return NumberGrid(family, Fraction(1), whole, low, low, absent, False)
 
 
-# The numbers of a column ----------------------------------------------------------------------------------------------
+# Conditions -----------------------------------------------------------------------------------------------------------
 
 
 Interval = tuple[float, float]
