@@ -25,9 +25,9 @@ import yaml
 
 from fedsyn.config import RunConfig
 from fedsyn.errors import FedsynError
-from fedsyn.evaluation.real.metrics import metric_named
 from fedsyn.loading import load_config
 from fedsyn.registry import MECHANISMS
+from fedsyn.registry import metric as metric_named
 from fedsyn.sweep import load_sweep
 from fedsyn.sweep.spec import Sweep
 from fedsyn.table.schema import Schema
