@@ -186,7 +186,7 @@ def test_what_writes_markdown_escapes_it() -> None:
     listed = {
         "fedsyn/runs/directory.py": "the name alone; what is written is made by report/run_page.py",
         "fedsyn/front/archive.py": "writes what report/run_page.py made",
-        "fedsyn/deploy/texts.py": "YAML, each value as yamlio writes it",
+        "fedsyn/deploy/plan.py": "YAML, each value as yamlio writes it",
     }
     named = {
         path
@@ -224,7 +224,7 @@ def test_what_is_put_into_a_page_is_text(tmp_path: Path) -> None:
     """Titles, cells, addresses, captions, data of charts: each is shown, none is markup or commands a reader."""
     nasty = f"</script><img src=x onerror=alert(1)>\" onfocus=alert(2) '&{HOSTILE}"
     shown = Table((nasty, ""), [(nasty, nasty)], nasty, links={nasty: nasty}, folded=nasty)
-    key = Swatch(nasty, nasty, nasty)
+    key = Swatch(nasty, nasty)
     chart = Panel(
         nasty, nasty, lambda: SimpleNamespace(to_dict=lambda validate: {"data": {"values": [{nasty: nasty}]}})
     )

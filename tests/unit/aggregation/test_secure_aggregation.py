@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import stat
 import tracemalloc
 import zlib
@@ -27,10 +28,11 @@ from fedsyn.front.testing.schemas import awkward_table
 from fedsyn.keys.holder_keys import load_identities, new_identity
 from fedsyn.protocol.client import answers
 from fedsyn.protocol.contract import Contract
+from fedsyn.protocol.plan import Step
 from fedsyn.protocol.record import Missing
 from fedsyn.protocol.strategy import Protocol
 from fedsyn.randomness import Randomness
-from fedsyn.registry import client_class, strategy_class
+from fedsyn.registry import client_class, contract_class, strategy_class
 from fedsyn.settings import AggregationNode
 from fedsyn.wire.envelope import ANSWER, SumSpec, to_json
 from fedsyn.wire.holder import MOST_PARTITIONS, Call, Holder
@@ -137,7 +139,13 @@ class OddlyNamed(SumRequest):
         return Layout.of_marginals(contract.domain, [(name,) for name in contract.domain])
 
 
+class OddlyNamedContract(contract_class(MECHANISM)):  # type: ignore[misc]
+    def plan(self, rho: float, rows: float = math.inf) -> list[Step]:
+        return [Step(OddlyNamed, rho / len(self.domain), arrays=len(self.domain))]
+
+
 class OddlyNamedClient(client_class(MECHANISM)):  # type: ignore[misc]
+    Contract = OddlyNamedContract
     seen: ClassVar[list[OddlyNamed]] = []
 
     @answers(OddlyNamed)

@@ -527,11 +527,6 @@ def test_a_run_writes_parquet_where_it_is_asked_to(tmp_path):
     assert "synthetic.parquet" in RESULTS, "a second run would leave the table of the first"
 
 
-def test_an_older_configuration_keeps_its_document(tmp_path):
-    assert "format" not in config(tmp_path).to_dict()["synthesis"]
-    assert config(tmp_path, synthesis={"format": "csv"}).to_dict()["synthesis"]["format"] == "csv"
-
-
 @pytest.mark.parametrize("claimed", [1, 6])
 def test_a_file_that_does_not_hold_the_rows_of_its_end_is_refused(
     claimed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
