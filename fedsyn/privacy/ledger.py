@@ -111,7 +111,7 @@ class Ledger:
         return self.accountant.capacity - self._kept_back
 
     def keep_back(self, share: float) -> None:
-        """Keeps a share of the budget back; 0 sets all of it free.
+        """Keeps a share of the budget back; 0 frees all of it.
 
         What comes after a mechanism is paid from it: plans divide `remaining_rho`, which does not hold it.
         """
@@ -126,7 +126,7 @@ class Ledger:
 
     @property
     def remaining_rho(self) -> float:
-        """The rho that further Gaussian releases may cost ONE ROW (mu² = 2 rho).
+        """The rho that one row has left (mu² = 2 rho).
 
         A unit of c rows pays c² times as much, so plans that reckon with sensitivities to one row hold for it, too.
         """
