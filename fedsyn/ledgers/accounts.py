@@ -153,14 +153,14 @@ def verify(
     if head is not None:
         _verify_head(opened, head)
     torn = sum(entry["entry"] == TORN for entry in lines.entries)
-    found = {"entries": len(lines.entries), "head": lines.head, "torn": torn}
+    counts = {"entries": len(lines.entries), "head": lines.head, "torn": torn}
     if opened.node is not None:
         charges = [charge for run in opened.node.runs.values() for charge in run.charges]
         answered = sum(charge.answered for charge in charges)
-        found |= {"released": answered, "charged_only": len(charges) - answered}
+        counts |= {"released": answered, "charged_only": len(charges) - answered}
     else:
-        found |= {"released": sum(entry["entry"] == "release" for entry in lines.entries)}
-    return found
+        counts |= {"released": sum(entry["entry"] == "release" for entry in lines.entries)}
+    return counts
 
 
 def head_of(opened: LedgerReading) -> dict[str, Any]:
@@ -204,11 +204,11 @@ def standing(opened: LedgerReading) -> list[dict[str, Any]]:
     rho, spent = opened.spent()
     if opened.limits is not None and opened.node is not None:
         now, worst = datetime.now(UTC).timestamp(), spent - total(opened.node.costs, opened.kind)
-        found = []
+        records = []
         for limit in adding(opened.limits):
             inside = total(limit.within(opened.node.costs, now), opened.kind) + worst
-            found.append(_standing(limit.name, limit.budget, inside, opened.kind))
-        return found
+            records.append(_standing(limit.name, limit.budget, inside, opened.kind))
+        return records
     if opened.budget is not None:
         return [_standing("limit for life", opened.budget, rho, "zcdp")]
     return []
@@ -260,21 +260,23 @@ def _run(name: str, run: Run) -> dict[str, Any]:
 
 
 def _party_runs(opened: LedgerReading) -> list[dict[str, Any]]:
-    lines, delta, found = opened.lines, opened.delta, list[dict[str, Any]]()
+    lines, delta, records = opened.lines, opened.delta, list[dict[str, Any]]()
     assert isinstance(lines, PartyLines)
     for run, (announced, spent) in lines.runs.items():
         begun, state = lines.begun.get(run, {}), "open" if run == lines.open else "ended"
         facts = {"run": run, "name": begun.get("name") or None, "begun": _when(begun["time"]) if begun else None}
         facts |= {key: begun.get(key) for key in ("mechanism", "configuration")}
         epsilon = None if delta is None else zcdp_epsilon(spent, delta)
-        found.append(facts | {"announced_rho": announced, "spent_rho": spent, "spent_epsilon": epsilon, "state": state})
-    return found
+        records.append(
+            facts | {"announced_rho": announced, "spent_rho": spent, "spent_epsilon": epsilon, "state": state}
+        )
+    return records
 
 
 def rows(opened: LedgerReading, run: str | None = None) -> list[dict[str, Any]]:
     """Return one record for each release (and torn line), with `COLUMNS`."""
-    found = [_row(opened, entry) for entry in opened.lines.entries if entry["entry"] in ("charge", "release", TORN)]
-    flat = [row for several in found for row in several]
+    records = [_row(opened, entry) for entry in opened.lines.entries if entry["entry"] in ("charge", "release", TORN)]
+    flat = [row for several in records for row in several]
     return [row for row in flat if run is None or row["run"] == run]
 
 

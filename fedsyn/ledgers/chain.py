@@ -203,11 +203,11 @@ def legible(fragment: bytes) -> dict[str, Any]:
     """
     for comma in reversed(list(re.finditer(rb', "', fragment))):
         try:
-            found = json.loads(fragment[: comma.start()] + b"}")
+            members = json.loads(fragment[: comma.start()] + b"}")
         except (ValueError, RecursionError):
             continue
-        if isinstance(found, dict):
-            return found
+        if isinstance(members, dict):
+            return members
     return {}
 
 

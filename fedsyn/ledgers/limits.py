@@ -95,10 +95,10 @@ def order_of(kind: Kind) -> int | None:
     """
     if kind in ("gaussian", "zcdp"):
         return None
-    found = _RENYI.fullmatch(kind)
-    if found is None:
+    match = _RENYI.fullmatch(kind)
+    if match is None:
         raise ValueError("no filter of that name")
-    return int(found.group(1))
+    return int(match.group(1))
 
 
 def counted(release: Release, kind: Kind) -> float:
@@ -113,16 +113,16 @@ def counted(release: Release, kind: Kind) -> float:
     return release.count * sampled_rdp(release.rate, release.sigma / release.sensitivity, order) / order
 
 
-def require_joined(own: Kind, life: Kind) -> None:
+def require_joined(kind: Kind, life: Kind) -> None:
     """Raises NodeError where a ledger cannot add up sampled steps.
 
     The run counts steps on secret samples.
 
     Args:
-        own: accountant of the run.
-        life: filter of the ledger; for a table's first run the same as `own`.
+        kind: accountant of the run.
+        life: filter of the ledger; for a table's first run the same as `kind`.
     """
-    if order_of(own) is None or own == life:
+    if order_of(kind) is None or kind == life:
         return
     if order_of(life) is None:
         raise NodeError(
@@ -269,8 +269,8 @@ class Limit(NamedTuple):
 
 def adding(limits: LifetimeLimits) -> list[Limit]:
     """Return the limits that runs add up in."""
-    found = []
+    added = []
     if limits.per_period is not None:
         budget, days = limits.per_period
-        found.append(Limit(f"limit for any {days:g} days", budget, days))
-    return [*found, Limit("limit for life", limits.lifetime, None)]
+        added.append(Limit(f"limit for any {days:g} days", budget, days))
+    return [*added, Limit("limit for life", limits.lifetime, None)]

@@ -208,19 +208,19 @@ class NodeLines(LedgerLines):
         A line that cannot be read may have been any run's. It counts once, with the largest rest, and no run that had
         not ended goes on: `mended` names all of them.
         """
-        found = []
+        result = []
         for fragment in self.fragments:
             says = legible(fragment)
             kind, run, rho = says.get("entry"), says.get("run"), says.get("rho")
             # A charge that names its run and its rho costs that; other kinds of lines cost nothing; what cannot be
             # read costs the most that any run under way could still have charged.
             if kind == "charge" and run in self.runs and isinstance(rho, float) and 0.0 <= rho < math.inf:
-                found.append((str(run), rho))
+                result.append((str(run), rho))
             elif kind not in ("open", "begin", "again", "answered", "end", TORN):
                 rests = [(run.rest.under(self.kind or "zcdp"), name) for name, run in self.open_runs().items()]
                 name = max(rests)[1] if rests else ""
-                found.append((name, self.runs[name].rest.rho if name else 0.0))
-        return found
+                result.append((name, self.runs[name].rest.rho if name else 0.0))
+        return result
 
     @property
     def torn_rho(self) -> float:

@@ -125,13 +125,13 @@ class _Table:
 
         The number begins with these 63 bits.
         """
-        found = np.searchsorted(self.heads, heads, side="left")
-        for i in np.flatnonzero(np.searchsorted(self.heads, heads, side="right") > found):  # one word in 2^49
+        first = np.searchsorted(self.heads, heads, side="left")
+        for i in np.flatnonzero(np.searchsorted(self.heads, heads, side="right") > first):  # one word in 2^49
             high, low = (int(word) for word in _words(2, source))
             rest = (high << 64) | low
-            while found[i] < len(self.heads) and self.heads[found[i]] == heads[i] and self.lows[found[i]] <= rest:
-                found[i] += 1
-        return found
+            while first[i] < len(self.heads) and self.heads[first[i]] == heads[i] and self.lows[first[i]] <= rest:
+                first[i] += 1
+        return first
 
 
 def _words(size: int, source: RandomSource) -> NDArray[np.uint64]:

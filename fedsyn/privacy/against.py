@@ -110,49 +110,49 @@ def against(
     for server in (False, True):
         for k in numbers:
             alone = server and (reads == "vectors" or k > masked)
-            found = None if server and reads == "exact numbers" else epsilon(k, alone)
-            faces.append({"holders": k, "server": server, "epsilon": found})
+            faced_epsilon = None if server and reads == "exact numbers" else epsilon(k, alone)
+            faces.append({"holders": k, "server": server, "epsilon": faced_epsilon})
     return {"holders": holders, "server_reads": reads, "may_collude": most, "faces": faces}
 
 
-def in_words(found: dict[str, Any], budget: float) -> list[str]:
+def in_words(faces: dict[str, Any], budget: float) -> list[str]:
     """Returns who faces which epsilon, in sentences.
 
     Empty where there is one holder.
 
     Args:
-        found: as `against` gives it.
+        faces: as `against` gives it.
         budget: epsilon as it is charged.
     """
-    holders = found["holders"]
+    holders = faces["holders"]
     if holders < 2:
         return []
-    by = {(one["holders"], one["server"]): one["epsilon"] for one in found["faces"]}
+    by = {(one["holders"], one["server"]): one["epsilon"] for one in faces["faces"]}
     others = holders - 1
     everybody = "the other holder" if others == 1 else f"all {others:,} other holders together"
     outside, one, all_others = by[0, False], by[1, False], by[others, False]
-    said = [_with_the_server(found, by)]
+    sentences = [_with_the_server(faces, by)]
     if math.isclose(outside, all_others, rel_tol=1e-9):
-        said.append(
+        sentences.append(
             f"No holder knows noise that protects another one's rows: epsilon is at most {at_most(outside)} against "
             f"somebody outside, against another holder and against {everybody}."
         )
-        return said
-    told = [f"{at_most(outside)} against somebody outside, who knows what is released"]
-    told.append(f"{at_most(one)} against another holder alone, which knows its own share of the noise")
+        return sentences
+    parts = [f"{at_most(outside)} against somebody outside, who knows what is released"]
+    parts.append(f"{at_most(one)} against another holder alone, which knows its own share of the noise")
     if others > 1:
-        told.append(f"{at_most(all_others)} against {everybody}")
-    said.append(f"Epsilon is at most {'; '.join(told)}.")
+        parts.append(f"{at_most(all_others)} against {everybody}")
+    sentences.append(f"Epsilon is at most {'; '.join(parts)}.")
     if one > budget * (1.0 + 1e-9):
-        said.append(
+        sentences.append(
             "aggregation.corrupted: 0 counts on nobody, so another holder faces more than the epsilon that is charged."
         )
-    return said
+    return sentences
 
 
-def _with_the_server(found: dict[str, Any], by: dict[tuple[int, bool], float | None]) -> str:
-    holders, most = found["holders"], found["may_collude"]
-    if found["server_reads"] == "exact numbers":
+def _with_the_server(faces: dict[str, Any], by: dict[tuple[int, bool], float | None]) -> str:
+    holders, most = faces["holders"], faces["may_collude"]
+    if faces["server_reads"] == "exact numbers":
         return "The server is trusted with exact numbers: no epsilon holds against it, or against anyone it tells."
     if most is None:
         return (

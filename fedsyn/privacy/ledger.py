@@ -13,7 +13,6 @@ release costs it nothing (parallel composition; the cohorts must not depend on r
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,6 +35,7 @@ from fedsyn.privacy.release import (
     UNKNOWN_SAMPLER,
     Release,
     merged,
+    of_the_worst,
 )
 from fedsyn.privacy.shared_choice import SelectionNoise
 from fedsyn.privacy.statement import PrivacyStatement
@@ -97,18 +97,12 @@ class Ledger:
 
     @property
     def spent(self) -> float:
-        """Sum over the entries, in the accountant's unit.
-
-        Rho, mu² or Rényi; for the client for which it is largest.
-        """
+        """The costs of the client that pays most, in the accountant's unit."""
         return of_the_worst(self._releases, self._costs)
 
     @property
     def remaining(self) -> float:
-        """Capacity less what is spent and kept back; never negative.
-
-        In the accountant's unit.
-        """
+        """The budget neither spent nor kept back, in the accountant's unit."""
         return max(0.0, self._free - self.spent)
 
     @property
@@ -117,9 +111,7 @@ class Ledger:
         return self.accountant.capacity - self._kept_back
 
     def keep_back(self, share: float) -> None:
-        """Refuses from now on what would leave less than a share.
-
-        A share of the capacity; 0 gives all of it free again.
+        """Keeps a share of the budget back; 0 frees all of it.
 
         What comes after a mechanism is paid from it: plans divide `remaining_rho`, which does not hold it.
         """
@@ -129,17 +121,12 @@ class Ledger:
 
     @property
     def spent_rho(self) -> float:
-        """Sum of the entries' rho, whatever the accountant.
-
-        For the client for which it is largest.
-        """
+        """The rho of the client that pays most, whatever the accountant."""
         return of_the_worst(self._releases, [release.rho for release in self._releases])
 
     @property
     def remaining_rho(self) -> float:
-        """Rho that a further Gaussian release may cost ONE ROW.
-
-        mu² = 2 rho; never negative.
+        """The rho that one row has left (mu² = 2 rho).
 
         A unit of c rows pays c² times as much, so plans that reckon with sensitivities to one row hold for it, too.
         """
@@ -151,18 +138,13 @@ class Ledger:
 
     @property
     def epsilon_replace_one(self) -> float:
-        """Returns the ε where a row is exchanged for another.
-
-        Of the same entries, instead of added or removed.
-        """
+        """The ε of the entries where a row is exchanged for another."""
         pairs = zip(self._releases, self._costs, strict=True)
         exchanged = of_the_worst(self._releases, [self.accountant.exchanged(r, cost) for r, cost in pairs])
         return self.accountant.epsilon_replaced(self.spent, exchanged, self.budget.delta)
 
     def epsilon_faced(self, known: int, alone: bool = False) -> float:
-        """Returns the ε for holders who pool their shares of noise.
-
-        See `fedsyn.privacy.against`.
+        """Returns the ε for holders who pool shares (`fedsyn.privacy.against`).
 
         Args:
             known: holders whose shares are known, none of them the one whose row is at stake.
@@ -599,21 +581,6 @@ class Ledger:
             **self._against(),
             "releases": [release.to_dict() for release in self._releases],
         }
-
-
-def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
-    """Returns the largest sum that can concern one client's rows.
-
-    Values of the releases are summed.
-    """
-    # An entry without clients costs everybody; one with clients costs each of those, in parallel.
-    shared, by_client = [], defaultdict[int, list[float]](list)
-    for release, value in zip(releases, values, strict=True):
-        for client in release.clients:
-            by_client[client].append(value)
-        if not release.clients:
-            shared.append(value)
-    return max((math.fsum([*shared, *values]) for values in by_client.values()), default=math.fsum(shared))
 
 
 def sampler_of(source: object) -> str:

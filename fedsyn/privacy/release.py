@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
@@ -195,3 +196,18 @@ def merged(releases: Sequence[Release]) -> list[Release]:
         until = None if last == first else last
         result.append(replace(members[0], round=first, until=until, count=count, extra=extra))
     return result
+
+
+def of_the_worst(releases: Sequence[Release], values: Sequence[float]) -> float:
+    """Returns the largest sum that can concern one client's rows.
+
+    Values of the releases are summed.
+    """
+    # An entry without clients costs everybody; one with clients costs each of those, in parallel.
+    shared, by_client = [], defaultdict[int, list[float]](list)
+    for release, value in zip(releases, values, strict=True):
+        for client in release.clients:
+            by_client[client].append(value)
+        if not release.clients:
+            shared.append(value)
+    return max((math.fsum([*shared, *costs]) for costs in by_client.values()), default=math.fsum(shared))

@@ -17,8 +17,7 @@ from fedsyn.front.testing.failures import Skipped
 from fedsyn.front.testing.faults import GARBAGE_KINDS, garble, vanish
 from fedsyn.front.testing.harness import Outcome, execute, finished
 from fedsyn.privacy import Ledger, Release
-from fedsyn.privacy.ledger import of_the_worst
-from fedsyn.privacy.release import UNKNOWN_SAMPLER
+from fedsyn.privacy.release import UNKNOWN_SAMPLER, of_the_worst
 
 # Ledgers: no more than the budget, every release by its name, all noise that is drawn ---------------------------------
 
