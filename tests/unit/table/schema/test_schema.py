@@ -368,7 +368,7 @@ def test_a_schema_written_by_hand_needs_no_approval():
 def test_draft_keeps_the_most_frequent_of_too_many_categories(monkeypatch):
     monkeypatch.setattr("fedsyn.table.schema.draft.MOST_CATEGORIES", 2)
     monkeypatch.setattr("fedsyn.table.schema.draft.LONG_LIST", 2)
-    monkeypatch.setattr("fedsyn.table.schema.draft.FEW_ROWS", 2)
+    monkeypatch.setattr("fedsyn.table.schema.vocabulary.FEW_ROWS", 2)
     column = Schema.draft(pd.DataFrame({"x": ["b", "c", "a", "b", "a"]})).columns["x"]
     assert column.categories == ("a", "b")
     assert encode(column, ["c"]) == [2]
