@@ -41,12 +41,12 @@ _FEWEST_CELLS = 2048
 BLOCK_CELLS = 1 << 15
 
 
-def inner_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
+def inner_first(shape: Sequence[int], retained: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Returns reductions as three-axis views, the innermost axes first.
 
     (before, reduced, after) of each run of axes.
     """
-    runs = _runs(shape, kept)
+    runs = _runs(shape, retained)
     return [
         (math.prod(own for _, own in runs[:at]), size, math.prod(own for keep, own in runs[at + 1 :] if keep))
         for at, (keep, size) in reversed(list(enumerate(runs)))
@@ -54,12 +54,12 @@ def inner_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, i
     ]
 
 
-def outer_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, int, int]]:
+def outer_first(shape: Sequence[int], retained: Sequence[bool]) -> list[tuple[int, int, int]]:
     """Returns reductions as three-axis views, the outermost axes first.
 
     They are faster, for the rows of the first steps are longer. Sums get other bits.
     """
-    runs = _runs(shape, kept)
+    runs = _runs(shape, retained)
     return [
         (math.prod(own for keep, own in runs[:at] if keep), size, math.prod(own for _, own in runs[at + 1 :]))
         for at, (keep, size) in enumerate(runs)
@@ -67,9 +67,9 @@ def outer_first(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[int, i
     ]
 
 
-def _runs(shape: Sequence[int], kept: Sequence[bool]) -> list[tuple[bool, int]]:
+def _runs(shape: Sequence[int], retained: Sequence[bool]) -> list[tuple[bool, int]]:
     """Neighbouring axes with one fate as one."""
-    pairs = itertools.groupby(zip(kept, shape, strict=True), key=lambda pair: pair[0])
+    pairs = itertools.groupby(zip(retained, shape, strict=True), key=lambda pair: pair[0])
     return [(keep, math.prod(size for _, size in own)) for keep, own in pairs]
 
 

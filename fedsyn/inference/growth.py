@@ -241,14 +241,14 @@ class Component:
     def extension(self) -> tuple[Extension, ...]:
         return self._of_each(lambda tree: Extension(tree, self.measured))
 
-    def _of_each(self, made: Callable[[JunctionTree], Any]) -> tuple[Any, ...]:
+    def _of_each(self, function: Callable[[JunctionTree], Any]) -> tuple[Any, ...]:
         """Applies a function to the tree of each order.
 
         Once where both are the same.
         """
         first, second = self.trees
-        found = made(first)
-        return (found, found if second is first else made(second))
+        found = function(first)
+        return (found, found if second is first else function(second))
 
 
 def _largest_neighbours(axes: Axes, cliques: Sequence[int]) -> dict[int, int]:

@@ -263,8 +263,8 @@ def update(
 ) -> int:
     """Moves a table towards one marginal, in place.
 
-    Possible rows stay possible: a copy takes all attributes that zeros connect, and a replacement that would make its
-    row impossible becomes a copy where its cell has a row, and is not made where it has none.
+    It returns how many rows were to be changed. Possible rows stay possible: a copy takes all attributes that zeros
+    connect, and a replacement that would make its row impossible becomes a copy, or is not made beside an empty cell.
 
     Args:
         table: (d, n) codes in random order of the rows.
@@ -275,19 +275,15 @@ def update(
         duplicate: share of the freed rows to make copies.
         rng: randomness.
         zeros: structural zeros; the attributes of each are all in `columns`, or none of them is in `axes`.
-
-    Returns:
-        The number of rows that were to be changed.
     """
     goal = target.ravel()
     # The smallest type for cell numbers: 2-byte keys are sorted by radix, several times as fast as others.
     cell = _cells(table, axes, target.shape, np.uint16 if goal.size < 1 << 16 else np.int64)
     have = np.bincount(cell, minlength=goal.size)
-    # Gaps between goal and rows; a gap below one row cannot be closed.
+    # Gaps of a row or more, and how many rows to move: the share alpha of them, rounded at random.
     gap = goal - have
     gap[np.abs(gap) < 1.0] = 0.0
     surplus, lack = np.maximum(-gap, 0.0), np.maximum(gap, 0.0)
-    # Number of rows to move: the share alpha of the gap, rounded at random.
     moves = math.floor(alpha * min(float(surplus.sum()), float(lack.sum())) + rng.random())
     if moves <= 0:
         return 0
@@ -301,10 +297,9 @@ def update(
     filled = filled[np.argsort(filled // stride % size, kind="stable")]
     moves = min(len(freed), len(filled))
     freed, filled = freed[:moves], filled[:moves]
-    # Copies of rows that the cell has, and replacements of the marginal's own attributes.
+    # Copies of rows that the cell has, and replacements; one that zeros forbid becomes a copy, or is not made.
     copied = (rng.random(moves) < duplicate) & (have[filled] > 0)
     replaced = ~copied
-    # A replacement that zeros forbid becomes a copy, or is not made.
     if zeros:
         stays = stays_possible(table, freed, axes, np.unravel_index(filled, target.shape), zeros)
         copied |= replaced & ~stays & (have[filled] > 0)

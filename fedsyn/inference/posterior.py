@@ -58,16 +58,16 @@ class Held:
         self.aims = aims
         self._one_way = {rank: nearest_counts(counts) for rank, counts in one_way.items()}
 
-    def corrected(self, given: Sequence[Floats], fitted: Sequence[Floats]) -> list[Floats]:
+    def corrected(self, target: Sequence[Floats], fitted: Sequence[Floats]) -> list[Floats]:
         """Returns the next fit's target, so that it meets the held sums.
 
         Args:
-            given: what the last one was asked for, on each grid.
+            target: what the last one was asked for, on each grid.
             fitted: what it came to; not negative.
         """
         return [
             table + sum(self._missing(grid, aim, now), np.zeros(()))
-            for grid, table, aim, now in zip(self.grids, given, self.aims, fitted, strict=True)
+            for grid, table, aim, now in zip(self.grids, target, self.aims, fitted, strict=True)
         ]
 
     def _missing(self, grid: MeasuredGrid, aim: Floats, now: Floats) -> Iterator[Floats]:

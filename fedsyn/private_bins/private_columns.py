@@ -199,8 +199,8 @@ class PrivateColumns:
         return list(itertools.islice(fitting, column.wanted.most))
 
 
-def _require_one_each(given: Sequence[Any], columns: Sequence[Any], what: str) -> None:
-    if len(given) != len(columns):
+def _require_one_each(lists: Sequence[Any], columns: Sequence[Any], what: str) -> None:
+    if len(lists) != len(columns):
         raise ValueError(f"must have one list for each column whose {what} private")
 
 

@@ -64,7 +64,7 @@ class Projection:
 
     @property
     def unit(self) -> float:
-        """What a summed integer is divided by."""
+        """Divisor of a summed integer."""
         return math.sqrt(self.size)
 
     def width(self, domain: Domain, pair: Clique) -> int:
@@ -76,7 +76,9 @@ class Projection:
         return _matrix(self, pair, domain.shape_of(pair))
 
     def rows(self, pair: Clique, cells: Codes) -> npt.NDArray[np.signedinteger]:
-        """(m, k) rows of a pair's matrix, +-1 from public bits: the same on every machine and NumPy version.
+        """Returns (m, k) rows of a pair's matrix, +-1 from public bits.
+
+        They are the same on every machine and NumPy version.
 
         Bits come from a counter-based function (splitmix64 of Steele, Lea & Flood 2014, keyed by SHA-256 of seed and
         pair), so that a client computes them for the cells that its rows touch only. Nothing about privacy rests on
@@ -86,7 +88,10 @@ class Projection:
         return np.asarray(np.int8(1) - np.int8(2) * bits.astype(np.int8))
 
     def squared_sensitivity(self, domain: Domain, pair: Clique) -> int:
-        """(L2 sensitivity)^2 of one pair's integers: one row adds one row of k signs (Theorem 4 for counts)."""
+        """Returns the squared L2 sensitivity of one pair's integers.
+
+        One row of the table adds one row of k signs (Theorem 4 for counts).
+        """
         return self.size
 
     def sensitivity(self, domain: Domain, pairs: Sequence[Clique]) -> float:
@@ -101,7 +106,10 @@ class Projection:
         return 1.0
 
     def apply(self, codes: Codes, domain: Domain, pairs: Sequence[Clique]) -> list[Integers]:
-        """Exact integers of a table: M_ab G_ab of every pair (Algorithm 1, lines 2 and 4, before the noise)."""
+        """Returns exact projections of a table: M_ab G_ab of every pair.
+
+        Algorithm 1, lines 2 and 4, before the noise.
+        """
         marginals = count_sparse_many(codes, domain, pairs)
         return [
             marginal.counts @ self.rows(pair, marginal.cells).astype(np.int64)
@@ -117,7 +125,10 @@ class Projection:
     def of_product(
         self, domain: Domain, pair: Clique, a: Floats, b: Floats
     ) -> tuple[Floats, tuple[float, float, float]]:
-        """(k,) (a x b) P, and the squares that its noise goes with: sum_j ||a P_j||^2, sum_j ||P_j b||^2, ||P||_F^2."""
+        """Projects a product of marginals, and returns its noise's factors.
+
+        (k,) (a x b) P, and the squares that its noise goes with: sum_j ||a P_j||^2, sum_j ||P_j b||^2, ||P||_F^2.
+        """
         table = self.matrix(domain, pair).astype(np.float64).reshape(*domain.shape_of(pair), -1) / self.unit
         by_a, by_b = np.einsum("i,ijk->jk", a, table), np.einsum("j,ijk->ik", b, table)
         return np.einsum("j,jk->k", b, by_a), (square(by_a), square(by_b), square(table))
@@ -178,7 +189,9 @@ class Noisy:
 
 
 def indif_squared(domain: Domain, pair: Clique, projected: Noisy, a: Noisy, b: Noisy, projection: Projection) -> float:
-    """An unbiased estimate of InDif2^2 = ||M_ab - M_a x M_b||_2^2, in squared proportions (Algorithm 2, line 4).
+    """Returns an unbiased estimate of InDif2^2, in squared proportions.
+
+    ||M_ab - M_a x M_b||_2^2 (Algorithm 2, line 4).
 
     With independent noise on z, p_a, p_b of standard deviations t, s_a, s_b, and P_j the j-th column of P as a table,
 
@@ -206,7 +219,10 @@ def square(values: Floats) -> float:
 
 
 def distance_squared(domain: Domain, pair: Clique, projected: Noisy, table: Floats, projection: Projection) -> float:
-    """An unbiased estimate of ||M_ab - table||_2^2 for a fixed table of proportions (Algorithm 4, line 3, debiased)."""
+    """Returns an unbiased estimate of ||M_ab - table||_2^2.
+
+    For a fixed table of proportions (Algorithm 4, line 3, debiased).
+    """
     return squared_distance(projected.values - projection.of_table(domain, pair, table), projected.sigma)
 
 

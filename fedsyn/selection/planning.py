@@ -214,13 +214,13 @@ class Planner:
         own = self.inside(np.where(self.single, 0.0, parts))
         return self._per_candidate(self._gain(self.inside(parts)[self.queries], own, slice(None)))
 
-    def _gain(self, base: Floats, own: Floats, entries: Any) -> Floats:
+    def _gain(self, base: Floats, removed: Floats, entries: Any) -> Floats:
         """Returns what candidates take away from the queries that hold them.
 
         `entries`: some of the pairs (candidate, query).
         """
         query, candidate = self._query[entries], self._candidate[entries]
-        left = np.sqrt(np.maximum(base[query] - own[candidate], 0.0))
+        left = np.sqrt(np.maximum(base[query] - removed[candidate], 0.0))
         return np.asarray(self.weights[query] * (np.sqrt(base[query]) - left))
 
     def share(self, i: int, errors: ModelErrors) -> float:

@@ -164,12 +164,12 @@ def _first_cells(head: str, separator: str, rows: int = 1) -> list[str]:
     return _joined(_rows(head.removeprefix("\ufeff"), separator, rows)[:rows])
 
 
-def _joined(found: Sequence[list[str]]) -> list[str]:
+def _joined(rows: Sequence[list[str]]) -> list[str]:
     """The names that stand in several rows; what stands above several columns goes with each."""
-    if len(found) < 2:
-        return found[0] if found else []
-    width = max(map(len, found))
-    padded = [[cell.strip() for cell in row] + [""] * (width - len(row)) for row in found]
+    if len(rows) < 2:
+        return rows[0] if rows else []
+    width = max(map(len, rows))
+    padded = [[cell.strip() for cell in row] + [""] * (width - len(row)) for row in rows]
     for row in padded[:-1]:
         for j in range(1, width):
             row[j] = row[j] or row[j - 1]

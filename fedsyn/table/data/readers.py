@@ -314,9 +314,9 @@ def encode_open_file(path: str | Path, schema: Schema, options: Options = None) 
     return codes.rows(), OwnRows.joined(own)
 
 
-def check_rows(path: Path, found: int, known: int | None) -> None:
+def check_rows(path: Path, rows: int, known: int | None) -> None:
     """DataError if a file did not give the rows that its end speaks of: another may have been put in its place."""
-    if known is not None and found != known:
+    if known is not None and rows != known:
         raise DataError(f"{path} is damaged, or was replaced while it was read: get the file again")
 
 

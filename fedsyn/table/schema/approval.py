@@ -114,7 +114,7 @@ def _finding(schema: Any, column: Any, series: pd.Series, few: int) -> Finding:
 
 
 def _ordered(schema: Any, column: BinnedColumn, series: pd.Series) -> Finding:
-    encoder = Encoder({"x": column}, schema.missing_text, np.int64, kept=("x",))
+    encoder = Encoder({"x": column}, schema.missing_text, np.int64, keep=("x",))
     try:
         numbers = encoder.block(series.to_frame("x")).own.numbers["x"]
     except DataError:  # dates among numbers
@@ -147,12 +147,12 @@ def people(schema: Any, frame: pd.DataFrame | None = None) -> list[str]:
     return said
 
 
-def left(schema: Any, found: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:
+def left(schema: Any, results: Mapping[str, Finding] | None = None, few: int = FEW_ROWS) -> dict[str, list[str]]:
     """Column -> what still needs approval there, in words; without the columns that need none.
 
     Args:
         schema: a `Schema`.
-        found: what its table shows, if it is at hand.
+        results: what its table shows, if it is at hand.
         few: as `findings`.
     """
     result = {}
@@ -160,8 +160,8 @@ def left(schema: Any, found: Mapping[str, Finding] | None = None, few: int = FEW
         column = schema.columns[name]
         words = [_WORDS[mark] for mark in column.drafted if mark in _WORDS]
         rare = (
-            len(found[name].rare)
-            if found is not None and name in found
+            len(results[name].rare)
+            if results is not None and name in results
             else ("some" if "rare" in column.drafted else 0)
         )
         if rare and column.public is None:
@@ -198,14 +198,14 @@ _WORDS = {
 
 
 def approved_columns(
-    schema: Any, names: Collection[str], found: Mapping[str, Finding] | None, how: How, where: str = "schema"
+    schema: Any, names: Collection[str], results: Mapping[str, Finding] | None, how: How, where: str = "schema"
 ) -> dict[str, dict[str, Any]]:
     """Columns of a schema as plain data, approved.
 
     Args:
         schema: a `Schema`.
         names: the columns.
-        found: what its table shows, if it is at hand; without it, what the draft marked as rare counts.
+        results: what its table shows, if it is at hand; without it, what the draft marked as rare counts.
         how: they are approved.
         where: what to call the schema in a message.
 
@@ -216,7 +216,7 @@ def approved_columns(
     for name in names:
         if name not in columns:
             raise SchemaError(f"{where} has no column '{name}'{nearest(name, columns)}")
-    return {name: _approved(columns[name], data[name], (found or {}).get(name), how, name, where) for name in names}
+    return {name: _approved(columns[name], data[name], (results or {}).get(name), how, name, where) for name in names}
 
 
 def _approved(

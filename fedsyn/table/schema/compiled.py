@@ -48,9 +48,9 @@ class ComputedColumn(ABC):
     def add(self, rows: DrawnRows) -> None:
         """Computes the column."""
 
-    def equal(self, own: np.ndarray, expected: np.ndarray) -> Flags:
+    def equal(self, numbers: np.ndarray, expected: np.ndarray) -> Flags:
         """(n,) whether numbers of the column are those that are computed."""
-        return np.asarray(own == expected)
+        return np.asarray(numbers == expected)
 
     def broken(self, rows: DrawnRows) -> Flags:
         """(n,) where a column that is there already differs from what it should be."""
@@ -155,8 +155,8 @@ class Computed(ComputedColumn):
             summed = summed + sign * value
         return summed
 
-    def equal(self, own: np.ndarray, expected: np.ndarray) -> Flags:
-        close = np.rint(own) == expected if self.whole else np.isclose(own, expected, rtol=1e-9, atol=1e-9)
+    def equal(self, numbers: np.ndarray, expected: np.ndarray) -> Flags:
+        close = np.rint(numbers) == expected if self.whole else np.isclose(numbers, expected, rtol=1e-9, atol=1e-9)
         return np.asarray(close)
 
 

@@ -109,39 +109,39 @@ def set_aside(profile: Profile, kind: type[ColumnBase], why: str, stored: str | 
     return Guess(kind.model_validate(keys), profile.values, profile.missing / max(1, profile.rows), why, hints=hints)
 
 
-def text_guess(profile: Profile, asked: GuessOptions, stored: str | None) -> Guess:
+def text_guess(profile: Profile, options: GuessOptions, stored: str | None) -> Guess:
     """Proposes a kind for a column of text, and its public-looking values. `stored`: the dtype that is to come back."""
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", stored)
-    if not asked.keep:
+    if not options.keep:
         aside = _aside(profile, stored)
         if aside is not None:
             return aside
     keys: dict[str, Any] = {"stored": stored} if stored else {}
-    found = _rolled_up(profile, asked, keys) or _more_than_text(profile, asked, keys)
+    found = _rolled_up(profile, options, keys) or _more_than_text(profile, options, keys)
     if found is not None:
         return found if isinstance(found.column, BinnedColumn) else replace(found, hints=vocabulary.text_hints(profile))
     words = tuple(sorted({*vocabulary.word_lists()["placeholders"]} & {*profile.texts.to_pylist()}))
     if words:  # what is left may be numbers or dates
-        found = _more_than_text(profile.without(words), asked, keys)
+        found = _more_than_text(profile.without(words), options, keys)
         if found is not None and not isinstance(found.column, CategoricalColumn):
             marks = ", ".join(f"'{word}'" for word in words)
             return replace(found, why=f"{found.why}; {marks} taken for missing", missing_values=words)
     mostly, hint = "", tuple[str, ...]()
     if mostly_numbers(profile.tried.to_pylist()):
-        mostly, hint = "; mostly numbers", _as_numbers(profile, asked)
-    if not asked.keep and vocabulary.nearly_unique(profile):
+        mostly, hint = "; mostly numbers", _as_numbers(profile, options)
+    if not options.keep and vocabulary.nearly_unique(profile):
         found = set_aside(profile, IdentifierColumn, vocabulary.shown_share(profile) + mostly, stored)
         return replace(found, hints=found.hints or hint or vocabulary.text_hints(profile, listed=False))
-    found = proposed(profile, CategoricalColumn, Reading({}, "text"), asked, keys)
+    found = proposed(profile, CategoricalColumn, Reading({}, "text"), options, keys)
     return replace(found, why=found.why + mostly, hints=hint or vocabulary.text_hints(profile))
 
 
-def _as_numbers(profile: Profile, asked: GuessOptions) -> tuple[str, ...]:
+def _as_numbers(profile: Profile, options: GuessOptions) -> tuple[str, ...]:
     """What reads a column of numbers and a few words, such as `<0,5`, which then are missing; empty if nothing does."""
     rows = zip(profile.texts.to_pylist(), profile.counts.tolist(), strict=True)
     words = {text: count for text, count in rows if not mostly_numbers([text])}
-    found = _more_than_text(profile.without(words), asked, {}) if len(words) <= _MOST_CLASSES else None
+    found = _more_than_text(profile.without(words), options, {}) if len(words) <= _MOST_CLASSES else None
     if found is None or not isinstance(found.column, BinnedColumn):
         return ()
     column = yamlio.in_one_line(column_dict(found.column.model_copy(update={"drafted": ()})))
@@ -150,7 +150,7 @@ def _as_numbers(profile: Profile, asked: GuessOptions) -> tuple[str, ...]:
     return (f"numbers, and words that can be missing values? Then {column} and missing_values: {often}{rest}",)
 
 
-def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
+def _rolled_up(profile: Profile, options: GuessOptions, keys: dict[str, Any]) -> Guess | None:
     """Codes of too many values to list, by as many of their first characters as leave most rows a listed code.
 
     ICD-10 codes begin with a category of three characters, post codes with a region, of which all are listed. Where not
@@ -168,21 +168,21 @@ def _rolled_up(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> G
         short = profile.replaced(rf"^(.{{{leading}}}).*$", r"\1")
         kept = _kept(short)
         if short.values <= most and kept > 1 and 2 * int(short.counts[:kept].sum()) >= profile.present:
-            found = _listed(short, CodeColumn, {**keys, "leading": leading}, what, asked)
+            found = _listed(short, CodeColumn, {**keys, "leading": leading}, what, options)
             return replace(found, why=f"{what}, {profile.values:,} of them: by the first {leading}")
     return None
 
 
-def _more_than_text(profile: Profile, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
+def _more_than_text(profile: Profile, options: GuessOptions, keys: dict[str, Any]) -> Guess | None:
     """The guess of the first kind that reads the text, then of numbers; None for other text."""
     if not profile.values:
         return None
     for kind in KINDS.values():
         reading = kind.reading(profile)
-        if reading is not None and _reads(found := proposed(profile, kind, reading, asked, keys), profile):
+        if reading is not None and _reads(found := proposed(profile, kind, reading, options, keys), profile):
             return found
-    numbers = written_numbers(profile, asked.decimal)
-    if numbers is not None and _reads(found := quantity(profile, numbers, asked, keys), profile):
+    numbers = written_numbers(profile, options.decimal)
+    if numbers is not None and _reads(found := quantity(profile, numbers, options, keys), profile):
         return found
     return None
 
@@ -213,14 +213,14 @@ def _aside(profile: Profile, stored: str | None) -> Guess | None:
 
 
 def proposed(
-    profile: Profile, kind: type[ColumnBase], reading: Reading, asked: GuessOptions, keys: Mapping[str, Any]
+    profile: Profile, kind: type[ColumnBase], reading: Reading, options: GuessOptions, keys: Mapping[str, Any]
 ) -> Guess:
     """The guess that a column is of one kind; `keys`: further ones that it has."""
     if "bins" in kind.model_fields:
-        return made(profile, kind, {**reading.keys, "bins": asked.bins, **keys}, reading.why)
+        return made(profile, kind, {**reading.keys, "bins": options.bins, **keys}, reading.why)
     keys = {**reading.keys, **keys}
     if kind.model_fields["categories"].is_required():
-        return _listed(profile, kind, keys, reading.why, asked)
+        return _listed(profile, kind, keys, reading.why, options)
     return made(profile, kind, keys, reading.why, "categories")
 
 
@@ -231,7 +231,9 @@ def _kept(profile: Profile) -> int:
     return min(MOST_CATEGORIES, int(np.count_nonzero(profile.counts >= vocabulary.FEW_ROWS)))
 
 
-def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, asked: GuessOptions) -> Guess:
+def _listed(
+    profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], why: str, options: GuessOptions
+) -> Guess:
     """A guess that lists the values; of many, those that enough rows hold."""
     texts: list[str] = profile.texts.to_pylist()
     kept = _kept(profile)
@@ -239,7 +241,7 @@ def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], w
     named = [text for text in texts[:kept] if text.casefold() == "other"]
     other = named[0] if named else "other"
     keys = {**keys, "categories": tuple(listed) or (other,)}
-    if asked.is_label and listed:
+    if options.is_label and listed:
         keys |= {"other": False}
     elif not named:
         keys |= {"other": other}
@@ -249,15 +251,15 @@ def _listed(profile: Profile, kind: type[ColumnBase], keys: Mapping[str, Any], w
     return replace(guess, folded=folded)
 
 
-def quantity(profile: Profile, numbers: Written, asked: GuessOptions, keys: Mapping[str, Any]) -> Guess:
+def quantity(profile: Profile, numbers: Written, options: GuessOptions, keys: Mapping[str, Any]) -> Guess:
     """A column of numbers: classes, integers, decimals, or floats of any precision."""
     whole = numbers.places == 0
-    if asked.is_label and whole and profile.values <= _MOST_CLASSES and not numbers.keys:
+    if options.is_label and whole and profile.values <= _MOST_CLASSES and not numbers.keys:
         classes = tuple(sorted(int(text) for text in profile.texts.to_pylist()))
         if len(set(classes)) == len(classes):
             return made(profile, CategoricalColumn, {**keys, "categories": classes}, "classes", "categories")
     low, high = outward(numbers.low, numbers.high, numbers.places if numbers.places is not None else 12)
-    shared: dict[str, Any] = {**numbers.keys, "lower": low, "upper": high, "bins": asked.bins, **keys}
+    shared: dict[str, Any] = {**numbers.keys, "lower": low, "upper": high, "bins": options.bins, **keys}
     if numbers.places is None:
         if numbers.keys:
             shared |= {"places": 6}
@@ -268,14 +270,14 @@ def quantity(profile: Profile, numbers: Written, asked: GuessOptions, keys: Mapp
     return made(profile, DecimalColumn, {**shared, "places": numbers.places}, numbers.why)
 
 
-def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
+def typed_guess(series: pd.Series, options: GuessOptions) -> Guess | None:
     """A guess from a dtype, or from the types of Python's objects; None for what has to be looked at like text."""
     dtype, present = series.dtype, series.dropna()
     objects = dtype.kind == "O" or (isinstance(dtype, pd.ArrowDtype) and dtype.type in (dt.date, dt.time))
     types = {type(value) for value in present.iloc[:1000].tolist()} if objects else set()
     keys: dict[str, Any] = {"stored": str(dtype)}
     if isinstance(dtype, pd.CategoricalDtype):
-        return _category(series, asked, keys)
+        return _category(series, options, keys)
     if pd.api.types.is_bool_dtype(dtype) or types == {bool}:
         why = "true and false" if types else f"dtype {dtype}"
         return made(Profile.of(series), BooleanColumn, keys, why, "categories")
@@ -287,7 +289,7 @@ def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
     if not profile.values:
         return None if dtype.kind == "O" else set_aside(profile, DropColumn, "no row has a value", str(dtype))
     if pd.api.types.is_numeric_dtype(dtype) or (types and types <= {int, float}):
-        return _numbers(pd.to_numeric(series), asked, keys)
+        return _numbers(pd.to_numeric(series), options, keys)
     if types == {dt.date}:
         keys = keys if isinstance(dtype, pd.ArrowDtype) else {"stored": "date32[day]"}
         reading = Reading(_days(min(present), max(present)), "dates")
@@ -302,10 +304,10 @@ def typed_guess(series: pd.Series, asked: GuessOptions) -> Guess | None:
     elif types == {decimal.Decimal}:
         places = max(0, *(-int(value.as_tuple().exponent) for value in present.unique().tolist()))
         found = Written({}, places, float(present.min()), float(present.max()), "decimals")
-        return quantity(profile, found, asked, {"stored": f"decimal128(38, {places})"})
+        return quantity(profile, found, options, {"stored": f"decimal128(38, {places})"})
     else:
         return None
-    return proposed(profile, kind, reading, asked, keys)
+    return proposed(profile, kind, reading, options, keys)
 
 
 def _counted(series: pd.Series) -> Profile:
@@ -315,12 +317,12 @@ def _counted(series: pd.Series) -> Profile:
     return Profile(str(series.name), len(series), int(series.isna().sum()), texts, counts)
 
 
-def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Guess | None:
+def _category(series: pd.Series, options: GuessOptions, keys: dict[str, Any]) -> Guess | None:
     """A categorical dtype lists its categories; text of them may still be names."""
     profile = Profile.of(series)
     if not profile.values:
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
-    if not asked.keep:
+    if not options.keep:
         why = vocabulary.personal_by_values(profile) or vocabulary.personal_by_name(profile)
         if why is None and vocabulary.nearly_unique(profile):
             why = vocabulary.shown_share(profile)
@@ -335,7 +337,7 @@ def _category(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> G
     return made(profile, CategoricalColumn, keys, why, "categories", rare)
 
 
-def _numbers(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Guess:
+def _numbers(series: pd.Series, options: GuessOptions, keys: dict[str, Any]) -> Guess:
     numbers: np.ndarray = series.to_numpy(dtype=np.float64, na_value=np.nan)
     present = numbers[np.isfinite(numbers)]
     integers = pd.api.types.is_integer_dtype(series.dtype)
@@ -344,15 +346,15 @@ def _numbers(series: pd.Series, asked: GuessOptions, keys: dict[str, Any]) -> Gu
         return set_aside(profile, DropColumn, "no row has a value", str(series.dtype))
     exact = bool(np.abs(present).max() <= 2**53)
     whole = exact and bool(np.all(present == np.floor(present)))
-    if not asked.keep and integers:
+    if not options.keep and integers:
         why = vocabulary.personal_by_name(profile) or vocabulary.numbers_the_rows(profile)
         if why is not None:
             return set_aside(profile, IdentifierColumn, why, str(series.dtype))
     places = 0 if whole else places_of(present) if exact else None
     found = Written({}, places, float(present.min()), float(present.max()), f"dtype {series.dtype}")
-    if asked.is_label and whole:
+    if options.is_label and whole:
         profile = Profile.of(series.astype("Int64"))
-    return quantity(profile, found, asked, keys)
+    return quantity(profile, found, options, keys)
 
 
 def _moments(present: pd.Series) -> tuple[type[DateColumn] | type[DatetimeColumn], Reading]:
@@ -432,9 +434,9 @@ def draft_columns(
     guesses = {}
     for j, name in enumerate(names):
         is_label = name == label
-        asked = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
-        guesses[name] = _guess(frame.iloc[:, j].rename(name), asked)
-    guesses |= _in_thousands(guesses, frame, asked)
+        options = GuessOptions(bins or FINEST, is_label, is_label or name in keep, decimal, stored=not text)
+        guesses[name] = _guess(frame.iloc[:, j].rename(name), options)
+    guesses |= _in_thousands(guesses, frame, options)
     if bins is None:
         words = MISSING_TEXT.union(*(guess.missing_values for guess in guesses.values()))
         for name, column in resolved({n: guess.column for n, guess in guesses.items()}, frame, words).items():
@@ -446,7 +448,7 @@ def draft_columns(
     return guesses
 
 
-def _in_thousands(guesses: Mapping[str, Guess], frame: pd.DataFrame, asked: GuessOptions) -> dict[str, Guess]:
+def _in_thousands(guesses: Mapping[str, Guess], frame: pd.DataFrame, options: GuessOptions) -> dict[str, Guess]:
     """Guesses for text of three decimals each, such as 7.192, where all other decimals of a table have commas."""
     decimals = {n: g.column for n, g in guesses.items() if isinstance(g.column, DecimalColumn)}
     if {column.mark for column in decimals.values() if column.places != 3} != {","}:
@@ -457,7 +459,7 @@ def _in_thousands(guesses: Mapping[str, Guess], frame: pd.DataFrame, asked: Gues
         if name not in decimals or decimals[name].places != 3 or pd.api.types.is_numeric_dtype(series.dtype):
             continue
         if not Profile.of(series).any_matches(r"^\D*0\."):
-            found[name] = _guess(series, replace(asked, is_label=False, keep=True, decimal=","))
+            found[name] = _guess(series, replace(options, is_label=False, keep=True, decimal=","))
     return {name: guess for name, guess in found.items() if isinstance(guess.column, IntegerColumn)}
 
 
@@ -468,11 +470,11 @@ def drafted_schema(guesses: Mapping[str, Guess], label: str | None = None) -> di
     return data | ({"missing_values": words} if words else {})
 
 
-def _guess(series: pd.Series, asked: GuessOptions) -> Guess:
-    stored = str(series.dtype) if asked.stored else None
-    found = typed_guess(series, asked) or text_guess(Profile.of(series), asked, stored)
+def _guess(series: pd.Series, options: GuessOptions) -> Guess:
+    stored = str(series.dtype) if options.stored else None
+    found = typed_guess(series, options) or text_guess(Profile.of(series), options, stored)
     modelled = not isinstance(found.column, AsideColumn)
-    if modelled and found.values == 1 and not found.missing and not asked.keep and len(series) >= vocabulary.ENOUGH:
+    if modelled and found.values == 1 and not found.missing and not options.keep and len(series) >= vocabulary.ENOUGH:
         why = "one value in every row: there is nothing to learn"
         return replace(found, column=DropColumn(drafted=("kind",), stored=stored), why=why, rare=0, hints=())
     if isinstance(found.column, BinnedColumn) and found.column.scale[0] == NUMBERS:

@@ -61,7 +61,7 @@ def resolved(columns: Mapping[str, ColumnBase], frame: pd.DataFrame, missing: fr
         if isinstance(column, BinnedColumn):
             block = some.iloc[:, [at]].set_axis([name], axis=1)
             try:
-                numbers = Encoder({name: column}, missing, np.int64, kept=(name,)).block(block).own.numbers[name]
+                numbers = Encoder({name: column}, missing, np.int64, keep=(name,)).block(block).own.numbers[name]
             except DataError:  # dates among numbers; `fedsyn schema check` says so
                 continue
             found[name] = _resolved(column, np.sort(numbers[~np.isnan(numbers)]), noise)

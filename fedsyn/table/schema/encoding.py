@@ -105,7 +105,7 @@ class Encoder:
         columns: name -> modelled column.
         missing_text: text that stands for a missing value.
         dtype: of the codes.
-        kept: columns whose values a block keeps beside the codes.
+        keep: columns whose values a block keeps beside the codes.
         csv: whether the blocks are of a CSV file. Its reader takes a block of true and false for booleans; beside
             numbers in other blocks they are text.
     """
@@ -115,10 +115,10 @@ class Encoder:
         columns: Mapping[str, Column],
         missing_text: frozenset[str],
         dtype: npt.DTypeLike,
-        kept: Collection[str] = (),
+        keep: Collection[str] = (),
         csv: bool = False,
     ) -> None:
-        self.columns, self.missing_text, self.dtype, self.kept = columns, missing_text, np.dtype(dtype), kept
+        self.columns, self.missing_text, self.dtype, self.kept = columns, missing_text, np.dtype(dtype), keep
         self.numeric = [name for name, column in columns.items() if isinstance(column, BinnedColumn)]
         self.rows = 0
         self._csv = csv
@@ -128,7 +128,7 @@ class Encoder:
         self._numbers = dict.fromkeys(self.numeric, 0)  # rows with a number, of a CSV file
         # The different texts of each open column of categories, numbered as they come.
         self._words: dict[str, dict[str, int]] = {
-            name: {} for name, column in columns.items() if name in kept and isinstance(column, CategoricalColumn)
+            name: {} for name, column in columns.items() if name in keep and isinstance(column, CategoricalColumn)
         }
 
     def whole(self, frame: pd.DataFrame) -> Block:

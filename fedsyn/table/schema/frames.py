@@ -27,37 +27,37 @@ class ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
-def is_table(given: Any) -> bool:
+def is_table(table: Any) -> bool:
     """Whether `as_frame` can try to read it."""
-    return isinstance(given, pd.DataFrame) or (not isinstance(given, type) and hasattr(given, "__arrow_c_stream__"))
+    return isinstance(table, pd.DataFrame) or (not isinstance(table, type) and hasattr(table, "__arrow_c_stream__"))
 
 
-def as_frame(given: AnyFrame) -> pd.DataFrame:
+def as_frame(table: AnyFrame) -> pd.DataFrame:
     """Returns a table as a DataFrame: one of pandas as it is, any other by its Arrow stream.
 
     Raises:
         DataError: not a table.
     """
-    if isinstance(given, pd.DataFrame):
-        return given
+    if isinstance(table, pd.DataFrame):
+        return table
     expected = "expected a DataFrame (pandas, Polars, Arrow, a DuckDB relation)"
-    if not is_table(given):
-        lazy = "; collect it first: .collect()" if hasattr(given, "collect") else ""
-        raise DataError(f"{expected}; found {type(given).__name__}{lazy}")
+    if not is_table(table):
+        lazy = "; collect it first: .collect()" if hasattr(table, "collect") else ""
+        raise DataError(f"{expected}; found {type(table).__name__}{lazy}")
     try:
-        return frame_of_arrow(pa.table(given))
+        return frame_of_arrow(pa.table(table))
     except (pa.ArrowException, TypeError, ValueError):  # a column; a stream that was read already
-        raise DataError(f"{expected}; the Arrow stream of {type(given).__name__} is not a table") from None
+        raise DataError(f"{expected}; the Arrow stream of {type(table).__name__} is not a table") from None
 
 
-def kind_of(given: Any) -> Kind:
+def kind_of(table: Any) -> Kind:
     """The library that a table came from, by its type alone; of several tables the one of all, else pandas."""
-    if isinstance(given, list | tuple):
-        kinds = {kind_of(one) for one in given}
+    if isinstance(table, list | tuple):
+        kinds = {kind_of(one) for one in table}
         return kinds.pop() if len(kinds) == 1 else "pandas"
-    if type(given).__module__.partition(".")[0] == "polars":
+    if type(table).__module__.partition(".")[0] == "polars":
         return "polars"
-    return "pandas" if isinstance(given, pd.DataFrame) or not is_table(given) else "arrow"
+    return "pandas" if isinstance(table, pd.DataFrame) or not is_table(table) else "arrow"
 
 
 def in_kind(table: pa.Table, kind: Kind) -> Any:

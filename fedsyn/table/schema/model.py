@@ -244,12 +244,12 @@ class Schema(BaseModel, Shown):
         """Names of the synthetic table's columns: those that are modelled, computed, or made afresh."""
         return tuple(name for name in self.every_column if name not in self.aside or self.aside[name].made)
 
-    def closed(self, found: Mapping[str, Sequence[Any]]) -> Schema:
+    def closed(self, discovered: Mapping[str, Sequence[Any]]) -> Schema:
         """The schema with what was found of each open column (see `fedsyn.table.schema.open.filled_in`)."""
         data = self.to_dict()
         for name, wanted in self.open.items():
-            data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, found[name])
-        known = {name: found[name] for name, wanted in self.open.items() if isinstance(wanted, OpenCategories)}
+            data["columns"][name] = filled_in(data["columns"][name], self.columns[name], wanted, discovered[name])
+        known = {name: discovered[name] for name, wanted in self.open.items() if isinstance(wanted, OpenCategories)}
         data["constraints"] = [rule.data() for rule in of_known(self.constraints, known)]
         return Schema.from_dict(data, "the schema that was found")
 
@@ -446,15 +446,15 @@ class Schema(BaseModel, Shown):
         """Returns a table's (n, d) codes in the order of `domain`. Raises DataError as `block`."""
         return self.block(frame).codes
 
-    def recoded(self, codes: np.ndarray, own: OwnRows) -> np.ndarray:
+    def recoded(self, codes: np.ndarray, rows: OwnRows) -> np.ndarray:
         """Returns (n, d) codes by this closed schema, of rows whose codes by the open one hold placeholders."""
         result = codes.astype(self.dtype)
         for j, (name, column) in enumerate(self.columns.items()):
-            if isinstance(column, BinnedColumn) and name in own.numbers:
-                result[:, j] = column.codes_of(own.numbers[name])
-            elif isinstance(column, CategoricalColumn) and name in own.index:
-                table = [column.code_of(word, self.missing_text) for word in (*own.words[name], None)]
-                result[:, j] = np.asarray(table, self.dtype)[own.index[name]]
+            if isinstance(column, BinnedColumn) and name in rows.numbers:
+                result[:, j] = column.codes_of(rows.numbers[name])
+            elif isinstance(column, CategoricalColumn) and name in rows.index:
+                table = [column.code_of(word, self.missing_text) for word in (*rows.words[name], None)]
+                result[:, j] = np.asarray(table, self.dtype)[rows.index[name]]
         return result
 
     def violations(self, frame: AnyFrame) -> dict[str, int]:
@@ -482,7 +482,7 @@ class Schema(BaseModel, Shown):
         rows = as_frame(frame)
         known = {name: c for name, c in {**self.columns, **self.derived}.items() if name in rows.columns}
         ordered = [name for name, column in known.items() if isinstance(column, BinnedColumn)]
-        block = Encoder(known, self.missing_text, np.int64, kept=ordered).whole(rows)
+        block = Encoder(known, self.missing_text, np.int64, keep=ordered).whole(rows)
         drawn = {name: (np.where(np.isnan(x), 0.0, x), np.isnan(x)) for name, x in block.own.numbers.items()}
         codes = {name: block.codes[:, j] for j, name in enumerate(known) if name not in drawn}
         return DrawnRows(codes, drawn)

@@ -118,20 +118,20 @@ def all_set_apart(columns: Mapping[str, Any], computed: Collection[str] = ()) ->
     return plain, wanted
 
 
-def filled_in(data: Mapping[str, Any], column: Any, wanted: Open, found: Sequence[Any]) -> dict[str, Any]:
+def filled_in(data: Mapping[str, Any], column: Any, wanted: Open, discovered: Sequence[Any]) -> dict[str, Any]:
     """A column's data with what was found of it.
 
     Args:
         data: of the open column.
         column: with its placeholder.
         wanted: what was to be found.
-        found: categories; or the edges of the bins, or the two ends of the range, as numbers of the column, the last
-            of whole numbers one beyond the largest.
+        discovered: categories; or the edges of the bins, or the two ends of the range, as numbers of the column, the
+            last of whole numbers one beyond the largest.
     """
     if isinstance(wanted, OpenCategories):
-        others = () if any(text.casefold() == "other" for text in found) and found else ("other",)
-        return {**data, "categories": list(found) or list(others), "other": data.get("other", True)}
-    edges = [*found[:-1], found[-1] - column.whole]
+        others = () if any(text.casefold() == "other" for text in discovered) and discovered else ("other",)
+        return {**data, "categories": list(discovered) or list(others), "other": data.get("other", True)}
+    edges = [*discovered[:-1], discovered[-1] - column.whole]
     rest = {key: value for key, value in data.items() if key not in ("bins", "bounds", "lower", "upper")}
     if wanted.bins is not None:
         return {**rest, "bins": [column.bound(edge) for edge in edges]}

@@ -262,23 +262,23 @@ class TemporalColumn(BinnedColumn):
     ) -> tuple[np.ndarray, np.ndarray]:
         """(m,) timedelta64[us] since the kind's zero, NaT where missing or not of this kind; (m,) which are not."""
         absent = np.array([is_missing(value, missing_text) for value in values], dtype=bool)
-        given = pd.Series(
+        cells = pd.Series(
             [None if missing else value for value, missing in zip(values, absent, strict=True)], dtype=object
         )
         try:
-            moments = self._read(given, written)
+            moments = self._read(cells, written)
         except (ValueError, TypeError, OverflowError):
-            moments = np.concatenate([[*self._read_alone(given.iloc[[at]], written)] for at in range(len(given))])
+            moments = np.concatenate([[*self._read_alone(cells.iloc[[at]], written)] for at in range(len(cells))])
         return moments, np.isnat(moments) & ~absent
 
-    def _read_alone(self, given: pd.Series, written: str | None) -> np.ndarray:
+    def _read_alone(self, cells: pd.Series, written: str | None) -> np.ndarray:
         try:
-            return self._read(given, written)
+            return self._read(cells, written)
         except (ValueError, TypeError, OverflowError):
             return np.array(["NaT"], dtype="timedelta64[us]")
 
     @abstractmethod
-    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
+    def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
         """(m,) timedelta64[us] since the kind's zero, NaT where a value is not of this kind."""
 
     @abstractmethod
@@ -323,13 +323,13 @@ class CalendarColumn(TemporalColumn):
         first, last = ((dt.date(*date) - dt.date(1970, 1, 1)).days for date in ((1, 1, 2), (9999, 12, 30)))
         return float(first * day // self.microseconds), float(last * day // self.microseconds)
 
-    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
+    def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
         # With mixed offsets pandas wants UTC; a moment without a zone is one of the column's zone.
-        parsed = [_moment(value) for value in given.tolist()]
+        parsed = [_moment(value) for value in cells.tolist()]
         if all(value is None or isinstance(value, pd.Timestamp) for value in parsed):
             return _since_epoch(np.array([self._plain(value) for value in parsed], dtype="datetime64[us]"))
-        utc = self._zone is not None and _has_offset(written, given)
-        read = pd.to_datetime(given, format=written or "ISO8601", errors="coerce", utc=utc)
+        utc = self._zone is not None and _has_offset(written, cells)
+        read = pd.to_datetime(cells, format=written or "ISO8601", errors="coerce", utc=utc)
         if self._zone is not None and read.dt.tz is None:
             every = np.ones(len(read), dtype=bool)
             read = read.dt.tz_localize(self._zone, ambiguous=every, nonexistent="shift_forward")
@@ -432,8 +432,8 @@ class TimeColumn(TemporalColumn):
     def reading(cls, profile: Profile) -> Reading | None:
         return times(profile)
 
-    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
-        return np.array([_time_of_day(value, written) for value in given.tolist()], dtype="timedelta64[us]")
+    def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
+        return np.array([_time_of_day(value, written) for value in cells.tolist()], dtype="timedelta64[us]")
 
     def _values(self, moments: np.ndarray) -> pd.Series:
         whole = (np.datetime64(0, "us") + moments).astype("datetime64[us]").tolist()
@@ -459,10 +459,10 @@ class DurationColumn(TemporalColumn):
     def reading(cls, profile: Profile) -> Reading | None:
         return spans(profile)
 
-    def _read(self, given: pd.Series, written: str | None) -> np.ndarray:
-        if any(isinstance(value, int | float) for value in given.tolist() if value is not None):
+    def _read(self, cells: pd.Series, written: str | None) -> np.ndarray:
+        if any(isinstance(value, int | float) for value in cells.tolist() if value is not None):
             raise ValueError("a plain number is not a span of time")
-        moments: np.ndarray = pd.to_timedelta(given, errors="coerce").to_numpy().astype("timedelta64[us]")
+        moments: np.ndarray = pd.to_timedelta(cells, errors="coerce").to_numpy().astype("timedelta64[us]")
         return moments
 
     def _values(self, moments: np.ndarray) -> pd.Series:
@@ -484,13 +484,13 @@ def _moment(value: Any) -> Any:
     return pd.Timestamp(value) if isinstance(value, dt.date | np.datetime64) else value
 
 
-def _has_offset(written: str | None, given: pd.Series) -> bool:
+def _has_offset(written: str | None, cells: pd.Series) -> bool:
     """Whether the cells say their offset from UTC."""
     if written is not None:
         return "%z" in written
     import re
 
-    text = next((str(value) for value in given.tolist() if value is not None), "")
+    text = next((str(value) for value in cells.tolist() if value is not None), "")
     return re.search(r"(Z|[+-]\d\d:?\d\d)$", text.strip()) is not None
 
 

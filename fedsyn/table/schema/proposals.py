@@ -79,11 +79,11 @@ def proposed_constraints(schema: Schema, frame: pd.DataFrame) -> list[Proposal]:
     return found
 
 
-def _stated(plain: dict[str, Any], found: list[Proposal], rule: AnyRule) -> tuple[Schema | None, str]:
+def _stated(plain: dict[str, Any], proposals: list[Proposal], rule: AnyRule) -> tuple[Schema | None, str]:
     """The schema with one more constraint, or None; and the column that needs `missing: true` for it."""
-    rules = [*(one.rule.data() for one in found), rule.data()]
+    rules = [*(one.rule.data() for one in proposals), rule.data()]
     for unknown in ("", rule.column) if isinstance(rule, Determined) else ("",):
-        names = {unknown, *(one.unknown for one in found)} - {""}
+        names = {unknown, *(one.unknown for one in proposals)} - {""}
         places = {name: {**plain["columns"][name], "missing": True} for name in names}
         with suppress(SchemaError):
             return Schema.from_dict({**plain, "columns": plain["columns"] | places, "constraints": rules}), unknown
@@ -228,10 +228,10 @@ class _Columns:
             return np.asarray(~(changes & (np.diff(own[order]) == 0)).any(axis=1))
         return np.asarray(changes.sum(axis=1) == [len(np.unique(row)) - 1 for row in codes])  # one interval each
 
-    def _by_category(self, a: str, own: Any, b: str, codes: Any) -> dict[Any, Any]:
+    def _by_category(self, a: str, source_codes: Any, b: str, codes: Any) -> dict[Any, Any]:
         source, target = self.columns[a], self.columns[b]
         table = np.zeros((source.size, target.size), np.int64)
-        np.add.at(table, (own, codes), 1)
+        np.add.at(table, (source_codes, codes), 1)
         held, answered, names = table.sum(axis=1), table.sum(axis=0), list(self.columns)
         used = np.flatnonzero(held)
         shares = answered / max(1, table.sum())

@@ -27,7 +27,7 @@ def approve(
     text: str,
     names: Collection[str],
     how: How = How(),  # noqa: B008 - frozen
-    found: Mapping[str, Finding] | None = None,
+    seen: Mapping[str, Finding] | None = None,
     where: str = "schema",
 ) -> str:
     """The text of a schema in which some columns are approved.
@@ -36,13 +36,13 @@ def approve(
         text: of the schema's file.
         names: the columns.
         how: they are approved.
-        found: what the table shows (`findings`), if it is at hand.
+        seen: what the table shows (`findings`), if it is at hand.
         where: what to call the schema in a message.
 
     Raises:
         SchemaError: no such column, or few rows hold a category, and nobody said why it is public.
     """
-    for name, new in approved_columns(Schema.loads(text, where), names, found, how, where).items():
+    for name, new in approved_columns(Schema.loads(text, where), names, seen, how, where).items():
         text = answered(text, name, new, where)
     return text
 
@@ -72,11 +72,11 @@ def _remarked(text: str, name: str, where: str) -> range:
     return range(start, end)
 
 
-def typed(text: str, name: str, answer: str, where: str = "schema", found: Finding | None = None) -> str:
+def typed(text: str, name: str, answer: str, where: str = "schema", seen: Finding | None = None) -> str:
     """The text with a column's public bounds (`0, 110`) or categories (`north, south`) as they were typed, approved.
 
     Raises:
-        SchemaError: not two bounds, values that the column cannot have, or categories that neither its rows (`found`)
+        SchemaError: not two bounds, values that the column cannot have, or categories that neither its rows (`seen`)
             nor, without them, its draft has: a word that was meant as something else.
     """
     schema = Schema.loads(text, where)
@@ -97,7 +97,7 @@ def typed(text: str, name: str, answer: str, where: str = "schema", found: Findi
     edited = schema.edited(**{name: keys})
     new = edited.every_column[name]
     if isinstance(new, CategoricalColumn) and isinstance(column, CategoricalColumn) and name not in schema.open:
-        held = [value for value in (found.values if found else column.categories) if value != new.other_value]
+        held = [value for value in (seen.values if seen else column.categories) if value != new.other_value]
         if held and not any(map(new.lists, held)):
             raise SchemaError(f"column '{name}' has none of these values: type a key, or categories that it holds")
     return answered(text, name, edited.to_dict()["columns"][name] | {"approved": True}, where)

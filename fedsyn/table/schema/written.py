@@ -94,9 +94,9 @@ def spans(profile: Profile) -> Reading | None:
     return None if found.isna().any() else span_of(found, {"format": "clock"} if clock else {})
 
 
-def span_of(found: Any, keys: dict[str, Any]) -> Reading:
+def span_of(values: Any, keys: dict[str, Any]) -> Reading:
     """Returns bounds of a column that enclose these spans (a Series of timedeltas, none missing)."""
-    lower, upper = outward_seconds(found.min().total_seconds(), found.max().total_seconds())
+    lower, upper = outward_seconds(values.min().total_seconds(), values.max().total_seconds())
     bounds = {"lower": str(pd.Timedelta(seconds=lower)), "upper": str(pd.Timedelta(seconds=upper))}
     return Reading({**bounds, **keys}, "spans of time")
 
@@ -224,15 +224,15 @@ def _styles(sample: list[str], decimal: str | None) -> list[tuple[str, str]]:
     return [*others, *english, *german]
 
 
-def _measured(profile: Profile, found: Written) -> Written | None:
+def _measured(profile: Profile, numbers: Written) -> Written | None:
     """Places and range."""
     texts = profile.texts
     for key in ("prefix", "suffix"):
-        if found.keys.get(key):
-            texts = pc.replace_substring(texts, found.keys[key].strip(), "")
-    if "thousands" in found.keys:
-        texts = pc.replace_substring(texts, found.keys["thousands"], "")
-    if found.keys.get("mark") == ",":
+        if numbers.keys.get(key):
+            texts = pc.replace_substring(texts, numbers.keys[key].strip(), "")
+    if "thousands" in numbers.keys:
+        texts = pc.replace_substring(texts, numbers.keys["thousands"], "")
+    if numbers.keys.get("mark") == ",":
         texts = pc.replace_substring(texts, ",", ".")
     texts = pc.replace_substring(pc.replace_substring_regex(texts, r"\s", ""), "+", "")
     try:
@@ -247,10 +247,10 @@ def _measured(profile: Profile, found: Written) -> Written | None:
     if pc.any(pc.match_substring_regex(texts, "[eE]")).as_py() or (places or 0) > _MOST_PLACES:
         places = None
     if 10.0 ** (places or _MOST_PLACES) * max(abs(low), abs(high)) > 2**52:  # steps that float64 has not
-        if found.keys:
+        if numbers.keys:
             return None
         places = None
-    return replace(found, places=places, low=low, high=high, why=_in_words(found.keys, places))
+    return replace(numbers, places=places, low=low, high=high, why=_in_words(numbers.keys, places))
 
 
 def _in_words(keys: dict[str, Any], places: int | None) -> str:

@@ -83,17 +83,17 @@ def test_approval_changes_one_column_and_nothing_else() -> None:
 def test_a_category_of_few_rows_needs_a_reason() -> None:
     found = findings(Schema.loads(TEXT), rows())
     with pytest.raises(SchemaError, match=r"1 of the categories of 'ward' is held by fewer than 10 rows.*--public WHY"):
-        approve(TEXT, ["age", "ward"], found=found)
+        approve(TEXT, ["age", "ward"], seen=found)
     with pytest.raises(SchemaError, match=r"categories of 'town' are held by fewer than 10 rows"):
         approve(TEXT, ["town"])  # without the table the draft's mark counts
     text = approve(TEXT, ["ward"], How(public="the hospital's wards are on its web page"), found)
     assert Schema.loads(text).columns["ward"].public == "the hospital's wards are on its web page"
-    assert approve(TEXT, ["ward"], found=findings(Schema.loads(TEXT), rows(west=10)))
+    assert approve(TEXT, ["ward"], seen=findings(Schema.loads(TEXT), rows(west=10)))
 
 
 def test_the_message_names_no_category() -> None:
     with pytest.raises(SchemaError) as caught:
-        approve(TEXT, ["ward"], found=findings(Schema.loads(TEXT), rows()))
+        approve(TEXT, ["ward"], seen=findings(Schema.loads(TEXT), rows()))
     assert "west" not in str(caught.value)
 
 
@@ -113,7 +113,7 @@ def test_what_is_not_public_is_left_to_the_run() -> None:
 
 
 def test_a_mark_of_the_draft_goes_when_the_table_shows_otherwise() -> None:
-    schema = Schema.loads(approve(TEXT, ["town"], found=findings(Schema.loads(TEXT), rows())))
+    schema = Schema.loads(approve(TEXT, ["town"], seen=findings(Schema.loads(TEXT), rows())))
     assert schema.columns["town"].drafted == ("categories",) and "town" not in schema.unapproved
 
 
