@@ -37,7 +37,7 @@ def rows_inside(
         table: (n, d) codes or positions.
         axes, low, high: (J, k) columns, and their first and last values, both included.
     """
-    found = np.zeros(len(axes), np.int64)
+    counts = np.zeros(len(axes), np.int64)
     columns = np.ascontiguousarray(table.T)
     step = max(1, _COMPARED_AT_ONCE // max(1, len(table)))
     for start in range(0, len(axes), step):
@@ -46,8 +46,8 @@ def rows_inside(
         for axis, least, most in zip(axes[block].T, low[block].T, high[block].T, strict=True):
             at = columns[axis]
             inside &= (at >= least[:, None]) & (at <= most[:, None])
-        found[block] = inside.sum(axis=1)
-    return found
+        counts[block] = inside.sum(axis=1)
+    return counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,9 +165,9 @@ class Boxes:
         rows = np.arange(len(self))
         other = self.axes[rows, 1 - first]
         for partner in np.unique(other[mine]):
-            own = np.flatnonzero(mine & (other == partner))
-            lo, hi = self.low[own, first[own]], self.high[own, first[own]]
-            far_lo, far_hi = self.low[own, 1 - first[own]], self.high[own, 1 - first[own]]
+            boxes = np.flatnonzero(mine & (other == partner))
+            lo, hi = self.low[boxes, first[boxes]], self.high[boxes, first[boxes]]
+            far_lo, far_hi = self.low[boxes, 1 - first[boxes]], self.high[boxes, 1 - first[boxes]]
             starts = np.unique(far_lo)
             near = (edges[:, None] >= lo[None, :]) & (edges[:, None] <= hi[None, :])
             far = (starts[:, None] >= far_lo[None, :]) & (starts[:, None] <= far_hi[None, :])

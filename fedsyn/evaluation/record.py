@@ -40,21 +40,21 @@ class Evaluation(Shown, ABC):
         """
 
     def explained(self) -> tuple[str, ...]:
-        """Return what its figures are and rest on, a paragraph each."""
+        """Returns what its figures are and rest on, a paragraph each."""
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Returns JSON values."""
         facts: dict[str, Any] = TypeAdapter(type(self)).dump_python(self, mode="json")
         return facts
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """Return the record that `to_dict` wrote. Raises ValueError if it did not."""
+        """Returns the record that `to_dict` wrote. Raises ValueError if it did not."""
         return TypeAdapter(cls).validate_python(facts)
 
     def document(self) -> dict[str, Any]:
-        """Return what its file holds."""
+        """Returns what its file holds."""
         return self.to_dict()
 
     @classmethod
@@ -77,7 +77,7 @@ def of_unlisted(names: Sequence[str], numbers: Collection[str]) -> str:
 
 
 def sentence(text: str) -> str:
-    """Return a clause as a sentence.
+    """Returns a clause as a sentence.
 
     >>> sentence("its columns are close")
     'Its columns are close.'

@@ -111,8 +111,8 @@ class MomentSums:
     def moments(self) -> list[Moments | None]:
         """(mean, standard deviation) of each column; None of one without any number."""
         spread = np.sqrt(self._squares / np.maximum(self._count, 1))
-        found = zip(self._count, self._mean.tolist(), spread.tolist(), strict=True)
-        return [(mean, sd) if count else None for count, mean, sd in found]
+        columns = zip(self._count, self._mean.tolist(), spread.tolist(), strict=True)
+        return [(mean, sd) if count else None for count, mean, sd in columns]
 
 
 def moments(blocks: Sequence[npt.NDArray[np.floating]]) -> list[Moments | None]:
@@ -155,9 +155,9 @@ def level_of_codes(column: Column, share: Floats, at: Floats, rows: float) -> Fl
 
     Of `rows` rows with such shares, as above; NaN where missing.
     """
-    known, found = np.isfinite(at), np.full(len(at), np.nan)
-    found[known] = _values(column, share[known] / max(share[known].sum(), 1e-300), at[known], rows).mean(axis=1)
-    return found
+    known, level = np.isfinite(at), np.full(len(at), np.nan)
+    level[known] = _values(column, share[known] / max(share[known].sum(), 1e-300), at[known], rows).mean(axis=1)
+    return level
 
 
 def _values(column: Column, mass: Floats, at: Floats, rows: float) -> Floats:
@@ -265,8 +265,8 @@ def few_groups(real: Floats, at: Floats | None, least: float) -> npt.NDArray[np.
     groups = np.unique(groups, return_inverse=True)[1]  # a bin that holds many groups' rows leaves some empty
     joint = np.bincount(groups, real)
     joined, place = np.zeros(len(joint), np.int64), -1
-    for group, own in enumerate(joint):
-        if own >= least or place < 0:
+    for group, share in enumerate(joint):
+        if share >= least or place < 0:
             place += 1
         joined[group] = place
     if place > 0 and joint[joined == 0].sum() < least:  # the first one has none before it
@@ -292,17 +292,20 @@ class Link:
     kept: float
 
 
-def link(real: Floats, rows: int, synthetic: Floats, made: int) -> Link:
+def link(real: Floats, rows: int, synthetic: Floats, synthetic_rows: int) -> Link:
     """Compares a link of two columns in two tables.
 
     Two-way tables of shares, counted from `rows` and `made` rows.
     """
-    (r, free), (s, made_free) = _beyond(real), _beyond(synthetic)
+    (r, free), (s, synthetic_free) = _beyond(real), _beyond(synthetic)
     squared = float((r**2).sum())
-    sizes = [max(float((x**2).sum()) - f / max(n - 1, 1), 0.0) for x, f, n in ((r, free, rows), (s, made_free, made))]
-    kept = float((r * s).sum()) / max(*sizes, 1e-12)
+    sizes = [
+        max(float((x**2).sum()) - f / max(n - 1, 1), 0.0)
+        for x, f, n in ((r, free, rows), (s, synthetic_free, synthetic_rows))
+    ]
+    share = float((r * s).sum()) / max(*sizes, 1e-12)
     chance = float(chdtrc(free, squared * rows)) if free else 1.0
-    return Link(chance, association(real, rows), association(synthetic, made), max(-1.0, min(1.0, kept)))
+    return Link(chance, association(real, rows), association(synthetic, synthetic_rows), max(-1.0, min(1.0, share)))
 
 
 def _beyond(table: Floats) -> tuple[Floats, int]:

@@ -131,13 +131,13 @@ class Trees:
         """
         left, right = self.nodes[..., 2].astype(np.intp), self.nodes[..., 3].astype(np.intp)
         inner = (left != 0) | (right != 0)
-        own = np.broadcast_to(np.arange(left.shape[1]), left.shape)
+        index = np.broadcast_to(np.arange(left.shape[1]), left.shape)
         column = np.where(inner, self.nodes[..., 0], 0).astype(np.int64)
         steps, trees = np.zeros(left.shape, np.int64), np.arange(len(left))
         for node in range(left.shape[1] - 1, -1, -1):  # what a node leads to comes later
             longest = np.maximum(steps[trees, left[:, node]], steps[trees, right[:, node]])
             steps[:, node] = np.where(inner[:, node], 1 + longest, 0)
-        after = np.stack([np.where(inner, right, own), np.where(inner, left, own)])
+        after = np.stack([np.where(inner, right, index), np.where(inner, left, index)])
         return column, self.nodes[..., 1].astype(np.int64), after, steps[:, 0].tolist()
 
     def _predict(self, codes: npt.NDArray[np.integer]) -> npt.NDArray[np.int32]:
@@ -154,8 +154,8 @@ class Trees:
             chosen = np.argmax(scores, axis=1)
         else:
             chosen = np.where(scores[:, 0] > 0, len(self.classes) - 1, 0)
-        found: npt.NDArray[np.int32] = self.classes[chosen]
-        return found
+        labels: npt.NDArray[np.int32] = self.classes[chosen]
+        return labels
 
 
 def train_trees(codes: npt.NDArray[np.integer], label: int) -> Trees | str:
@@ -185,12 +185,14 @@ def train_trees(codes: npt.NDArray[np.integer], label: int) -> Trees | str:
     grown = [tree.nodes for step in learner._predictors for tree in step]
     nodes = np.zeros((len(grown), max(map(len, grown)), 4), np.int32)
     values = np.zeros(nodes.shape[:2])
-    for tree, own in enumerate(grown):
-        inner = own["is_leaf"] == 0
-        values[tree, : len(own)] = own["value"]
-        nodes[tree, : len(own), 0] = np.where(inner, columns[own["feature_idx"]], 0)
-        nodes[tree, : len(own), 1] = np.where(inner, np.floor(np.where(inner, own["num_threshold"], 0.0)), 0)
-        nodes[tree, : len(own), 2] = np.where(inner, own["left"], 0)
-        nodes[tree, : len(own), 3] = np.where(inner, own["right"], 0)
+    for tree, tree_nodes in enumerate(grown):
+        inner = tree_nodes["is_leaf"] == 0
+        values[tree, : len(tree_nodes)] = tree_nodes["value"]
+        nodes[tree, : len(tree_nodes), 0] = np.where(inner, columns[tree_nodes["feature_idx"]], 0)
+        nodes[tree, : len(tree_nodes), 1] = np.where(
+            inner, np.floor(np.where(inner, tree_nodes["num_threshold"], 0.0)), 0
+        )
+        nodes[tree, : len(tree_nodes), 2] = np.where(inner, tree_nodes["left"], 0)
+        nodes[tree, : len(tree_nodes), 3] = np.where(inner, tree_nodes["right"], 0)
     base = np.asarray(learner._baseline_prediction, np.float64).ravel()
     return Trees(nodes, values, base, learner.classes_.astype(np.int32))

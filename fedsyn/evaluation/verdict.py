@@ -64,8 +64,8 @@ def judged(name: str, losses: Sequence[tuple[str, float, str]]) -> Judged:
     >>> judged("cost", [("mean", 0.53, "mean 4,801 became 8,268"), ("rows", 0.1, "10% of the rows moved")])
     Judged(name='cost', loss=2.65, why='mean 4,801 became 8,268')
     """
-    found = [(round(amount / LOST[kind], 4), why) for kind, amount, why in losses if math.isfinite(amount)]
-    return Judged(name, *max(found, default=(0.0, "")))
+    scaled = [(round(amount / LOST[kind], 4), why) for kind, amount, why in losses if math.isfinite(amount)]
+    return Judged(name, *max(scaled, default=(0.0, "")))
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Correlation:
     kept: float
 
     @classmethod
-    def of(cls, was: float, now: float, rows: int, made: int) -> Correlation | None:
+    def of(cls, was: float, now: float, rows: int, synthetic_rows: int) -> Correlation | None:
         """Returns the finding from two correlations and row numbers.
 
         None where the first is below 0.1.
@@ -94,7 +94,7 @@ class Correlation:
             return None
         now = now if math.isfinite(now) else 0.0
         most = max(abs(was), abs(now))
-        error = math.hypot((1.0 - was**2) / math.sqrt(rows), (1.0 - now**2) / math.sqrt(made)) / most
+        error = math.hypot((1.0 - was**2) / math.sqrt(rows), (1.0 - now**2) / math.sqrt(synthetic_rows)) / most
         return cls(round(was, 4), round(now, 4), round(min(1.0, was * now / most**2 + error), 4))
 
 
@@ -107,7 +107,7 @@ def doubtful(kind: str, amount: float, doubt: float) -> float:
 
 
 def judged_link(
-    name: str, was: float, now: float, kept: float, doubt: float = 0.0, linear: Correlation | None = None
+    name: str, was: float, now: float, share: float, doubt: float = 0.0, linear: Correlation | None = None
 ) -> Judged:
     """Returns what became of a link.
 
@@ -123,8 +123,8 @@ def judged_link(
         doubt: by how much `kept` may be off: a link is called neither kept nor lost that may be weakened.
         linear: of two columns of numbers.
     """
-    shape = ", in another way" if now > 0.75 * was and kept < 0.75 else ""
-    gone = min(1.0, 1.0 - kept)  # no more than all of it: of links that are gone, chance would name the worst
+    shape = ", in another way" if now > 0.75 * was and share < 0.75 else ""
+    gone = min(1.0, 1.0 - share)  # no more than all of it: of links that are gone, chance would name the worst
     losses = [("link", doubtful("link", gone, doubt), f"association {was:.2f} became {now:.2f}{shape}")]
     if linear is not None:
         losses.append(("link", 1.0 - linear.kept, f"correlation {linear.was:.2f} became {linear.now:.2f}"))
@@ -160,18 +160,18 @@ class Verdict:
         """
         columns, links, every = _lost(self.columns), _lost(self.links), len(self.links)
         whole = bool(self.links) and not self.unseen
-        found: dict[str, bool | None] = {_counts(self.columns): 2 * columns <= len(self.columns)}
-        kept = sum(one.state == "kept" for one in self.links)
+        fitness: dict[str, bool | None] = {_counts(self.columns): 2 * columns <= len(self.columns)}
+        intact = sum(one.state == "kept" for one in self.links)
         # With doubt a link that is not kept may be anything: half of them have to be kept.
-        pairs, sure = "tables of two columns", kept if self.doubt else every - links
+        pairs, sure = "tables of two columns", intact if self.doubt else every - links
         if self.links and 2 * sure >= every and (sure < every or self.unseen):
             pairs += f" ({sure} of {every} linked pairs{' seen' if self.unseen else ''})"
-        found[pairs] = None if not self.links else True if 2 * sure >= every else False if 2 * links > every else None
-        few = 4 * kept < 3 * len(self.links)
+        fitness[pairs] = None if not self.links else True if 2 * sure >= every else False if 2 * links > every else None
+        few = 4 * intact < 3 * len(self.links)
         bad = links > 0 or columns > 0 or (few and not self.doubt)
-        found["regression"] = False if bad else True if whole and not few else None
-        found["training"] = None if self.training is None else self.training[0] >= 0.9
-        return found
+        fitness["regression"] = False if bad else True if whole and not few else None
+        fitness["training"] = None if self.training is None else self.training[0] >= 0.9
+        return fitness
 
     def sentence(self) -> str:
         """Returns the verdict as one clause.
@@ -228,18 +228,18 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
 
 
 def _columns(columns: Sequence[Judged], doubt: bool) -> str:
-    kept, moved, lost = (sum(one.state == state for one in columns) for state in ("kept", "weakened", "lost"))
+    close, moved, lost = (sum(one.state == state for one in columns) for state in ("kept", "weakened", "lost"))
     if not moved and not lost:
         return ""
     worst = max(columns, key=lambda one: one.loss)
-    text = f"columns: {kept} close, {moved} moved{' or in doubt' if doubt else ''}, {lost} lost"
+    text = f"columns: {close} close, {moved} moved{' or in doubt' if doubt else ''}, {lost} lost"
     return f"{text} (worst {worst.name}: {worst.why})"
 
 
 def _links(links: Sequence[Judged], doubt: bool) -> str:
     if not links:
         return ""
-    kept, weakened, lost = (sum(one.state == state for one in links) for state in ("kept", "weakened", "lost"))
+    intact, weakened, lost = (sum(one.state == state for one in links) for state in ("kept", "weakened", "lost"))
     worst = max(links, key=lambda one: one.loss)
-    text = f"linked pairs: {kept} kept, {weakened} weakened{' or in doubt' if doubt else ''}, {lost} lost"
+    text = f"linked pairs: {intact} kept, {weakened} weakened{' or in doubt' if doubt else ''}, {lost} lost"
     return text if worst.state == "kept" else f"{text} (worst {worst.name}: {worst.why})"

@@ -150,13 +150,13 @@ class Results:
 
         An example is `federation.sampling_rate` in a list of mechanisms, set for the central one only.
         """
-        kept = list(self.axes)
-        partial = [key for key in kept if any(key not in row.axes for row in self.rows)]
+        axes = list(self.axes)
+        partial = [key for key in axes if any(key not in row.axes for row in self.rows)]
         for key in reversed(partial):
-            without = [other for other in kept if other != key]
-            if len(self._combinations(without)) == len(self._combinations(kept)):
-                kept = without
-        return kept
+            without = [other for other in axes if other != key]
+            if len(self._combinations(without)) == len(self._combinations(axes)):
+                axes = without
+        return axes
 
     def _combinations(self, keys: Sequence[str]) -> set[tuple[str, ...]]:
         return {tuple(text(row.axes.get(key, UNSET)) for key in keys) for row in self.rows}
@@ -214,13 +214,13 @@ class Results:
         groups: dict[tuple[str, ...], list[Row]] = {}
         for row in self.rows:
             groups.setdefault(tuple(text(row.axes.get(key, UNSET)) for key in self.axes), []).append(row)
-        made = []
+        summaries = []
         for rows in groups.values():
             values = {
                 name: np.array([row.metrics[name] for row in rows if name in row.metrics]) for name in self.metrics
             }
-            made.append(Summary({key: rows[0].axes.get(key, UNSET) for key in self.axes}, len(rows), values))
-        return made
+            summaries.append(Summary({key: rows[0].axes.get(key, UNSET) for key in self.axes}, len(rows), values))
+        return summaries
 
 
 def load_results(out: Path | str) -> Results:

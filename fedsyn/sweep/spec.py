@@ -216,8 +216,8 @@ def _cells(node: SweepNode, base: dict[str, Any], folder: Path, file: Path) -> t
         ]
         more = len(problems) - len(lines)
         lines += [f"and {more} other problems"] if more else []
-        told = f": {lines[0]}" if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
-        raise ConfigError(f"{file}: {bad} of {bad + len(cells)} cells cannot run; nothing was started{told}")
+        details = f": {lines[0]}" if len(lines) == 1 else "".join(f"\n  {line}" for line in lines)
+        raise ConfigError(f"{file}: {bad} of {bad + len(cells)} cells cannot run; nothing was started{details}")
     _require_one_workload(cells, file)
     return tuple(cells)
 

@@ -85,15 +85,19 @@ class Logit(Estimator):
 
     def estimate(self, y: Floats, X: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
         sm = _statsmodels()
-        told = sm.tools.sm_exceptions
+        exceptions = sm.tools.sm_exceptions
         scale = np.abs(X).max(axis=0)  # Newton's steps are the same in any unit, what they test for is not
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an odd of 1 to e^800 on the way is no error
-            for kind in (told.ConvergenceWarning, told.HessianInversionWarning, told.PerfectSeparationWarning):
+            for kind in (
+                exceptions.ConvergenceWarning,
+                exceptions.HessianInversionWarning,
+                exceptions.PerfectSeparationWarning,
+            ):
                 warnings.simplefilter("error", kind)
             try:
                 fitted = sm.Logit(y, X / scale).fit(disp=0, cov_type="HC0" if self.robust else "nonrobust")
-            except (Warning, np.linalg.LinAlgError, told.PerfectSeparationError):
+            except (Warning, np.linalg.LinAlgError, exceptions.PerfectSeparationError):
                 raise DataError(self._separated(y, X, names)) from None
         return np.asarray(fitted.params, np.float64) / scale, (np.asarray(fitted.bse, np.float64) / scale) ** 2
 
@@ -127,19 +131,19 @@ class Means(Estimator):
 ESTIMATORS: dict[str, type[Estimator]] = {"ols": Linear, "logit": Logit}
 
 
-def estimator_of(given: str | Estimator) -> Estimator:
+def estimator_of(model: str | Estimator) -> Estimator:
     """The estimator that was asked for.
 
     Raises:
         ConfigError: no such name.
     """
-    if isinstance(given, Estimator):
-        return given
-    if given not in ESTIMATORS:
+    if isinstance(model, Estimator):
+        return model
+    if model not in ESTIMATORS:
         raise ConfigError(
-            f"model: unknown model {given!r}{nearest(str(given), ESTIMATORS)}; known: {', '.join(ESTIMATORS)}"
+            f"model: unknown model {model!r}{nearest(str(model), ESTIMATORS)}; known: {', '.join(ESTIMATORS)}"
         )
-    return ESTIMATORS[given]()
+    return ESTIMATORS[model]()
 
 
 def _statsmodels() -> Any:

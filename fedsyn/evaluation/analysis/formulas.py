@@ -82,14 +82,14 @@ class Question:
 
     def estimates(self, frames: Sequence[pd.DataFrame]) -> tuple[Floats, Floats]:
         """(m, k) estimates and variances, table by table."""
-        names, found = [term.name for term in self.terms], []
+        names, estimates = [term.name for term in self.terms], []
         for number, frame in enumerate(frames, 1):
             with _in_table(number, len(frames)):
                 y, X = self.matrices(frame)
                 if not isinstance(self.estimator, Means):
                     _require_rank(X, names)
-                found.append(self.estimator.estimate(y, X, names))
-        return np.stack([q for q, _ in found]), np.stack([v for _, v in found])
+                estimates.append(self.estimator.estimate(y, X, names))
+        return np.stack([q for q, _ in estimates]), np.stack([v for _, v in estimates])
 
 
 class OneColumn(Question):
@@ -112,12 +112,14 @@ class OneColumn(Question):
             self.about, self.terms = f"mean of {column}", (Term(column, frozenset({column})),)
 
     def matrices(self, frame: pd.DataFrame) -> tuple[Floats, Floats]:
-        given = frame[self.column].dropna()
-        if len(given) < 2:
+        entries = frame[self.column].dropna()
+        if len(entries) < 2:
             raise DataError(f"'{self.column}' has fewer than two values that are not missing")
         if self.values is None:
-            return np.zeros(len(given)), given.to_numpy(np.float64)[:, None]
-        return np.zeros(len(given)), np.stack([(given == value).to_numpy(np.float64) for value in self.values], axis=1)
+            return np.zeros(len(entries)), entries.to_numpy(np.float64)[:, None]
+        return np.zeros(len(entries)), np.stack(
+            [(entries == value).to_numpy(np.float64) for value in self.values], axis=1
+        )
 
 
 class Regression(Question):
@@ -137,8 +139,8 @@ class Regression(Question):
             raise ConfigError(_unknown(word, list(self._names.values())))  # before anything is evaluated
         self._used = [name for name in self._names if name in words]
         _require_few_levels([self._names[name] for name in self._used], frames)
-        asked = {self._names[name] for name in self._used if re.search(rf"\b{name}\b\s*(?:[=!<>]|in\b)", text)}
-        self.left_out = _rare([self._names[name] for name in self._used], frames, asked)
+        compared = {self._names[name] for name in self._used if re.search(rf"\b{name}\b\s*(?:[=!<>]|in\b)", text)}
+        self.left_out = _rare([self._names[name] for name in self._used], frames, compared)
         whole = []
         for number, frame in enumerate(frames, 1):
             with _in_table(number, len(frames)):
@@ -184,12 +186,12 @@ class Regression(Question):
         )
 
     def _columns(self, variables: Iterable[Any]) -> frozenset[str]:
-        """Return the columns among a formula's variables."""
+        """Returns the columns among a formula's variables."""
         return frozenset(self._names[str(name)] for name in variables if str(name) in self._names)
 
     def _shown(self, text: str) -> str:
-        """Return a text with the names of columns as people know them."""
-        return re.sub(_OWN, lambda found: self._names.get(found[0], found[0]), text.replace(_AS_CATEGORY, ""))
+        """Returns a text with the names of columns as people know them."""
+        return re.sub(_OWN, lambda match: self._names.get(match[0], match[0]), text.replace(_AS_CATEGORY, ""))
 
     def _complete(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Returns the rows that miss no value of these columns.
@@ -232,10 +234,10 @@ def _two(outcome: npt.NDArray[Any]) -> tuple[float, float] | None:
 
     Over all tables, if it has only two.
     """
-    found = np.unique(outcome.astype(np.float64))
-    if len(found) == 1:
+    values = np.unique(outcome.astype(np.float64))
+    if len(values) == 1:
         raise DataError("the outcome has one value in all tables")
-    return (float(found[0]), float(found[1])) if len(found) == 2 else None
+    return (float(values[0]), float(values[1])) if len(values) == 2 else None
 
 
 def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | None = None) -> Question:
@@ -247,15 +249,15 @@ def question_of(formula: str, tables: SyntheticTables, model: str | Estimator | 
     if "~" in formula:
         return Regression(formula, tables, model)
     columns = list(tables.frames[0].columns)
-    found = _ONE.fullmatch(formula)
-    name = (found[2] or found[3]).strip("'\"") if found else formula
+    match = _ONE.fullmatch(formula)
+    name = (match[2] or match[3]).strip("'\"") if match else formula
     if model is not None:
         raise ConfigError(f"model: '{formula}' has no outcome; write OUTCOME ~ {name}")
     if name not in columns:
         raise ConfigError(_unknown(name, columns))
-    if found is not None and found[1] == "mean" and not _is_numeric(tables.frames[0][name]):
+    if match is not None and match[1] == "mean" and not _is_numeric(tables.frames[0][name]):
         raise ConfigError(f"'{name}' has no mean: its values are not numbers; write proportion({name})")
-    return OneColumn(name, tables, proportion=found is not None and found[1] == "proportion")
+    return OneColumn(name, tables, proportion=match is not None and match[1] == "proportion")
 
 
 # Names -------------------------------------------------------------------------------------------------------------
@@ -277,7 +279,7 @@ def _readable(formula: str, columns: Sequence[str]) -> tuple[str, dict[str, str]
     text = re.sub(r"\bQ\(\s*(['\"])(.*?)\1\s*\)|`(.*?)`", r"\2\3", formula.replace("\n", " "))
     if awkward:
         pattern = "|".join(map(re.escape, sorted(awkward, key=len, reverse=True)))
-        text = re.sub(rf"(?<![\w\"'])({pattern})(?![\w\"'])", lambda found: awkward[found[1]], text)
+        text = re.sub(rf"(?<![\w\"'])({pattern})(?![\w\"'])", lambda match: awkward[match[1]], text)
     return text, names
 
 
@@ -331,11 +333,11 @@ def _require_few_levels(columns: Sequence[str], frames: Sequence[pd.DataFrame]) 
     Such as dates.
     """
     for name in columns:
-        if not _is_numeric(frames[0][name]) and (found := frames[0][name].nunique()) > _MOST_VALUES:
-            raise ConfigError(f"'{name}' has {found:,} values that are not numbers, too many for categories; bin them")
+        if not _is_numeric(frames[0][name]) and (levels := frames[0][name].nunique()) > _MOST_VALUES:
+            raise ConfigError(f"'{name}' has {levels:,} values that are not numbers, too many for categories; bin them")
 
 
-def _rare(columns: Sequence[str], frames: Sequence[pd.DataFrame], asked: Collection[str]) -> dict[str, list[str]]:
+def _rare(columns: Sequence[str], frames: Sequence[pd.DataFrame], compared: Collection[str]) -> dict[str, list[str]]:
     """Returns values of text that some table has too rarely.
 
     In fewer than `_FEW` complete rows, but for the requested ones.
@@ -345,19 +347,19 @@ def _rare(columns: Sequence[str], frames: Sequence[pd.DataFrame], asked: Collect
     returned where they have more than `_LEFT_OUT` of a table's rows: somebody has to decide that.
     """
     rows = [frame[list(columns)].dropna() for frame in frames]
-    fewest = [(1.0 - _LEFT_OUT) * len(own) for own in rows]
+    fewest = [(1.0 - _LEFT_OUT) * len(table) for table in rows]
     out: dict[str, list[str]] = {}
-    texts = [name for name in columns if name not in asked and not _is_numeric(frames[0][name])]
+    texts = [name for name in columns if name not in compared and not _is_numeric(frames[0][name])]
     while True:
         some = {}
         for name in texts:
-            counts = [own[name].value_counts() for own in rows]
+            counts = [table[name].value_counts() for table in rows]
             some[name] = {v for each in counts for v in each.index if min(c.get(v, 0) for c in counts) < _FEW}
         if not any(some.values()):
-            return out if all(len(own) >= least for own, least in zip(rows, fewest, strict=True)) else {}
+            return out if all(len(table) >= least for table, least in zip(rows, fewest, strict=True)) else {}
         for name in filter(some.get, texts):
             out[name] = sorted([*out.get(name, []), *some[name]], key=str)
-            rows = [own[~own[name].isin(some[name])] for own in rows]
+            rows = [table[~table[name].isin(some[name])] for table in rows]
 
 
 def _unknown(word: str, columns: Sequence[str]) -> str:

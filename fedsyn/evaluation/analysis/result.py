@@ -75,7 +75,7 @@ class Analysis(Shown):
         return {**facts, "terms": rows, "warnings": list(self.warnings)}
 
     def _rows(self) -> list[tuple[str, ...]]:
-        """Return a heading and a row a term, as texts."""
+        """Returns a heading and a row a term, as texts."""
         frame, percent = self.to_frame(), f"{100 * self.level:g}%"
         rows: list[tuple[str, ...]] = [("term", "estimate", f"honest {percent}", f"naive {percent}", "df")]
         for name, row in zip(self.terms, frame.itertuples(index=False), strict=True):

@@ -68,7 +68,7 @@ class SyntheticTables:
         return self.held is None or any(wanted <= clique for clique in self.held)
 
 
-def tables_of(given: Any) -> SyntheticTables:
+def tables_of(tables: Any) -> SyntheticTables:
     """The tables that were given.
 
     Args:
@@ -78,20 +78,20 @@ def tables_of(given: Any) -> SyntheticTables:
         InputError: one table only.
         DataError: something else, or files that cannot be read.
     """
-    if isinstance(given, SyntheticTables):
-        return given
-    if isinstance(given, str | Path):
-        return _of_path(Path(given))
-    if is_table(given):
+    if isinstance(tables, SyntheticTables):
+        return tables
+    if isinstance(tables, str | Path):
+        return _of_path(Path(tables))
+    if is_table(tables):
         raise InputError(ONE_TABLE)
-    if not isinstance(given, list | tuple) or not all(is_table(one) or isinstance(one, str | Path) for one in given):
-        raise DataError(f"expected a folder of tables, or a list of DataFrames or paths; found {type(given).__name__}")
-    frames = _checked([as_frame(one) if is_table(one) else _frame(Path(one), None) for one in given])
+    if not isinstance(tables, list | tuple) or not all(is_table(one) or isinstance(one, str | Path) for one in tables):
+        raise DataError(f"expected a folder of tables, or a list of DataFrames or paths; found {type(tables).__name__}")
+    frames = _checked([as_frame(one) if is_table(one) else _frame(Path(one), None) for one in tables])
     facts = frames[0].attrs.get(FACTS)
     if facts is None or any(frame.attrs.get(FACTS) != facts for frame in frames):
         return SyntheticTables(frames)
-    held, given_ = frozenset(map(frozenset, facts["held"])), frozenset(facts["given"])
-    return SyntheticTables(frames, facts.get("real_rows"), held, given_, facts.get("bins", {}))
+    held, given_columns = frozenset(map(frozenset, facts["held"])), frozenset(facts["given"])
+    return SyntheticTables(frames, facts.get("real_rows"), held, given_columns, facts.get("bins", {}))
 
 
 def _of_path(path: Path) -> SyntheticTables:
@@ -110,14 +110,14 @@ def _of_path(path: Path) -> SyntheticTables:
         real, held = facts.get("real_rows"), facts.get("held")
         cliques = None if held is None else frozenset(frozenset(map(str, clique)) for clique in held)
         real_rows = None if real is None else float(real)
-        given = frozenset(map(str, facts.get("given", ())))
+        given_columns = frozenset(map(str, facts.get("given", ())))
     except (DataError, ValueError, KeyError, TypeError, OverflowError):
         raise DataError(f"{facts_file} cannot be read: draw the tables again") from None
     file = path / "schema.yaml"
     schema = Schema.load(file) if file.is_file() else None
     frames = [_frame(_inside(path, name), schema) for name in names]
     bins = {} if schema is None else bins_of(schema)
-    return SyntheticTables(_checked(frames), real_rows, cliques, given, bins)
+    return SyntheticTables(_checked(frames), real_rows, cliques, given_columns, bins)
 
 
 def _inside(folder: Path, name: str) -> Path:
@@ -154,8 +154,8 @@ def _frame(path: Path, schema: Schema | None) -> pd.DataFrame:
         raise DataError(f"{path} cannot be read: {str(error).splitlines()[0]}") from None
     for name, column in ({} if schema is None else schema.columns).items():
         if isinstance(column, WrittenNumber) and name in frame and frame[name].dtype.kind not in "iuf":
-            given = frame[name].where(frame[name].notna(), "").tolist()
-            steps, _ = column.parse_all(given, frozenset({""}))
+            values = frame[name].where(frame[name].notna(), "").tolist()
+            steps, _ = column.parse_all(values, frozenset({""}))
             frame[name] = steps / 10.0**column.decimals
     return frame
 
@@ -193,10 +193,10 @@ def _checked(frames: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
         twice = frames[0].columns[frames[0].columns.duplicated()][0]
         raise DataError(f"the tables have two columns of the name '{twice}'")
     for name in frames[0].columns:
-        found = [kind for frame in frames if (kind := _kind(frame[name]))]
-        if len(set(found)) > 1:
+        kinds = [kind for frame in frames if (kind := _kind(frame[name]))]
+        if len(set(kinds)) > 1:
             raise DataError(
-                f"'{name}' holds {found[0]} in some tables and {next(k for k in found if k != found[0])} in others: "
+                f"'{name}' holds {kinds[0]} in some tables and {next(k for k in kinds if k != kinds[0])} in others: "
                 "read every table with the same types"
             )
     return frames
@@ -210,7 +210,7 @@ def _kind(column: pd.Series[Any]) -> str:
         return "yes and no"
     if pd.api.types.is_numeric_dtype(column):
         return "numbers" if column.notna().any() else ""
-    given = column.dropna()
-    if not len(given):
+    values = column.dropna()
+    if not len(values):
         return ""
-    return "yes and no" if pd.api.types.infer_dtype(given) == "boolean" else "text"
+    return "yes and no" if pd.api.types.infer_dtype(values) == "boolean" else "text"

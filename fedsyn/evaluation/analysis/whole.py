@@ -56,12 +56,17 @@ def analyse(
     """
     if not 0 < level < 1:
         raise ConfigError(f"level: expected a probability between 0 and 1, such as 0.95, found {level!r}")
-    given = tables_of(tables)
-    question = question_of(formula, given, model)
-    combined = combine(*question.estimates(given.frames), ratio=given.ratio)
-    pairs, unheld = _not_held(question, given)
-    notes = [*_of_tables(given, combined), *_of_freedom(combined), *_of_bins(question, given), *_of_pairs(pairs)]
-    notes += _of_left_out(question, given)
+    synthetic = tables_of(tables)
+    question = question_of(formula, synthetic, model)
+    combined = combine(*question.estimates(synthetic.frames), ratio=synthetic.ratio)
+    pairs, unheld = _not_held(question, synthetic)
+    notes = [
+        *_of_tables(synthetic, combined),
+        *_of_freedom(combined),
+        *_of_bins(question, synthetic),
+        *_of_pairs(pairs),
+    ]
+    notes += _of_left_out(question, synthetic)
     names = tuple(term.name for term in question.terms)
     return Analysis(question.about, names, combined, level, unheld, tuple(notes))
 

@@ -68,7 +68,7 @@ class FederatedQuality(Evaluation):
     confidence: float = 1.0 - MISS
 
     def sentence(self) -> str:
-        """Return the interval of the workload's error, as one clause."""
+        """Returns the interval of the workload's error, as one clause."""
         error = self.figures.get("workload_error")
         if error is None:
             return "its holders said nothing of how good it is"
@@ -78,7 +78,7 @@ class FederatedQuality(Evaluation):
         )
 
     def explained(self) -> tuple[str, ...]:
-        """Return what the figures are of."""
+        """Returns what the figures are of."""
         tested = "none were held out"
         if self.held_out:
             tested = f"the classifier was tested on {self.held_out:.3g} of their rows, which the run did without"
@@ -93,14 +93,14 @@ class FederatedQuality(Evaluation):
         return (text, several) if self.holders > 1 else (text,)
 
     def _view(self) -> View:
-        found = [(name, figure.low, figure.high) for name, figure in self.figures.items()]
-        rows = [(name, f"{low:.4g}", f"{high:.4g}") for name, low, high in found]
-        bars = [Bar(name, (low + high) / 2, low, high) for name, low, high in found]
+        intervals = [(name, figure.low, figure.high) for name, figure in self.figures.items()]
+        rows = [(name, f"{low:.4g}", f"{high:.4g}") for name, low, high in intervals]
+        bars = [Bar(name, (low + high) / 2, low, high) for name, low, high in intervals]
         notes, measure = (*self.explained(), *map(sentence, self.notes)), "figure, with its interval"
         return View(sentence(self.sentence()), ("figure", "from", "to"), rows, notes, measure, bars)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Returns JSON values."""
         facts = super().to_dict() | {"rows": "training"}
         return facts if self.held_out else {name: value for name, value in facts.items() if name != "held_out"}
 
@@ -133,7 +133,7 @@ class HolderSums:
         entries: Entries,
         array: npt.NDArray[np.float64],
         sigma: float,
-        own: float,
+        rows: float,
         off: float,
         holders: int,
     ) -> HolderSums:
@@ -143,7 +143,7 @@ class HolderSums:
         """
         parts = list(zip(entries.names, entries.moves, array, strict=True))
         values = {name: float(value) / move for name, move, value in parts}
-        return cls(question, entries, values, {name: sigma / move for name, move, _ in parts}, own, off, holders)
+        return cls(question, entries, values, {name: sigma / move for name, move, _ in parts}, rows, off, holders)
 
     @property
     def quantile(self) -> float:
@@ -180,10 +180,10 @@ class HolderSums:
         Each here is monotone on either side of `own`.
         """
         low, high = self.counts
-        found = of(low)
+        extreme = of(low)
         for n in (high, min(max(self.own, low), high)):
-            found = best(found, of(n))
-        return found
+            extreme = best(extreme, of(n))
+        return extreme
 
     def overlap(self, name: str, lost: float, noise: float | None = None, value: float | None = None) -> Interval:
         """Interval of 1 - overlap with the pooled rows, 0 to 1.
@@ -193,13 +193,13 @@ class HolderSums:
         With n' = `own` for n: min(N, n' p) <= min(N, n p) + (n' - n)+ p, and the other way round.
         """
         noise, value = self.noise[name] if noise is None else noise, self.values[name] if value is None else value
-        off, own = self.quantile * noise, self.own
-        high = self.worst(lambda n: (n - (value - off) + max(own - n, 0.0)) / n, max)
+        off, rows = self.quantile * noise, self.own
+        high = self.worst(lambda n: (n - (value - off) + max(rows - n, 0.0)) / n, max)
         low = 0.0
         if self.holders == 1:  # the holder's overlap is everybody's
             most = value + off + lost + 1.0 / min(self.entries.moves)
-            low = self.worst(lambda n: (n - most - max(n - own, 0.0)) / n, min)
-        return _within((own - value) / max(1.0, own), low, high, 1.0)
+            low = self.worst(lambda n: (n - most - max(n - rows, 0.0)) / n, min)
+        return _within((rows - value) / max(1.0, rows), low, high, 1.0)
 
     def intervals(self) -> dict[str, Interval]:
         """Every figure by its name."""
@@ -208,20 +208,20 @@ class HolderSums:
         most = self.values["whole overlap"] + self.quantile * self.noise["whole overlap"] + self.holders / UNIT * 2.0
         below = self.worst(lambda n: (n - most - max(n - self.own, 0.0)) / n, min)
         low = max(distance.low, below, 0.0)
-        found = {"workload_error": _within(2.0 * distance.value, 2.0 * low, 2.0 * distance.high, 2.0)}
+        intervals = {"workload_error": _within(2.0 * distance.value, 2.0 * low, 2.0 * distance.high, 2.0)}
         if "boxes" in self.values:
-            found["range_query_error"] = self.boxes()
+            intervals["range_query_error"] = self.boxes()
         if "correct" in self.values:
-            found["accuracy"] = self.accuracy()
+            intervals["accuracy"] = self.accuracy()
         names = self.question.domain.attributes
         scores = [f"column {i}" for i in range(len(names))]
         noise = math.sqrt(math.fsum(self.noise[s] ** 2 for s in scores)) / len(scores)
         mean = math.fsum(self.values[s] for s in scores) / len(scores)
         whole = math.fsum(lost) / len(scores)
-        found["column_score"] = _score(self.overlap("", whole, noise, mean))
-        for name, score, own in zip(names, scores, lost, strict=True):
-            found[f"column_score: {name}"] = _score(self.overlap(score, own))
-        return found
+        intervals["column_score"] = _score(self.overlap("", whole, noise, mean))
+        for name, score, loss in zip(names, scores, lost, strict=True):
+            intervals[f"column_score: {name}"] = _score(self.overlap(score, loss))
+        return intervals
 
     def boxes(self) -> Interval:
         """Interval of the boxes' mean distance in shares.
@@ -230,15 +230,15 @@ class HolderSums:
 
         | |N - n s| - |N - n' s| | <= |n - n'| s for each box.
         """
-        boxes, own = self.question.boxes, self.own
+        boxes, rows = self.question.boxes, self.own
         scale, mean = boxes.depth / len(boxes), float(self.question.shares.mean())
         value, off = self.values["boxes"] * scale, self.quantile * self.noise["boxes"] * scale
         cut = self.holders * (1.0 / UNIT * scale + 1e-3)  # thresholds are rounded, the entry is cut
-        high = self.worst(lambda n: (value + off + cut + abs(n - own) * mean) / n, max)
+        high = self.worst(lambda n: (value + off + cut + abs(n - rows) * mean) / n, max)
         low = 0.0
         if self.holders == 1:
-            low = self.worst(lambda n: (value - off - cut - abs(n - own) * mean) / n, min)
-        return _within(value / max(1.0, own), low, high, 1.0)
+            low = self.worst(lambda n: (value - off - cut - abs(n - rows) * mean) / n, min)
+        return _within(value / max(1.0, rows), low, high, 1.0)
 
     def accuracy(self) -> Interval:
         """Interval of the accuracy on held-out rows, or on all.

@@ -65,13 +65,13 @@ class Entries:
         Args: the question; whether the row count is not public; whether there are rows apart, to test on.
         """
         d = len(question.domain)
-        found = [("own overlap", UNIT), ("whole overlap", UNIT // 2)]
-        found += [("rows", UNIT // 2)] if count_rows else []
-        found += [("boxes", UNIT)] if len(question.boxes) else []
-        found += [("correct", UNIT)] if question.trees.there else []
-        found += [("tested", UNIT)] if question.trees.there and apart else []
-        found += [(f"column {i}", max(1, round(UNIT / math.sqrt(d)))) for i in range(d)]
-        names, moves = zip(*found, strict=True)
+        entries = [("own overlap", UNIT), ("whole overlap", UNIT // 2)]
+        entries += [("rows", UNIT // 2)] if count_rows else []
+        entries += [("boxes", UNIT)] if len(question.boxes) else []
+        entries += [("correct", UNIT)] if question.trees.there else []
+        entries += [("tested", UNIT)] if question.trees.there and apart else []
+        entries += [(f"column {i}", max(1, round(UNIT / math.sqrt(d)))) for i in range(d)]
+        names, moves = zip(*entries, strict=True)
         return cls(names, moves)
 
     @property
@@ -88,7 +88,7 @@ def vector(
     question: TableQuestion,
     entries: Entries,
     codes: npt.NDArray[np.integer],
-    own: float,
+    rows: float,
     total: float,
     apart: npt.NDArray[np.integer] | None = None,
 ) -> npt.NDArray[np.int64]:
@@ -102,11 +102,11 @@ def vector(
         total: m, at least the sum of n_k over everybody whose vector is in the sum.
         apart: (m, d) rows that the run did without, where the entries have a place for them.
     """
-    own, total = min(own, _LARGEST), min(total, _LARGEST)
+    rows, total = min(rows, _LARGEST), min(total, _LARGEST)
     cliques = [*question.cliques, *question.columns]
     mine = count_sparse_many(codes, question.domain, cliques)
     q, size = len(question.cliques), len(question.table)
-    lower = [_overlap(x, t.cells, _below(t.counts, own / size)) for x, t in zip(mine, question.margins, strict=True)]
+    lower = [_overlap(x, t.cells, _below(t.counts, rows / size)) for x, t in zip(mine, question.margins, strict=True)]
     pairs = zip(mine[:q], question.margins[:q], strict=True)
     upper = [_overlap(x, t.cells, _above(t.counts, total / size)) for x, t in pairs]
     values: dict[str, tuple[int, int]] = {  # name -> V, and what one row moves it by at most
@@ -116,7 +116,7 @@ def vector(
     }
     values |= {f"column {i}": (v, PARTS) for i, v in enumerate(lower[q:])}
     if "boxes" in entries.names:
-        thresholds = np.rint(PARTS * own * question.shares).astype(np.int64)
+        thresholds = np.rint(PARTS * rows * question.shares).astype(np.int64)
         off = np.abs(PARTS * question.boxes.counts(codes) - thresholds).sum()
         values["boxes"] = (int(off), PARTS * question.boxes.depth)
     if "correct" in entries.names:
@@ -126,27 +126,29 @@ def vector(
         tested = tested if "tested" in entries.names else codes
         right = question.trees.predict(tested) == tested[:, question.label]
         values["correct"] = (int(right.sum()), 1)
-    found = [move * values[name][0] // values[name][1] for name, move in zip(entries.names, entries.moves, strict=True)]
-    return np.array(found, np.int64)
+    contributions = [
+        move * values[name][0] // values[name][1] for name, move in zip(entries.names, entries.moves, strict=True)
+    ]
+    return np.array(contributions, np.int64)
 
 
 def _below(counts: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = np.floor(PARTS * scale * counts).astype(np.int64)
-    return found
+    thresholds: npt.NDArray[np.int64] = np.floor(PARTS * scale * counts).astype(np.int64)
+    return thresholds
 
 
 def _above(counts: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = np.ceil(PARTS * scale * counts).astype(np.int64) + 1
-    return found
+    thresholds: npt.NDArray[np.int64] = np.ceil(PARTS * scale * counts).astype(np.int64) + 1
+    return thresholds
 
 
-def _overlap(own: SparseMarginal, cells: npt.NDArray[np.int64], thresholds: npt.NDArray[np.int64]) -> int:
+def _overlap(marginal: SparseMarginal, cells: npt.NDArray[np.int64], thresholds: npt.NDArray[np.int64]) -> int:
     """Sum over cells of min(PARTS x, threshold)."""
-    if not len(cells) or not len(own.cells):
+    if not len(cells) or not len(marginal.cells):
         return 0
-    place = np.minimum(np.searchsorted(cells, own.cells), len(cells) - 1)
-    hit = cells[place] == own.cells
-    return int(np.minimum(PARTS * own.counts[hit], thresholds[place[hit]]).sum())
+    place = np.minimum(np.searchsorted(cells, marginal.cells), len(cells) - 1)
+    hit = cells[place] == marginal.cells
+    return int(np.minimum(PARTS * marginal.counts[hit], thresholds[place[hit]]).sum())
 
 
 def rounding(question: TableQuestion, holders: int) -> tuple[float, Sequence[float]]:
@@ -156,5 +158,5 @@ def rounding(question: TableQuestion, holders: int) -> tuple[float, Sequence[flo
     """
     q = len(question.cliques)
     cells = [len(margin.cells) for margin in question.margins]
-    own = [holders * count / PARTS for count in cells]
-    return math.fsum(own[:q]) / max(1, q), own[q:]
+    losses = [holders * count / PARTS for count in cells]
+    return math.fsum(losses[:q]) / max(1, q), losses[q:]

@@ -154,9 +154,12 @@ class Effect:
         for m in self.coarse:
             inside, share = np.bincount(m.index, lam), self.dimensions * m.share
             noise = share * scenario.noise**2 * m.variance
-            kept = noise / (inside * share + m.visible * self.squared * inside**2 + noise)
-            own, apart = _averages(lam, kept[m.index])
-            rows, relative = min(rows, 1.0 - m.share * (1.0 - own)), min(relative, 1.0 - m.visible * (1.0 - apart))
+            remaining = noise / (inside * share + m.visible * self.squared * inside**2 + noise)
+            group_rows, group_relative = _averages(lam, remaining[m.index])
+            rows, relative = (
+                min(rows, 1.0 - m.share * (1.0 - group_rows)),
+                min(relative, 1.0 - m.visible * (1.0 - group_relative)),
+            )
         if scenario.all_seen and self.source in ("measured", "sketched"):
             relative = 0.0 if not (self.precision or self.coarse) else relative
         return Share(rows, relative)
@@ -177,15 +180,15 @@ def part_of(domain: Domain, m: Measurement, part: Clique) -> Measurement:
     Of residuals the part's residuals. Axes in the part's order.
     """
     groups = None if m.groups is None else dict(zip(m.clique, m.groups, strict=True))
-    shape = domain.shape_of(m.clique) if m.groups is None else tuple(int(own.max()) + 1 for own in m.groups)
+    shape = domain.shape_of(m.clique) if m.groups is None else tuple(int(grouping.max()) + 1 for grouping in m.groups)
     values = np.asarray(m.values, np.float64).reshape(shape)
-    kept = [m.clique.index(name) for name in part]
-    others = tuple(axis for axis in range(len(shape)) if axis not in kept)
-    order = np.argsort(np.argsort(kept))
-    summed = values.sum(axis=others).transpose(order) if others else values.transpose(kept)
+    axes = [m.clique.index(name) for name in part]
+    others = tuple(axis for axis in range(len(shape)) if axis not in axes)
+    order = np.argsort(np.argsort(axes))
+    summed = values.sum(axis=others).transpose(order) if others else values.transpose(axes)
     sigma = m.sigma * math.sqrt(math.prod(shape[axis] for axis in others))
-    own = None if groups is None else tuple(groups[name] for name in part)
-    return replace(m, clique=part, values=summed, sigma=sigma, groups=own, noises=None if others else m.noises)
+    part_groups = None if groups is None else tuple(groups[name] for name in part)
+    return replace(m, clique=part, values=summed, sigma=sigma, groups=part_groups, noises=None if others else m.noises)
 
 
 def independent(masses: Mapping[str, Floats], clique: Clique) -> Floats:
@@ -276,13 +279,13 @@ class Effects:
             return Effect(np.ones(1), share, squared, spread, 0.0, (), source)
         expected = self.rows * self._marginals[part]
         precision, coarse, beyond = 0.0, list[Coarse](), list[tuple[float, float]]()
-        for own in self.measured(part):
-            if own.groups is None:
-                precision += 1.0 / own.sigma**2
+        for measurement in self.measured(part):
+            if measurement.groups is None:
+                precision += 1.0 / measurement.sigma**2
             else:
-                coarse.append(self._coarse(own))
+                coarse.append(self._coarse(measurement))
             if len(part) > 1:
-                beyond.append(self._beyond(own))
+                beyond.append(self._beyond(measurement))
         squared = 1.0
         if beyond:
             values, weights = zip(*beyond, strict=True)
@@ -321,7 +324,7 @@ class Effects:
 
         Cliques of one size have a prior of their own.
         """
-        found: dict[Clique, tuple[float, float]] = {}
+        posteriors: dict[Clique, tuple[float, float]] = {}
         for size in sorted({len(g.clique) for g in sketch_errors}):
             some = [g for g in sketch_errors if len(g.clique) == size]
             scale = np.array([g.support / (self.rows**2 * self._visible(g.clique, g.groups)) for g in some])
@@ -332,8 +335,10 @@ class Effects:
             looks = alone * scale, last * scale, np.maximum(spread * scale, 1e-12)
             beliefs = believed(*looks, self._left(*looks, np.array([part not in self._by_part for part in parts])))
             self._kinds[size] = beliefs, {part: i for i, part in enumerate(parts)}
-            found |= dict(zip(parts, zip(beliefs.means.tolist(), beliefs.spreads.tolist(), strict=True), strict=True))
-        return found
+            posteriors |= dict(
+                zip(parts, zip(beliefs.means.tolist(), beliefs.spreads.tolist(), strict=True), strict=True)
+            )
+        return posteriors
 
     @staticmethod
     def _left(alone: Floats, last: Floats, spread: Floats, unmeasured: npt.NDArray[np.bool_]) -> float:
@@ -369,7 +374,7 @@ class Effects:
         """
         if groups is None:
             return 1.0
-        return math.prod(self.visible(name, own) for name, own in zip(clique, groups, strict=True))
+        return math.prod(self.visible(name, grouping) for name, grouping in zip(clique, groups, strict=True))
 
     def visible(self, name: str, groups: npt.NDArray[np.integer]) -> float:
         """Returns one attribute's share: `visible` of its mass."""
@@ -467,9 +472,9 @@ def believed(alone: Floats, last: Floats, spread: Floats, left: float = 1.0) -> 
     least = _LEAST * float(spread.mean())
     mean, error = float(alone.mean()), math.sqrt(float(spread @ spread)) / len(spread)
     firsts = np.clip([mean - error, mean + error], least, MOST)
-    first, own = _likelihoods(alone, spread), _likelihoods(last, spread)
-    worlds = np.array([_posterior(first, own, each, left)[0] for each in firsts])
-    means, spreads = _posterior(first, own, min(MOST, max(least, mean)), left)
+    first, latest = _likelihoods(alone, spread), _likelihoods(last, spread)
+    worlds = np.array([_posterior(first, latest, each, left)[0] for each in firsts])
+    means, spreads = _posterior(first, latest, min(MOST, max(least, mean)), left)
     return Beliefs(means, spreads, worlds, left * firsts)
 
 
@@ -479,7 +484,7 @@ def _likelihoods(looks: Floats, spread: Floats) -> Floats:
     return np.asarray(np.exp(log - log.max(axis=1, keepdims=True)))
 
 
-def _posterior(first: Floats, own: Floats, mean: float, left: float) -> tuple[Floats, Floats]:
+def _posterior(first: Floats, latest: Floats, mean: float, left: float) -> tuple[Floats, Floats]:
     """Returns means and standard deviations under priors.
 
     Priors of that mean; each shape counts as the first looks say.
@@ -488,8 +493,8 @@ def _posterior(first: Floats, own: Floats, mean: float, left: float) -> tuple[Fl
     evidence = np.log(np.maximum(first @ prior.T, 1e-300)).sum(axis=0)
     prior = np.array([_prior(left * mean, shape) for shape in _SHAPES])
     prior = (np.exp(evidence - evidence.max()) @ prior)[None]
-    mass = np.maximum(own @ prior[0], 1e-300)
-    means, squares = (own * _GRID) @ prior[0] / mass, (own * _GRID**2) @ prior[0] / mass
+    mass = np.maximum(latest @ prior[0], 1e-300)
+    means, squares = (latest * _GRID) @ prior[0] / mass, (latest * _GRID**2) @ prior[0] / mass
     return means, np.sqrt(np.maximum(squares - means**2, 0.0))
 
 

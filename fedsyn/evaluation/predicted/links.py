@@ -106,7 +106,7 @@ def seen_moments(effects: Effects, schema: Schema) -> dict[str, SeenMoments]:
     Values stand where the table has them inside a bin. What noise makes of the rows' variance is at least its standard
     deviation.
     """
-    found: dict[str, SeenMoments] = {}
+    moments: dict[str, SeenMoments] = {}
     for name, column in schema.columns.items():
         at, counts = places(schema, name), [m for m in effects.measured((name,)) if m.groups is None]
         if at is None or not isinstance(column, BinnedColumn) or not counts:
@@ -119,15 +119,15 @@ def seen_moments(effects: Effects, schema: Schema) -> dict[str, SeenMoments]:
         rows, table, noise = rows / rows.sum(), table / table.sum(), 1.0 / math.sqrt(weights.sum()) / float(rows.sum())
         values = level_of_codes(column, effects.masses[name], at, effects.rows)[known]
         mean = float(rows @ values)
-        apart, own = values - mean, float(table @ (values - table @ values) ** 2)
-        if own <= 0:
+        apart, table_variance = values - mean, float(table @ (values - table @ values) ** 2)
+        if table_variance <= 0:
             continue
-        off = noise * math.sqrt(float((apart**4).sum())) / own
-        variance = max(float(rows @ apart**2) / own, off)
-        unit = math.sqrt(variance * own)
-        told = abs(float(table @ apart)) / unit, noise * math.sqrt(float((apart**2).sum())) / unit, variance, off
-        found[name] = SeenMoments(*(float(f"{number:.4g}") for number in told))
-    return found
+        off = noise * math.sqrt(float((apart**4).sum())) / table_variance
+        variance = max(float(rows @ apart**2) / table_variance, off)
+        unit = math.sqrt(variance * table_variance)
+        figures = abs(float(table @ apart)) / unit, noise * math.sqrt(float((apart**2).sum())) / unit, variance, off
+        moments[name] = SeenMoments(*(float(f"{number:.4g}") for number in figures))
+    return moments
 
 
 # Links ---------------------------------------------------------------------------------------------------------------
@@ -154,11 +154,13 @@ class SeenLink:
     widths: bool = False
 
     def judged(self) -> Judged:
-        """Return what became of the link."""
-        found = judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, LINK_DOUBT * self.spread)
+        """Returns what became of the link."""
+        judgement = judged_link(" × ".join(self.columns), self.seen, self.made, self.kept, LINK_DOUBT * self.spread)
         if not self.widths:
-            return found
-        return replace(found, why=f"about {self.kept:.0%} of the correlation is kept at most, by the columns' spread")
+            return judgement
+        return replace(
+            judgement, why=f"about {self.kept:.0%} of the correlation is kept at most, by the columns' spread"
+        )
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,7 @@ def seen_links(
     schema: Schema | None,
     moments: Mapping[str, SeenMoments],
 ) -> SeenLinks:
-    """Return what was seen of some pairs.
+    """Returns what was seen of some pairs.
 
     Args:
         effects: of the last model.
@@ -228,44 +230,44 @@ def seen_links(
     sketched = {domain.canonical(g.clique): g for g in sketches if len(g.clique) == 2 and g.alone is not None}
     off = [np.array([getattr(g, name) for g in sketched.values()]) for name in ("squared", "spread")]
     apart = dict(zip(sketched, shrunk(*off).tolist(), strict=True))
-    view, found = ModelView(effects.model), list[SeenLink]()  # type: ignore[arg-type]
+    view, links = ModelView(effects.model), list[SeenLink]()  # type: ignore[arg-type]
     least, grouped = list[float](), set[str]()
     for pair in pairs:
-        own = few[pair[0]], few[pair[1]]
+        pair_groups = few[pair[0]], few[pair[1]]
         look: _Measured | _Sketched
         if effects.is_measured(pair):
-            look = _Measured(effects, pair, own)
+            look = _Measured(effects, pair, pair_groups)
         elif pair in sketched:
             look = _Sketched(effects, pair, sketched[pair], apart[pair])
         else:
             continue
         grouped.update(_joined(pair, look.groups, schema))
-        most, shown = max(1.0, float(min(map(max, own)))), _shown(effects, pair, look.groups, own)
+        most, shown = max(1.0, float(min(map(max, pair_groups)))), _shown(effects, pair, look.groups, pair_groups)
         is_seen, beyond = look.beyond(CHANCE / len(pairs))
         least.append(min(1.0, math.sqrt(beyond / shown / most)))
         squared = min(most, max(0.0, look.squared) / shown) if is_seen else 0.0
         if squared < most * LEAST_LINK**2:
             continue
         (cells,) = view.probabilities([pair])
-        made = float((_Units.of(effects.masses, pair, own).of_cells(cells) ** 2).sum())
-        kept, spread = look.kept(cells, most)
+        table_squared = float((_Units.of(effects.masses, pair, pair_groups).of_cells(cells) ** 2).sum())
+        share, spread = look.kept(cells, most)
         at = [orders[name] for name in pair]
-        if look.groups is not None and at[0] is not None and at[1] is not None and 1.0 - kept < LOST["link"]:
-            scores = _Scores(effects.masses, pair, (at[0], at[1]), look.groups, own)
+        if look.groups is not None and at[0] is not None and at[1] is not None and 1.0 - share < LOST["link"]:
+            scores = _Scores(effects.masses, pair, (at[0], at[1]), look.groups, pair_groups)
             squared, shown, left = scores.whole(look.squared, cells)
             squared = min(most, squared)
-            kept = max(kept * left, 1.0 - LOST["link"])  # scores need not be normal: they lose no link
+            share = max(share * left, 1.0 - LOST["link"])  # scores need not be normal: they lose no link
         spread = math.hypot(spread, (1.0 - shown) / math.sqrt(12.0))  # of what no group showed, anything may be kept
-        seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(made / most))
-        link = SeenLink(pair, round(seen, 3), round(now, 3), round(kept, 3), round(spread, 3))
-        found.append(_worse(link, moments))
+        seen, now = math.sqrt(squared / most), min(1.0, math.sqrt(table_squared / most))
+        link = SeenLink(pair, round(seen, 3), round(now, 3), round(share, 3), round(spread, 3))
+        links.append(_worse(link, moments))
     limit = max(LEAST_LINK, float(np.median(least))) if least else 1.0
-    found.sort(key=lambda link: -link.judged().loss)
+    links.sort(key=lambda link: -link.judged().loss)
     joined = tuple(name for name in domain if name in grouped)
     scored = frozenset[str]().union(*(g.scored for g in sketched.values()))
     columns = {} if schema is None else schema.columns
     orderless = tuple(n for n in joined if n not in scored and len(getattr(columns[n], "categories", ())) > 2)
-    return SeenLinks(tuple(found), len(pairs), len(least), round(limit, 3), joined, orderless)
+    return SeenLinks(tuple(links), len(pairs), len(least), round(limit, 3), joined, orderless)
 
 
 def _worse(link: SeenLink, moments: Mapping[str, SeenMoments]) -> SeenLink:
@@ -275,8 +277,8 @@ def _worse(link: SeenLink, moments: Mapping[str, SeenMoments]) -> SeenLink:
     """
     if not moments.keys() >= set(link.columns):
         return link
-    kept, spread = _at_most(*(moments[name] for name in link.columns))
-    linear = replace(link, kept=round(kept, 3), spread=round(spread, 3), widths=True)
+    share, spread = _at_most(*(moments[name] for name in link.columns))
+    linear = replace(link, kept=round(share, 3), spread=round(spread, 3), widths=True)
     return max(link, linear, key=lambda one: one.judged().loss)
 
 
@@ -287,9 +289,9 @@ def _joined(pair: Clique, groups: Groups | None, schema: Schema | None) -> Itera
     """
     if groups is None or schema is None:
         return
-    for name, own in zip(pair, groups, strict=True):
+    for name, grouping in zip(pair, groups, strict=True):
         column = schema.columns[name]
-        if isinstance(column, CategoricalColumn) and not column.ordered and own.max() + 1 < len(own):
+        if isinstance(column, CategoricalColumn) and not column.ordered and grouping.max() + 1 < len(grouping):
             yield name
 
 
@@ -318,10 +320,10 @@ def _at_most(first: SeenMoments, second: SeenMoments) -> tuple[float, float]:
 
     Of two columns, with its standard deviation.
     """
-    kept = math.sqrt(first.variance * second.variance)
+    ratio = math.sqrt(first.variance * second.variance)
     off = 0.5 * math.hypot(*(one.variance_spread / one.variance for one in (first, second)))
-    kept = min(kept, 1.0 / kept)
-    return kept, kept * off
+    ratio = min(ratio, 1.0 / ratio)
+    return ratio, ratio * off
 
 
 def _shown(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -> float:
@@ -332,7 +334,7 @@ def _shown(effects: Effects, pair: Clique, groups: Groups | None, few: Groups) -
     if groups is None:
         return 1.0
     parts = zip(pair, groups, few, strict=True)
-    return min(1.0, math.prod(effects.visible(n, g) / effects.visible(n, own) for n, g, own in parts))
+    return min(1.0, math.prod(effects.visible(n, g) / effects.visible(n, coarse) for n, g, coarse in parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,7 +360,7 @@ class _Units:
         index, length = group_of_cells(groups)
         alone = sums_of_groups(index, independent(masses, pair), length)
         full = alone > _NOTHING
-        sides = full.reshape([int(own.max()) + 1 for own in groups])
+        sides = full.reshape([int(grouping.max()) + 1 for grouping in groups])
         free = math.prod(int(sides.any(axis=axis).sum()) - 1 for axis in (0, 1))
         return cls(index, alone, full, max(1, free))
 
@@ -392,15 +394,17 @@ class _Scores:
     def __init__(
         self, masses: Mapping[str, Floats], pair: Clique, at: Sequence[Floats], groups: Groups, few: Groups
     ) -> None:
-        runs = [_runs(own, seen, coarse) for own, seen, coarse in zip(at, groups, few, strict=True)]
+        # A run of values is in one group of the look and in one of the few groups.
+        runs = [_runs(place, seen, coarse) for place, seen, coarse in zip(at, groups, few, strict=True)]
         self.index, self.size = group_of_cells(runs)
-        first = [np.unique(own, return_index=True)[1] for own in runs]
-        joined = {name: sums_of_groups(own, masses[name]) for name, own in zip(pair, runs, strict=True)}
-        placed = (np.isfinite(own[one]) for own, one in zip(at, first, strict=True))
+        # Its first value stands for it: its place, and its group of either kind.
+        first = [np.unique(run, return_index=True)[1] for run in runs]
+        joined = {name: sums_of_groups(run, masses[name]) for name, run in zip(pair, runs, strict=True)}
+        placed = (np.isfinite(place[one]) for place, one in zip(at, first, strict=True))
         places_of = (np.where(has, np.cumsum(has) - 1, -1) for has in placed)
-        self.cuts = [Cuts.of(joined[name], own) for name, own in zip(pair, places_of, strict=True)]
+        self.cuts = [Cuts.of(joined[name], places) for name, places in zip(pair, places_of, strict=True)]
         self.look, self.few = (
-            _Units.of(joined, pair, tuple(own[one] for own, one in zip(some, first, strict=True)))
+            _Units.of(joined, pair, tuple(grouping[one] for grouping, one in zip(some, first, strict=True)))
             for some in (groups, few)
         )
 
@@ -410,13 +414,13 @@ class _Scores:
         bounds = np.concatenate([[0.0], ndtr(first.edges), [1.0]])
         points = bounds[:-1, None] + np.diff(bounds)[:, None] * (np.arange(_POINTS) + 0.5) / _POINTS
         each, z = len(correlations), ndtri(points.ravel())
-        given = second.given(np.repeat(correlations, len(z)), np.tile(z, each))
-        mean = given.reshape(len(second.mass), each, -1, _POINTS).mean(axis=3) * np.diff(bounds)
+        conditional = second.given(np.repeat(correlations, len(z)), np.tile(z, each))
+        mean = conditional.reshape(len(second.mass), each, -1, _POINTS).mean(axis=3) * np.diff(bounds)
         apart = np.where(first.places < 0, first.mass, 0.0)[:, None] * second.mass
-        found = first.spread(mean.transpose(2, 1, 0)) + apart[:, None]
-        return np.asarray(found.transpose(1, 0, 2).reshape(each, -1))
+        joint = first.spread(mean.transpose(2, 1, 0)) + apart[:, None]
+        return np.asarray(joint.transpose(1, 0, 2).reshape(each, -1))
 
-    def whole(self, squared: float, made: npt.NDArray[np.floating]) -> tuple[float, float, float]:
+    def whole(self, squared: float, cells: npt.NDArray[np.floating]) -> tuple[float, float, float]:
         """Returns a look's word on all of a link.
 
         Args:
@@ -427,19 +431,21 @@ class _Scores:
             |r|^2 in few groups, the share of it that the look's groups show, and, of what is kept there, the share that
             is kept in few groups.
         """
-        table = sums_of_groups(self.index, np.ravel(made), self.size)
+        table = sums_of_groups(self.index, np.ravel(cells), self.size)
         (middle,) = self.cells(np.array([0.5]))
         along = float(self.look.of_cells(middle) @ self.look.of_cells(table))
         strongest = math.copysign(_STRONGEST, along)
-        seen = [float((self.look.of_cells(own) ** 2).sum()) for own in self.cells(strongest * np.sin(_ANGLES))]
+        seen = [
+            float((self.look.of_cells(marginal) ** 2).sum()) for marginal in self.cells(strongest * np.sin(_ANGLES))
+        ]
         angle = np.interp(squared, np.maximum.accumulate(seen), _ANGLES)
         (rows,) = self.cells(strongest * np.sin(np.array([angle])))
-        kept, squares = [], []
+        shares, squares = [], []
         for units in (self.look, self.few):
             was, now = units.of_cells(rows), units.of_cells(table)
             squares.append(float(was @ was))
-            kept.append(float(was @ now) / max(squares[-1], float(now @ now), _NOTHING))
-        left = min(1.0, max(0.0, kept[1] / kept[0])) if kept[0] > _NOTHING else 1.0
+            shares.append(float(was @ now) / max(squares[-1], float(now @ now), _NOTHING))
+        left = min(1.0, max(0.0, shares[1] / shares[0])) if shares[0] > _NOTHING else 1.0
         return squares[1], min(1.0, squares[0] / max(squares[1], _NOTHING)), left
 
 
@@ -450,9 +456,9 @@ def _runs(at: Floats, groups: npt.NDArray[np.integer], few: npt.NDArray[np.integ
     """
     order = np.lexsort((few, groups, at))  # NaN comes last
     changed = (np.diff(groups[order]) != 0) | (np.diff(few[order]) != 0) | (np.diff(np.isfinite(at[order])) != 0)
-    found = np.empty(len(at), np.int64)
-    found[order] = np.concatenate([[0], np.cumsum(changed)])
-    return found
+    runs = np.empty(len(at), np.int64)
+    runs[order] = np.concatenate([[0], np.cumsum(changed)])
+    return runs
 
 
 class _Measured:
@@ -462,11 +468,11 @@ class _Measured:
     """
 
     def __init__(self, effects: Effects, pair: Clique, few: Groups) -> None:
-        found, self.rows = effects.measured(pair), effects.rows
-        some = [m for m in found if m.groups is None]
+        measurements, self.rows = effects.measured(pair), effects.rows
+        some = [m for m in measurements if m.groups is None]
         if not some:
-            best = min(found, key=lambda m: m.sigma).groups or ()
-            some = [m for m in found if all(map(np.array_equal, m.groups or (), best))]
+            best = min(measurements, key=lambda m: m.sigma).groups or ()
+            some = [m for m in measurements if all(map(np.array_equal, m.groups or (), best))]
         self.groups, shape = some[0].groups, np.shape(some[0].values)
         weights = [m.sigma**-2 for m in some]
         counts = np.average([m.values for m in some], axis=0, weights=weights)
@@ -474,7 +480,7 @@ class _Measured:
         if self.groups is None:
             alone = independent(effects.masses, pair)
             off = sums_of_groups(self.units.index, residual(counts / self.rows - alone.reshape(shape)).ravel())
-            joined = [np.bincount(own).astype(np.float64) for own in few]
+            joined = [np.bincount(grouping).astype(np.float64) for grouping in few]
         else:
             off = residual(counts / self.rows - self.units.alone.reshape(shape)).ravel()
             joined = [np.ones(size) for size in shape]
@@ -525,14 +531,14 @@ class _Measured:
             cells: the table's marginal.
             most: what |r|^2 is at most.
         """
-        (chance, means, variances), own = self.posterior, self.units.of_cells(cells)
-        squares, made = np.minimum(most, np.maximum(0.0, self._squares)), float(own @ own)
-        bases = np.maximum(np.maximum(squares, made), _NOTHING)
-        kept = means @ own / bases
-        moved = np.where((squares > made)[:, None], 2.0 * kept[:, None] * means, 0.0)
-        spread = (variances * (own - moved) ** 2).sum(axis=1) / bases**2
-        mean = float(chance @ kept)
-        return mean, math.sqrt(float(chance @ (spread + (kept - mean) ** 2)))
+        (chance, means, variances), table = self.posterior, self.units.of_cells(cells)
+        squares, table_squared = np.minimum(most, np.maximum(0.0, self._squares)), float(table @ table)
+        bases = np.maximum(np.maximum(squares, table_squared), _NOTHING)
+        shares = means @ table / bases
+        moved = np.where((squares > table_squared)[:, None], 2.0 * shares[:, None] * means, 0.0)
+        spread = (variances * (table - moved) ** 2).sum(axis=1) / bases**2
+        mean = float(chance @ shares)
+        return mean, math.sqrt(float(chance @ (spread + (shares - mean) ** 2)))
 
 
 class _Sketched:
@@ -562,11 +568,11 @@ class _Sketched:
         off = np.asarray(cells, np.float64).ravel() - independent(self.effects.masses, self.pair)
         if self.groups is not None:
             off = sums_of_groups(group_of_cells(self.groups)[0], off)
-        own, apart = float(off @ off) * self.sketch.support, self.apart * self.unit
+        table_squared, apart = float(off @ off) * self.sketch.support, self.apart * self.unit
         noise = self.sketch.spread / math.sqrt(2.0 * self.sketch.noises) * self.unit  # of one dimension
         share = apart / (apart + self.sketch.noises * noise)
-        along = 0.5 * share * (((self.sketch.alone or 0.0) - self.sketch.squared) * self.unit - own)
-        squared = min(most, max(0.0, own + 2.0 * along + apart - self.sketch.rows * self.unit))
-        base = max(squared, own, _NOTHING)
-        kept, off_by = (own + along) / base, math.sqrt(share * noise * own) / base
-        return kept, abs(1.0 - 2.0 * kept) * off_by if squared > own else off_by
+        along = 0.5 * share * (((self.sketch.alone or 0.0) - self.sketch.squared) * self.unit - table_squared)
+        squared = min(most, max(0.0, table_squared + 2.0 * along + apart - self.sketch.rows * self.unit))
+        base = max(squared, table_squared, _NOTHING)
+        kept_share, off_by = (table_squared + along) / base, math.sqrt(share * noise * table_squared) / base
+        return kept_share, abs(1.0 - 2.0 * kept_share) * off_by if squared > table_squared else off_by

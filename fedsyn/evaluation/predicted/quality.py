@@ -112,7 +112,7 @@ class PredictedQuality(Evaluation):
     why: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Returns JSON values."""
         document = {**super().to_dict(), "level": LEVEL, "read": "released values alone: it may be published"}
         if self.workload_error is not None:
             document["verdict"] = self.verdict().sentence()
@@ -120,31 +120,33 @@ class PredictedQuality(Evaluation):
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """Return the record that `to_dict` wrote. Raises ValueError if it did not."""
-        found = super().from_dict(facts)
-        for said in (found.workload_error, *found.columns, *found.pairs, *found.cliques):
-            if not (found.why if said is None else 0.0 <= said.low <= said.value <= said.high <= 2.0):
+        """Returns the record that `to_dict` wrote. Raises ValueError if it did not."""
+        quality = super().from_dict(facts)
+        for error in (quality.workload_error, *quality.columns, *quality.pairs, *quality.cliques):
+            if not (quality.why if error is None else 0.0 <= error.low <= error.value <= error.high <= 2.0):
                 raise ValueError("no error of a marginal")
-        return found
+        return quality
 
     def _view(self) -> View:
-        found = sorted((*self.columns, *self.pairs), key=lambda said: -said.value)
-        named = [(" × ".join(said.columns), said) for said in found]
-        rows = [(name, f"{said.value:.4g}", f"{said.low:.4g}", f"{said.high:.4g}", said.source) for name, said in named]
-        bars = [Bar(name, said.value, said.low, said.high) for name, said in named]
+        errors = sorted((*self.columns, *self.pairs), key=lambda error: -error.value)
+        named = [(" × ".join(error.columns), error) for error in errors]
+        rows = [
+            (name, f"{error.value:.4g}", f"{error.low:.4g}", f"{error.high:.4g}", error.source) for name, error in named
+        ]
+        bars = [Bar(name, error.value, error.low, error.high) for name, error in named]
         head = ("column or pair", "distance", "from", "to", "rests on")
         return View(sentence(self.sentence()), head, rows, self.explained(), "predicted L1 distance, 0 to 2", bars)
 
     def worst(self, most: int = 5) -> list[PredictedError]:
         """The pairs with the largest predicted errors."""
-        return sorted(self.pairs, key=lambda said: -said.value)[:most]
+        return sorted(self.pairs, key=lambda error: -error.value)[:most]
 
     def judged_columns(self, doubt: float = MOMENT_DOUBT) -> list[Judged]:
         """Returns what became of each column.
 
         Doubt: in standard deviations of its moments.
         """
-        found = []
+        judgements = []
         for one in self.columns:
             (name,), other = one.columns, self.other.get(one.columns[0], 0.0)
             losses = [
@@ -152,8 +154,8 @@ class PredictedQuality(Evaluation):
             ]
             losses.append(("other", other, f"{other:.0%} of its rows are 'other', an unlisted value"))
             losses += self.moments[name].losses(doubt) if name in self.moments else []
-            found.append(judged(name, losses))
-        return found
+            judgements.append(judged(name, losses))
+        return judgements
 
     def verdict(self) -> Verdict:
         """Returns what the table is fit for, by released values."""
@@ -167,7 +169,7 @@ class PredictedQuality(Evaluation):
         )
 
     def remedy(self) -> str:
-        """Return what would help most, as one clause."""
+        """Returns what would help most, as one clause."""
         folded = [name for name, share in self.other.items() if share > LOST["other"]]
         if folded:
             return of_unlisted(folded, self.numbers)
@@ -178,21 +180,21 @@ class PredictedQuality(Evaluation):
         return best
 
     def sentence(self) -> str:
-        """Return the verdict and the predicted error, as one clause."""
+        """Returns the verdict and the predicted error, as one clause."""
         if self.workload_error is None:
             return f"how good it is cannot be said: {self.why}"
         return f"by what was released, {self.verdict().sentence()}; {self.error()}"
 
     def error(self) -> str:
-        """Return the predicted workload error, as one clause."""
+        """Returns the predicted workload error, as one clause."""
         assert self.workload_error is not None
-        said = self.workload_error
-        if said.source == "unknown":
+        error = self.workload_error
+        if error.source == "unknown":
             return (
-                f"workload error of at least {said.low:.3g} and at most {said.high:.3g}: nothing was released of some "
+                f"workload error of at least {error.low:.3g} and at most {error.high:.3g}: nothing was released of some "
                 "pairs of columns, so nobody can say more; `evaluation.federated` asks the holders"
             )
-        return f"predicted workload error {said.value:.3g} ({said.low:.3g} to {said.high:.3g} in nine runs of ten)"
+        return f"predicted workload error {error.value:.3g} ({error.low:.3g} to {error.high:.3g} in nine runs of ten)"
 
     def explained(self) -> tuple[str, ...]:
         """Returns the distances, their grounds, and what would lower them."""
@@ -222,15 +224,17 @@ class PredictedQuality(Evaluation):
             "twice the epsilon": "about {} with twice the epsilon",
             "every association that was seen": "up to {} if the model had every association that was seen",
         }
-        said = [
+        clauses = [
             words[name].format(f"{gain:.0%}")
             for name, gain in sorted(gains.items(), key=lambda g: -g[1])
             if gain >= 0.01
         ]
-        if not said:
+        if not clauses:
             return ""
-        more = " A run that has more of either also measures more; that is not counted." if "twice" in str(said) else ""
-        return f"The error would be smaller by {'; by '.join(said)}.{more}"
+        more = (
+            " A run that has more of either also measures more; that is not counted." if "twice" in str(clauses) else ""
+        )
+        return f"The error would be smaller by {'; by '.join(clauses)}.{more}"
 
 
 def predict_quality(
@@ -241,7 +245,7 @@ def predict_quality(
     shrunk: bool = True,
     schema: Schema | None = None,
 ) -> PredictedQuality:
-    """Return the predicted quality of a run's table.
+    """Returns the predicted quality of a run's table.
 
     Args:
         model: the last one.
@@ -263,23 +267,23 @@ def predict_quality(
     pairs = [pair for pair in pairs if domain.size(pair) <= _LARGEST]
     places = list(dict.fromkeys([*ones, *pairs, *cliques]))
     predictor = Predictor(model, evidence, sketch_errors, places, shrunk)
-    found, *might = predictor.errors(Scenario(), *SCENARIOS.values())
+    predicted, *might = predictor.errors(Scenario(), *SCENARIOS.values())
     at = {clique: place for place, clique in enumerate(places)}
 
-    def said(some: Sequence[Clique]) -> tuple[PredictedError, ...]:
-        return tuple(_one(clique, at[clique], found, predictor) for clique in some)
+    def errors_of(some: Sequence[Clique]) -> tuple[PredictedError, ...]:
+        return tuple(_one(clique, at[clique], predicted, predictor) for clique in some)
 
     index, share = [at[q] for q in cliques], np.array(weights) / max(math.fsum(weights), 1e-300)
     if not cliques:
         left_out, why = len(workload.cliques), "its marginals are too large"
-        return PredictedQuality(columns=said(ones), pairs=said(pairs), left_out=left_out, why=why)
+        return PredictedQuality(columns=errors_of(ones), pairs=errors_of(pairs), left_out=left_out, why=why)
     moments = {} if schema is None else seen_moments(predictor.effects, schema)
     others = {name: float(share @ one.errors[index]) for name, one in zip(SCENARIOS, might, strict=True)}
     return PredictedQuality(
-        _whole(index, share, found, predictor),
-        said(ones),
-        said(pairs),
-        said(cliques[:_MOST]),
+        _whole(index, share, predicted, predictor),
+        errors_of(ones),
+        errors_of(pairs),
+        errors_of(cliques[:_MOST]),
         others,
         len(workload.cliques) - len(cliques),
         seen_links(predictor.effects, sketch_errors, pairs, schema, moments),
@@ -290,10 +294,10 @@ def predict_quality(
 
 def _formed(workload: Workload, domain: Domain) -> tuple[list[Clique], list[float]]:
     """Cliques of the workload whose marginals are formed, and their weights."""
-    asked = [domain.canonical(clique) for clique in workload.cliques]
+    workload_cliques = [domain.canonical(clique) for clique in workload.cliques]
     cliques, weights, cells = list[Clique](), list[float](), 0
-    apart = -(-len(asked) // _MOST_ASKED)
-    for clique, weight in zip(asked[::apart], workload.weights[::apart], strict=True):
+    apart = -(-len(workload_cliques) // _MOST_ASKED)
+    for clique, weight in zip(workload_cliques[::apart], workload.weights[::apart], strict=True):
         size = domain.size(clique)
         if size <= _LARGEST and cells + size <= _CELLS:
             cliques.append(clique)
@@ -305,47 +309,51 @@ def _formed(workload: Workload, domain: Domain) -> tuple[list[Clique], list[floa
 def _other(schema: Schema, masses: Mapping[str, Floats]) -> tuple[dict[str, float], tuple[str, ...]]:
     """Returns the shares of `other`, and columns whose numbers hide there."""
     shares = {name: folded(column, masses[name]) for name, column in schema.columns.items()}
-    found = {name: round(share, 4) for name, share in shares.items() if share}
+    nonzero = {name: round(share, 4) for name, share in shares.items() if share}
     columns = {name: column for name, column in schema.columns.items() if isinstance(column, CategoricalColumn)}
-    return found, tuple(name for name in found if columns[name].lists_numbers)
+    return nonzero, tuple(name for name in nonzero if columns[name].lists_numbers)
 
 
-def _whole(index: Sequence[int], share: Floats, found: Predicted, predictor: Predictor) -> PredictedError:
+def _whole(index: Sequence[int], share: Floats, predicted: Predicted, predictor: Predictor) -> PredictedError:
     """Returns the mean error over the workload.
 
     Noise of one sketch moves all cliques that hold it together.
     """
-    value = float(share @ found.errors[index])
+    value = float(share @ predicted.errors[index])
     moved: dict[Clique, float] = {}
     for weight, place in zip(share, index, strict=True):
-        for part, slope in found.slopes[place].items():
+        for part, slope in predicted.slopes[place].items():
             moved[part] = moved.get(part, 0.0) + float(weight) * slope
-    own = math.fsum((gain * predictor.effects[part].spread) ** 2 for part, gain in moved.items())
-    noise = math.sqrt(own + predictor.effects.together(moved)) / max(value, 1e-300)
-    source = max((found.sources[i] for i in index), key=SOURCES.index)
-    said = _between((), value, [math.hypot(QUANTILE * SPREADS["all"], QUANTILE * noise)] * 2, source)
-    unknown = np.array([found.sources[place] == "unknown" for place in index])
+    variance = math.fsum((gain * predictor.effects[part].spread) ** 2 for part, gain in moved.items())
+    noise = math.sqrt(variance + predictor.effects.together(moved)) / max(value, 1e-300)
+    source = max((predicted.sources[i] for i in index), key=SOURCES.index)
+    error = _between((), value, [math.hypot(QUANTILE * SPREADS["all"], QUANTILE * noise)] * 2, source)
+    unknown = np.array([predicted.sources[place] == "unknown" for place in index])
     if not unknown.any():
-        return said
-    factor = said.high / max(said.value, 1e-300)
-    highest = np.where(unknown, found.bounds[index], np.minimum(factor * found.errors[index], 2.0))
-    lowest = min(said.low, _short(said.low * float(share @ found.floors[index]) / max(said.value, 1e-300)))
-    return replace(said, low=lowest, high=max(said.value, _short(float(share @ highest))))
+        return error
+    factor = error.high / max(error.value, 1e-300)
+    highest = np.where(unknown, predicted.bounds[index], np.minimum(factor * predicted.errors[index], 2.0))
+    lowest = min(error.low, _short(error.low * float(share @ predicted.floors[index]) / max(error.value, 1e-300)))
+    return replace(error, low=lowest, high=max(error.value, _short(float(share @ highest))))
 
 
-def _one(clique: Clique, place: int, found: Predicted, predictor: Predictor) -> PredictedError:
+def _one(clique: Clique, place: int, predicted: Predicted, predictor: Predictor) -> PredictedError:
     """Returns the error of one marginal.
 
     Errors of d dimensions scatter as the root of a chi-square with d degrees of freedom over d.
     """
-    value, source = float(found.errors[place]), found.sources[place]
+    value, source = float(predicted.errors[place]), predicted.sources[place]
     free = max(1.0, predictor.effects.cells(clique) - 1.0) / 2.0
     mean = math.exp(gammaln(free + 0.5) - gammaln(free))
     scatter = [math.log(math.sqrt(gammaincinv(free, p)) / mean) for p in (0.05, 0.95)]
-    known = [math.log(max(bound, 1e-300) / max(value, 1e-300)) for bound in (found.lows[place], found.highs[place])]
+    known = [
+        math.log(max(bound, 1e-300) / max(value, 1e-300)) for bound in (predicted.lows[place], predicted.highs[place])
+    ]
     spreads = [math.hypot(a, b, QUANTILE * SPREADS["one"]) for a, b in zip(scatter, known, strict=True)]
-    said = _between(clique, value, spreads, source)
-    return replace(said, high=_short(max(said.high, float(found.bounds[place])))) if source == "unknown" else said
+    error = _between(clique, value, spreads, source)
+    return (
+        replace(error, high=_short(max(error.high, float(predicted.bounds[place])))) if source == "unknown" else error
+    )
 
 
 def _between(clique: Clique, value: float, logs: Sequence[float], source: Source) -> PredictedError:
@@ -427,16 +435,16 @@ class Predictor:
 
         As it was (`Scenario()`), or as it might have been; marginals are formed once.
         """
-        found, bounds = [_Foreseen(self, scenario) for scenario in scenarios], np.empty(len(self.cliques))
+        foreseen, bounds = [_Foreseen(self, scenario) for scenario in scenarios], np.empty(len(self.cliques))
         sources = tuple(map(self._source, self.cliques))
         for place, marginal in self._marginals():
             bounds[place], expected = self._bound(self.cliques[place], marginal), dict[float, _Expected]()
-            for one in found:
+            for one in foreseen:
                 rows = one.scenario.rows
                 if rows not in expected:
                     expected[rows] = _Expected.of(marginal * self.model.total * rows)
                 one.add(place, expected[rows], sources[place] == "unknown")
-        return [Predicted(*self._spread(f.errors, f.slopes), f.floors, f.slopes, bounds, sources) for f in found]
+        return [Predicted(*self._spread(f.errors, f.slopes), f.floors, f.slopes, bounds, sources) for f in foreseen]
 
     def _spread(self, errors: Floats, slopes: Sequence[Mapping[Clique, float]]) -> tuple[Floats, Floats, Floats]:
         """Returns means, 5% and 95% points of errors.
@@ -446,18 +454,18 @@ class Predictor:
         A squared error is linear in the R^2: certain + Y, and Y is taken for a Gamma variable of its mean and variance.
         """
         means, squares = np.zeros((2, len(errors)))
-        for place, own in enumerate(slopes):
-            parts = [(2.0 * errors[place] * slope, self.effects[s]) for s, slope in own.items()]
+        for place, clique_slopes in enumerate(slopes):
+            parts = [(2.0 * errors[place] * slope, self.effects[s]) for s, slope in clique_slopes.items()]
             means[place] = math.fsum(gain * effect.squared for gain, effect in parts)
             squares[place] = math.fsum((gain * effect.spread) ** 2 for gain, effect in parts)
         known = (means <= 0) | (squares <= 0)
         shape = np.where(known, 1.0, means**2 / np.where(known, 1.0, squares))
         certain = np.maximum(errors**2 - means, 0.0)
         points = gammaincinv(shape[:, None], _POINTS) / shape[:, None] * means[:, None]
-        found = np.sqrt(certain[:, None] + points)
-        low, high = found[:, 0], np.minimum(found[:, -1], 2.0)
+        quantiles = np.sqrt(certain[:, None] + points)
+        low, high = quantiles[:, 0], np.minimum(quantiles[:, -1], 2.0)
         return (
-            np.where(known, errors, found[:, 1:-1].mean(axis=1)),
+            np.where(known, errors, quantiles[:, 1:-1].mean(axis=1)),
             np.where(known, errors, low),
             np.where(known, errors, high),
         )
@@ -477,8 +485,8 @@ class Predictor:
     def _source(self, clique: Clique) -> Source:
         if self.effects.is_measured(clique):
             return "measured"
-        found = {self.effects[s].source for s in subsets(clique) if len(s) == 2}
-        return next((kind for kind in ("unknown", "inferred", "sketched") if kind in found), "measured")
+        sources = {self.effects[s].source for s in subsets(clique) if len(s) == 2}
+        return next((kind for kind in ("unknown", "inferred", "sketched") if kind in sources), "measured")
 
     def _bound(self, clique: Clique, marginal: Floats) -> float:
         """Bounds the distance to any table with the model's one-way marginals.
@@ -569,12 +577,12 @@ def deviation(lam: Floats) -> Floats:
 
     2 e^-lambda lambda^(f + 1) / f!, f = floor(lambda) (De Moivre).
     """
-    found = _MAD * np.sqrt(lam)
+    deviations = _MAD * np.sqrt(lam)
     few = (lam > 0) & (lam < _LARGE)
     some = lam[few]
     floor = np.floor(some)
-    found[few] = np.exp(math.log(2.0) - some + (floor + 1.0) * np.log(some) - _FACTORIALS[floor.astype(np.intp)])
-    return found
+    deviations[few] = np.exp(math.log(2.0) - some + (floor + 1.0) * np.log(some) - _FACTORIALS[floor.astype(np.intp)])
+    return deviations
 
 
 def kept_noise(lam: Floats, variance: float) -> float:

@@ -47,7 +47,7 @@ class Attack:
     copies_held_out: float
 
     def words(self) -> str:
-        """Return what the attack found out, as a clause."""
+        """Returns what the attack found out, as a clause."""
         if self.lower <= 0.5:
             return "this attack cannot tell training rows from others"
         if self.auc < 0.6:
@@ -76,12 +76,12 @@ def membership(
     if attacked < 2 or len(synthetic) == 0:
         return None
     limit = max(_FEWEST_SYNTHETIC, _COMPARISONS // (2 * attacked * max(1, real.shape[1])))
-    made = sample_rows(synthetic, limit, rng)
-    near = _closest(schema, sample_rows(real, attacked, rng), made)
-    far = _closest(schema, sample_rows(holdout, attacked, rng), made)
+    sample = sample_rows(synthetic, limit, rng)
+    near = _closest(schema, sample_rows(real, attacked, rng), sample)
+    far = _closest(schema, sample_rows(holdout, attacked, rng), sample)
     auc, lower, upper = auc_interval(-near, -far)
     copies = [float(np.mean(distances == 0)) for distances in (near, far)]
-    return Attack(auc, lower, upper, attacked, len(made), *copies)
+    return Attack(auc, lower, upper, attacked, len(sample), *copies)
 
 
 def auc_interval(positive: Floats, negative: Floats) -> tuple[float, float, float]:
@@ -112,13 +112,13 @@ def _closest(schema: Schema, rows: Codes, table: Codes) -> npt.NDArray[np.float6
     """(rows,) distance of each row to the nearest row of a table."""
     from scipy.spatial.distance import cdist  # which a fit does without
 
-    (near, near_codes), (made, made_codes) = _points(schema, rows), _points(schema, table)
+    (near, near_codes), (table_points, table_codes) = _points(schema, rows), _points(schema, table)
     step = max(1, _BLOCK // len(table))
     result = np.empty(len(rows))
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        total = cdist(near[part], made, "cityblock")
-        total += near_codes.shape[1] * cdist(near_codes[part], made_codes, "hamming") if near_codes.size else 0.0
+        total = cdist(near[part], table_points, "cityblock")
+        total += near_codes.shape[1] * cdist(near_codes[part], table_codes, "hamming") if near_codes.size else 0.0
         result[part] = total.min(axis=1)
     return result
 

@@ -95,7 +95,7 @@ class ColumnScore:
     cut: bool = False
 
     def judged(self) -> Judged:
-        """Return what became of the column, by the worst of its losses."""
+        """Returns what became of the column, by the worst of its losses."""
         losses = [("rows", self.moved, f"{self.moved:.0%} of the rows would have to change")]
         losses.append(("other", self.other, f"{self.other:.0%} of the real rows are 'other', an unlisted value"))
         if self.moments is not None:
@@ -109,16 +109,16 @@ class ColumnScore:
         return judged(self.name, losses)
 
 
-def _of_moments(real: Moments, made: Moments, plain: bool) -> list[tuple[str, float, str]]:
+def _of_moments(real: Moments, synthetic: Moments, plain: bool) -> list[tuple[str, float, str]]:
     """Returns the losses of a mean and a standard deviation.
 
     Plain: whether the values are numbers.
     """
-    (mean, sd), (mean_made, sd_made) = real, made
-    off = abs(mean_made - mean) / sd if sd else 10.0 if mean != mean_made else 0.0
+    (mean, sd), (synthetic_mean, synthetic_sd) = real, synthetic
+    off = abs(synthetic_mean - mean) / sd if sd else 10.0 if mean != synthetic_mean else 0.0
     words = f"its mean moved by {off:.2f} standard deviations"
-    moved = f"{words}, from {number(mean)} to {number(mean_made)}" if plain else words
-    turned = sd_made / sd if sd else 1.0 if sd == sd_made else math.inf
+    moved = f"{words}, from {number(mean)} to {number(synthetic_mean)}" if plain else words
+    turned = synthetic_sd / sd if sd else 1.0 if sd == synthetic_sd else math.inf
     words = f"its standard deviation is {turned:.2f} times the real one"
     return [("mean", off, moved), ("spread", min(10.0, abs(math.log(turned))) if turned else 10.0, words)]
 
@@ -156,7 +156,7 @@ class PairScore:
         return f"{self.first} × {self.second}"
 
     def judged(self) -> Judged:
-        """Return what became of the link."""
+        """Returns what became of the link."""
         return judged_link(self.name, self.association, self.association_synthetic, self.kept, linear=self.correlation)
 
 
@@ -197,7 +197,7 @@ class TableComparison(Evaluation):
         return float(np.mean([column.score for column in self.columns]))
 
     def verdict(self) -> Verdict:
-        """Return what the table is fit for."""
+        """Returns what the table is fit for."""
         links = [pair for pair in self.pairs if pair.linked]
         unseen = ""
         if not links:
@@ -205,10 +205,10 @@ class TableComparison(Evaluation):
         elif any(rule.startswith("Pairs are") for rule in self.rules):
             unseen = f"pairs of {MOST_PAIRED_COLUMNS} of the {len(self.columns)} columns alone were judged"
         training, why = None, self.missing.get("prediction", "")
-        if (found := self.prediction) and found.can_judge:
-            training = found.kept, f"a model that learned {found.label} from it {found.words()}"
-        elif found:
-            why = found.words()
+        if (prediction := self.prediction) and prediction.can_judge:
+            training = prediction.kept, f"a model that learned {prediction.label} from it {prediction.words()}"
+        elif prediction:
+            why = prediction.words()
         return Verdict(
             columns=[column.judged() for column in self.columns],
             links=[pair.judged() for pair in links],
@@ -219,7 +219,7 @@ class TableComparison(Evaluation):
         )
 
     def remedy(self) -> str:
-        """Return what would help most, as one clause."""
+        """Returns what would help most, as one clause."""
         folded = [column.name for column in self.columns if column.other > LOST["other"]]
         lost = [pair for pair in self.pairs if pair.linked and pair.judged().state == "lost"]
         if folded:
@@ -234,27 +234,27 @@ class TableComparison(Evaluation):
         return "a larger epsilon or more rows" if amiss else ""
 
     def sentence(self) -> str:
-        """Return the verdict, as one clause."""
+        """Returns the verdict, as one clause."""
         return self.verdict().sentence()
 
     def __repr__(self) -> str:
         return f"TableComparison({self.sentence()})"
 
     def _view(self) -> View:
-        said = self.verdict()
-        both = [*said.columns, *said.links]
+        verdict = self.verdict()
+        both = [*verdict.columns, *verdict.links]
         rows = [(one.name, one.state, one.why) for one in both]
         bars = [Bar(one.name, one.loss) for one in both]
         head, note = ("column or linked pair", "verdict", "its largest loss"), NOT_PRIVATE
         return View(sentence(self.sentence()), head, rows, [note], "loss: 0.5 is weakened or moved, 1 is lost", bars)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, without the scales of metrics, which `document` has."""
+        """Returns JSON values, without the scales of metrics, which `document` has."""
         facts = {name: value for name, value in super().to_dict().items() if name != "scales"}
         return {"verdict": self.sentence(), **facts}
 
     def document(self) -> dict[str, Any]:
-        """Return what comparison.json holds."""
+        """Returns what comparison.json holds."""
         return {"private": NOT_PRIVATE, "quality": self.to_dict(), "scales": self.scales}
 
     @classmethod
@@ -307,7 +307,7 @@ def compare_tables(
     order = rng.permutation(len(real))
     halves = real[order[: len(real) // 2]], real[order[len(real) // 2 :]]
     columns, marginals = _columns(schema, real, synthetic, moments)
-    pairs, found = _pairs(schema, (real, synthetic), marginals, label, rng)
+    pairs, pair_rules = _pairs(schema, (real, synthetic), marginals, label, rng)
     missing: dict[str, str] = {}
     predicted = prediction(schema, real, synthetic, holdout, label, halves, rng)
     if isinstance(predicted, str):
@@ -321,7 +321,7 @@ def compare_tables(
         prediction=None if isinstance(predicted, str) else predicted,
         attack=attack,
         missing=missing,
-        rules=(*rules, *found),
+        rules=(*rules, *pair_rules),
         real_rows=sizes[0],
         synthetic_rows=sizes[1],
         holdout_rows=sizes[2],
@@ -332,20 +332,22 @@ def _columns(
     schema: Schema,
     real: Codes,
     synthetic: Codes,
-    given: tuple[Sequence[Moments | None] | None, Sequence[Moments | None] | None],
+    moments: tuple[Sequence[Moments | None] | None, Sequence[Moments | None] | None],
 ) -> tuple[tuple[ColumnScore, ...], list[Floats]]:
     """The columns, worst first, and the real marginals."""
     p, q = (shares(codes, schema.domain) for codes in (real, synthetic))
     grouping = Grouping.of(schema, p, list(schema.domain))
     one, other = grouping.fold(p), grouping.fold(q)
     binned = [name for name, column in schema.columns.items() if isinstance(column, BinnedColumn)]
-    known = [dict(zip(binned, own, strict=True)) if own is not None else {} for own in given]
+    known = [
+        dict(zip(binned, table_moments, strict=True)) if table_moments is not None else {} for table_moments in moments
+    ]
     columns = []
     for axis, (name, column) in enumerate(schema.columns.items()):
         at = places(schema, name)
-        found = [
-            own[name] if name in own else moments_of_shares(column, share[axis], at, rows)
-            for own, share, rows in zip(known, (p, q), (len(real), len(synthetic)), strict=True)
+        both = [
+            table_moments[name] if name in table_moments else moments_of_shares(column, share[axis], at, rows)
+            for table_moments, share, rows in zip(known, (p, q), (len(real), len(synthetic)), strict=True)
         ]
         columns.append(
             ColumnScore(
@@ -353,14 +355,14 @@ def _columns(
                 score=closeness(p[axis], q[axis]),
                 moved=1.0 - closeness(one[axis], other[axis]),
                 other=folded(column, p[axis]),
-                moments=_scaled(column, *found),
+                moments=_scaled(column, *both),
                 ordered=name in binned,
                 plain=isinstance(column, BinnedColumn) and column.scale[0] == NUMBERS,
                 labels=axis_labels(column),
                 real=_rounded(p[axis]),
                 synthetic=_rounded(q[axis]),
                 lists_numbers=isinstance(column, CategoricalColumn) and column.lists_numbers,
-                cut=_is_cut(found[0], moments_of_shares(column, p[axis], at, len(real))),
+                cut=_is_cut(both[0], moments_of_shares(column, p[axis], at, len(real))),
             )
         )
     return tuple(sorted(columns, key=lambda column: -column.judged().loss)), p
@@ -396,23 +398,23 @@ def _pairs(
     if max(len(tables[0]), len(tables[1])) > most:
         rules.append(f"Pairs were counted on at most {most:,} rows of each table, drawn at random.")
     sampled = [sample_rows(codes, most, rng) for codes in tables]
-    rows, made = map(len, sampled)
+    rows, synthetic_rows = map(len, sampled)
     real, synthetic = (grouping.count(codes) for codes in sampled)
     linear = [_correlations(schema, codes, names) for codes in sampled]
     pairs = []
     for at, (a, b) in enumerate(grouping.pairs):
-        found = link(real[at], rows, synthetic[at], made)
-        linked = found.real >= LEAST_LINK and found.chance * len(grouping.pairs) < CHANCE
+        comparison = link(real[at], rows, synthetic[at], synthetic_rows)
+        linked = comparison.real >= LEAST_LINK and comparison.chance * len(grouping.pairs) < CHANCE
         pairs.append(
             PairScore(
                 first=names[a],
                 second=names[b],
                 score=closeness(real[at], synthetic[at]),
-                association=found.real,
-                association_synthetic=found.synthetic,
-                kept=found.kept,
+                association=comparison.real,
+                association_synthetic=comparison.synthetic,
+                kept=comparison.kept,
                 linked=linked,
-                correlation=Correlation.of(float(linear[0][a, b]), float(linear[1][a, b]), rows, made),
+                correlation=Correlation.of(float(linear[0][a, b]), float(linear[1][a, b]), rows, synthetic_rows),
             )
         )
     return tuple(sorted(pairs, key=lambda pair: (not pair.linked, -pair.judged().loss, -pair.association))), rules
@@ -423,12 +425,12 @@ def _correlations(schema: Schema, codes: Codes, names: Sequence[str]) -> Floats:
 
     Values inside bins as a table has them; NaN of other columns.
     """
-    found, own = np.full((len(names), len(names)), np.nan), codes[:, schema.domain.axes(names)].astype(np.intp)
+    matrix, columns = np.full((len(names), len(names)), np.nan), codes[:, schema.domain.axes(names)].astype(np.intp)
     binned = [at for at, name in enumerate(names) if isinstance(schema.columns[name], BinnedColumn)]
-    known = [levels(schema.columns[names[at]], own[:, at], places(schema, names[at])) for at in binned]
+    known = [levels(schema.columns[names[at]], columns[:, at], places(schema, names[at])) for at in binned]
     if binned:
-        found[np.ix_(binned, binned)] = correlations(known)
-    return found
+        matrix[np.ix_(binned, binned)] = correlations(known)
+    return matrix
 
 
 def _scaled(column: Column, real: Moments | None, synthetic: Moments | None) -> tuple[Moments, Moments] | None:

@@ -111,11 +111,11 @@ def client_heterogeneity(
         _, cell, pooled = np.unique(_cell_ids(ordered, domain, clique), return_inverse=True, return_counts=True)
         key = np.sort(client * pooled.size + cell)
         first = np.flatnonzero(np.diff(key, prepend=-1))
-        own, touched = np.divmod(key[first], pooled.size)
+        owner, touched = np.divmod(key[first], pooled.size)
         p = pooled[touched] / rows.size
-        p_client = np.diff(first, append=key.size) / sizes[own]
+        p_client = np.diff(first, append=key.size) / sizes[owner]
         # Each client starts from the mass that it does not touch: 1 minus what it does.
-        tau = 1.0 + np.bincount(own, np.abs(p_client - p) - p, minlength=len(parts))
+        tau = 1.0 + np.bincount(owner, np.abs(p_client - p) - p, minlength=len(parts))
         total += weight * tau
     # Rounding can leave a difference of two equal tables slightly below 0.
     return np.clip(total / math.fsum(workload.weights), 0.0, 2.0)
@@ -149,7 +149,9 @@ def _model_errors(data: EvaluationInput, model: EvaluatedModel) -> np.ndarray:
         if len(blocks) == 1:
             known[some] = real
         pairs = zip(real, model.project_many(some), strict=True)
-        errors[block] = [float(np.abs(_normalised(own) - _normalised(made)).sum()) for own, made in pairs]
+        errors[block] = [
+            float(np.abs(_normalised(counted) - _normalised(modelled)).sum()) for counted, modelled in pairs
+        ]
     return errors
 
 
@@ -163,15 +165,15 @@ def _touched_error(codes: np.ndarray, domain: Domain, clique: Clique, model: Eva
     return float(np.abs(counts / max(codes.shape[0], 1) - p).sum() + max(1.0 - p.sum(), 0.0))
 
 
-def _table_errors(real: np.ndarray, made: np.ndarray, domain: Domain, cliques: Sequence[Clique]) -> np.ndarray:
+def _table_errors(real: np.ndarray, synthetic: np.ndarray, domain: Domain, cliques: Sequence[Clique]) -> np.ndarray:
     errors = np.empty(len(cliques))
-    both = np.concatenate([real, made])
+    both = np.concatenate([real, synthetic])
     for index, clique in enumerate(cliques):
         _, cell = np.unique(_cell_ids(both, domain, clique), return_inverse=True)
         size = int(cell.max()) + 1 if cell.size else 0
         p_real = _normalised(np.bincount(cell[: real.shape[0]], minlength=size))
-        p_made = _normalised(np.bincount(cell[real.shape[0] :], minlength=size))
-        errors[index] = np.abs(p_real - p_made).sum()
+        p_synthetic = _normalised(np.bincount(cell[real.shape[0] :], minlength=size))
+        errors[index] = np.abs(p_real - p_synthetic).sum()
     return errors
 
 

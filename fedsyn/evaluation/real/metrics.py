@@ -100,8 +100,8 @@ def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:
     Raises:
         ConfigError: `data` lacks something that a metric needs.
     """
-    asked: list[Metric] = list(map(metric, names))
-    for one in asked:
+    metrics: list[Metric] = list(map(metric, names))
+    for one in metrics:
         one.require(
             data.has_test,
             data.label,
@@ -111,8 +111,8 @@ def evaluate(names: Iterable[str], data: EvaluationInput) -> dict[str, float]:
             attributes=len(data.domain),
             numeric_attributes=len(data.ranges),
         )
-    for one in asked:
+    for one in metrics:
         needed = "synthetic" in one.needs or (one.name == "workload_error" and data.model is None)
         if needed and data.synthetic is None:
             raise ConfigError(f"evaluation: '{one.name}' needs a synthetic table, which this run does not make")
-    return {one.name: one.compute(data) for one in asked}
+    return {one.name: one.compute(data) for one in metrics}

@@ -56,9 +56,11 @@ def auc(data: EvaluationInput) -> float:
     """
     from sklearn.metrics import roc_auc_score
 
-    found = _classify(data)
-    classes = np.unique(found.truth)
-    areas = [roc_auc_score(found.truth == code, found.scores[:, code]) for code in classes if classes.size > 1]
+    predictions = _classify(data)
+    classes = np.unique(predictions.truth)
+    areas = [
+        roc_auc_score(predictions.truth == code, predictions.scores[:, code]) for code in classes if classes.size > 1
+    ]
     return float(np.mean(areas)) if areas else 0.5
 
 
@@ -74,7 +76,7 @@ def f1(data: EvaluationInput) -> float:
 
 
 def accuracy(data: EvaluationInput) -> float:
-    """Return the share of held-out rows whose label is predicted."""
+    """Returns the share of held-out rows whose label is predicted."""
     from sklearn.metrics import accuracy_score
 
     return float(accuracy_score(*_truth_and_predicted(data)))
@@ -134,8 +136,8 @@ def _classify(data: EvaluationInput) -> _Predictions:
 
 
 def _truth_and_predicted(data: EvaluationInput) -> tuple[np.ndarray, np.ndarray]:
-    found = _classify(data)
-    return found.truth, np.argmax(found.scores, axis=1)
+    predictions = _classify(data)
+    return predictions.truth, np.argmax(predictions.scores, axis=1)
 
 
 def _fit_classifier(data: EvaluationInput) -> _Predictions:
@@ -243,12 +245,12 @@ def prediction(
     held_out = holdout is not None and len(holdout) > 0
     train, test = (real, holdout) if held_out else halves
     assert test is not None
-    train, test, made = (sample_rows(codes, MOST_ROWS, rng) for codes in (train, test, synthetic))
+    train, test, table = (sample_rows(codes, MOST_ROWS, rng) for codes in (train, test, synthetic))
     axis, domain, values = schema.domain.axes((label,))[0], schema.domain, label_values(schema, label)
     numeric = values is not None and domain[label] > MOST_CLASSES
     if not numeric and domain[label] > MOST_CLASSES:
         classes = _classes(train[:, axis], domain[label])
-        train, test, made = (_with_label(codes, axis, classes) for codes in (train, test, made))
+        train, test, table = (_with_label(codes, axis, classes) for codes in (train, test, table))
         domain = Domain(domain.attributes, tuple(MOST_CLASSES if i == axis else n for i, n in enumerate(domain.shape)))
     scores = [
         (rmse if numeric else auc)(
@@ -262,7 +264,7 @@ def prediction(
                 label_values=values if numeric else None,
             )
         )
-        for rows in (made, train)
+        for rows in (table, train)
     ]
     spread = 0.5
     if numeric:

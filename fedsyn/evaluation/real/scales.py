@@ -51,18 +51,18 @@ def scales(names: Iterable[str], data: EvaluationInput, rng: np.random.Generator
         "independent columns": (_independent(train, domain), shuffled),
         "uniform table": (Model(domain, {}, float(rows)), uniform),
     }
-    found: dict[str, dict[str, float | None]] = {name: {} for name in chosen}
+    by_metric: dict[str, dict[str, float | None]] = {name: {} for name in chosen}
     counted = data.cache.setdefault(COUNTED, {})
     for reference, (model, table) in references.items():
         for name in chosen:
-            made = table
+            synthetic = table
             if name in _ONE_LEARNER and reference != "training rows":
                 if reference == "uniform table":
                     continue
-                made = _guess(train[:_FEW_ROWS], train, data)
-            value = evaluate([name], replace(data, model=model, synthetic=made, cache={COUNTED: counted}))[name]
-            found[name][reference] = value if np.isfinite(value) else None
-    return found
+                synthetic = _guess(train[:_FEW_ROWS], train, data)
+            value = evaluate([name], replace(data, model=model, synthetic=synthetic, cache={COUNTED: counted}))[name]
+            by_metric[name][reference] = value if np.isfinite(value) else None
+    return by_metric
 
 
 def placed(value: float, rows: float, independent: float, uniform: float) -> str:

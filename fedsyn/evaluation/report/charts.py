@@ -44,17 +44,17 @@ class Marginal:
         if len(self.labels) <= MOST_BARS:
             return self
         mass = np.array(self.synthetic) + (0 if self.real is None else np.array(self.real))
-        kept = np.sort(np.argsort(-mass, kind="stable")[: MOST_BARS - 1])
+        bars = np.sort(np.argsort(-mass, kind="stable")[: MOST_BARS - 1])
 
         def fold(values: Sequence[float]) -> list[float]:
-            return [*(values[i] for i in kept), sum(values) - sum(values[i] for i in kept)]
+            return [*(values[i] for i in bars), sum(values) - sum(values[i] for i in bars)]
 
-        labels = [*(self.labels[i] for i in kept), f"{len(self.labels) - len(kept)} others"]
+        labels = [*(self.labels[i] for i in bars), f"{len(self.labels) - len(bars)} others"]
         return Marginal(self.name, labels, fold(self.synthetic), None if self.real is None else fold(self.real))
 
 
 def chart_of(rows: Sequence[Mapping[str, Any]], **facts: Any) -> Any:
-    """Return a chart with these rows inside."""
+    """Returns a chart with these rows inside."""
     import altair as alt
 
     return alt.Chart(alt.InlineData(values=list(rows)), **facts)
@@ -76,9 +76,9 @@ def marginals(columns: Sequence[Marginal]) -> Figure:
     left = f" The first {len(shown)} of {len(columns)} columns." if len(shown) < len(columns) else ""
     head = ["column", "value", "synthetic", *(["real"] if real else [])]
     rows = [
-        [column.name, label, f"{made:.4f}", *([f"{column.real[i]:.4f}"] if column.real is not None else [])]
+        [column.name, label, f"{share:.4f}", *([f"{column.real[i]:.4f}"] if column.real is not None else [])]
         for column in shown
-        for i, (label, made) in enumerate(zip(column.labels, column.synthetic, strict=True))
+        for i, (label, share) in enumerate(zip(column.labels, column.synthetic, strict=True))
     ]
     legend = [(Swatch("var(--bar)", "M0 0h12v12h-12z"), "synthetic")]
     if real:
@@ -110,8 +110,8 @@ def _says(column: Marginal) -> str:
 def _marginal(column: Marginal) -> Spec:
     size = len(column.labels)
     rows: list[dict[str, Any]] = [
-        {"i": i, "value": label, "synthetic": made}
-        for i, (label, made) in enumerate(zip(column.labels, column.synthetic, strict=True))
+        {"i": i, "value": label, "synthetic": share}
+        for i, (label, share) in enumerate(zip(column.labels, column.synthetic, strict=True))
     ]
     if column.real is not None:
         for row, real in zip(rows, column.real, strict=True):
@@ -251,8 +251,8 @@ def graph(names: Sequence[str], edges: Sequence[tuple[str, str, float]]) -> Figu
             ("right", -9, [n for n in nodes if n["x"] < 0]),
         ]
         words = [
-            chart_of(own).mark_text(align=side, dx=dx, fontSize=11, limit=105).encode(x=x, y=y, text="column:N")
-            for side, dx, own in sides
+            chart_of(labelled).mark_text(align=side, dx=dx, fontSize=11, limit=105).encode(x=x, y=y, text="column:N")
+            for side, dx, labelled in sides
         ]
         return alt.layer(drawn, dots, *words).properties(width="container", height=max(340, min(620, 14 * len(linked))))
 

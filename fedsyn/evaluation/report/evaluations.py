@@ -70,15 +70,15 @@ def evaluation_page(comparison: TableComparison, path: Path, title: str) -> Path
     return page.write(path)
 
 
-def cards(found: TableComparison) -> Part:
-    """Return the few numbers that matter most."""
-    said = found.verdict()
-    items = [_counted("Columns", said.columns, "moved"), _counted("Linked pairs", said.links, "weakened")]
-    if got := found.prediction:
+def cards(comparison: TableComparison) -> Part:
+    """Returns the few numbers that matter most."""
+    verdict = comparison.verdict()
+    items = [_counted("Columns", verdict.columns, "moved"), _counted("Linked pairs", verdict.links, "weakened")]
+    if got := comparison.prediction:
         items.append(
             (f"{got.measure} for {got.label}", f"{got.synthetic:.3g}", f"trained on real rows: {got.real:.3g}")
         )
-    if attack := found.attack:
+    if attack := comparison.attack:
         words = f"95% interval {attack.lower:.2f} to {attack.upper:.2f}; guessing 0.5"
         items.append(("Membership attack", f"{attack.auc:.2f}", words))
     return Part("cards", items)
@@ -90,61 +90,63 @@ def _counted(what: str, some: Sequence[Judged], halfway: str) -> tuple[str, str,
     return what, f"{number['kept']} of {len(some)}" if some else "none", words
 
 
-def sections(found: Evaluation, most_auc: float | None = None) -> Iterator[Section]:
-    """Yield what an evaluation says, section by section.
+def sections(evaluation: Evaluation, most_auc: float | None = None) -> Iterator[Section]:
+    """Yields what an evaluation says, section by section.
 
     Args:
         found: the evaluation.
         most_auc: what the guarantee allows an attack on real rows; None: not known.
     """
-    if isinstance(found, TableComparison):
-        yield from _compared(found, most_auc)
-    elif isinstance(found, FederatedQuality):
-        notes = (Part("soft", sentence(note)) for note in found.notes)
-        yield Section("What the holders say", (_asked(found), *found.explained(), *notes))
-    elif isinstance(found, PredictedQuality):
-        said = sentence(found.sentence())
-        yield Section("How good it is, from what was released", (said, *found.explained(), *_predicted(found)))
+    if isinstance(evaluation, TableComparison):
+        yield from _compared(evaluation, most_auc)
+    elif isinstance(evaluation, FederatedQuality):
+        notes = (Part("soft", sentence(note)) for note in evaluation.notes)
+        yield Section("What the holders say", (_asked(evaluation), *evaluation.explained(), *notes))
+    elif isinstance(evaluation, PredictedQuality):
+        opening = sentence(evaluation.sentence())
+        yield Section(
+            "How good it is, from what was released", (opening, *evaluation.explained(), *_predicted(evaluation))
+        )
 
 
-def summary(found: Evaluation) -> Table | None:
+def summary(evaluation: Evaluation) -> Table | None:
     """Returns a public evaluation's few lines for its README.
 
     None where there is nothing to show.
     """
-    if isinstance(found, FederatedQuality):
-        table = _asked(found)
+    if isinstance(evaluation, FederatedQuality):
+        table = _asked(evaluation)
         return replace(table, rows=table.rows[:_SHOWN])
-    if isinstance(found, PredictedQuality) and found.workload_error is not None:
-        return _errors("furthest off", found.worst())
+    if isinstance(evaluation, PredictedQuality) and evaluation.workload_error is not None:
+        return _errors("furthest off", evaluation.worst())
     return None
 
 
 # From real rows ------------------------------------------------------------------------------------------------------
 
 
-def _compared(found: TableComparison, most_auc: float | None) -> Iterator[Section]:
-    yield Section("Columns", (*found.rules, _columns(found)))
-    shares = marginals([Marginal(c.name, c.labels, c.synthetic, c.real) for c in found.columns])
+def _compared(comparison: TableComparison, most_auc: float | None) -> Iterator[Section]:
+    yield Section("Columns", (*comparison.rules, _columns(comparison)))
+    shares = marginals([Marginal(c.name, c.labels, c.synthetic, c.real) for c in comparison.columns])
     yield Section("Values of the columns", (shares,))
-    if found.pairs:
-        yield Section("Pairs of columns", tuple(_pairs(found)))
-        names = sorted({name for pair in found.pairs for name in (pair.first, pair.second)})
-        links = [(p.first, p.second, p.association, p.association_synthetic) for p in found.pairs]
+    if comparison.pairs:
+        yield Section("Pairs of columns", tuple(_pairs(comparison)))
+        names = sorted({name for pair in comparison.pairs for name in (pair.first, pair.second)})
+        links = [(p.first, p.second, p.association, p.association_synthetic) for p in comparison.pairs]
         yield Section("Associations", (associations(names, links),))
-    if found.prediction is None:
-        yield Section("Prediction", (f"Not measured: {found.missing['prediction']}.",))
+    if comparison.prediction is None:
+        yield Section("Prediction", (f"Not measured: {comparison.missing['prediction']}.",))
     else:
-        yield Section("Prediction", _prediction(found.prediction))
-    if found.attack is None:
-        yield Section("Membership attack", (f"Not tried: it {found.missing['attack']}.",))
+        yield Section("Prediction", _prediction(comparison.prediction))
+    if comparison.attack is None:
+        yield Section("Membership attack", (f"Not tried: it {comparison.missing['attack']}.",))
     else:
-        yield Section("Membership attack", _attack(found.attack, most_auc))
+        yield Section("Membership attack", _attack(comparison.attack, most_auc))
 
 
-def _columns(found: TableComparison) -> Table:
+def _columns(comparison: TableComparison) -> Table:
     rows = []
-    for column in found.columns:
+    for column in comparison.columns:
         judged = column.judged()
         state = "moved" if judged.state == "weakened" else judged.state
         known = column.moments if column.plain and column.moments else ()
@@ -154,46 +156,55 @@ def _columns(found: TableComparison) -> Table:
     return Table(head, rows, "The columns, the largest loss first; a score of 1 is equal", narrow=4)
 
 
-def _pairs(found: TableComparison) -> Iterator[Table]:
+def _pairs(comparison: TableComparison) -> Iterator[Table]:
     head = ("pair", "verdict", "association: real", "synthetic", "kept", "score")
     rows = []
-    for pair in found.pairs:
+    for pair in comparison.pairs:
         words = pair.judged().state if pair.linked else "no link beyond chance"
-        kept = f"{max(pair.kept, 0.0):.0%}" if pair.linked else ""
+        share = f"{max(pair.kept, 0.0):.0%}" if pair.linked else ""
         links = (f"{pair.association:.2f}", f"{pair.association_synthetic:.2f}")
-        rows.append((pair.name, words, *links, kept, f"{pair.score:.3f}"))
+        rows.append((pair.name, words, *links, share, f"{pair.score:.3f}"))
     worst, rest = rows[:_SHOWN_PAIRS], rows[_SHOWN_PAIRS:]
     yield Table(head, worst, f"{len(worst)} of {len(rows):,} pairs: linked ones first, the worst first", narrow=4)
     if rest:
         yield Table(head, rest, "The other pairs", folded=f"The other {len(rest)} pairs")
 
 
-def _prediction(found: Prediction) -> tuple[Table, str]:
-    better = "higher is better" if found.measure == "AUC" else "lower is better"
+def _prediction(prediction: Prediction) -> tuple[Table, str]:
+    better = "higher is better" if prediction.measure == "AUC" else "lower is better"
     rows = [
-        ("synthetic rows", f"{found.synthetic:.4g}", found.words()),
-        ("as many real rows", f"{found.real:.4g}", "as good as it gets"),
-        ("nothing", f"{found.guess:.4g}", "a guess that looks at no column"),
+        ("synthetic rows", f"{prediction.synthetic:.4g}", prediction.words()),
+        ("as many real rows", f"{prediction.real:.4g}", "as good as it gets"),
+        ("nothing", f"{prediction.guess:.4g}", "a guess that looks at no column"),
     ]
     tested = "held out: the table was not made from them"
-    if not found.held_out:
+    if not prediction.held_out:
         tested = (
             "a half of those that the table was made from, which flatters it (hold rows out with data.test_fraction)"
         )
-    table = Table(("trained on", found.measure, "verdict"), rows, f"Predicting {found.label}; {better}", narrow=2)
-    return table, f"Tested on {found.rows:,} real rows, {tested}."
+    table = Table(
+        ("trained on", prediction.measure, "verdict"), rows, f"Predicting {prediction.label}; {better}", narrow=2
+    )
+    return table, f"Tested on {prediction.rows:,} real rows, {tested}."
 
 
-def _attack(found: Attack, most_auc: float | None) -> tuple[Table, str]:
+def _attack(attack: Attack, most_auc: float | None) -> tuple[Table, str]:
     table = Table(
         ("attacker", "AUC", "95% interval", "verdict"),
-        [("distance to the closest row", f"{found.auc:.3f}", f"{found.lower:.3f} to {found.upper:.3f}", found.words())],
+        [
+            (
+                "distance to the closest row",
+                f"{attack.auc:.3f}",
+                f"{attack.lower:.3f} to {attack.upper:.3f}",
+                attack.words(),
+            )
+        ],
         "Telling training rows from held-out rows; 0.5 is guessing, and best for the rows",
         narrow=3,
     )
     text = (
-        f"{found.rows:,} rows of each kind, searched among {found.synthetic:,} synthetic rows. Equal to a synthetic "
-        f"row, code for code: {found.copies:.1%} of the training rows, {found.copies_held_out:.1%} of the others."
+        f"{attack.rows:,} rows of each kind, searched among {attack.synthetic:,} synthetic rows. Equal to a synthetic "
+        f"row, code for code: {attack.copies:.1%} of the training rows, {attack.copies_held_out:.1%} of the others."
     )
     if most_auc is not None:
         text += f" The guarantee allows no attack an AUC above {most_auc:.3f}."
@@ -203,22 +214,22 @@ def _attack(found: Attack, most_auc: float | None) -> tuple[Table, str]:
 # Asked of the holders, and predicted ---------------------------------------------------------------------------------
 
 
-def _asked(found: FederatedQuality) -> Table:
+def _asked(quality: FederatedQuality) -> Table:
     rows = [
         (name, *map(number, (figure.low, figure.high, figure.value)), _ASKED.get(name, _ASKED["column_score"]))
-        for name, figure in found.figures.items()
+        for name, figure in quality.figures.items()
     ]
-    holders = "1 holder" if found.holders == 1 else f"{found.holders:,} holders"
-    caption = f"Asked of {holders}, with noise; {found.confidence:.0%} intervals"
+    holders = "1 holder" if quality.holders == 1 else f"{quality.holders:,} holders"
+    caption = f"Asked of {holders}, with noise; {quality.confidence:.0%} intervals"
     return Table(("figure", "from", "to", "at the holders", "what"), rows, caption, narrow=4)
 
 
-def _predicted(found: PredictedQuality) -> Iterator[Table]:
-    if found.workload_error is None:
+def _predicted(quality: PredictedQuality) -> Iterator[Table]:
+    if quality.workload_error is None:
         return
-    for name, some in (("columns", found.columns), ("pairs", found.pairs), ("cliques", found.cliques)):
-        shown = sorted(some, key=lambda said: -said.value)[:_SHOWN]
-        caption = f"The {len(shown)} worst {name} of {len(some):,}; all of them are in {found.FILE}"
+    for name, some in (("columns", quality.columns), ("pairs", quality.pairs), ("cliques", quality.cliques)):
+        shown = sorted(some, key=lambda error: -error.value)[:_SHOWN]
+        caption = f"The {len(shown)} worst {name} of {len(some):,}; all of them are in {quality.FILE}"
         yield _errors(name, shown, caption, name.capitalize())
 
 

@@ -72,11 +72,11 @@ class RunFacts:
     @property
     def comparison(self) -> TableComparison | None:
         """The comparison with real rows, where there is one."""
-        return next((found for found in self.evaluations if isinstance(found, TableComparison)), None)
+        return next((evaluation for evaluation in self.evaluations if isinstance(evaluation, TableComparison)), None)
 
 
 def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
-    """Return the whole page, not yet written."""
+    """Returns the whole page, not yet written."""
     compared, ledger = facts.comparison, facts.ledger
     page = Page(
         f"Synthetic table: {facts.source} by {facts.mechanism}",
@@ -91,8 +91,8 @@ def run_page(facts: RunFacts, *, draw: bool = True) -> Page:
         page.section("Values of the columns", marginals(facts.marginals))
         if facts.links:
             page.section("Associations", associations([column.name for column in facts.marginals], facts.links))
-    for found in facts.evaluations:
-        page.sections += sections(found, _most_auc(ledger))
+    for evaluation in facts.evaluations:
+        page.sections += sections(evaluation, _most_auc(ledger))
     if not facts.public and (metrics := _metrics(facts)).rows:
         page.section("Metrics", metrics)
     if facts.edges is not None:
@@ -113,16 +113,16 @@ def readme(facts: RunFacts) -> str:
 
     It says what may be published about its table.
     """
-    public = [found for found in facts.evaluations if found.PUBLIC]
-    told = replace(facts, public=True, evaluations=public, metrics={})
+    public = [evaluation for evaluation in facts.evaluations if evaluation.PUBLIC]
+    public_facts = replace(facts, public=True, evaluations=public, metrics={})
     return filled(
         "evaluation/report",
         "readme.md",
-        facts=told,
-        first=first_sentence(told),
-        odds=odds(told),
-        faced=who_faces_what(told),
-        evaluations=[(sentence(found.sentence()), found, summary(found)) for found in public],
+        facts=public_facts,
+        first=first_sentence(public_facts),
+        odds=odds(public_facts),
+        faced=who_faces_what(public_facts),
+        evaluations=[(sentence(evaluation.sentence()), evaluation, summary(evaluation)) for evaluation in public],
     )
 
 
@@ -139,8 +139,10 @@ def first_sentence(facts: RunFacts) -> str:
     run = f" in run {ledger['run']}" if "run" in ledger else ""  # of a deployment
     good = "how good it is was not measured"
     if facts.evaluations:  # holders answer for distances, released values for links: both are said
-        last = next((n for n, found in enumerate(facts.evaluations) if not isinstance(found, FederatedQuality)), 0)
-        good = "; ".join(found.sentence() for found in reversed(facts.evaluations[: last + 1]))
+        last = next(
+            (n for n, evaluation in enumerate(facts.evaluations) if not isinstance(evaluation, FederatedQuality)), 0
+        )
+        good = "; ".join(evaluation.sentence() for evaluation in reversed(facts.evaluations[: last + 1]))
     size += "" if facts.columns is None else f" and {counted(facts.columns, 'column')}"
     text = f"This is {size}; {good}. "
     text += f"It was made by {facts.mechanism} from {holders} of {facts.source}{run}; "
@@ -191,8 +193,8 @@ def who_faces_what(facts: RunFacts) -> str:
 
 def _warnings(facts: RunFacts) -> Iterator[Part]:
     if facts.public:
-        said = "This page was made without the real rows: it shows what was released and paid for."
-        yield Part("warning", ("For publication.", said))
+        text = "This page was made without the real rows: it shows what was released and paid for."
+        yield Part("warning", ("For publication.", text))
     else:
         measured = "It shows bytes and times as they were measured, which follow the rows of the holders."
         compared = facts.comparison is not None or any(map(is_quality, facts.metrics))
@@ -209,7 +211,7 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
 
     Where noise outweighs signal, and where delta promises too little.
     """
-    found, ledger, compared = [], facts.ledger, facts.comparison
+    entries, ledger, compared = [], facts.ledger, facts.comparison
     rows, known = facts.total, "the run's estimate"
     if compared is not None:
         rows, known = float(compared.real_rows), "the real number"
@@ -223,19 +225,19 @@ def alarms(facts: RunFacts) -> list[tuple[str, str]]:
                 f"value of a column is held by {rows / size:.4g} rows. The table says next to nothing about the "
                 "real rows: raise epsilon, use fewer bins, or bring more rows."
             )
-            found.append(("Noise outweighs signal.", text))
+            entries.append(("Noise outweighs signal.", text))
         if ledger["delta"] > 1 / rows:
             text = (
                 f"delta = {ledger['delta']:g} is more than one in {rows:,.0f} rows ({known}): a mechanism that "
                 f"publishes a random row in the open would meet it. Choose delta below {1 / rows:.1g}."
             )
-            found.append(("Delta is large.", text))
+            entries.append(("Delta is large.", text))
     for name, holders, each in (("sizes", facts.joined or facts.clients, " a holder"), ("rows", 1, "")):
         sigma = next((r["sigma"] for r in ledger["releases"] if r["name"] == name and "sigma" in r), 0.0)
         if sigma and sigma * math.sqrt(holders) >= rows / 2:
             text = f"It was released with noise of standard deviation {sigma:.4g}{each}."
-            found.append(("The number of rows is not known.", text))
-    return found
+            entries.append(("The number of rows is not known.", text))
+    return entries
 
 
 def _least_noise(ledger: Mapping[str, Any], round: int | None = None) -> float | None:
@@ -353,7 +355,7 @@ RELEASE_HEAD = ("round", "release", "mechanism", "scale", "count", "rho", "noise
 
 
 def release_row(release: Mapping[str, Any]) -> Sequence[str]:
-    """Return a release of the ledger as texts."""
+    """Returns a release of the ledger as texts."""
     scale = f"sigma {release['sigma']:.5g}" if "sigma" in release else f"epsilon {release['epsilon']:.5g}"
     count, rho = str(release["count"]), f"{release['rho']:.4g}"
     return (str(release["round"]), release["name"], release["mechanism"], scale, count, rho, release["noise_by"])
@@ -368,16 +370,16 @@ _BY_ROUND = {
 
 
 def _rounds(facts: RunFacts) -> Iterator[str | Table | Figure]:
-    lines, constant, own = {}, [], [r for r in facts.rounds if r["round"] > 0]
+    lines, constant, rounds = {}, [], [r for r in facts.rounds if r["round"] > 0]
     for key, title in _BY_ROUND.items():
-        values = [(r["round"], float(r[key])) for r in own if r.get(key) is not None]
+        values = [(r["round"], float(r[key])) for r in rounds if r.get(key) is not None]
         if key == "sigma":
             noise = {round: _least_noise(facts.ledger, round) for round, _ in values}
             values = [(round, sigma) for round, sigma in noise.items() if sigma is not None]
         if len({value for _, value in values}) > 1:
             lines[title] = values
         elif values:
-            when = "every round" if len(values) == len(own) else f"round {', '.join(str(t) for t, _ in values)}"
+            when = "every round" if len(values) == len(rounds) else f"round {', '.join(str(t) for t, _ in values)}"
             constant.append(f"{title}: {values[0][1]:.4g} in {when}")
     if lines:
         yield by_round(lines)

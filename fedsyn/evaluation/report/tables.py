@@ -58,7 +58,7 @@ class Table:
         return [any(cells) and all(map(_NUMBER.fullmatch, cells)) for cells in columns]
 
     def css(self, i: int, j: int) -> str:
-        """Return the classes of a cell's style."""
+        """Returns the classes of a cell's style."""
         number = self.numeric[j]
         names = {"n": number, "best": (i, j) in self.best, "long": not number and len(self.rows[i][j]) > _LONG}
         return " ".join(name for name, on in names.items() if on)
