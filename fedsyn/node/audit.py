@@ -62,8 +62,8 @@ class Audit:
                 left_out = 0 if isinstance(rho, float) and rho > 0 else self._left_out()
                 if left_out is None:
                     return
-                told = {"left_out": left_out} if left_out else {}
-                line = json.dumps({"format": FORMAT, "time": now, **plain, **told})
+                omitted = {"left_out": left_out} if left_out else {}
+                line = json.dumps({"format": FORMAT, "time": now, **plain, **omitted})
                 append_synced(descriptor, (line + "\n").encode())
             finally:
                 os.close(descriptor)
@@ -81,8 +81,8 @@ class Audit:
         """
         beside, minute = self.path.with_name(self.path.name + ".rate"), int(time.time() // 60)
         try:
-            kept = json.loads(beside.read_text(encoding="ascii"))
-            written, left_out = (int(kept["written"]) if kept["minute"] == minute else 0), int(kept["left_out"])
+            rate = json.loads(beside.read_text(encoding="ascii"))
+            written, left_out = (int(rate["written"]) if rate["minute"] == minute else 0), int(rate["left_out"])
         except (OSError, ValueError, TypeError, KeyError):
             written = left_out = 0
         full = written >= MOST_LINES

@@ -134,12 +134,12 @@ class Memory:
 
         A memory that cannot be read is its run's matter.
         """
-        found = []
+        heads = []
         for path in self.folder.iterdir() if self.folder.is_dir() else ():
             if _OURS.fullmatch(path.name):
                 with contextlib.suppress(NodeError, OSError):
-                    found.append(self._read(path.read_bytes(), path.name).head)
-        return [head for head in found if head is not None]
+                    heads.append(self._read(path.read_bytes(), path.name).head)
+        return [head for head in heads if head is not None]
 
     def forget(self, older_than: float = KEPT, now: float | None = None) -> int:
         """Removes old memories; returns their number.
@@ -165,8 +165,8 @@ class Memory:
         try:
             if self._key is not None:
                 raw = unseal_bytes(raw, self._key, _about(name))
-            told, body = raw.split(b"\n", 1)
-            if hashlib.sha256(body).hexdigest().encode() != told:
+            checksum, body = raw.split(b"\n", 1)
+            if hashlib.sha256(body).hexdigest().encode() != checksum:
                 raise ValueError
             line, reply = body.split(b"\n", 1)
             header = json.loads(line)
@@ -174,9 +174,9 @@ class Memory:
                 raise ValueError
             if self._path(header["run"]).name != name:
                 raise ValueError
-            kept = None if header["reply"] is None else reply
+            stored_reply = None if header["reply"] is None else reply
             head = None if header.get("head") is None else Head(int(header["head"][0]), str(header["head"][1]))
-            return RunMemory(header["state"], header["digest"], kept, header["attempt"], int(header["number"]), head)
+            return RunMemory(header["state"], header["digest"], stored_reply, header["attempt"], int(header["number"]), head)
         except (ValueError, LookupError, TypeError, AttributeError):
             raise _lost() from None
 

@@ -101,8 +101,8 @@ class Policy:
             raise NodeError(INVALID)
         runtime, federation, workload = (_node(document, key) for key in ("runtime", "federation", "workload"))
         require_deployment(runtime.get("engine"), runtime.get("seed"))
-        given = document.get("mechanism")
-        self._require_mechanism(given.get("name") if isinstance(given, dict) else given)
+        mechanism = document.get("mechanism")
+        self._require_mechanism(mechanism.get("name") if isinstance(mechanism, dict) else mechanism)
         clients = federation.get("clients", 1)
         if type(clients) is not int or not 0 < clients <= MOST_PARTITIONS:
             raise NodeError("the run has more clients than this node assumes")

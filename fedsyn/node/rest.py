@@ -52,8 +52,8 @@ def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Pa
         raise ConfigError(f"--out: {out} must end in what the table is, and {SEALED}: *{ending}")
     if out.exists():
         raise ConfigError(f"--out: {out} is there already: remove it, or name another")
-    made = not key_file.exists()
-    if made:
+    is_new_key = not key_file.exists()
+    if is_new_key:
         write_key(key_file, os.urandom(KEY), "key")
     key = read_key(key_file)
     part = out.with_name(f".{out.name}.part-{os.getpid()}")
@@ -71,7 +71,7 @@ def seal_table(table: Path, key_file: Path, out: Path | None = None) -> tuple[Pa
         raise ConfigError(f"cannot write {out}: {error.strerror}") from None
     finally:
         part.unlink(missing_ok=True)
-    return out, made
+    return out, is_new_key
 
 
 def _require_same(table: Path, sealed: Path, key: bytes) -> None:
